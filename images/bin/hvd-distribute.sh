@@ -1,0 +1,45 @@
+#!/bin/sh
+# Horovod on all nodes of the cluster, from a shell in the head: hvd-distribute.sh NP NPERNODE [command...].
+set -eu
+
+hosts=/etc/kit/hosts
+usage() {
+  cat <<HELP
+Usage: hvd-distribute.sh NP NPERNODE [command...]
+
+Runs NP ranks, NPERNODE on each node of $hosts. Without a command: tf_benchmark --model resnet50.
+Variables named HOROVOD_*, MXNET_*, OMP_* and TF_* of this shell go to every rank.
+HELP
+}
+wrong() {
+  echo "hvd-distribute.sh: $1" >&2
+  usage >&2
+  exit 2
+}
+
+case ${1:-} in -h | --help) usage; exit 0 ;; esac
+[ $# -ge 2 ] || wrong "say how many ranks, and how many on a node"
+case $1$2 in *[!0-9]*) wrong "'$1 $2' are not two numbers" ;; esac
+np=$1 npernode=$2
+shift 2
+[ "$np" -ge 1 ] && [ "$npernode" -ge 1 ] || wrong "at least 1 rank, and at least 1 on a node"
+[ -s "$hosts" ] || wrong "$hosts is missing: only the head of a cluster has it ('kit deploy' writes it)"
+nodes=$(grep -cE '^[^#[:space:]]' "$hosts")
+[ $((nodes * npernode)) -ge "$np" ] || wrong "$nodes nodes x $npernode = $((nodes * npernode)) ranks, fewer than $np"
+[ -n "${KIT_NETWORK:-}" ] || KIT_NETWORK=$(cat /etc/kit/network 2>/dev/null) || true
+[ -n "${KIT_NETWORK:-}" ] || wrong "KIT_NETWORK is not set; set it to the nodes' network, such as 10.0.0.0/24"
+[ $# -gt 0 ] || set -- tf_benchmark --model resnet50
+
+# Not the interface: each node has its own name for it, and knows it from its own environment.
+for name in $(env | grep -oE "^(HOROVOD|MXNET|OMP|TF)_[A-Za-z0-9_]*=" | tr -d = | grep -vx HOROVOD_GLOO_IFACE); do
+  set -- -x "$name" "$@"
+done
+idle=0
+[ "$npernode" -le "$(nproc)" ] || idle=1
+# Not -npernode with --map-by slot: Open MPI 4.1 heeds the later of the two and drops the other without a word.
+set -- mpirun --allow-run-as-root -np "$np" --hostfile "$hosts" --map-by "ppr:$npernode:node" --bind-to none \
+  --mca pml ob1 --mca btl tcp,self,vader --mca btl_vader_single_copy_mechanism none \
+  --mca btl_tcp_if_include "$KIT_NETWORK" --mca oob_tcp_if_include "$KIT_NETWORK" \
+  --mca plm_rsh_no_tree_spawn 1 --mca mpi_yield_when_idle "$idle" "$@"
+printf '+ %s\n' "$*" >&2
+exec "$@"

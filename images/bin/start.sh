@@ -1,0 +1,63 @@
+#!/bin/sh
+# What a node runs: writes sshd's configuration from the template and the container's environment, then is sshd.
+set -eu
+
+template=/opt/kit/etc/sshd_config
+folder=/etc/kit/ssh
+config=/run/kit/sshd_config
+: "${SSH_PORT:=33}" "${KIT_ADDRESS:=127.0.0.1}"
+
+fail() {
+  echo "start.sh: $1" >&2
+  [ $# -lt 2 ] || echo "start.sh: $2" >&2
+  exit 78
+}
+
+# others_write FILE: whether anybody but the owner may write to it.
+others_write() { [ -n "$(find "$1" -maxdepth 0 -perm /022)" ]; }
+
+case $SSH_PORT in
+  '' | *[!0-9]*) fail "SSH_PORT is '$SSH_PORT', which is not a port" "set it to a number such as 33" ;;
+esac
+case $KIT_ADDRESS in
+  *[!0-9A-Fa-f.:]*) fail "KIT_ADDRESS is '$KIT_ADDRESS', which is not an address" "set it to this node's IP" ;;
+esac
+for file in host_ed25519 authorized_keys; do
+  [ -s "$folder/$file" ] || fail "$folder/$file is missing: this container has no keys of a cluster" \
+    "'kit deploy' makes them and mounts their folder at /etc/kit; run it again"
+  [ "$(stat -L -c %u "$folder/$file")" = 0 ] || fail "$folder/$file is not root's" \
+    "on the VM: chown root:root the file; or run 'kit deploy' again"
+done
+[ -z "$(find -L "$folder/host_ed25519" -maxdepth 0 -perm /077)" ] || fail "$folder/host_ed25519 can be read by others" \
+  "on the VM: chmod 600 the file; or run 'kit deploy' again"
+for path in /etc/kit "$folder" "$folder/authorized_keys"; do
+  ! others_write "$path" || fail "$path can be written by others, so sshd would refuse every key" \
+    "on the VM: chmod go-w it; or run 'kit deploy' again"
+done
+
+# An ssh session starts with an empty environment; ranks need the image's and Compose's. sshd takes one SetEnv line,
+# the first. A value of several lines cannot be said there and is left out, as is what belongs to one shell alone.
+# Up to OpenSSH 8.6 nothing can be escaped between quotes.
+session='HOME|PWD|OLDPWD|TERM|HOSTNAME|SHLVL|_|USER|LOGNAME|SHELL|MAIL|SSH_[A-Z]*'
+environment() {
+  # Of this shell: /proc/self would be the pipe's own process, whose old environment is gone once it has become tr.
+  tr '\n\000' '\001\n' <"/proc/$$/environ" | grep -v "$(printf '\001')" | grep -E '^[A-Za-z_][A-Za-z0-9_]*=' |
+    grep -vE "^($session)=" | grep -v '^SSH_PORT=' || true
+  echo "SSH_PORT=$SSH_PORT"
+}
+version=$(ssh -V 2>&1 | sed -n 's/^OpenSSH_\([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+old() { [ "${version% *}" -lt 8 ] || { [ "${version% *}" -eq 8 ] && [ "${version#* }" -lt 7 ]; }; }
+quoted() {
+  if old; then grep -v '"' | sed 's/.*/"&"/'; else sed 's/[\\"]/\\&/g; s/.*/"&"/'; fi
+}
+
+umask 077
+mkdir -p /run/kit /run/sshd
+chmod 755 /run/sshd
+{
+  sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" "$template"
+  # Not echo: dash's reads backslashes.
+  printf 'SetEnv %s\n' "$(environment | quoted | tr '\n' ' ')"
+} >"$config"
+/usr/sbin/sshd -t -f "$config" || fail "sshd refuses its configuration ($config)" "the line above says why"
+exec /usr/sbin/sshd -D -e -f "$config"

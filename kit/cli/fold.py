@@ -1,0 +1,44 @@
+"""Host names folded for reading: gpu1 gpu2 gpu3 → gpu[1-3]."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})(\D*)", re.ASCII | re.DOTALL)
+
+_Family = tuple[str, str, int]  # before the number, after it, its width (0: written without leading zeros)
+
+
+def fold(names: Iterable[str]) -> str:
+    """`gpu1, gpu2, gpu3, head` → `gpu[1-3],head`; families in the order in which they first come."""
+    families: dict[_Family | str, set[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            families[name] = set()
+        else:
+            families.setdefault(_family(match, families), set()).add(int(match[2]))
+    return ",".join(_folded(family, numbers) for family, numbers in families.items())
+
+
+def _family(match: re.Match[str], families: Iterable[_Family | str]) -> _Family:
+    """gpu01 and gpu1 are different hosts, and gpu10 goes on after gpu09 as well as after gpu9."""
+    padded = (match[1], match[3], len(match[2]))
+    if (match[2].startswith("0") and len(match[2]) > 1) or padded in families:
+        return padded
+    return (match[1], match[3], 0)
+
+
+def _folded(family: _Family | str, numbers: set[int]) -> str:
+    if isinstance(family, str):
+        return family
+    before, after, width = family
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    inner = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in ranges)
+    return f"{before}{inner}{after}" if len(numbers) == 1 else f"{before}[{inner}]{after}"

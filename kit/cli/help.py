@@ -1,0 +1,128 @@
+"""Help, from the table of verbs: for all of kit, a group of verbs or one verb; on a terminal, and as docs/cli.md."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from kit.cli.grammar import Option, Verb
+from kit.cli.verbs import CLUSTER, GLOBAL, HELP, VERBS
+
+WIDTH = 100
+_INTRO = "kit turns a list of GPU VMs into an MPI cluster and runs Horovod training on it."
+_EXITS = (
+    ("0", "done"),
+    ("1", "something else failed"),
+    ("2", "a flag, hosts or kit.yaml is wrong"),
+    ("3", "a host cannot be reached, or is not the host that it should be"),
+    ("4", "a step failed on a host"),
+    ("5", "the cluster is not ready for this verb"),
+    ("6", "an image cannot be built, found or shipped"),
+    ("70", "a bug in kit; a file with the details is named"),
+    ("130", "interrupted, after the clean-up"),
+)
+
+
+def text(path: Sequence[str]) -> str:
+    """Help for the words so far: all of kit for none of them, a group (`image`) or a verb (`image build`)."""
+    verbs = [verb for verb in VERBS if verb.words[: len(path)] == tuple(path)]
+    if not path:
+        return _all()
+    if len(verbs) == 1 and verbs[0].words == tuple(path):
+        return _verb(verbs[0])
+    rows = [(f"kit {verb.name}", verb.purpose) for verb in verbs]
+    group = f"kit {' '.join(path)}"
+    return f"{_section(f'{group} …', rows)}\n\nMore: {group} VERB --help"
+
+
+def _all() -> str:
+    parts = [_INTRO, "Usage: kit [global options] VERB [options]"]
+    groups = dict.fromkeys(verb.group for verb in VERBS)
+    parts += [_section(group, [(v.name, v.purpose) for v in VERBS if v.group == group]) for group in groups]
+    parts.append(_section("Global options, before or after the verb", _rows((*GLOBAL, HELP))))
+    parts.append("First steps:  kit init;  edit hosts;  kit deploy;  kit run --np 8 --npernode 2")
+    parts.append("More: kit VERB --help")
+    return "\n\n".join(parts)
+
+
+def _verb(verb: Verb) -> str:
+    parts = [verb.purpose, f"Usage: {verb.usage}"]
+    if verb.notes:
+        parts.append(textwrap.fill(verb.notes, WIDTH))
+    if verb.operands:
+        parts.append(_section("Arguments", [(o.name, o.help) for o in verb.operands]))
+    own = [option for option in verb.options if option not in CLUSTER]
+    if own:
+        parts.append(_section("Options", _rows(own)))
+    if len(own) < len(verb.options):
+        parts.append(_section("Instead of what kit.yaml says", _rows(CLUSTER)))
+    parts.append("Global options: kit --help")
+    parts.append(_section("Examples", [(example, "") for example in verb.examples]))
+    if verb.exits:
+        parts.append(_section("Exit codes", verb.exits))
+    return "\n\n".join(parts)
+
+
+def _rows(options: Iterable[Option]) -> list[tuple[str, str]]:
+    return [(_spelled(option), option.help) for option in options]
+
+
+def _spelled(option: Option) -> str:
+    return ", ".join(option.flags) + (f" {option.value}" if option.value else "")
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    rows = list(rows)
+    width = min(max(len(left) for left, _ in rows), 30)
+    lines = [f"{title}:"]
+    for left, right in rows:
+        told = textwrap.wrap(right, WIDTH - width - 4) or [""]
+        if len(left) > width and right:
+            lines.append(f"  {left}")
+            left = ""  # noqa: PLW2901  (a long spelling has a line of its own)
+        lines.append(f"  {left:<{width}}  {told[0]}".rstrip())
+        lines += [f"  {'':<{width}}  {more}" for more in told[1:]]
+    return "\n".join(lines)
+
+
+def markdown() -> str:
+    """docs/cli.md."""
+    parts = [
+        "# The command line",
+        "Made from `kit/cli/verbs.py` by `scripts/docs-cli`; a test fails when this page is stale.",
+        _INTRO + " Global options may stand before or after the verb. Results go to stdout, progress to stderr.",
+        "| verb | what it does |\n|---|---|\n"
+        + "\n".join(f"| [`kit {v.name}`](#kit-{'-'.join(v.words)}) | {v.purpose} |" for v in VERBS),
+        "## Global options",
+        _options(GLOBAL),
+        "## Exit codes",
+        "\n".join(f"- `{code}`: {meaning}" for code, meaning in _EXITS)
+        + "\n\n`kit run`, `local`, `exec` and `ssh` pass on the exit code of what they ran.",
+        "## JSON",
+        "With `--output json` stdout holds one object a line. Each has `kit` (1, the version of the format) and "
+        "`kind`. A job's output comes as `line` objects (`text`, `stream`, `source`), the result last, and an error as "
+        "`error` (`message`, `hint`, `host`, `exit_code`, `failures`). A secret is told by its SHA-256 and size only.",
+    ]
+    for verb in VERBS:
+        parts += _markdown_verb(verb)
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_verb(verb: Verb) -> list[str]:
+    parts = [f"## kit {verb.name}", verb.purpose, f"```\n{verb.usage}\n```"]
+    if verb.notes:
+        parts.append(verb.notes)
+    if verb.operands:
+        parts.append("\n".join(f"- `{o.name}`: {o.help}" for o in verb.operands))
+    if verb.options:
+        parts.append(_options(verb.options))
+    parts.append("```bash\n" + "\n".join(verb.examples) + "\n```")
+    if verb.exits:
+        parts.append("Exit codes: " + "; ".join(f"`{code}` {meaning}" for code, meaning in verb.exits) + ".")
+    return parts
+
+
+def _options(options: Iterable[Option]) -> str:
+    return "| option | what it does |\n|---|---|\n" + "\n".join(
+        f"| `{_spelled(option)}` | {option.help} |" for option in options
+    )

@@ -1,0 +1,35 @@
+"""A kit.yaml as it was read: values, and where in the text each one stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kit.errors import InputError
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(kw_only=True)
+class Document:
+    """The values of the file, where each stands (an index into `text`), how it was written, and what is wrong."""
+
+    source: str
+    text: str
+    data: dict[str, object] = field(default_factory=dict)
+    places: dict[Path, int] = field(default_factory=dict)
+    written: dict[Path, str] = field(default_factory=dict)
+    problems: list[InputError] = field(default_factory=list)
+
+    def line(self, index: int) -> int:
+        """The 1-based line of an index, never past the last line of the text."""
+        last = max(1, self.text.count("\n") + (not self.text.endswith("\n")))
+        return min(self.text.count("\n", 0, max(0, index)) + 1, last)
+
+    def line_of(self, path: Path) -> int:
+        """The line of a value, or of the nearest thing around it that is in the file."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.line(self.places.get(path, 0))
+
+    def wrong(self, index: int, message: str, hint: str) -> None:
+        self.problems.append(InputError(message, hint=hint, file=self.source, line=self.line(index)))

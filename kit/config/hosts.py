@@ -1,0 +1,209 @@
+"""The hosts file: text in, Inventory out. A bare list of VMs and an Open MPI hostfile are hosts files, too.
+
+Reads what one line says (kit.config.hostline), then joins the lines: repeated ones, and names that must be unique.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import NoReturn
+
+from kit.config.hostline import MOST_SLOTS, Entry, LineError, read_line
+from kit.config.words import plain, shown
+from kit.errors import InputError, InputErrors
+from kit.model.host import Host, Inventory
+
+MAX_HOSTS = 10_000
+_MOST_PROBLEMS = 50
+_BLOCK_COMMENT = re.compile(r"(?:(?<=\s)|\A)/\*.*?\*/", re.DOTALL)
+_OPEN_COMMENT = re.compile(r"(?:(?<=\s)|\A)/\*")
+_MERGED = ("user", "key", "internal")
+
+
+def parse_hosts(text: str, *, source: str) -> Inventory:
+    """The VMs that the text names, in its order. `source` is the file's path, for messages.
+
+    Nothing is looked up or opened: names are not resolved, and key= stays as written.
+    Raises InputErrors with every problem of the file, each with its line (1-based) and a hint.
+    """
+    reading = _Reading(source)
+    for number, line in _lines(text, reading):
+        try:
+            entries = read_line(line, most=MAX_HOSTS)
+        except LineError as error:
+            reading.wrong(number, error.message, error.hint)
+            continue
+        for entry in entries:
+            entry.line = number
+            reading.add(entry)
+        if len(reading.entries) > MAX_HOSTS:
+            reading.wrong(number, f"this line is past {MAX_HOSTS} hosts", "split the VMs over several clusters")
+            break
+    return reading.inventory()
+
+
+def _lines(text: str, reading: _Reading) -> Iterator[tuple[int, str]]:
+    """(number, line) for each line; a byte order mark, CRLF and C comments are taken away."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if "/*" in text:
+        # A comment leaves its newlines behind, so that the numbers of the lines stay right.
+        text = _BLOCK_COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", text)
+        still_open = _OPEN_COMMENT.search(text)
+        if still_open is not None:
+            line = text.count("\n", 0, still_open.start()) + 1
+            reading.wrong(line, "the comment that begins with /* never ends", "close it with */, or begin it with #")
+            text = text[: still_open.start()]
+    return enumerate(text.split("\n"), start=1)
+
+
+class _Reading:
+    """The hosts and the problems found so far."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.entries: list[Entry] = []
+        self.problems: list[InputError] = []
+        self._by_address: dict[str, list[Entry]] = {}
+        self._by_name: dict[str, Entry] = {}
+        self._by_internal: dict[str, Entry] = {}
+
+    def wrong(self, line: int, message: str, hint: str) -> None:
+        self.problems.append(InputError(message, hint=hint, file=self.source, line=line))
+
+    def add(self, entry: Entry) -> None:
+        """Joins an entry to what stands already: a new host, or one more line of a known one."""
+        same = self._by_address.setdefault(entry.address.lower(), [])
+        for known in same:
+            if (entry.name is None or entry.name == (known.name or known.default_name)) and entry.port in (
+                None,
+                known.port,
+            ):
+                self._repeat(known, entry)
+                return
+        if same and (entry.name is None or entry.port is None or any(other.port is None for other in same)):
+            self._clash(same[0], entry)
+            return
+        name = (entry.name or entry.default_name).lower()
+        other = self._by_name.get(name)
+        if other is not None:
+            self.wrong(
+                entry.line,
+                f"the name {shown(name)} is taken by the host of line {other.line}",
+                f"give one of the two another name: {plain(entry.address)} name={plain(name)[:50]}-b",
+            )
+            return
+        if entry.internal is not None:
+            twin = self._by_internal.setdefault(entry.internal, entry)
+            if twin is not entry:
+                self.wrong(
+                    entry.line,
+                    f"internal={entry.internal} is already the internal address of line {twin.line}",
+                    "write each VM's own address in the cluster's network",
+                )
+                return
+        self._by_name[name] = entry
+        same.append(entry)
+        self.entries.append(entry)
+
+    def _repeat(self, known: Entry, entry: Entry) -> None:
+        """A host that stands again: as mpirun counts, each line with no slots= is one slot more."""
+        if entry.slots is not None:
+            self.wrong(
+                entry.line,
+                f"{shown(entry.address)} stands on line {known.line} already, and slots= may be said once, first",
+                f"keep one line for it: {plain(entry.address)} slots={entry.slots}",
+            )
+            return
+        for key in _MERGED:
+            old, new = getattr(known, key), getattr(entry, key)
+            if new is not None and new != old:
+                said = f"{key}={plain(old)}" if old is not None else f"no {key}="
+                self.wrong(
+                    entry.line,
+                    f"{shown(entry.address)} has {key}={plain(new)} here and {said} on line {known.line}",
+                    "keep one line for each VM, with all that is said of it",
+                )
+                return
+        known.slots = (known.slots or 1) + 1
+        if known.slots == MOST_SLOTS + 1:
+            self.wrong(
+                entry.line,
+                f"{shown(entry.address)} has more than {MOST_SLOTS} slots with this line",
+                f"keep one line for it: {plain(entry.address)} slots=8, say",
+            )
+
+    def _clash(self, known: Entry, entry: Entry) -> None:
+        self.wrong(
+            entry.line,
+            f"{shown(entry.address)} stands on line {known.line} with another name or port",
+            "one VM: keep one line for it. Two VMs behind one address: give each its port= and its name=",
+        )
+
+    def inventory(self) -> Inventory:
+        if self.problems:
+            self._fail()
+        if not self.entries:
+            name = PurePath(self.source).name or self.source
+            raise InputError(
+                f"{plain(name) or 'hosts'} names no VM",
+                hint="write one VM a line, such as: 10.0.0.11",
+                file=self.source,
+                line=1,
+            )
+        names = {entry.name.lower(): entry for entry in self.entries if entry.name is not None}
+        for entry in self.entries:
+            other = names.get(entry.address.lower())
+            if other is not None and other is not entry and other.address.lower() != entry.address.lower():
+                self.wrong(
+                    other.line,
+                    f"the name {shown(other.name or '')} is the address of the host of line {entry.line}",
+                    "give this host a name that is no other host's address",
+                )
+        if self.problems:
+            self._fail()
+        return Inventory(hosts=tuple(_host(entry) for entry in self.entries), source=self.source)
+
+    def _fail(self) -> NoReturn:
+        problems = sorted(self.problems, key=lambda problem: problem.line or 0)
+        more = len(problems) - _MOST_PROBLEMS
+        if more > 0:
+            last = problems[_MOST_PROBLEMS]
+            problems[_MOST_PROBLEMS:] = [
+                InputError(
+                    f"from here on there are {more} more problems",
+                    hint="mend those above first",
+                    file=self.source,
+                    line=last.line,
+                )
+            ]
+        raise InputErrors(problems)
+
+
+def _host(entry: Entry) -> Host:
+    return Host(
+        name=entry.name or entry.default_name,
+        address=entry.address,
+        slots=entry.slots,
+        user=entry.user,
+        port=entry.port,
+        key=entry.key,
+        internal=entry.internal,
+        line=entry.line,
+    )
+
+
+def render_hosts(inventory: Inventory) -> str:
+    """A hosts file that parses to these hosts, one a line; what is not stated stays unstated."""
+    lines = []
+    for host in inventory.hosts:
+        words = [host.address]
+        for key in ("name", "slots", "user", "port", "key", "internal"):
+            value = getattr(host, key)
+            if value is None or (key == "name" and value == Entry(host.address).default_name):
+                continue
+            text = str(value)
+            words.append(f'{key}="{text}"' if any(c in " #" for c in text) else f"{key}={text}")
+        lines.append(" ".join(words))
+    return "".join(f"{line}\n" for line in lines)

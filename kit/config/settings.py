@@ -1,0 +1,218 @@
+"""What a verb is told about the cluster: flags beat the environment, which beats kit.yaml, which beats the defaults.
+
+Reads the two files, and nothing else. Paths that a file states are relative to that file's folder; paths that a flag
+or a variable states are relative to the current folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from kit.config.document import Document
+from kit.config.fields import settings
+from kit.config.hosts import parse_hosts
+from kit.config.paths import absolute, expanded
+from kit.config.selection import select_hosts
+from kit.config.validate import Override, validate
+from kit.config.words import listed, near, shown
+from kit.errors import InputError, InputErrors
+from kit.model.host import Inventory
+from kit.model.spec import ClusterSpec
+
+__all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "variables"]
+
+HOSTS_VARIABLE = "KIT_HOSTS"
+CONFIG_VARIABLE = "KIT_CONFIG"
+_PATHS = ("ssh.key", "ssh.known_hosts")
+_MOST_BYTES = 8 * 1024 * 1024
+
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that the files, the environment and the flags say. `folder` is where the files are looked for."""
+
+    inventory: Inventory
+    spec: ClusterSpec
+    folder: Path
+
+
+def load(
+    folder: Path,
+    *,
+    hosts_flag: str | Path | None = None,
+    config_flag: str | Path | None = None,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+) -> Settings:
+    """The settings of a verb that needs hosts.
+
+    `flags` maps a field's dotted path (ssh.user) to what was typed; None counts as not given. No kit.yaml means
+    defaults; no hosts file is an error. Raises InputError, or InputErrors with the problems of both files together.
+    """
+    problems: list[InputError] = []
+    inventory = _attempt(problems, lambda: load_hosts(folder, hosts_flag=hosts_flag, environ=environ))
+    spec = _attempt(problems, lambda: load_spec(folder, config_flag=config_flag, flags=flags, environ=environ))
+    if inventory is None or spec is None:
+        raise problems[0] if len(problems) == 1 else InputErrors(problems)
+    return Settings(inventory=_insisted(inventory, flags, environ), spec=spec, folder=folder)
+
+
+def _insisted(inventory: Inventory, flags: Mapping[str, object], environ: Mapping[str, str]) -> Inventory:
+    """Without the login that the file gives a host, where a flag or a variable gives one to all."""
+    over = _from_environment(environ) | _from_flags(flags)
+    if not over.keys() & {"ssh.user", "ssh.port", "ssh.key"}:
+        return inventory
+    hosts = (
+        replace(
+            host,
+            user=None if "ssh.user" in over else host.user,
+            port=None if "ssh.port" in over else host.port,
+            key=None if "ssh.key" in over else host.key,
+        )
+        for host in inventory.hosts
+    )
+    return replace(inventory, hosts=tuple(hosts))
+
+
+def load_hosts(folder: Path, *, hosts_flag: str | Path | None = None, environ: Mapping[str, str]) -> Inventory:
+    """The hosts file that the flag, KIT_HOSTS or the folder names. Raises InputError or InputErrors."""
+    named = str(hosts_flag) if hosts_flag else environ.get(HOSTS_VARIABLE, "")
+    path = expanded(named) if named else folder / "hosts"
+    text = _text_of(path)
+    if text is None:
+        raise InputError(
+            f"there is no hosts file {shown(str(path))}",
+            hint="`kit init` writes one to fill in; `kit lab up` makes a cluster on this machine to try with",
+            file=str(path),
+        )
+    inventory = parse_hosts(text, source=str(path))
+    base = path.absolute().parent
+    if all(host.key is None for host in inventory.hosts):
+        return inventory
+    hosts = (host if host.key is None else replace(host, key=absolute(host.key, base)) for host in inventory.hosts)
+    return replace(inventory, hosts=tuple(hosts))
+
+
+def load_spec(
+    folder: Path,
+    *,
+    config_flag: str | Path | None = None,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+) -> ClusterSpec:
+    """The spec alone, for a verb that needs no hosts. Parameters and errors as in `load`."""
+    named = str(config_flag) if config_flag else environ.get(CONFIG_VARIABLE, "")
+    path = expanded(named) if named else folder / "kit.yaml"
+    text = _text_of(path)
+    if text is None and named:
+        raise InputError(
+            f"there is no file {shown(str(path))}",
+            hint="name one that is there, or name none: then ./kit.yaml is read, if there is one",
+            file=str(path),
+        )
+    document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
+    _make_absolute(document.data, path.absolute().parent)
+    over = _from_environment(environ) | _from_flags(flags)
+    return validate(document, over)
+
+
+def variables() -> dict[str, str]:
+    """Variable → dotted path of the field that it sets."""
+    return {setting.variable: path for path, setting in settings().items() if setting.variable is not None}
+
+
+def _read_yaml(text: str, source: str) -> Document:
+    from kit.config.yaml import read  # noqa: PLC0415  (no kit.yaml, no YAML)
+
+    return read(text, source=source)
+
+
+def _attempt(problems: list[InputError], load_one: Callable[[], _Read]) -> _Read | None:
+    try:
+        return load_one()
+    except InputErrors as errors:
+        problems.extend(errors.problems)
+    except InputError as error:
+        problems.append(error)
+    return None
+
+
+def _text_of(path: Path) -> str | None:
+    """The file's text; None when there is no such file. Raises InputError for what is no readable text file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        raise InputError("this is a folder, not a file", hint="name the file in it", file=str(path)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name cannot be a file's"
+        raise InputError(
+            f"cannot be read: {reason}", hint=f"look at it with: ls -l {shown(str(path))}", file=str(path)
+        ) from error
+    if len(content) > _MOST_BYTES:
+        raise InputError(
+            f"has more than {_MOST_BYTES >> 20} MiB",
+            hint="is this the right file? It is a short text",
+            file=str(path),
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"is not text in UTF-8: byte 0x{content[error.start]:02x}",
+            hint="save it as UTF-8; or is this the right file?",
+            file=str(path),
+            line=content.count(b"\n", 0, error.start) + 1,
+        ) from error
+
+
+def _make_absolute(data: dict[str, object], base: Path) -> None:
+    """Writes the whole path where the file has one relative to itself. What is not text is left for validation."""
+    ssh = data.get("ssh")
+    if isinstance(ssh, dict):
+        for path in _PATHS:
+            key = path.rpartition(".")[2]
+            if isinstance(ssh.get(key), str) and ssh[key]:
+                ssh[key] = absolute(ssh[key], base)
+    volumes = data.get("volumes")
+    if isinstance(volumes, list):
+        for position, volume in enumerate(volumes):
+            if isinstance(volume, str) and volume.startswith(("./", "../")):
+                source, colon, rest = volume.partition(":")
+                volumes[position] = absolute(source, base) + colon + rest
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Override]:
+    """The fields that variables set. An empty variable counts as not set."""
+    found = {}
+    for variable, path in variables().items():
+        value = environ.get(variable)
+        if value:
+            found[path] = Override(value=_from_here(path, value), said_as=variable)
+    return found
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, Override]:
+    found = {}
+    for path, value in flags.items():
+        setting = settings().get(path)
+        if setting is None or setting.is_section:
+            similar = near(path, (p for p, s in settings().items() if not s.is_section), most=1)
+            raise InputError(
+                f"there is no setting {shown(path)}",
+                hint=f"did you mean {listed(similar)}?" if similar else "`kit schema` shows them all",
+            )
+        if value is not None:
+            found[path] = Override(value=_from_here(path, value), said_as=setting.flag)
+    return found
+
+
+def _from_here(path: str, value: object) -> object:
+    return absolute(value, Path.cwd()) if path in _PATHS and isinstance(value, str) and value else value

@@ -1,0 +1,154 @@
+"""kit.yaml: text in, ClusterSpec out. Reads YAML into plain values and remembers where each one stands.
+
+Every plain scalar but true, false and null stays the text that was written, so that 1.10, 010 and 1:30 are what a
+person sees; the model makes numbers of them. Aliases, tags, deep nesting and large files are refused.
+"""
+
+from __future__ import annotations
+
+import yaml
+
+from kit.config.document import Document, Path
+from kit.config.fields import keys_of, settings
+from kit.config.validate import validate
+from kit.config.words import plain, shown
+from kit.config.yamlfault import fault_of
+from kit.errors import InputErrors
+from kit.model.spec import ClusterSpec
+
+MOST_BYTES = 256 * 1024
+_DEEPEST = 12
+_TAG = "tag:yaml.org,2002:"
+_TAGS = frozenset(
+    _TAG + kind for kind in ("null", "bool", "int", "float", "timestamp", "str", "seq", "map", "merge", "value")
+)
+_LOADER: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_spec(text: str, *, source: str) -> ClusterSpec:
+    """The spec that the text of a kit.yaml says, defaults filled in. `source` is its path, for messages.
+
+    Raises InputErrors with every problem that was found, each with its line and a hint.
+    """
+    return validate(read(text, source=source))
+
+
+def read(text: str, *, source: str) -> Document:
+    """The values of the text. What YAML itself cannot read is raised (InputErrors); the rest is in `problems`."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    document = Document(source=source, text=text)
+    _check_size(document)
+    try:
+        _check_events(document)
+        root = yaml.compose(text, Loader=_LOADER) if not document.problems else None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        index, message, hint = fault_of(error, text)
+        document.wrong(index, message, hint)
+        root = None
+    if document.problems:
+        raise InputErrors(document.problems)
+    if root is not None and root.tag != _TAG + "null":
+        if not isinstance(root, yaml.MappingNode):
+            document.wrong(
+                root.start_mark.index,
+                "a kit.yaml is KEY: VALUE lines, and this is something else",
+                "begin so: name: kit",
+            )
+            raise InputErrors(document.problems)
+        data = _value(root, (), document)
+        document.data = data if isinstance(data, dict) else {}
+    return document
+
+
+def _check_size(document: Document) -> None:
+    if len(document.text) > MOST_BYTES:
+        document.wrong(
+            0,
+            f"the file has {len(document.text) // 1024} KiB, and kit reads {MOST_BYTES // 1024} at most",
+            "is this the right file? A kit.yaml has some lines",
+        )
+    strange = next((i for i, c in enumerate(document.text) if "\ud800" <= c <= "\udfff"), None)
+    if strange is not None:
+        document.wrong(strange, "a character here is no text at all", "write the file again as UTF-8")
+    if document.problems:
+        raise InputErrors(document.problems)
+
+
+def _check_events(document: Document) -> None:
+    """Refuses what grows without bound, before anything is built of it."""
+    depth = documents = 0
+    for event in yaml.parse(document.text, Loader=_LOADER):
+        index = event.start_mark.index if event.start_mark is not None else 0
+        if isinstance(event, yaml.AliasEvent):
+            document.wrong(
+                index, f"*{plain(event.anchor or '')} is an alias, and kit.yaml takes none", "write the value out"
+            )
+            return
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                document.wrong(index, "this is nested too deep for a kit.yaml", "look for a bracket too many")
+                return
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                document.wrong(index, "a second document begins here, after ---", "keep one document in the file")
+                return
+
+
+def _value(node: yaml.Node, path: Path, document: Document) -> object:
+    index = node.start_mark.index
+    if node.tag not in _TAGS:
+        document.wrong(index, f"the tag {shown(node.tag)} is not taken here", "take the word with the ! away")
+        return ""
+    if isinstance(node, yaml.MappingNode):
+        document.written[path] = "a group of KEY: VALUE" if node.value else "{}"
+        return _mapping(node, path, document)
+    if isinstance(node, yaml.SequenceNode):
+        document.written[path] = "a list" if node.value else "[]"
+        for position, item in enumerate(node.value):
+            document.places[(*path, position)] = item.start_mark.index
+        return [_item(item, (*path, position), document) for position, item in enumerate(node.value)]
+    document.written[path] = shown(node.value)
+    if node.tag == _TAG + "null":
+        return None
+    if node.tag == _TAG + "bool":
+        return node.value.lower() in ("yes", "true", "on")
+    return node.value
+
+
+def _item(node: yaml.Node, path: Path, document: Document) -> object:
+    value = _value(node, path, document)
+    if value is None:
+        document.wrong(node.start_mark.index, "an item of the list is empty", 'write a value after the -, or ""')
+    return value
+
+
+def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str, object]:
+    values: dict[str, object] = {}
+    inside = ".".join(str(part) for part in path)
+    is_section = not path or (inside in settings() and settings()[inside].is_section)
+    for key_node, value_node in node.value:
+        index = key_node.start_mark.index
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.wrong(index, "a key here is a list or a group, not a word", "write KEY: VALUE")
+            continue
+        key = key_node.value
+        here = (*path, key)
+        if key in values or here in document.places:
+            first = document.line_of(here)
+            document.wrong(
+                index, f"{shown(key)} stands here a second time; first on line {first}", "keep one of the two"
+            )
+            continue
+        document.places[here] = index
+        value = _value(value_node, here, document)
+        if value is not None:
+            values[key] = value
+        elif not is_section:
+            document.wrong(index, f"{shown(key)} has no value", f'write {plain(key)}: "" for an empty one')
+        elif key not in keys_of(inside):
+            values[key] = None  # so that an unknown key is told, value or not
+    return values

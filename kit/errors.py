@@ -1,0 +1,91 @@
+"""The whole error tree, with the exit code of each branch.
+
+    KitError                1   something failed; message, hint, and the host where it happened
+    ├── InputError          2   a flag, the hosts file or kit.yaml: file, line, what is wrong, what to write
+    ├── UnreachableError    3   a host cannot be reached, or is not the host that it should be
+    ├── StepError           4   a host was reached, and a step failed on it
+    ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, say)
+    ├── ImageError          6   an image cannot be built, found or shipped
+    ├── HostsFailed         *   several hosts failed; the exit code of the gravest
+    └── Interrupted       130   Ctrl-C, after the clean-up
+
+A run's own exit code is passed through as it is, and is not an error of kit. 70 is a bug in kit itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+EXIT_BUG = 70
+
+
+class KitError(Exception):
+    """What happened (`message`), where (`host`, if on one), and what to do next (`hint`)."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, host: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.host = host
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.message}" if self.host else self.message
+
+
+class InputError(KitError):
+    """Bad input. `file` and `line` (1-based) say where; `hint` says what to write."""
+
+    exit_code = 2
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, file: str | None = None, line: int | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return self.message
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.message}"
+
+
+class InputErrors(InputError):
+    """Several problems of one file, told together, so that a person mends it once."""
+
+    def __init__(self, problems: Sequence[InputError]) -> None:
+        first = problems[0]
+        super().__init__(first.message, hint=first.hint, file=first.file, line=first.line)
+        self.problems = tuple(problems)
+
+
+class UnreachableError(KitError):
+    exit_code = 3
+
+
+class StepError(KitError):
+    exit_code = 4
+
+
+class NotReadyError(KitError):
+    exit_code = 5
+
+
+class ImageError(KitError):
+    exit_code = 6
+
+
+class HostsFailed(KitError):
+    """Some hosts failed while others went on. `failures` holds one error a host."""
+
+    def __init__(self, message: str, failures: Sequence[KitError], *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.failures = tuple(failures)
+        self.exit_code = max((f.exit_code for f in failures), default=1)
+
+
+class Interrupted(KitError):
+    exit_code = 130

@@ -1,0 +1,59 @@
+"""Context: what every flow on a cluster is given. The command line makes one; tests make one with fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.events import Reporter
+from kit.model.host import Host, Inventory, Login
+from kit.model.spec import ClusterSpec
+from kit.plan.ssh import login
+from kit.remote.transport import Connect, Transport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """`folder` is where hosts and kit.yaml stand; relative paths in them are relative to it."""
+
+    inventory: Inventory
+    spec: ClusterSpec
+    folder: Path
+    reporter: Reporter
+    connect: Connect
+
+    def login(self, host: Host) -> Login:
+        return login(host, self.spec.ssh)
+
+    @property
+    def logins(self) -> Mapping[str, Login]:
+        return logins_of(self.inventory, self.spec)
+
+    def host(self, name: str) -> Host:
+        return next(host for host in self.inventory.hosts if host.name == name)
+
+
+def logins_of(inventory: Inventory, spec: ClusterSpec) -> Mapping[str, Login]:
+    return {host.name: login(host, spec.ssh) for host in inventory.hosts}
+
+
+def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter: Reporter) -> Context:
+    """A context with the real connections."""
+    from kit.remote.connect import connector  # noqa: PLC0415
+
+    connect = connector(logins_of(inventory, spec))
+    return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect)
+
+
+def with_transport(context: Context, work: Callable[[Transport], object]) -> Callable[[Host], object]:
+    """`work` on a host's own connection, which is closed after it."""
+
+    def on_host(host: Host) -> object:
+        transport = context.connect(host)
+        try:
+            return work(transport)
+        finally:
+            transport.close()
+
+    return on_host

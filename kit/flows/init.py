@@ -1,0 +1,45 @@
+"""kit init: a hosts file and a kit.yaml to fill in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.errors import InputError, KitError
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitResult:
+    """The files that were written, and those among them that stood before and were replaced."""
+
+    written: tuple[Path, ...]
+    replaced: tuple[Path, ...]
+
+
+def init(folder: Path, *, force: bool = False) -> InitResult:
+    """Writes `hosts` and `kit.yaml` into the folder, which is made when it is not there.
+
+    Raises InputError, and writes nothing, when one of them stands there and `force` is off.
+    """
+    from kit.config.sample import HOSTS, sample_config  # noqa: PLC0415  (pydantic: only for the verbs that need it)
+
+    contents = {folder / "hosts": HOSTS, folder / "kit.yaml": sample_config()}
+    present = tuple(path for path in contents if path.exists() or path.is_symlink())
+    if present and not force:
+        names = " and ".join(path.name for path in present)
+        raise InputError(
+            f"{names} {'stand' if len(present) > 1 else 'stands'} there already, and nothing was written",
+            hint="edit what is there, choose another folder, or let it be replaced: kit init --force",
+            file=str(present[0]),
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in contents.items():
+            # "x": a file that somebody made meanwhile is not overwritten without --force.
+            with path.open("w" if force else "x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise KitError(
+            f"cannot write into {folder}: {error.strerror}", hint="choose a folder that you may write to"
+        ) from error
+    return InitResult(written=tuple(contents), replaced=present)

@@ -1,0 +1,10 @@
+"""kit schema: the JSON schema of kit.yaml."""
+
+from __future__ import annotations
+
+
+def schema() -> str:
+    """The schema's text, with a newline at its end."""
+    from kit.config.schema import schema_text  # noqa: PLC0415  (pydantic: only for the verbs that need it)
+
+    return schema_text()

@@ -1,0 +1,27 @@
+"""The content of an image: the rendered Dockerfile and the files beside it, from which its tag is computed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageContent:
+    """`files` maps a path in the build context to its bytes; Dockerfile is one of them."""
+
+    repository: str
+    flavour: str
+    files: Mapping[str, bytes]
+    executables: frozenset[str] = frozenset()
+
+    @property
+    def tag(self) -> str:
+        """`repository:flavour-<12 hex digits>`; the same content has the same tag on every machine."""
+        digest = hashlib.sha256()
+        for path in sorted(self.files):
+            content = self.files[path]
+            digest.update(f"{path}\0{int(path in self.executables)}\0{len(content)}\0".encode())
+            digest.update(content)
+        return f"{self.repository}:{self.flavour}-{digest.hexdigest()[:12]}"

@@ -1,0 +1,139 @@
+"""The lab: VM-like hosts as containers on this machine. What is asked for, what is to be made, and what was found."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+# Labels on every object of a lab. They are how it is found again: no file is the truth about it.
+LABEL = "kit.lab"
+HOST_LABEL = "kit.lab.host"
+SHAPE_LABEL = "kit.lab.shape"
+FOLDER_LABEL = "kit.lab.folder"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabSpec:
+    """What `kit lab up` asks for.
+
+    `link_rate` shapes each host's link in both directions, in tc's words: 200mbit; None leaves it as it is.
+    `user` is the login that the hosts file names: root, or ubuntu, which has sudo without a password.
+    """
+
+    name: str = "lab"
+    hosts: int = 4
+    slots: int = 2
+    link_rate: str | None = None
+    user: str = "root"
+
+    @property
+    def shape(self) -> str:
+        """What makes two labs the same, in words. It is a label on everything that the lab consists of."""
+        rate = f", links of {self.link_rate}" if self.link_rate else ""
+        return f"{self.hosts} hosts, {self.slots} slots each{rate}, login {self.user}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostContainer:
+    """All that the engine is told about one lab host. It masks no path of /proc and /sys in it."""
+
+    host: str
+    container: str
+    volume: str
+    network: str
+    address: str
+    image: str
+    labels: Mapping[str, str]
+    env: Mapping[str, str]
+    cap_add: tuple[str, ...]
+    cap_drop: tuple[str, ...]
+    security_opt: tuple[str, ...]
+    device_cgroup_rules: tuple[str, ...]
+    tmpfs: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabNetwork:
+    """A network of a lab, as the engine has it."""
+
+    id: str
+    name: str
+    subnet: ipaddress.IPv4Network
+    shape: str
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabContainer:
+    """A lab host, as the engine has it. `state` is the engine's word: running, exited, created."""
+
+    id: str
+    host: str
+    address: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabFound:
+    """Everything on the engine that carries the lab's label. Containers are in the order of their hosts.
+
+    `helpers` are containers that are no host, and `other_networks` a second network: both are left by an `up` that was
+    killed.
+    """
+
+    network: LabNetwork | None = None
+    containers: tuple[LabContainer, ...] = ()
+    volumes: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
+    other_networks: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.network or self.containers or self.volumes or self.helpers or self.other_networks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabHost:
+    name: str
+    address: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabStatus:
+    """A lab as it stands. No hosts: there is none. `changed` is whether this `up` did anything."""
+
+    name: str
+    folder: Path
+    network: str = ""
+    shape: str = ""
+    hosts: tuple[LabHost, ...] = ()
+    changed: bool = False
+
+    @property
+    def state(self) -> Literal["none", "running", "partly running", "stopped"]:
+        running = sum(host.state == "running" for host in self.hosts)
+        if not self.hosts:
+            return "none"
+        if running == len(self.hosts):
+            return "running"
+        return "partly running" if running else "stopped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabRemoved:
+    """What `kit lab down` took away. `kept` are files of the lab that a person has changed since."""
+
+    name: str
+    containers: int = 0
+    volumes: int = 0
+    networks: int = 0
+    files: tuple[Path, ...] = field(default=())
+    kept: tuple[Path, ...] = field(default=())
+
+    @property
+    def empty(self) -> bool:
+        return not (self.containers or self.volumes or self.networks or self.files)

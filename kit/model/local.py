@@ -1,0 +1,18 @@
+"""The container of `kit local`, as the engine is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalContainer:
+    """A container that lives as long as one command. `ulimits` maps a name to its limit (-1: none)."""
+
+    image: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[str, ...] = ()
+    shm_size: str = "64mb"
+    ulimits: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,67 @@
+"""What a host really has: facts read by one observation, with no judgement."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kit.model.host import Host
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interface:
+    """An IPv4 address of a host: `name` eth0, `address` 10.0.0.4/24."""
+
+    name: str
+    address: ipaddress.IPv4Interface
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    name: str
+    memory_mib: int
+    uuid: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Container:
+    """A container of kit on a host. `image` is the tag it was made from, `spec` the hash of its definition."""
+
+    name: str
+    service: str
+    cluster: str
+    image: str
+    spec: str
+    running: bool
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostFacts:
+    """One host, as it was seen.
+
+    `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.
+    `listening` holds address:port of every TCP listener. `record` is the text of cluster.json, on a head.
+    """
+
+    host: Host
+    engine: str
+    compose: str | None
+    arch: str
+    os: str
+    cores: int
+    memory_mib: int
+    disk_free_mib: int
+    interfaces: tuple[Interface, ...]
+    default_interface: str | None
+    gpus: tuple[Gpu, ...] = ()
+    gpu_runtime: bool = False
+    image_id: str | None = None
+    containers: tuple[Container, ...] = ()
+    record: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
+    host_key: str | None = None
+    client_key: str | None = None
+    listening: frozenset[str] = frozenset()

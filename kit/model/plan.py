@@ -1,0 +1,101 @@
+"""The plan of a change: typed steps, a host at a time, in the order in which they are done.
+
+The object that --dry-run prints, a golden file pins and the executor runs is this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kit.model.secret import Secret
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ship:
+    """Bring the image to the host."""
+
+    image: str
+    image_id: str
+    size: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteFile:
+    """Write a file below the cluster's folder, atomically, owned by root."""
+
+    path: str
+    content: bytes | Secret
+    mode: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeleteFile:
+    """Remove a file below the cluster's folder that no longer belongs there."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComposeUp:
+    """`docker compose up` of the host's file. `recreate` when a mounted secret or config changed."""
+
+    folder: str
+    project: str
+    recreate: bool
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitSshd:
+    """Wait until the node's sshd listens on address:port."""
+
+    address: str
+    port: int
+    timeout_s: float
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyPeers:
+    """From the head's container, ssh to every node with no prompt."""
+
+    container: str
+    peers: tuple[tuple[str, str], ...]  # (name, address)
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveCluster:
+    """Take everything of a cluster off the host: containers, folder and, on request, images."""
+
+    folder: str
+    cluster: str
+    images: tuple[str, ...]
+    why: str
+
+
+Step = Ship | WriteFile | DeleteFile | ComposeUp | WaitSshd | VerifyPeers | RemoveCluster
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostPlan:
+    """The steps of one host. They stop at the first that fails; other hosts go on."""
+
+    host: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """All steps. `hosts` are done side by side; `after` only where every host of it succeeded."""
+
+    cluster: str
+    hosts: tuple[HostPlan, ...]
+    after: tuple[HostPlan, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not any(h.steps for h in (*self.hosts, *self.after))

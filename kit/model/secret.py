@@ -1,0 +1,41 @@
+"""Secret: bytes that never print."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NoReturn
+
+
+class Secret:
+    """Holds bytes; `reveal()` is the one way out. repr, str and format show nothing of them.
+
+    Not a dataclass on purpose: `dataclasses.asdict` of a plan would take its field apart.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def reveal(self) -> bytes:
+        return self._value
+
+    def digest(self) -> str:
+        return hashlib.sha256(self._value).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __deepcopy__(self, _memo: object) -> Secret:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not written down")
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    __str__ = __repr__

@@ -1,0 +1,117 @@
+"""The definition of an image: from what kit.yaml says and the files of images/ to a build context with a tag."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kit.model.image import ImageContent
+from kit.model.spec import Framework, ImageSpec
+
+REPOSITORY = "kit"
+
+# Where the Dockerfiles expect the certificates that only a build stage gets; not part of the content.
+CA_PATH = "ca/extra.pem"
+
+# Launches of several hundred nodes open that many connections to a node at once at the very most.
+MAX_CONNECTIONS = 1000
+
+# The bytes that a line of a Dockerfile cannot carry in a name.
+_NOT_IN_A_NAME = set(" \t\r\n\"'\\$`#")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Recipe:
+    """A flavour that is built from a plain base. `locks` are installed in this order; Horovod's is the last."""
+
+    build_base: str
+    base: str
+    python: str
+    cuda: bool
+    locks: Mapping[Framework, str]
+    build_lock: str = "build"
+
+
+_RECIPES = {
+    "cpu": _Recipe(
+        build_base="debian:bookworm-slim",
+        base="debian:bookworm-slim",
+        python="3.11",
+        cuda=False,
+        locks={"tensorflow": "tensorflow", "mxnet": "mxnet"},
+    ),
+    # TensorFlow 2.15 is built for CUDA 12.2 and cuDNN 8.9.
+    "cuda-tensorflow": _Recipe(
+        build_base="nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04",
+        base="nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04",
+        python="3.10",
+        cuda=True,
+        locks={"tensorflow": "cuda-tensorflow"},
+    ),
+    # MXNet's newest CUDA wheel is for 11.2, so that it cannot share an image with TensorFlow 2.15.
+    "cuda-mxnet": _Recipe(
+        build_base="nvidia/cuda:11.2.2-cudnn8-devel-ubuntu20.04",
+        base="nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04",
+        python="3.8",
+        cuda=True,
+        locks={"mxnet": "cuda-mxnet"},
+        build_lock="cuda-mxnet-build",
+    ),
+}
+
+
+def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_default: int = 33) -> ImageContent:
+    """The build context of `spec`'s image. `templates` maps a path below images/ to its bytes."""
+    values: dict[str, object] = {
+        "flavour": spec.flavour,
+        "packages": list(spec.packages),
+        "pip": list(spec.pip),
+        "ssh_port": ssh_port_default,
+        "max_connections": MAX_CONNECTIONS,
+    }
+    recipe = _RECIPES.get(spec.flavour)
+    locks: list[str] = []
+    if recipe is None:
+        values["base"] = spec.base
+    else:
+        frameworks = [name for name in recipe.locks if name in spec.frameworks or recipe.cuda]
+        locks = [recipe.build_lock, *(recipe.locks[name] for name in frameworks), "horovod"]
+        values |= {
+            "base": spec.base or recipe.base,
+            "build_base": spec.base or recipe.build_base,
+            "python": recipe.python,
+            "cuda": recipe.cuda,
+            "frameworks": frameworks,
+            "locks": locks,
+        }
+    dockerfile = "Dockerfile.ssh-layer.j2" if recipe is None else "Dockerfile.j2"
+    scripts = {path: content for path, content in templates.items() if path.startswith("bin/")}
+    files = {
+        "Dockerfile": _render(templates, dockerfile, values),
+        "sshd_config": _render(templates, "sshd_config.j2", values),
+        **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in locks},
+        **scripts,
+    }
+    return ImageContent(repository=REPOSITORY, flavour=spec.flavour, files=files, executables=frozenset(scripts))
+
+
+def needed_bases(content: ImageContent) -> tuple[str, ...]:
+    """The images that the Dockerfile starts from, each once, in its order."""
+    lines = content.files["Dockerfile"].decode().splitlines()
+    return tuple(dict.fromkeys(line.split()[1] for line in lines if line.startswith("FROM ")))
+
+
+def _render(templates: Mapping[str, bytes], name: str, values: Mapping[str, object]) -> bytes:
+    import jinja2  # noqa: PLC0415  (not every start of kit renders)
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda path: templates[path].decode()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  (a Dockerfile is not HTML; words that a person wrote go through "shell")
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["shell"] = shlex.quote
+    return environment.get_template(name).render(values).encode()

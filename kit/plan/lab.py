@@ -1,0 +1,159 @@
+"""The lab, planned: names, the choice of a network, each host's container and the two files that are written. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from kit.errors import InputError
+from kit.model.lab import FOLDER_LABEL, HOST_LABEL, LABEL, SHAPE_LABEL, HostContainer, LabSpec
+from kit.model.spec import NAME
+
+USERS = ("root", "ubuntu")
+MAX_HOSTS = 200
+RATE = re.compile(r"^[1-9][0-9]*(kbit|mbit|gbit)$")
+FIRST_ADDRESS = 11
+
+# Each lab host's own engine takes its bridges from here.
+_INNER_ENGINES = ipaddress.IPv4Network("172.16.0.0/12")
+_MARK = re.compile(r"^# Made by kit for the lab '[^']*'\. .* \[([0-9a-f]{12})\]$")
+
+IPv4Network = ipaddress.IPv4Network
+
+
+def check(spec: LabSpec) -> None:
+    """Raises InputError when the lab cannot be as asked."""
+    if not NAME.match(spec.name):
+        raise InputError(
+            f"'{spec.name}' cannot name a lab", hint="Use lower-case letters, digits and dashes, such as --name lab2."
+        )
+    if not 1 <= spec.hosts <= MAX_HOSTS:
+        raise InputError(f"a lab has 1 to {MAX_HOSTS} hosts, not {spec.hosts}", hint="Write, say, --hosts 4.")
+    if spec.slots < 1:
+        raise InputError(f"a host has 1 slot or more, not {spec.slots}", hint="Write, say, --slots 2.")
+    if spec.link_rate is not None and not RATE.match(spec.link_rate):
+        raise InputError(
+            f"'{spec.link_rate}' is not the rate of a link", hint="Write a number and kbit, mbit or gbit: 200mbit."
+        )
+    if spec.user not in USERS:
+        raise InputError(f"lab hosts have no user '{spec.user}'", hint=f"They have {' and '.join(USERS)}.")
+
+
+def names(spec: LabSpec) -> tuple[str, ...]:
+    """gpu1 … gpuN, the head first."""
+    return tuple(f"gpu{number}" for number in range(1, spec.hosts + 1))
+
+
+def network_name(lab: str) -> str:
+    return f"kit-lab-{lab}"
+
+
+def candidates(taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
+    """The networks that a lab may have, best first: none that is taken, and none that the inner engines use."""
+    closed = (*taken, _INNER_ENGINES)
+    pools = ("10.213.0.0/16", "192.168.0.0/16", "10.214.0.0/16")
+    for pool in pools:
+        for subnet in IPv4Network(pool).subnets(new_prefix=24):
+            if not any(subnet.overlaps(network) for network in closed):
+                yield subnet
+
+
+def address(subnet: IPv4Network, index: int) -> str:
+    """Of the host number `index`, from 0. The low addresses are left to the engine's gateway."""
+    return str(subnet[FIRST_ADDRESS + index])
+
+
+def labels(spec: LabSpec, folder: str) -> dict[str, str]:
+    return {LABEL: spec.name, SHAPE_LABEL: spec.shape, FOLDER_LABEL: folder}
+
+
+def host_containers(
+    spec: LabSpec, *, folder: str, image: str, subnet: IPv4Network, public_key: str
+) -> tuple[HostContainer, ...]:
+    """One container a host, in the order of the hosts.
+
+    Not `--privileged`, which asks for more than some machines may give: every capability but SYS_RESOURCE, and the
+    engine's fences open, are all that an engine inside needs; images/lab/init does the rest.
+    """
+    env = {"KIT_LAB_KEY": public_key}
+    if spec.link_rate:
+        env["KIT_LAB_RATE"] = spec.link_rate
+    return tuple(
+        HostContainer(
+            host=name,
+            container=f"{network_name(spec.name)}-{name}",
+            volume=f"{network_name(spec.name)}-{name}",
+            network=network_name(spec.name),
+            address=address(subnet, index),
+            image=image,
+            labels={**labels(spec, folder), HOST_LABEL: name},
+            env=env,
+            cap_add=("ALL",),
+            cap_drop=("SYS_RESOURCE",),
+            security_opt=("seccomp=unconfined", "apparmor=unconfined"),
+            device_cgroup_rules=("a *:* rwm",),
+            tmpfs={"/run": "exec,mode=755"},
+        )
+        for index, name in enumerate(names(spec))
+    )
+
+
+def hosts_text(spec: LabSpec, subnet: IPv4Network) -> str:
+    """The hosts file of the lab."""
+    lines = [f"{address(subnet, index)} name={name} slots={spec.slots}" for index, name in enumerate(names(spec))]
+    return _signed(spec.name, "\n".join(lines) + "\n")
+
+
+def kit_yaml_text(spec: LabSpec, subnet: IPv4Network) -> str:
+    """The kit.yaml of the lab. It has a few settings that real VMs do without; comments say why."""
+    return _signed(
+        spec.name,
+        f"""\
+name: {spec.name}
+network: {subnet}
+
+ssh:
+  user: {spec.user}
+  key: .kit/lab/id_ed25519
+  known_hosts: .kit/lab/known_hosts
+
+# A container may not raise this limit; on real VMs leave it at unlimited.
+ulimits:
+  memlock: default
+
+# All hosts of the lab share this machine's cores: a rank that waits gives up its core.
+mpi:
+  yield_when_idle: true
+
+# Small, because there is no GPU here. On real VMs: tf_benchmark --model resnet50
+command: [tf_benchmark, --model, resnet50, --image-size, "64", --batch-size, "4",
+          --num-warmup, "1", --num-iters, "3", --num-batches-per-iter, "1"]
+""",
+    )
+
+
+def whose(text: str) -> Literal["ours", "edited", "foreign"]:
+    """Of a hosts or kit.yaml file: as kit wrote it, changed since, or never kit's."""
+    head, _, body = text.partition("\n")
+    mark = _MARK.match(head)
+    if not mark:
+        return "foreign"
+    return "ours" if mark[1] == _digest(body) else "edited"
+
+
+def known_hosts_text(keys: Iterable[tuple[str, str]]) -> str:
+    """`keys` are (address, public key) pairs; the key's comment is left out."""
+    return "".join(f"{where} {' '.join(key.split()[:2])}\n" for where, key in keys)
+
+
+def _signed(lab: str, body: str) -> str:
+    """The digest tells, with no record kept anywhere, whether a person has changed the file."""
+    mark = f"# Made by kit for the lab '{lab}'. `kit lab down` removes it, unless you change it. [{_digest(body)}]"
+    return f"{mark}\n{body}"
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:12]

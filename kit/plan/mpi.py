@@ -1,0 +1,72 @@
+"""The words of mpirun (Open MPI 4.1) and the hostfile. The one place that knows how Open MPI spells things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kit.model.launch import LaunchPlan, Placement
+from kit.model.spec import ClusterSpec
+
+# Where the launcher writes the hostfile, inside the head's container.
+RUNS_FOLDER = "/run/kit/runs"
+# Runs a rank and passes its lines on whole: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
+# -I and -S: a rank's PYTHONPATH and site-packages are none of its business, and it starts in half the time.
+RELAY = ("python3", "-IS", "/opt/kit/bin/kit-rank")
+# Marks every process of a run, on every host: stopping and counting look for it and can hit nothing else.
+RUN_VARIABLE = "KIT_RUN"
+
+# Ranks of one host copy through shared memory; the single-copy ways need ptrace rights that containers lack.
+TRANSPORTS = (("pml", "ob1"), ("btl", "tcp,self,vader"), ("btl_vader_single_copy_mechanism", "none"))
+
+
+def hostfile(placement: Placement) -> str:
+    """Open MPI's hostfile: one `address slots=N` a line, where N is the number of ranks placed there."""
+    pairs = zip(placement.nodes, placement.counts, strict=True)
+    return "".join(f"{node.address} slots={count}\n" for node, count in pairs)
+
+
+def mca(network: str | None) -> tuple[tuple[str, str], ...]:
+    """MCA parameters of every launch. `network` goes to both channels of Open MPI: btl (data) and oob (launch)."""
+    both = (("btl_tcp_if_include", network), ("oob_tcp_if_include", network)) if network else ()
+    # The head alone starts every daemon, so that it alone needs a key; any number of hosts at once.
+    launch = (("plm_rsh_no_tree_spawn", "1"), ("plm_rsh_num_concurrent", "256"))
+    return (*TRANSPORTS, *both, *launch)
+
+
+def yields(spec: ClusterSpec, placement: Placement) -> bool:
+    """Whether waiting ranks give up their core: as kit.yaml says, or where ranks outnumber cores."""
+    if spec.mpi.yield_when_idle != "auto":
+        return spec.mpi.yield_when_idle
+    pairs = zip(placement.nodes, placement.counts, strict=True)
+    return any(node.cores and count > node.cores for node, count in pairs)
+
+
+def launch_plan(
+    *,
+    run_id: str,
+    spec: ClusterSpec,
+    placement: Placement,
+    network: str | None,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    forward: Sequence[str] = (),
+    oversubscribe: bool = False,
+) -> LaunchPlan:
+    """The launch as data. `env` is set for every rank; `forward` names variables that the head already has."""
+    folder = f"{RUNS_FOLDER}/{run_id}"
+    argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np), "--hostfile", f"{folder}/hostfile"]
+    argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
+    for name, value in mca(network):
+        argv += ["--mca", name, value]
+    if yields(spec, placement):
+        argv += ["--mca", "mpi_yield_when_idle", "1"]
+    if oversubscribe:
+        argv += ["--oversubscribe"]
+    # Nobody may give a run another mark than its own.
+    variables = {RUN_VARIABLE: run_id, **{name: value for name, value in env.items() if name != RUN_VARIABLE}}
+    for name in (*variables, *(f for f in forward if f not in variables)):
+        argv += ["-x", name]
+    argv += [*spec.mpi.args, *RELAY, *command]
+    return LaunchPlan(
+        run_id=run_id, placement=placement, hostfile=hostfile(placement), argv=tuple(argv), env=dict(variables)
+    )

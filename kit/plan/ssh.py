@@ -1,0 +1,64 @@
+"""SSH in both directions: how kit logs in to a VM, and the files that let the head log in to every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kit.model.host import Host, Login
+from kit.model.launch import Node
+
+if TYPE_CHECKING:
+    from kit.model.spec import SshSpec
+
+# As mounted in the containers.
+MOUNT = "/etc/kit"
+
+
+def login(host: Host, spec: SshSpec) -> Login:
+    """The hosts file goes before kit.yaml's `ssh:`."""
+    return Login(
+        host=host.name,
+        address=host.address,
+        user=host.user or spec.user,
+        port=host.port or spec.port,
+        key=host.key or spec.key,
+        known_hosts=spec.known_hosts,
+    )
+
+
+def authorized_keys(client_key: str, head_address: str) -> bytes:
+    """Only the head's key, only from the head's address, and nothing but sessions."""
+    return f'restrict,pty,from="{head_address}" {client_key}\n'.encode()
+
+
+def known_hosts(nodes: Sequence[Node], keys: Mapping[str, str], port: int) -> bytes:
+    """One pinned key a node; `keys` maps a node's name to its public host key."""
+    form = "{}" if port == 22 else f"[{{}}]:{port}"  # as OpenSSH itself writes and looks them up
+    lines = [f"{form.format(node.address)},{form.format(node.name)} {keys[node.name]}" for node in nodes]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def client_config(nodes: Sequence[Node], port: int) -> bytes:
+    """ssh_config of the head, for the cluster's nodes alone: any other host is reached as before."""
+    lines = ["# Written by kit deploy: how the head reaches the nodes. Host keys are pinned in known_hosts."]
+    for node in nodes:
+        lines += [f"Host {node.name}", f"  HostName {node.address}"]
+    lines += [f"Host {' '.join(word for node in nodes for word in (node.name, node.address))}"]
+    settings = {
+        "Port": str(port),
+        "User": "root",
+        "IdentityFile": f"{MOUNT}/ssh/id_ed25519",
+        "IdentitiesOnly": "yes",
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "CheckHostIP": "no",
+        "UserKnownHostsFile": f"{MOUNT}/ssh/known_hosts",
+        "GlobalKnownHostsFile": "/dev/null",
+        "ConnectTimeout": "15",
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "4",
+        "LogLevel": "ERROR",
+    }
+    lines += [f"  {name} {value}" for name, value in settings.items()]
+    return ("\n".join(lines) + "\n").encode()

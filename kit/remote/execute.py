@@ -1,0 +1,164 @@
+"""Does the steps of a plan, in their order, and makes no decision of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kit.errors import KitError, StepError
+from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
+from kit.model.host import Host, Login
+from kit.model.plan import (
+    ComposeUp,
+    DeleteFile,
+    HostPlan,
+    Plan,
+    RemoveCluster,
+    Ship,
+    Step,
+    VerifyPeers,
+    WaitSshd,
+    WriteFile,
+)
+from kit.model.secret import Secret
+from kit.remote import fanout
+from kit.remote.observe import listener_word
+from kit.remote.scripts import script
+from kit.remote.ship import ship
+from kit.remote.transport import Completed, Connect, Transport
+
+COMPOSE_TIMEOUT_S = 180.0
+PEER_TIMEOUT_S = 60.0
+
+
+class Executor:
+    """Carries a plan out on its hosts. `folder` is the cluster's folder on every VM."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Mapping[str, Host],
+        logins: Mapping[str, Login],
+        folder: str,
+        container: Mapping[str, str],
+        connect: Connect,
+        reporter: Reporter,
+    ) -> None:
+        self._hosts = hosts
+        self._logins = logins
+        self._folder = folder
+        self._container = container
+        self._connect = connect
+        self._reporter = reporter
+
+    def execute(self, plan: Plan) -> dict[str, KitError]:
+        """All steps. A host stops at its first failure and the others go on. Returns the failures by host."""
+        failures = self._ship(plan)
+        busy = [p for p in plan.hosts if p.steps and p.host not in failures]
+        if busy:
+            self._reporter.report(Phase(name="set up", hosts=tuple(p.host for p in busy)))
+            failures |= self._side_by_side(busy)
+        if not failures and plan.after:
+            self._reporter.report(Phase(name="verify", hosts=tuple(p.host for p in plan.after)))
+            failures |= self._side_by_side(plan.after)
+        return failures
+
+    def _ship(self, plan: Plan) -> dict[str, KitError]:
+        wanted = [(p.host, step) for p in plan.hosts for step in p.steps if isinstance(step, Ship)]
+        if not wanted:
+            return {}
+        self._reporter.report(Phase(name="ship", hosts=tuple(host for host, _ in wanted)))
+        step = wanted[0][1]
+        failures = ship(step.image, step.size, [self._logins[host] for host, _ in wanted], self._reporter)
+        for host, _ in wanted:
+            error = failures.get(host)
+            if error is None:
+                self._reporter.report(HostDone(host=host, text="has the image"))
+            else:
+                self._reporter.report(HostFailed(host=host, text=error.message, hint=error.hint))
+        return failures
+
+    def _side_by_side(self, plans: tuple[HostPlan, ...] | list[HostPlan]) -> dict[str, KitError]:
+        steps = {plan.host: plan.steps for plan in plans}
+
+        def work(host: Host) -> None:
+            transport = self._connect(host)
+            try:
+                for step in steps[host.name]:
+                    self._step(transport, step)
+            except KitError as error:
+                self._reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
+                raise
+            finally:
+                transport.close()
+            self._reporter.report(HostDone(host=host.name))
+
+        return dict(fanout.each([self._hosts[name] for name in steps], work).failures)
+
+    def _step(self, transport: Transport, step: Step) -> None:
+        name = transport.host.name
+        match step:
+            case Ship():
+                return  # Done for all hosts at once, above.
+            case WriteFile():
+                self._say(name, f"writing {step.path}")
+                content = step.content.reveal() if isinstance(step.content, Secret) else step.content
+                argv = [*script("write_file", self._folder, step.path, step.mode, str(len(content)))]
+                done = transport.run(argv, stdin=content)
+                _ok(done, name, f"{self._folder}/{step.path} could not be written", "is its disk full? df -h")
+            case DeleteFile():
+                done = transport.run(["rm", "-f", "--", f"{self._folder}/{step.path}"])
+                _ok(done, name, f"{self._folder}/{step.path} could not be removed", None)
+            case ComposeUp():
+                self._say(name, "docker compose up")
+                force = ["--force-recreate"] if step.recreate else []
+                argv = ["docker", "compose", "--file", f"{step.folder}/compose.yaml", "up", "--detach"]
+                done = transport.run([*argv, "--remove-orphans", *force], timeout_s=COMPOSE_TIMEOUT_S)
+                by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/compose.yaml up"
+                _ok(done, name, "docker compose up failed", f"look at it by hand: {by_hand}")
+            case WaitSshd():
+                self._say(name, f"waiting for sshd on {step.address}:{step.port}")
+                word = listener_word(step.address, step.port)
+                limit = f"{step.timeout_s:.0f}"
+                argv = [*script("wait_sshd", word, limit, self._container[name])]
+                done = transport.run(argv, timeout_s=step.timeout_s + 30)
+                _ok(done, name, f"sshd does not answer on {step.address}:{step.port}", f"kit logs {name}")
+            case VerifyPeers():
+                self._verify(transport, step)
+            case RemoveCluster():
+                remove(transport, step)
+
+    def _verify(self, transport: Transport, step: VerifyPeers) -> None:
+        self._say(transport.host.name, f"ssh to {len(step.peers)} nodes")
+        addresses = [address for _, address in step.peers]
+        argv = ["docker", "exec", step.container, *script("peers", *addresses)]
+        done = transport.run(argv, timeout_s=PEER_TIMEOUT_S)
+        failed = dict(line.split(" ", 1) for line in done.text.splitlines() if " " in line)
+        problems = [(name, failed[address]) for name, address in step.peers if address in failed]
+        if problems:
+            first, why = problems[0]
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise StepError(
+                f"the head cannot reach {first}{more} by ssh: {why}",
+                hint="is the port open between the VMs (firewall, security group)? ssh_port: in kit.yaml says which",
+                host=transport.host.name,
+            )
+        _ok(done, transport.host.name, "the head could not check its nodes", f"kit logs {transport.host.name}")
+
+    def _say(self, host: str, text: str) -> None:
+        self._reporter.report(HostStep(host=host, text=text))
+
+
+def remove(transport: Transport, step: RemoveCluster) -> tuple[str, ...]:
+    """Take a cluster off one host. Returns a line for each thing that was removed."""
+    argv = script("remove", step.cluster, step.folder, *step.images)
+    done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
+    _ok(done, transport.host.name, "the cluster could not be taken off", "look at it by hand: docker ps -a")
+    return tuple(done.text.splitlines())
+
+
+def _ok(done: Completed, host: str, what: str, hint: str | None) -> None:
+    if done.code == 0:
+        return
+    lines = (done.error_text or done.text.strip()).splitlines()
+    said = "\n".join(lines[-15:]) if lines else f"exit {done.code}"
+    raise StepError(f"{what}: {said}", hint=hint, host=host)

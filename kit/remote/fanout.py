@@ -1,0 +1,90 @@
+"""Does one thing on many hosts side by side. Every host's result or error comes back; Ctrl-C names who was not done."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kit.errors import HostsFailed, Interrupted, KitError
+from kit.model.host import Host
+
+T = TypeVar("T")
+WIDTH = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(Generic[T]):
+    """What came back from the hosts, in their order."""
+
+    results: Mapping[str, T]
+    failures: Mapping[str, KitError]
+
+    def or_raise(self, what: str) -> Mapping[str, T]:
+        """The results, or HostsFailed (the one error itself when there is but one host)."""
+        if not self.failures:
+            return self.results
+        failures = list(self.failures.values())
+        if len(failures) == 1:
+            raise failures[0]
+        count = len(self.results) + len(failures)
+        raise HostsFailed(f"{what}: {len(failures)} of {count} hosts failed", failures)
+
+
+class _Work(Generic[T]):
+    """The queue of hosts, and what came of them; shared by the worker threads."""
+
+    def __init__(self, hosts: Sequence[Host], work: Callable[[Host], T]) -> None:
+        self._work = work
+        self._todo: queue.SimpleQueue[Host] = queue.SimpleQueue()
+        for host in hosts:
+            self._todo.put(host)
+        self.results: dict[str, T] = {}
+        self.failures: dict[str, KitError] = {}
+        self.bugs: list[BaseException] = []
+        self.stop = threading.Event()
+
+    def __call__(self) -> None:
+        while not self.stop.is_set():
+            try:
+                host = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self.results[host.name] = self._work(host)
+            except KitError as error:
+                error.host = error.host or host.name
+                self.failures[host.name] = error
+            except BaseException as error:
+                # Not a host's fault but a bug: raised in the caller's thread.
+                self.bugs.append(error)
+                return
+
+
+def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int = WIDTH) -> Outcome[T]:
+    """`work(host)` on every host, at most `width` at a time. A KitError of one host does not touch the others."""
+    shared = _Work(hosts, work)
+    # Daemon threads: a host that hangs cannot keep kit from ending after Ctrl-C.
+    threads = [threading.Thread(target=shared, daemon=True) for _ in range(min(width, len(hosts)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)
+    except KeyboardInterrupt:
+        shared.stop.set()
+        ended = {*shared.results, *shared.failures}
+        waiting = [host.name for host in hosts if host.name not in ended]
+        raise Interrupted(
+            f"interrupted; not done: {', '.join(waiting) or 'none'}", hint="run the same again to finish"
+        ) from None
+    if shared.bugs:
+        raise shared.bugs[0]
+    names = [host.name for host in hosts]
+    return Outcome(
+        results={name: shared.results[name] for name in names if name in shared.results},
+        failures={name: shared.failures[name] for name in names if name in shared.failures},
+    )

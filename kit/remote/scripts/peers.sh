@@ -1,0 +1,10 @@
+# In the head's container: logs in to every ADDRESS side by side, as mpirun will. Prints 'ADDRESS REASON' for each failure.
+for address in "$@"; do
+  (
+    said=$(timeout 30 ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o LogLevel=ERROR "$address" true 2>&1 </dev/null)
+    code=$?
+    [ "$code" = 0 ] || echo "$address $(echo "${said:-exit $code}" | tail -n 1)"
+  ) &
+done
+wait
+exit 0

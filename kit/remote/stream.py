@@ -1,0 +1,58 @@
+"""Live output of commands on other machines, whole lines at a time, and handing the terminal over to a command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from kit.events import OutputLine, Reporter, Stream
+
+
+def replace_process(argv: Sequence[str]) -> None:
+    """Become this command: its terminal, its signals and its exit code are then its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(argv[0], list(argv))  # noqa: S606  (an argv, no shell)
+
+
+def follow(commands: Mapping[str, Sequence[str]], reporter: Reporter, *, named: bool) -> int:
+    """Report the lines of all commands (by source) until they end. Returns the greatest exit code."""
+    processes = {}
+    threads = []
+    try:
+        for source, argv in commands.items():
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            processes[source] = process
+            pipes: tuple[tuple[IO[bytes] | None, Stream], ...] = (
+                (process.stdout, "stdout"),
+                (process.stderr, "stderr"),
+            )
+            for pipe, stream in pipes:
+                arguments = (pipe, stream, source if named else "", reporter)
+                threads.append(threading.Thread(target=_read, args=arguments, daemon=True))
+                threads[-1].start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)
+        return max((process.wait() for process in processes.values()), default=0)
+    finally:
+        for process in processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _read(pipe: IO[bytes] | None, stream: Stream, source: str, reporter: Reporter) -> None:
+    for raw in pipe or ():
+        text = raw.rstrip(b"\r\n").decode(errors="replace")
+        reporter.report(OutputLine(text=text, stream=stream, source=source))

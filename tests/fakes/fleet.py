@@ -1,0 +1,103 @@
+"""All VMs of a test, the transports to them, and what stands in for shipping an image."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kit.errors import KitError, StepError, UnreachableError
+from kit.events import Reporter
+from kit.flows.context import Context
+from kit.model.host import Host, Inventory, Login
+from kit.model.spec import ClusterSpec
+from kit.remote.transport import AS_ROOT, Completed
+from tests.fakes.vm import FakeVM
+
+# Commands that are none of kit's own run here, as root already.
+PLAIN = AS_ROOT.replace("exec sudo -n --", "exec")
+
+
+class FakeTransport:
+    def __init__(self, vm: FakeVM) -> None:
+        self._vm = vm
+        self.closed = False
+
+    @property
+    def host(self) -> Host:
+        return self._vm.host
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        self.closed = False
+        if "unreachable" in self._vm.faults:
+            raise UnreachableError("no SSH connection", hint="is the VM up?", host=self.host.name)
+        if "sudo" in self._vm.faults:
+            return Completed(code=1, stdout=b"", stderr=b"sudo: a password is required\n")
+        return self._vm.answer(list(argv), stdin) or self._locally(argv, stdin, timeout_s)
+
+    def _locally(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Completed:
+        try:
+            done = subprocess.run(
+                ["sh", "-c", PLAIN, "kit", *argv], input=stdin, capture_output=True, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            message = f"a command did not end within {timeout_s:.0f} s"
+            raise StepError(message, hint="look at the host's load", host=self.host.name) from error
+        # A shell tells a death by signal as 128 + the signal, and so does sshd's client.
+        code = done.returncode if done.returncode >= 0 else -1
+        return Completed(code=code, stdout=done.stdout, stderr=done.stderr)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Fleet:
+    """gpu1, gpu2, … at 10.0.0.1, 10.0.0.2, …"""
+
+    def __init__(self, count: int) -> None:
+        self.vms: dict[str, FakeVM] = {}
+        self.shipped: list[str] = []
+        for n in range(1, count + 1):
+            address = f"10.0.{n // 250}.{n % 250}"
+            host = Host(name=f"gpu{n}", address=address, slots=2)
+            self.vms[host.name] = FakeVM(host=host, internal=address, fleet=self)
+
+    def __getitem__(self, name: str) -> FakeVM:
+        return self.vms[name]
+
+    def at(self, address: str) -> FakeVM | None:
+        return next((vm for vm in self.vms.values() if vm.internal == address), None)
+
+    def connect(self, host: Host) -> FakeTransport:
+        return FakeTransport(self.vms[host.name])
+
+    def ship(self, image: str, _size: int, targets: Sequence[Login], _reporter: Reporter) -> dict[str, KitError]:
+        failures: dict[str, KitError] = {}
+        for target in targets:
+            if "disk full" in self.vms[target.host].faults:
+                failures[target.host] = StepError("no space left on device", hint="make room", host=target.host)
+            else:
+                self.vms[target.host].images[image] = "sha256:1f"
+                self.vms[target.host].changed.append(f"ship {image}")
+                self.shipped.append(target.host)
+        return failures
+
+    @property
+    def changes(self) -> Mapping[str, list[str]]:
+        return {name: vm.changed for name, vm in self.vms.items() if vm.changed}
+
+    def forget_changes(self) -> None:
+        for vm in self.vms.values():
+            vm.changed.clear()
+        self.shipped.clear()
+
+    def context(self, reporter: Reporter, *, names: Sequence[str] = (), **spec: object) -> Context:
+        """A context on these hosts (all, in order, unless named), the head first."""
+        hosts = tuple(self.vms[name].host for name in names) if names else tuple(vm.host for vm in self.vms.values())
+        return Context(
+            inventory=Inventory(hosts=hosts, source="hosts"),
+            spec=ClusterSpec.model_validate({"name": "lab", **spec}),
+            folder=Path(),
+            reporter=reporter,
+            connect=self.connect,
+        )

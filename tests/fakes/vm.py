@@ -1,0 +1,245 @@
+"""A VM in memory: files, an engine, addresses, and faults that a test switches on. It answers the scripts of kit.
+
+What it cannot know by itself (which VM has an address) it asks its Fleet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+from kit.model.host import Host
+from kit.remote.observe import listener_word
+from kit.remote.transport import Completed
+
+if TYPE_CHECKING:
+    from tests.fakes.fleet import Fleet
+
+Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall"]
+
+
+@dataclass
+class FakeContainer:
+    """`host_key` is what its sshd read when it started."""
+
+    name: str
+    project: str
+    service: str
+    image: str
+    labels: dict[str, str]
+    address: str
+    port: int
+    host_key: str
+    running: bool = True
+
+
+@dataclass
+class FakeVM:
+    """`changed` lists each command that changed something, in order."""
+
+    host: Host
+    internal: str
+    fleet: Fleet
+    faults: set[Fault] = field(default_factory=set)
+    files: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    containers: list[FakeContainer] = field(default_factory=list)
+    gpus: int = 0
+    others_listen: set[tuple[str, int]] = field(default_factory=lambda: {("0.0.0.0", 22)})  # noqa: S104
+    ranks: list[tuple[str, int, int]] = field(default_factory=list)
+    answers: dict[str, Completed] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+
+    def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
+        """None for a command that is none of kit's own."""
+        if argv[:2] == ["sh", "-c"] and len(argv) > 3 and argv[3].startswith("kit-"):
+            name = argv[3].removeprefix("kit-")
+            done: Completed = getattr(self, f"_{name}")(stdin, *argv[4:])
+            return done
+        if argv[0] == "docker":
+            return self._docker(argv[1:])
+        if argv[0] == "rm":
+            for path in argv[argv.index("--") + 1 :]:
+                self._forget(path)
+            return _said()
+        return None
+
+    # The scripts, by their names
+
+    def _observe(self, _stdin: bytes, folder: str, image: str) -> Completed:
+        below = {path.removeprefix(f"{folder}/"): file for path, file in self.files.items() if path.startswith(folder)}
+        sections: dict[str, list[str]] = {
+            "system": [
+                "arch x86_64", "cores 8", "memory_kib 65536000", "os Debian GNU/Linux 13 (trixie)",
+                f"disk_free_kib {1024 if 'disk full' in self.faults else 100 * 1024 * 1024}",
+            ],
+            "addresses": [
+                "1: lo    inet 127.0.0.1/8 scope host lo",
+                "2: docker0    inet 172.17.0.1/16 brd 172.17.255.255 scope global docker0",
+                f"3: eth0    inet {self.internal}/24 scope global eth0",
+            ],
+            "route": ["default via 10.0.0.254 dev eth0"],
+            "listening": [listener_word(*one) for one in sorted(self._listening())],
+            "gpus": [f"NVIDIA A100-SXM4-40GB, 40960, GPU-{self.host.name}-{n}" for n in range(self.gpus)],
+            "engine": [self._info()],
+            "image": [self.images[image]] if image in self.images else [],
+            "containers": [_row(container) for container in self.containers],
+            "files": [f"{mode} ./{path}" for path, (_, mode) in below.items()],
+            "digests": [f"{hashlib.sha256(data).hexdigest()}  ./{path}" for path, (data, _) in below.items()],
+            "host_key": _public(below, "ssh/host_ed25519"),
+            "client_key": _public(below, "ssh/id_ed25519"),
+            "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
+            "end": [],
+        }  # fmt: skip
+        return _said(
+            "".join(f"@@ {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
+        )
+
+    def _write_file(self, stdin: bytes, folder: str, path: str, mode: str, size: str) -> Completed:
+        if "disk full" in self.faults:
+            return _failed("cat: write error: No space left on device")
+        if len(stdin) != int(size):
+            return _failed(f"only a part of {path} arrived")
+        self.files[f"{folder}/{path}"] = (stdin, mode)
+        self.changed.append(f"write {path}")
+        return _said()
+
+    def _wait_sshd(self, _stdin: bytes, word: str, _seconds: str, container: str) -> Completed:
+        if any(listener_word(*one) == word for one in self._listening()):
+            return _said()
+        return Completed(code=1, stdout=f"container {container}: restarting:4\n".encode(), stderr=b"")
+
+    def _remove(self, _stdin: bytes, cluster: str, folder: str, *images: str) -> Completed:
+        if "no engine" in self.faults:
+            return _failed("Cannot connect to the Docker daemon")
+        removed = [f"container {c.name}" for c in self.containers if c.labels["kit.cluster"] == cluster]
+        self.containers = [c for c in self.containers if c.labels["kit.cluster"] != cluster]
+        if any(path.startswith(f"{folder}/") for path in self.files):
+            removed.append(f"folder {folder}")
+            self._forget(folder)
+        removed += [f"image {image}" for image in images if self.images.pop(image, None)]
+        self.changed += removed
+        return _said("".join(f"{line}\n" for line in removed))
+
+    def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
+        return _said("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
+
+    def _stop_run(self, _stdin: bytes, run: str) -> Completed:
+        self.ranks = [rank for rank in self.ranks if rank[0] != run]
+        return _said("0\n")
+
+    # docker
+
+    def _docker(self, argv: list[str]) -> Completed:
+        if argv[0] == "compose":
+            return self._compose(argv[argv.index("--file") + 1], force="--force-recreate" in argv)
+        if argv[0] == "exec":
+            container = next((c for c in self.containers if c.name == argv[1] and c.running), None)
+            if container is None:
+                return _failed(f"Error response from daemon: No such container: {argv[1]}")
+            if argv[2:4] == ["sh", "-c"] and argv[5:6] == ["kit-peers"]:
+                return self._peers(container, argv[6:])
+            return self.answers.get(" ".join(argv[2:]), _said())
+        return _failed(f"docker: '{argv[0]}' is not a command of the fake")
+
+    def _compose(self, path: str, *, force: bool) -> Completed:
+        if "compose fails" in self.faults:
+            return _failed("Error response from daemon: failed to create shim task: OCI runtime create failed")
+        document = yaml.safe_load(self.files[path][0])
+        project = document["name"]
+        services = document["services"]
+        # Orphans first, as Compose does.
+        self.containers = [c for c in self.containers if c.project != project or c.service in services]
+        for service, body in services.items():
+            if body["image"] not in self.images:
+                return _failed(f"Error: No such image: {body['image']}")
+            source = body["volumes"][0].split(":")[0]
+            own = [c for c in self.containers if c.project == project]
+            if own and own[0].running and own[0].labels == body["labels"] and not force:
+                continue
+            self.containers = [c for c in self.containers if c.project != project]
+            environment = body["environment"]
+            self.containers.append(
+                FakeContainer(
+                    name=body["container_name"],
+                    project=project,
+                    service=service,
+                    image=body["image"],
+                    labels=body["labels"],
+                    address=environment["KIT_ADDRESS"],
+                    port=int(environment["SSH_PORT"]),
+                    host_key=self.files[f"{source}/ssh/host_ed25519.pub"][0].decode().strip(),
+                )
+            )
+            self.changed.append(f"up {service}")
+        return _said()
+
+    def _peers(self, container: FakeContainer, addresses: list[str]) -> Completed:
+        """ssh as it is: the port is open, the host key is the pinned one, and the client's key is let in from here."""
+        folder = f"/opt/kit/{container.labels['kit.cluster']}/ssh"
+        pinned = {
+            line.split(" ", 1)[0].split(",")[0]: line.split(" ", 1)[1]
+            for line in self.files[f"{folder}/known_hosts"][0].decode().splitlines()
+        }
+        client = self.files[f"{folder}/id_ed25519.pub"][0].decode().strip()
+        lines = []
+        for address in addresses:
+            peer = self.fleet.at(address)
+            # The head's ssh config sends it to the port of its own cluster.
+            daemons = [c for c in peer.containers if (c.address, c.port) == (address, container.port)] if peer else []
+            daemon = next((c for c in daemons if c.running), None)
+            if peer is None or daemon is None or {"firewall", "sshd dies"} & peer.faults:
+                lines.append(f"{address} ssh: connect to host {address}: Connection timed out")
+            elif pinned.get(f"[{address}]:{daemon.port}") != daemon.host_key:
+                lines.append(f"{address} Host key verification failed.")
+            elif f'from="{container.address}" {client}\n' not in peer.files[f"{folder}/authorized_keys"][0].decode():
+                lines.append(f"{address} root@{address}: Permission denied (publickey).")
+        return _said("".join(f"{line}\n" for line in lines))
+
+    # Below
+
+    def _listening(self) -> set[tuple[str, int]]:
+        own = {(c.address, c.port) for c in self.containers if c.running and "sshd dies" not in self.faults}
+        return self.others_listen | own
+
+    def _info(self) -> str:
+        if "no engine" in self.faults:
+            return "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+        runtimes: dict[str, Any] = {"runc": {}} | ({"nvidia": {}} if self.gpus else {})
+        plugins = [{"Name": "compose", "Version": "2.26.1"}]
+        return json.dumps({"ServerVersion": "26.1.5", "Runtimes": runtimes, "ClientInfo": {"Plugins": plugins}})
+
+    def _forget(self, path: str) -> None:
+        gone = [known for known in self.files if known == path or known.startswith(f"{path}/")]
+        for known in gone:
+            del self.files[known]
+            self.changed.append(f"delete {known}")
+
+
+def _public(below: dict[str, tuple[bytes, str]], private: str) -> list[str]:
+    there = private in below and f"{private}.pub" in below
+    return [below[f"{private}.pub"][0].decode().strip()] if there else []
+
+
+def _row(container: FakeContainer) -> str:
+    return json.dumps(
+        {
+            "Names": container.name,
+            "Labels": ",".join(f"{name}={value}" for name, value in container.labels.items()),
+            "State": "running" if container.running else "exited",
+            "Status": "Up 2 hours" if container.running else "Exited (137) 2 hours ago",
+            "Image": container.image,
+        }
+    )
+
+
+def _said(text: str = "") -> Completed:
+    return Completed(code=0, stdout=text.encode(), stderr=b"")
+
+
+def _failed(text: str) -> Completed:
+    return Completed(code=1, stdout=b"", stderr=f"{text}\n".encode())

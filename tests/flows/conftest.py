@@ -1,0 +1,30 @@
+"""What flow tests share: a fleet of VMs in memory, and an engine of this machine that holds the image."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.flows import deploy as deploy_flow
+from kit.plan import deploy as plans
+from kit.remote import execute
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+
+
+@pytest.fixture
+def reporter() -> Remembering:
+    return Remembering()
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """Four VMs. The image is on this machine, and shipping it is what the fleet does."""
+    four = Fleet(4)
+    # No seam yet: the context carries connections, but neither this machine's engine nor the way images go.
+    monkeypatch.setattr(execute, "ship", four.ship)
+
+    def image(_context: object, tag: str, *, dry_run: bool) -> plans.Image:
+        return plans.Image(tag=tag, id="sha256:1f", size=1_900_000_000)
+
+    monkeypatch.setattr(deploy_flow, "_image", image)
+    return four

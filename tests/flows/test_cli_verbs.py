@@ -1,0 +1,246 @@
+"""Every verb from its words to its flow and back: what the flow is given, what is printed, the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kit.cli.main import main
+from kit.cli.session import Session
+from kit.events import HostDone, OutputLine, Phase
+from kit.flows.context import Context
+from kit.model.host import Host, Inventory
+from kit.model.image import ImageContent
+from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
+from kit.model.plan import HostPlan, Plan, Ship
+from kit.model.result import (
+    DeployResult,
+    DownResult,
+    ExecResult,
+    HostResult,
+    LocalResult,
+    NodeStatus,
+    OutputGroup,
+    PsResult,
+    RunResult,
+)
+from kit.model.spec import ClusterSpec
+
+INVENTORY = Inventory(
+    hosts=(Host(name="gpu1", address="10.0.0.1"), Host(name="gpu2", address="10.0.0.2")), source="hosts"
+)
+PLAN = Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=(Ship(image="i", image_id="s", size=1, why="w"),)),))
+LAUNCH = LaunchPlan(
+    run_id="r1",
+    placement=Placement(nodes=(Node(name="gpu1", address="10.0.0.1", slots=2),), counts=(2,)),
+    hostfile="10.0.0.1 slots=2\n",
+    argv=("mpirun", "ls"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeImageResult:
+    tag: str = "kit:cpu-0123"
+    image_id: str = "sha256:ab"
+    size_bytes: int = 1_870_000_000
+    built: bool = True
+    seconds: float = 9.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeInit:
+    written: tuple[Path, ...] = (Path("hosts"), Path("kit.yaml"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeLab:
+    name: str = "lab"
+    folder: Path = Path("/x")
+    network: str = "10.9.0.0/24"
+    shape: str = "2 hosts"
+    hosts: tuple[object, ...] = ()
+    containers: int = 2
+    volumes: int = 2
+    networks: int = 1
+    kept: tuple[Path, ...] = ()
+    empty: bool = False
+
+
+class Flows:
+    """Stands in for every flow: writes down what it was given, reports as flows do, and answers `answers[name]`."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.answers: dict[str, Any] = {}
+
+    def flow(self, name: str, answer: Any) -> Any:
+        self.answers[name] = answer
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] = (args, kwargs)
+            reporter = next((a.reporter for a in args if isinstance(a, Context)), None)
+            if reporter is not None:
+                reporter.report(Phase(name=name, hosts=("gpu1",)))
+                reporter.report(OutputLine(text="from the job"))
+                reporter.report(HostDone(host="gpu1"))
+            return self.answers[name]
+
+        return called
+
+
+@pytest.fixture
+def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
+    found = Flows()
+    group = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output="no\n"),))
+    modules = {
+        "kit.flows.init": {"init": FakeInit()},
+        "kit.flows.schema": {"schema": '{"type": "object"}\n'},
+        "kit.flows.build": {"build_image": FakeImageResult()},
+        "kit.flows.image": {
+            "content": ImageContent(repository="kit", flavour="cpu", files={"Dockerfile": b"FROM scratch\n"})
+        },
+        "kit.flows.deploy": {
+            "deploy": DeployResult(
+                plan=PLAN, dry_run=False, changed=True, hosts=(HostResult(host="gpu1", status="ok"),), seconds=1.0
+            )
+        },
+        "kit.flows.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)})},
+        "kit.flows.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
+        "kit.flows.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
+        "kit.flows.ps": {"ps": PsResult(cluster="kit", nodes=())},
+        "kit.flows.exec": {"exec_hosts": group},
+        "kit.flows.shell": {"ssh": None, "logs": 4},
+        "kit.flows.lab": {"lab_up": FakeLab(), "lab_status": FakeLab(), "lab_down": FakeLab()},
+        "kit.model.lab": {"LabSpec": SimpleNamespace(name="lab")},
+    }
+    for module, functions in modules.items():
+        monkeypatch.setitem(
+            sys.modules, module, SimpleNamespace(**{name: found.flow(name, out) for name, out in functions.items()})
+        )
+
+    def context(session: Session) -> Context:
+        return Context(
+            inventory=INVENTORY,
+            spec=ClusterSpec(),
+            folder=session.folder,
+            reporter=session.reporter,
+            connect=lambda host: pytest.fail("no connection is made here"),
+        )
+
+    monkeypatch.setattr(Session, "context", context)
+    monkeypatch.setattr(Session, "spec", lambda session: ClusterSpec())
+    return found
+
+
+RUN = ["run", "-np", "4", "-npernode", "2", "-x", "A=1", "-x", "B", "-H", "gpu1", "--oversubscribe", "--tag-output"]
+
+# Words → the flow, what it is given after the context (and by name), how stdout begins, exit code.
+Row = tuple[list[str], str, tuple[Any, ...], dict[str, Any], str, int]
+VERBS: list[Row] = [
+    (["init", "-f"], "init", (Path(),), {"force": True}, "Wrote hosts and kit.yaml. Put your VMs", 0),
+    (["-C", "/a", "init"], "init", (Path("/a"),), {"force": False}, "Wrote", 0),
+    (["schema"], "schema", (), {}, '{"type": "object"}\n', 0),
+    (["image", "tag"], "content", (ClusterSpec().image,), {}, "kit:cpu-", 0),
+    (["image", "render"], "content", (ClusterSpec().image,), {}, "FROM scratch\n", 0),
+    (["image", "build"], "build_image", (ClusterSpec().image,), {"force": False}, "kit:cpu-0123  1.87 GB  built in", 0),
+    (["image", "build", "-f"], "build_image", (ClusterSpec().image,), {"force": True}, "kit:cpu-0123  1.87 GB", 0),
+    (["deploy"], "deploy", (), {"dry_run": False}, "from the job\nCluster kit is ready on 1 host: gpu1 (1.0 s).\n", 0),
+    (["deploy", "--dry-run"], "deploy", (), {"dry_run": True}, "from the job\nPlan for cluster kit\n", 0),
+    (["down", "--images"], "down", (), {"images": True}, "from the job\nCluster kit is gone from 1 host: gpu1.\n", 0),
+    (
+        [*RUN, "ls", "-l"],
+        "run",
+        (
+            RunRequest(
+                np=4, npernode=2, env=(("A", "1"), ("B", None)), hosts="gpu1", oversubscribe=True, tag_output=True,
+                command=("ls", "-l"),
+            ),
+        ),
+        {"dialled": None},
+        "from the job\n",
+        7,
+    ),
+    (["run"], "run", (RunRequest(),), {"dialled": None}, "from the job\n", 7),
+    (
+        ["run", "--dry-run"],
+        "run",
+        (RunRequest(dry_run=True),),
+        {"dialled": None},
+        "from the job\n# 2 ranks: 2 on gpu1\n",
+        0,
+    ),
+    (["local", "-np", "2", "ls"], "local", (ClusterSpec(), Path(), RunRequest(np=2, command=("ls",))), {}, "", 7),
+    (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a fresh", 0),
+    (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),
+    (["exec", "gpu1", "--", "ls"], "exec_hosts", ("gpu1", ("ls",)), {}, "from the job\n── 1 host: gpu1  (exit ", 3),
+    (["logs", "-f", "--tail", "3"], "logs", (None,), {"tail": 3, "live": True}, "from the job\n", 4),
+    (["ssh", "gpu1", "--", "ls"], "ssh", ("gpu1", ("ls",)), {"tty": False}, "from the job\n", 0),
+    (["lab", "status"], "lab_status", ("lab",), {"folder": Path()}, "There is no lab.", 0),
+    (["lab", "down", "--name", "b"], "lab_down", ("b",), {"folder": Path()}, "Lab lab is gone: 2 containers", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", VERBS, ids=[" ".join(row[0]) for row in VERBS])
+def test_verb(row: Row, flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    words, flow, given, named, out, code = row
+    assert main(words, environ={}) == code
+    args, kwargs = flows.calls[flow]
+    assert tuple(a for a in args if not isinstance(a, Context)) == given
+    assert {name: value for name, value in kwargs.items() if name != "reporter"} == named
+    assert capsys.readouterr().out.startswith(out)
+
+
+@pytest.mark.parametrize("words", [words for words, *_ in VERBS], ids=[" ".join(words) for words, *_ in VERBS])
+def test_verb_as_json(words: list[str], flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--output", "json", *words], environ={})
+    for text in capsys.readouterr().out.splitlines():
+        told = json.loads(text)
+        assert told["kit"] == 1
+        assert told["kind"] != "error", told
+
+
+def test_lab_up_takes_the_defaults_of_the_lab(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "kit.model.lab", SimpleNamespace(LabSpec=dict))
+    assert main(["lab", "up", "--hosts", "3", "--link-rate", "200mbit"], environ={}) == 0
+    assert flows.calls["lab_up"][0] == ({"hosts": 3, "link_rate": "200mbit"},)
+
+
+def test_overrides_reach_the_settings() -> None:
+    seen: list[dict[str, object]] = []
+    words = [
+        "deploy",
+        "--name",
+        "a",
+        "--ssh-port",
+        "44",
+        "--ssh-user",
+        "u",
+        "--ssh-key",
+        "k",
+        "--network",
+        "10.0.0.0/8",
+    ]
+    assert main(words, environ={}, handle=lambda verb, session: seen.append(session.overrides()) or 0) == 0
+    assert seen == [{"name": "a", "network": "10.0.0.0/8", "ssh_port": 44, "ssh.user": "u", "ssh.key": "k"}]
+
+
+def test_a_job_that_fails_is_told_of_once_and_not_when_quiet(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run"], environ={}) == 7
+    assert capsys.readouterr().err.endswith("kit: the job ended with exit code 7\n")
+    assert main(["-q", "run"], environ={}) == 7
+    assert capsys.readouterr().err == ""
+
+
+def test_ps_shows_the_others_and_says_that_one_is_lost(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = NodeStatus(host="gpu2", address="", service="", state="", image="", slots=2, gpus=0, problem="no route")
+    flows.answers["ps"] = PsResult(cluster="kit", nodes=(lost,))
+    assert main(["ps"], environ={}) == 3
+    assert "no route" in capsys.readouterr().out

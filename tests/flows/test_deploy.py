@@ -1,0 +1,309 @@
+"""kit deploy on VMs in memory: what is changed, what is left alone, and who is told what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kit.errors import HostsFailed, KitError, StepError, UnreachableError
+from kit.flows.deploy import deploy
+from kit.flows.down import down
+from kit.model.plan import Ship, WriteFile
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+from tests.fakes.vm import Fault
+
+
+def services(fleet: Fleet) -> dict[str, list[str]]:
+    return {name: [c.service for c in vm.containers] for name, vm in fleet.vms.items()}
+
+
+ALL = {"gpu1": ["mpihead"], "gpu2": ["mpinode"], "gpu3": ["mpinode"], "gpu4": ["mpinode"]}
+
+
+def test_a_first_deploy_and_then_nothing_to_do(fleet: Fleet, reporter: Remembering) -> None:
+    result = deploy(fleet.context(reporter))
+    assert result.changed
+    assert services(fleet) == ALL
+    assert sorted(fleet.shipped) == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    fleet.forget_changes()
+    again = deploy(fleet.context(reporter))
+    assert not again.changed
+    assert again.plan.empty
+    assert {h.status for h in again.hosts} == {"unchanged"}
+    assert fleet.changes == {}
+
+
+def test_a_dry_run_changes_nothing(fleet: Fleet, reporter: Remembering) -> None:
+    result = deploy(fleet.context(reporter), dry_run=True)
+    assert result.dry_run
+    assert not result.changed
+    assert fleet.changes == {}
+    assert [type(step).__name__ for step in result.plan.hosts[1].steps] == [
+        "Ship", "WriteFile", "WriteFile", "WriteFile", "WriteFile", "ComposeUp", "WaitSshd",
+    ]  # fmt: skip
+
+
+def test_private_keys_lie_on_their_own_host_alone(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    private = [
+        (name, path)
+        for name, vm in fleet.vms.items()
+        for path, (content, mode) in vm.files.items()
+        if b"PRIVATE KEY" in content and mode == "600"
+    ]
+    assert len(private) == 5
+    assert ("gpu1", "/opt/kit/lab/ssh/id_ed25519") in private
+    contents = {vm.files["/opt/kit/lab/ssh/host_ed25519"][0] for vm in fleet.vms.values()}
+    assert len(contents) == 4
+    everywhere = [p for vm in fleet.vms.values() for p, (c, m) in vm.files.items() if b"PRIVATE" in c and m != "600"]
+    assert everywhere == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "message"),
+    [
+        ("unreachable", UnreachableError, "no SSH connection"),
+        ("sudo", StepError, "cannot become it"),
+        ("no engine", StepError, "no Docker Engine answers"),
+        ("disk full", StepError, "MiB are free for the engine"),
+    ],
+)
+def test_a_host_that_cannot_take_part_stops_all_before_anything_is_changed(
+    fleet: Fleet, reporter: Remembering, fault: Fault, kind: type[KitError], message: str
+) -> None:
+    fleet["gpu3"].faults.add(fault)
+    with pytest.raises(kind) as caught:
+        deploy(fleet.context(reporter))
+    assert caught.value.host == "gpu3"
+    assert message in caught.value.message
+    assert caught.value.hint
+    assert fleet.changes == {}
+
+
+def test_faults_of_several_hosts_are_told_together(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].faults.add("no engine")
+    fleet["gpu4"].others_listen.add(("10.0.0.4", 33))
+    with pytest.raises(HostsFailed) as caught:
+        deploy(fleet.context(reporter))
+    assert [failure.host for failure in caught.value.failures] == ["gpu2", "gpu4"]
+    assert "nothing was changed" in caught.value.message
+    assert fleet.changes == {}
+
+
+def test_nobody_waits_for_a_build_to_be_told_of_a_fault(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def image(*_args: object, **_more: object) -> None:
+        raise AssertionError("the image was looked for")
+
+    monkeypatch.setattr("kit.flows.deploy._image", image)
+    fleet["gpu2"].faults.add("no engine")
+    with pytest.raises(StepError):
+        deploy(fleet.context(reporter))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"), [("compose fails", "docker compose up failed"), ("sshd dies", "sshd does not answer")]
+)
+def test_one_host_fails_the_others_are_done_and_the_next_deploy_does_the_rest(
+    fleet: Fleet, reporter: Remembering, fault: Fault, message: str
+) -> None:
+    fleet["gpu3"].faults.add(fault)
+    with pytest.raises(StepError) as caught:
+        deploy(fleet.context(reporter))
+    assert caught.value.host == "gpu3"
+    assert message in caught.value.message
+    assert reporter.failed == ["gpu3"]
+    assert {name: here for name, here in services(fleet).items() if name != "gpu3"} == {
+        name: here for name, here in ALL.items() if name != "gpu3"
+    }
+    fleet["gpu3"].faults.clear()
+    fleet.forget_changes()
+    result = deploy(fleet.context(reporter))
+    assert services(fleet) == ALL
+    # The check had not come: it comes now, and the head says that it passed.
+    assert fleet["gpu1"].changed == ["write verified"]
+    assert set(fleet.changes) <= {"gpu1", "gpu3"}
+    assert fleet.shipped == []
+    assert {h.host for h in result.hosts if h.status == "ok"} <= {"gpu3"}
+    assert deploy(fleet.context(reporter)).plan.empty
+
+
+def test_a_connection_that_breaks_in_the_middle(fleet: Fleet, reporter: Remembering) -> None:
+    """Files are there, the container is not yet: the next deploy does that, with the same keys."""
+    fleet["gpu2"].faults.add("compose fails")
+    with pytest.raises(StepError):
+        deploy(fleet.context(reporter))
+    before = fleet["gpu2"].files["/opt/kit/lab/ssh/host_ed25519"]
+    fleet["gpu2"].faults.clear()
+    fleet.forget_changes()
+    deploy(fleet.context(reporter))
+    assert fleet.changes == {"gpu1": ["write verified"], "gpu2": ["up mpinode"]}
+    assert fleet["gpu2"].files["/opt/kit/lab/ssh/host_ed25519"] == before
+
+
+def test_a_firewall_is_found_by_the_head(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu4"].faults.add("firewall")
+    with pytest.raises(StepError) as caught:
+        deploy(fleet.context(reporter))
+    assert caught.value.host == "gpu1"
+    assert "cannot reach gpu4 by ssh" in caught.value.message
+    assert "port" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("before", ["nothing", "a cluster that passed"])
+def test_a_check_that_failed_is_made_again_until_it_passes(fleet: Fleet, reporter: Remembering, before: str) -> None:
+    """Nothing else is left to do after the first failure, and yet kit does not say that all is well."""
+    if before != "nothing":
+        deploy(fleet.context(reporter))
+        fleet["gpu4"].containers.clear()
+    fleet["gpu4"].faults.add("firewall")
+    for _ in range(3):
+        with pytest.raises(StepError, match="cannot reach gpu4 by ssh"):
+            deploy(fleet.context(reporter))
+    assert services(fleet) == ALL
+    fleet["gpu4"].faults.clear()
+    fleet.forget_changes()
+    mended = deploy(fleet.context(reporter))
+    assert [p.steps for p in mended.plan.hosts] == [()] * 4
+    assert fleet.changes == {"gpu1": ["write verified"]}
+    fleet.forget_changes()
+    assert deploy(fleet.context(reporter)).plan.empty
+    assert fleet.changes == {}
+
+
+def test_a_lost_host_key_is_made_anew_and_pinned(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    del fleet["gpu3"].files["/opt/kit/lab/ssh/host_ed25519"]
+    fleet.forget_changes()
+    deploy(fleet.context(reporter))
+    assert "up mpinode" in fleet["gpu3"].changed
+    assert fleet["gpu1"].changed == ["write ssh/known_hosts", "delete /opt/kit/lab/verified", "write verified"]
+    assert set(fleet.changes) == {"gpu1", "gpu3"}
+
+
+def test_a_lost_client_key_is_made_anew_without_a_restart(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    del fleet["gpu1"].files["/opt/kit/lab/ssh/id_ed25519"]
+    fleet.forget_changes()
+    deploy(fleet.context(reporter))
+    assert not any("up" in change.split() for changes in fleet.changes.values() for change in changes)
+    assert fleet["gpu2"].changed == ["write ssh/authorized_keys"]
+
+
+def test_another_head(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"]))
+    assert services(fleet) == {**ALL, "gpu1": ["mpinode"], "gpu2": ["mpihead"]}
+    assert "/opt/kit/lab/ssh/id_ed25519" not in fleet["gpu1"].files
+    assert deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"])).plan.empty
+
+
+@pytest.mark.parametrize("network", ["auto", "10.0.0.0/24"])
+def test_a_host_more_leaves_the_others_running(fleet: Fleet, reporter: Remembering, network: str) -> None:
+    def told() -> bytes:
+        return fleet["gpu1"].files["/opt/kit/lab/network"][0]
+
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"], network=network))
+    before = told()
+    fleet.forget_changes()
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"], network=network))
+    assert (told() != before) == (network == "auto")
+    assert not any(change.startswith("up") for change in fleet["gpu1"].changed)
+    assert fleet["gpu2"].changed == []
+    assert services(fleet)["gpu4"] == ["mpinode"]
+
+
+def test_a_host_that_left_is_told(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    assert reporter.warnings == []
+    fleet.forget_changes()
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
+    (warned,) = reporter.warnings
+    assert warned.text == "gpu3 (10.0.0.3) is no longer in hosts, and still runs its node"
+    assert warned.hint == "to take it off: write 10.0.0.3 alone into a file, then: kit --hosts FILE down"
+    assert fleet["gpu3"].changed == []
+    # Once: the record of the cluster has no gpu3 any more.
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
+    assert len(reporter.warnings) == 1
+
+
+def test_a_host_that_left_is_told_where_the_head_moves_too(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu4"]))
+    assert [w.text.split()[0] for w in reporter.warnings] == ["gpu3"]
+
+
+def test_a_host_with_another_name_did_not_leave(fleet: Fleet, reporter: Remembering) -> None:
+    """`kit down` at its address would take the cluster's own node off."""
+    deploy(fleet.context(reporter))
+    vm = fleet.vms.pop("gpu4")
+    vm.host = replace(vm.host, name="new4")
+    fleet.vms["new4"] = vm
+    deploy(fleet.context(reporter))
+    assert reporter.warnings == []
+
+
+@pytest.mark.parametrize("record", [b"{", b'{"kit": 99}'])
+def test_a_record_that_cannot_be_read_is_written_anew(fleet: Fleet, reporter: Remembering, record: bytes) -> None:
+    deploy(fleet.context(reporter))
+    good = fleet["gpu1"].files["/opt/kit/lab/cluster.json"]
+    fleet["gpu1"].files["/opt/kit/lab/cluster.json"] = (record, "644")
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3", "gpu4"]))
+    assert fleet["gpu1"].files["/opt/kit/lab/cluster.json"] == good
+    assert reporter.warnings == []
+
+
+def test_only_what_is_missing_is_shipped(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    tag = next(iter(fleet["gpu2"].images))
+    del fleet["gpu2"].images[tag]
+    fleet.forget_changes()
+    result = deploy(fleet.context(reporter))
+    assert fleet.shipped == ["gpu2"]
+    assert [type(s) for p in result.plan.hosts for s in p.steps] == [Ship]
+
+
+def test_down_leaves_nothing_and_deploy_begins_anew(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter)
+    deploy(context)
+    first = fleet["gpu1"].files["/opt/kit/lab/ssh/id_ed25519"]
+    removed = down(context).removed
+    assert removed["gpu1"] == ("container kit-lab-mpihead", "folder /opt/kit/lab")
+    assert all(vm.files == {} and vm.containers == [] for vm in fleet.vms.values())
+    assert all(vm.images for vm in fleet.vms.values())
+    result = deploy(context)
+    assert not any(isinstance(step, Ship) for p in result.plan.hosts for step in p.steps)
+    assert any(isinstance(s, WriteFile) and s.path == "ssh/id_ed25519" for s in result.plan.hosts[0].steps)
+    assert fleet["gpu1"].files["/opt/kit/lab/ssh/id_ed25519"] != first
+
+
+def test_down_with_images_and_twice(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter)
+    deploy(context)
+    assert any(line.startswith("image ") for line in down(context, images=True).removed["gpu2"])
+    assert all(vm.images == {} for vm in fleet.vms.values())
+    assert down(context, images=True).removed == dict.fromkeys(fleet.vms, ())
+
+
+def test_down_leaves_another_cluster_alone(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    other = fleet.context(reporter, name="other", ssh_port=34)
+    deploy(other)
+    down(other)
+    assert services(fleet) == ALL
+    assert deploy(fleet.context(reporter)).plan.empty
+
+
+@pytest.mark.parametrize("fault", ["unreachable", "no engine"])
+def test_down_names_the_host_that_fails_and_takes_the_others_down(
+    fleet: Fleet, reporter: Remembering, fault: Fault
+) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu2"].faults.add(fault)
+    with pytest.raises(KitError) as caught:
+        down(fleet.context(reporter))
+    assert caught.value.host == "gpu2"
+    assert [name for name, vm in fleet.vms.items() if vm.containers or vm.files] == ["gpu2"]

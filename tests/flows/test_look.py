@@ -1,0 +1,159 @@
+"""kit ps, kit exec and kit run --dry-run on VMs in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.errors import HostsFailed, InputError, NotReadyError, UnreachableError
+from kit.flows.deploy import deploy
+from kit.flows.exec import exec_hosts
+from kit.flows.ps import ps, ranks_of
+from kit.flows.run import run
+from kit.model.launch import RunRequest
+from kit.remote.transport import Completed
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+
+
+def said(text: str, code: int = 0, error: str = "") -> Completed:
+    return Completed(code=code, stdout=text.encode(), stderr=error.encode())
+
+
+def test_ps_before_any_deploy(fleet: Fleet, reporter: Remembering) -> None:
+    first, *_ = ps(fleet.context(reporter)).nodes
+    assert (first.host, first.address, first.state) == ("gpu1", "10.0.0.1", "not deployed")
+    assert fleet.changes == {}
+
+
+def test_ps_with_ranks_and_a_host_that_is_gone(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu2"].ranks = [("r1", 3, 40), ("r1", 2, 39), ("r1", 2, 41), ("r2", 0, 50)]
+    fleet["gpu3"].faults.add("unreachable")
+    fleet["gpu4"].containers[0].running = False
+    first, second, third, fourth = ps(fleet.context(reporter)).nodes
+    assert (first.service, first.state, first.slots, first.ranks) == ("mpihead", "Up 2 hours", 2, {})
+    assert second.ranks == {"r1": (2, 3), "r2": (0,)}
+    assert (third.host, third.state, third.problem) == ("gpu3", "unreachable", "no SSH connection")
+    assert fourth.state.startswith("Exited (137)")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", {}), ("r1 0 1\nr1 0 2\n", {"r1": (0,)}), ("b 1 1\na 0 2\n", {"a": (0,), "b": (1,)}), ("junk\nr1 x 2\n", {})],
+)
+def test_ranks_of(text: str, expected: dict[str, tuple[int, ...]]) -> None:
+    assert ranks_of(text) == expected
+
+
+def test_exec_folds_equal_output(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    for name, answer in {"gpu1": said("a\n"), "gpu2": said("b\n"), "gpu3": said("a\n"), "gpu4": said("a\n", 3)}.items():
+        fleet[name].answers["nvidia-smi -L"] = answer
+    result = exec_hosts(fleet.context(reporter), None, ["nvidia-smi", "-L"])
+    assert [(g.hosts, g.exit_code, g.output) for g in result.groups] == [
+        (("gpu1", "gpu3"), 0, "a\n"), (("gpu2",), 0, "b\n"), (("gpu4",), 3, "a\n"),
+    ]  # fmt: skip
+    assert result.exit_code == 3
+
+
+def test_exec_on_some(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    groups = exec_hosts(fleet.context(reporter), "gpu[2-3]", ["true"]).groups
+    assert [group.hosts for group in groups] == [("gpu2", "gpu3")]
+
+
+def test_exec_tells_the_others_output_where_one_host_fails(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    for vm in fleet.vms.values():
+        vm.answers["hostname"] = said("same\n")
+    fleet["gpu2"].faults.add("unreachable")
+    fleet["gpu3"].containers.clear()
+    result = exec_hosts(fleet.context(reporter), None, ["hostname"])
+    unreachable, not_ready = UnreachableError("").exit_code, NotReadyError("").exit_code
+    assert [(g.hosts, g.exit_code, g.output) for g in result.groups] == [
+        (("gpu1", "gpu4"), 0, "same\n"),
+        (("gpu2",), unreachable, "no SSH connection\n  → is the VM up?\n"),
+        (("gpu3",), not_ready, "no node of the cluster runs here\n  → run: kit deploy\n"),
+    ]
+    assert result.exit_code == max(unreachable, not_ready)
+
+
+def test_exec_without_a_node(fleet: Fleet, reporter: Remembering) -> None:
+    with pytest.raises(HostsFailed) as caught:
+        exec_hosts(fleet.context(reporter), None, ["true"])
+    assert {type(failure) for failure in caught.value.failures} == {NotReadyError}
+    fleet["gpu1"].faults.add("unreachable")
+    with pytest.raises(UnreachableError):
+        exec_hosts(fleet.context(reporter), "gpu1", ["true"])
+
+
+def test_a_command_that_says_that_something_is_not_running_is_not_the_engine(
+    fleet: Fleet, reporter: Remembering
+) -> None:
+    deploy(fleet.context(reporter, names=["gpu1"]))
+    fleet["gpu1"].answers["service x status"] = said("", 1, "x is not running\n")
+    (group,) = exec_hosts(fleet.context(reporter, names=["gpu1"]), None, ["service", "x", "status"]).groups
+    assert (group.exit_code, group.output) == (1, "x is not running\n")
+
+
+def test_a_dry_run_on_a_thousand_hosts_contacts_nobody(reporter: Remembering) -> None:
+    fleet = Fleet(1000)
+    for vm in fleet.vms.values():
+        vm.faults.add("unreachable")
+    request = RunRequest(np=1999, npernode=2, dry_run=True, command=("true",))
+    result = run(fleet.context(reporter), request)
+    placement = result.plan.placement
+    assert result.exit_code is None
+    assert placement.np == 1999
+    assert placement.counts == (2,) * 999 + (1,)
+    assert [node.name for node in placement.nodes] == [f"gpu{n}" for n in range(1, 1001)]
+    lines = result.plan.hostfile.splitlines()
+    assert (lines[0], lines[-1]) == ("10.0.0.1 slots=2", "10.0.4.0 slots=1")
+    argv = result.plan.argv
+    assert argv[argv.index("btl_tcp_if_include") + 1] == argv[argv.index("oob_tcp_if_include") + 1] == "10.0.0.0/21"
+
+
+@pytest.mark.parametrize(
+    ("request_", "spec", "expected"),
+    [
+        (RunRequest(dry_run=True), {}, {"gpu1": 2, "gpu2": 2, "gpu3": 2, "gpu4": 2}),
+        (RunRequest(dry_run=True), {"head_runs_ranks": False}, {"gpu2": 2, "gpu3": 2, "gpu4": 2}),
+        (RunRequest(dry_run=True, hosts="gpu4,gpu2", np=3), {}, {"gpu2": 2, "gpu4": 1}),
+        # Named is named: -H goes before kit.yaml.
+        (RunRequest(dry_run=True, hosts="gpu1"), {"head_runs_ranks": False}, {"gpu1": 2}),
+        (RunRequest(dry_run=True, np=10, oversubscribe=True), {}, {"gpu1": 4, "gpu2": 2, "gpu3": 2, "gpu4": 2}),
+    ],
+)
+def test_where_ranks_go(
+    fleet: Fleet, reporter: Remembering, request_: RunRequest, spec: dict[str, object], expected: dict[str, int]
+) -> None:
+    placement = run(fleet.context(reporter, **spec), request_).plan.placement
+    assert {n.name: c for n, c in zip(placement.nodes, placement.counts, strict=True)} == expected
+
+
+@pytest.mark.parametrize(
+    ("request_", "names", "spec", "message"),
+    [
+        (RunRequest(dry_run=True, np=9), (), {}, "--np 9 is more than the 8 slots of 4 hosts"),
+        (RunRequest(dry_run=True, np=9, npernode=2), (), {}, "--npernode 2 × 4 hosts = 8 ranks"),
+        (RunRequest(dry_run=True, hosts="gpu9"), (), {}, "gpu9"),
+        (RunRequest(dry_run=True), ("gpu1",), {"head_runs_ranks": False}, "the head is the only host"),
+    ],
+)
+def test_refusals(  # noqa: PLR0917
+    fleet: Fleet, reporter: Remembering, request_: RunRequest, names: tuple[str, ...], spec: dict[str, object],
+    message: str,
+) -> None:  # fmt: skip
+    with pytest.raises(InputError) as caught:
+        run(fleet.context(reporter, names=names, **spec), request_)
+    assert message in str(caught.value)
+
+
+def test_variables_are_set_or_forwarded(fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SET_HERE", "here")
+    monkeypatch.delenv("NOT_HERE", raising=False)
+    request = RunRequest(dry_run=True, env=(("A", "1"), ("SET_HERE", None), ("NOT_HERE", None)), command=("true",))
+    plan = run(fleet.context(reporter), request).plan
+    assert plan.env == {"KIT_RUN": "dry-run", "A": "1", "SET_HERE": "here"}
+    named = [plan.argv[i + 1] for i, word in enumerate(plan.argv) if word == "-x"]
+    assert named == ["KIT_RUN", "A", "SET_HERE", "NOT_HERE"]

@@ -1,0 +1,54 @@
+# cpu: Horovod for tensorflow and mxnet on Open MPI, and an sshd for the ranks.
+FROM debian:bookworm-slim AS build
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends \
+      binutils ca-certificates g++ libopenmpi-dev make openmpi-bin python3-dev python3-venv >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+RUN python3 -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit("this flavour is locked for Python 3.11, and the base has %d.%d" % v)'
+
+# What this machine trusts beyond its distribution (a proxy that intercepts TLS, say). It is not part of the tag, and
+# only this stage has it.
+COPY ca/extra.pem /kit/ca/extra.pem
+RUN cat /etc/ssl/certs/ca-certificates.crt /kit/ca/extra.pem >/kit/ca/bundle.pem
+ENV PIP_CERT=/kit/ca/bundle.pem PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+    PIP_PROGRESS_BAR=off PIP_NO_DEPS=1 PIP_REQUIRE_HASHES=1
+
+RUN python3 -m venv /opt/venv
+COPY requirements/build.txt /kit/requirements/build.txt
+RUN /opt/venv/bin/pip install -q -r /kit/requirements/build.txt
+COPY requirements/tensorflow.txt /kit/requirements/tensorflow.txt
+RUN /opt/venv/bin/pip install -q -r /kit/requirements/tensorflow.txt
+COPY requirements/mxnet.txt /kit/requirements/mxnet.txt
+RUN /opt/venv/bin/pip install -q -r /kit/requirements/mxnet.txt
+COPY requirements/horovod.txt /kit/requirements/horovod.txt
+# Horovod is compiled. One compiler process takes up to 1.7 GB: no more of them than the memory bears.
+RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > cores) n = cores; print (n < 1) ? 1 : n }' /proc/meminfo) \
+ && export PATH=/opt/venv/bin:$PATH MAKEFLAGS=-j$jobs HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 \
+ && export HOROVOD_WITH_TENSORFLOW=1 \
+ && export HOROVOD_WITH_MXNET=1 \
+ && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
+# What only a compiler or a test needs. The .pyc files stay: ranks that compile TensorFlow first would wait for it.
+RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \
+ && rm -rf clang libclang-* tensorflow/include tensorflow/xla_aot_runtime_src mxnet/include \
+ && find . -path './*/tests' \( -path './numpy/*' -o -path './h5py/*' -o -path './horovod/*' -o -path './psutil/*' \) -prune -exec rm -rf {} + \
+ && find . -name '*.a' -delete \
+ && find horovod mxnet -name '*.so*' -type f -exec strip --strip-unneeded {} +
+
+FROM debian:bookworm-slim
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends \
+      ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+COPY --from=build /opt/venv /opt/venv
+ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
+# Host keys belong to a cluster, never to an image. A root whose password is locked with "!" could not log in by key
+# either; "*" is no password, too, and can.
+RUN mkdir -p /etc/kit /run/sshd \
+ && rm -f /etc/ssh/ssh_host_* \
+ && usermod -p '*' root \
+ && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
+COPY sshd_config /opt/kit/etc/sshd_config
+COPY bin/ /opt/kit/bin/
+LABEL kit.flavour=cpu
+ENV SSH_PORT=33
+CMD ["/opt/kit/bin/start.sh"]

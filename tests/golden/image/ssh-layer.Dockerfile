@@ -1,0 +1,20 @@
+# ssh-layer: an sshd for the ranks and kit's scripts, on a base that has Horovod and its own Open MPI.
+FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3
+USER root
+# No recommended packages and no upgrade: nothing of the base's Open MPI, CUDA or Python is replaced.
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends \
+      iproute2 openssh-client openssh-server procps htop >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+ENV PATH=/opt/kit/bin:$PATH PYTHONUNBUFFERED=1
+# Host keys belong to a cluster, never to an image. A root whose password is locked with "!" could not log in by key
+# either; "*" is no password, too, and can.
+RUN mkdir -p /etc/kit /run/sshd \
+ && rm -f /etc/ssh/ssh_host_* \
+ && usermod -p '*' root \
+ && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
+COPY sshd_config /opt/kit/etc/sshd_config
+COPY bin/ /opt/kit/bin/
+LABEL kit.flavour=ssh-layer
+ENV SSH_PORT=33
+CMD ["/opt/kit/bin/start.sh"]

@@ -1,0 +1,144 @@
+"""Fixtures on real engines: the cpu image, a lab of the tests' own, and one deployed cluster for all tests.
+
+The one place that decides what a missing thing means: a skip that says how to get it, and a failure where tests may
+not be skipped (CI=true or KIT_REQUIRE_INTEGRATION=1).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from kit.errors import UnreachableError
+from kit.events import Silent
+from kit.flows.build import ImageResult, build_image
+from kit.model.spec import ImageSpec
+from kit.remote.engine import Engine
+from tests.integration.rig import VM, Cluster, change_settings, everywhere, kit, objects
+
+LAB = f"itest-{os.getpid()}"
+BASES = {"debian:bookworm-slim": "bookworm", "debian:trixie-slim": "trixie"}
+
+# Cheap, and every line says whose it is. kit.yaml of the tests' cluster runs it when no command is given.
+COMMAND = ["sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK of kit.yaml"']
+
+
+def missing(what: str, how: str) -> NoReturn:
+    """A test cannot be run here: say what it lacks and how to get it."""
+    pytest.skip(f"{what}; to get it: {how}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where nothing may be skipped, a skip of whatever origin is a failure with the skip's reason."""
+    report = yield
+    required = os.environ.get("CI") == "true" or os.environ.get("KIT_REQUIRE_INTEGRATION") == "1"
+    if required and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome, report.longrepr = "failed", f"may not be skipped here. {reason}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[Any]:
+    """This machine's engine, by the SDK."""
+    import docker  # noqa: PLC0415
+
+    try:
+        Engine.connect().close()
+    except UnreachableError as error:
+        missing(str(error), f"scripts/engine ({error.hint})")
+    client = docker.from_env(timeout=600)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def bases(client: Any) -> Any:
+    """The engine, with the base images that nothing here can do without."""
+    for tag, suite in BASES.items():
+        if not client.images.list(name=tag):
+            missing(f"{tag} is not on this machine's engine", f"scripts/base {suite}")
+    return client
+
+
+@pytest.fixture(scope="session")
+def image(bases: Any) -> ImageResult:
+    """The cpu image; built when it is not here yet."""
+    return build_image(ImageSpec(), reporter=Silent())
+
+
+@pytest.fixture(scope="session")
+def cluster(image: ImageResult, bases: Any) -> Iterator[Cluster]:
+    """Four lab hosts with two slots each, deployed. Taken down at the end, also after a failure and after Ctrl-C.
+
+    KIT_TEST_LAB names a folder whose lab is used, and kept, for those who write tests.
+    """
+    for tool in ("ssh", "env"):
+        if shutil.which(tool) is None:
+            missing(f"{tool} is not on the PATH", "apt-get install openssh-client coreutils")
+    kept = os.environ.get("KIT_TEST_LAB")
+    folder = Path(kept) if kept else Path(tempfile.mkdtemp(prefix=f"kit-{LAB}-"))
+    name = f"kept-{os.getuid()}" if kept else LAB
+
+    def remove() -> None:
+        atexit.unregister(remove)
+        kit(folder, "lab", "down", "--name", name)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    if not kept:
+        # For a pytest that ends without its teardown.
+        atexit.register(remove)
+    try:
+        yield (found := _deployed(folder, name))
+        if not kept:
+            _down(found)
+    finally:
+        if not kept:
+            remove()
+
+
+def _deployed(folder: Path, name: str) -> Cluster:
+    folder.mkdir(parents=True, exist_ok=True)
+    up = kit(folder, "lab", "up", "--name", name, "--hosts", "4", "--slots", "2", "--output", "json")
+    assert up.returncode == 0, up.stderr
+    lab = objects(up)[-1]
+    hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in lab["hosts"])
+    change_settings(folder, command=COMMAND)
+
+    bare = Cluster(name=name, folder=folder, hosts=hosts)
+    fresh = not any(containers or files for containers, files in bare.state().values())
+    plan = bare.kit("deploy", "--dry-run", "--verbose")
+    assert plan.returncode == 0, plan.stderr
+    if fresh:
+        assert not any(containers or files for containers, files in bare.state().values()), "a dry run changed a host"
+    deploy = bare.kit("deploy", "--verbose", "--progress", "plain")
+    assert deploy.returncode == 0, deploy.stderr
+    printed = plan.stdout + plan.stderr + deploy.stdout + deploy.stderr
+    return Cluster(name=name, folder=folder, hosts=hosts, printed=printed)
+
+
+def _down(cluster: Cluster) -> None:
+    """The last test of all: the hosts must be as they were before."""
+    down = cluster.kit("down", "--yes", "--images")
+    assert down.returncode == 0, down.stderr
+    for name, left in everywhere(cluster.hosts, leftovers).items():
+        assert left == "", f"{name}: {left}"
+
+
+def leftovers(host: VM) -> str:
+    """Whatever a cluster could have left on a host, a line each."""
+    return host.script(
+        "docker ps -a --format '{{.Names}}'; docker volume ls -q; docker images --format '{{.Repository}}:{{.Tag}}';"
+        " [ ! -e /opt/kit ] || find /opt/kit; grep -lzs '^KIT_CLUSTER=' /proc/[0-9]*/environ; ss -Hltn 'sport = :33';"
+        " exit 0"
+    )

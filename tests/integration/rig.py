@@ -1,0 +1,276 @@
+"""What the integration tests hold: the real command line in front, and the hosts' own state behind it.
+
+State is read over plain OpenSSH with the lab's key and strict checking: from /proc, ss, the files and the host's own
+engine. Nothing here believes kit's words, and nothing here needs more on a host than a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+Done = subprocess.CompletedProcess[str]
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120.0
+
+# Every process with a run's mark: PID, state, run, rank (or -), command line. A zombie has no environment left.
+_MARKED = r"""
+for environ in $(grep -lzs '^KIT_RUN=' /proc/[0-9]*/environ); do
+  pid=${environ#/proc/}; pid=${pid%/environ}
+  run=$(tr '\0' '\n' <$environ 2>/dev/null | sed -n 's/^KIT_RUN=//p' | head -n 1)
+  [ -n "$run" ] || continue
+  rank=$(tr '\0' '\n' <$environ 2>/dev/null | sed -n 's/^OMPI_COMM_WORLD_RANK=//p' | head -n 1)
+  state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' /proc/$pid/status 2>/dev/null)
+  line=$(tr '\0\n' '  ' </proc/$pid/cmdline 2>/dev/null)
+  echo "$pid ${state:--} $run ${rank:--} $line"
+done
+exit 0
+"""
+
+
+def kit_argv(*words: str) -> list[str]:
+    """The console script of this environment. `env` gives Ctrl-C its meaning back where a shell had taken it away."""
+    script = Path(sys.executable).with_name("kit")
+    return ["env", "--default-signal=INT", str(script), *words]
+
+
+def kit_environ(**more: str) -> dict[str, str]:
+    """No setting of the person who runs the tests; this checkout before any installed one."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KIT_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
+
+
+def kit(folder: Path, *words: str, **environ: str) -> Done:
+    """Run the command line to its end."""
+    return subprocess.run(
+        kit_argv("-C", str(folder), *words),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=kit_environ(**environ),
+    )
+
+
+def objects(done: Done) -> list[dict[str, Any]]:
+    """The objects of `--output json`, one a line of stdout."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def ssh(folder: Path, address: str, *argv: str, user: str = "root", stdin: str = "", **options: str) -> Done:
+    """A command on a lab host, by OpenSSH's own client and the key of the lab in `folder`."""
+    settings = {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": str(folder / ".kit/lab/known_hosts"),
+        "GlobalKnownHostsFile": "/dev/null",
+        "IdentitiesOnly": "yes",
+        "IdentityFile": str(folder / ".kit/lab/id_ed25519"),
+        **options,
+    }
+    words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    return subprocess.run(
+        ["ssh", "-F", "none", *words, f"{user}@{address}", *argv],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def change_settings(folder: Path, **changes: object) -> None:
+    """Change kit.yaml as a person would: its first line, by which the lab knows its own file, stays."""
+    path = folder / "kit.yaml"
+    text = path.read_text()
+    path.write_text(text.partition("\n")[0] + "\n" + yaml.safe_dump({**yaml.safe_load(text), **changes}))
+
+
+def until(what: str, probe: Callable[[], T | None], *, patience_s: float = PATIENCE_S) -> T:
+    """The first result of `probe` that is true. Fails with `what` when the patience is over."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        found = probe()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marked:
+    """A process of a run, as a host's /proc shows it. `rank` is None for mpirun and the daemons."""
+
+    pid: int
+    run: str
+    rank: int | None
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VM:
+    """A lab host, reached as anybody would reach a VM."""
+
+    name: str
+    address: str
+    folder: Path
+
+    def ssh(self, *argv: str, stdin: str = "", user: str = "root") -> Done:
+        """`argv` are words, quoted here once."""
+        return ssh(self.folder, self.address, shlex.join(argv), stdin=stdin, user=user)
+
+    def text(self, *argv: str, stdin: str = "") -> str:
+        """Standard output of a command that must succeed."""
+        done = self.ssh(*argv, stdin=stdin)
+        assert done.returncode == 0, f"{self.name}: {argv}: {done.stderr}"
+        return done.stdout
+
+    def script(self, text: str, *arguments: str) -> str:
+        return self.text("sh", "-c", text, "sh", *arguments)
+
+    def containers(self, cluster: str) -> list[dict[str, Any]]:
+        """All that the host's engine knows of the cluster's containers, running or not."""
+        inspect = 'docker ps -aq --no-trunc --filter "label=kit.cluster=$1" | xargs -r docker inspect'
+        return json.loads(self.script(inspect, cluster) or "[]")
+
+    def files(self, cluster: str) -> dict[str, str]:
+        """Path below the cluster's folder → mode, owner, group, time of the last change, inode, digest."""
+        listing = self.script(
+            '[ -d "/opt/kit/$1" ] || exit 0; cd "/opt/kit/$1"; find . -printf "%p %m %u %g %T@ %i\\n" | '
+            'while read -r path rest; do [ -f "$path" ] && sum=$(sha256sum <"$path") || sum=-; '
+            'echo "$path $rest ${sum%% *}"; done',
+            cluster,
+        )
+        return dict(line.split(" ", 1) for line in listing.splitlines())
+
+    def marked(self) -> list[Marked]:
+        rows = (line.split(" ", 4) for line in self.script(_MARKED).splitlines())
+        return [
+            Marked(pid=int(pid), run=run, rank=int(rank) if rank.isdigit() else None, command=command)
+            for pid, state, run, rank, command in rows
+            if state != "Z"
+        ]
+
+    def ranks(self) -> list[int]:
+        """The numbers of the ranks here, each once, whatever children a rank has."""
+        return sorted({process.rank for process in self.marked() if process.rank is not None})
+
+    def listeners(self, port: int) -> list[str]:
+        """The addresses on which somebody listens on this port."""
+        rows = self.text("ss", "-Hltn", f"sport = :{port}").splitlines()
+        return sorted(row.split()[3].rpartition(":")[0] for row in rows)
+
+    def bytes_of(self, interface: str) -> int:
+        folder = f"/sys/class/net/{interface}/statistics"
+        return sum(int(n) for n in self.text("cat", f"{folder}/rx_bytes", f"{folder}/tx_bytes").split())
+
+    def peers(self, pids: Sequence[int]) -> set[str]:
+        """The far addresses of all established TCP connections of these processes."""
+        links = "for pid in $@; do ls -l /proc/$pid/fd 2>/dev/null; done; cat /proc/net/tcp"
+        text = self.script(links, *(str(pid) for pid in pids))
+        inodes = set(re.findall(r"socket:\[(\d+)\]", text))
+        found = set()
+        for line in text.splitlines():
+            words = line.split()
+            # sl local remote st tx:rx tr:when retrnsmt uid timeout inode; 01 is ESTABLISHED
+            if len(words) > 9 and words[0].endswith(":") and words[3] == "01" and words[9] in inodes:
+                raw = bytes.fromhex(words[2].partition(":")[0])[::-1]
+                found.add(".".join(str(byte) for byte in raw))
+        return found
+
+
+def everywhere(hosts: Sequence[VM], work: Callable[[VM], T]) -> dict[str, T]:
+    """`work` on all hosts side by side, by name."""
+    with ThreadPoolExecutor(max_workers=len(hosts)) as pool:
+        return dict(zip((host.name for host in hosts), pool.map(work, hosts), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A deployed cluster: its folder (hosts, kit.yaml), its name, its VMs in the order of the hosts file."""
+
+    name: str
+    folder: Path
+    hosts: tuple[VM, ...]
+    # All that kit printed while it was made.
+    printed: str = field(default="", repr=False)
+
+    @property
+    def head(self) -> VM:
+        return self.hosts[0]
+
+    def container(self, host: VM) -> str:
+        return f"kit-{self.name}-{'mpihead' if host == self.head else 'mpinode'}"
+
+    def kit(self, *words: str, **environ: str) -> Done:
+        return kit(self.folder, *words, **environ)
+
+    def inside(self, host: VM, *argv: str, stdin: str = "") -> Done:
+        """A command in the host's node, by the host's own engine."""
+        return host.ssh("docker", "exec", "--interactive", self.container(host), *argv, stdin=stdin)
+
+    def marked(self) -> dict[str, list[Marked]]:
+        """Processes of runs on the hosts that have any."""
+        return {name: found for name, found in everywhere(self.hosts, VM.marked).items() if found}
+
+    def ranks(self) -> dict[str, list[int]]:
+        return everywhere(self.hosts, VM.ranks)
+
+    def state(self) -> dict[str, tuple[list[tuple[str, str]], dict[str, str]]]:
+        """What a deploy could change: each container with its start, each file with all its attributes."""
+
+        def of(host: VM) -> tuple[list[tuple[str, str]], dict[str, str]]:
+            containers = [(c["Id"], c["State"]["StartedAt"]) for c in host.containers(self.name)]
+            return sorted(containers), host.files(self.name)
+
+        return everywhere(self.hosts, of)
+
+    @contextlib.contextmanager
+    def running(self, *words: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+        """`kit …` while the test looks at it; whatever happens, no rank is left afterwards."""
+        process = subprocess.Popen(
+            kit_argv("-C", str(self.folder), *words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=kit_environ(**environ),
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(60)
+                process.kill()
+            process.communicate()
+
+    def wait_for_ranks(self, run: subprocess.Popen[str], wanted: Mapping[str, list[int]]) -> None:
+        def there() -> bool:
+            if run.poll() is not None:
+                raise AssertionError(f"the run ended by itself: {run.communicate()}")
+            return self.ranks() == wanted
+
+        until(f"ranks {wanted}", there)
+
+    def wait_for_none(self) -> None:
+        until("no process of a run is left", lambda: not self.marked())

@@ -1,0 +1,239 @@
+"""kit deploy: what stands on the hosts after it, that it changes nothing twice, and that it mends what was broken."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+
+import pytest
+import yaml
+
+from tests.integration.rig import VM, Cluster, change_settings, everywhere, objects, until
+
+pytestmark = pytest.mark.integration
+
+
+def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
+    for host in cluster.hosts:
+        (container,) = host.containers(cluster.name)
+        config, limits = container["Config"], container["HostConfig"]
+        service = "mpihead" if host == cluster.head else "mpinode"
+        assert container["State"]["Running"]
+        assert container["Name"] == f"/kit-{cluster.name}-{service}"
+        assert config["Labels"]["kit.cluster"] == cluster.name
+        assert config["Labels"]["kit.service"] == service
+        assert limits["NetworkMode"] == "host"
+        assert limits["ShmSize"] == 1024**3
+        assert limits["Init"] is True
+        assert limits["Privileged"] is False
+        assert limits["RestartPolicy"]["Name"] == "unless-stopped"
+        # The lab's kit.yaml says memlock: default, because a container in a container may not raise it.
+        assert limits["Ulimits"] == [{"Name": "stack", "Hard": 67108864, "Soft": 67108864}]
+        assert [(m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"]] == [
+            (f"/opt/kit/{cluster.name}", "/etc/kit", False)
+        ]
+        assert cluster.inside(host, "sh", "-c", "ulimit -s").stdout.strip() == "65536"
+
+
+def test_files_have_owner_and_mode(cluster: Cluster) -> None:
+    everyone = {"./compose.yaml": "600", "./ssh/host_ed25519": "600", "./ssh/host_ed25519.pub": "644",
+                "./ssh/authorized_keys": "600"}  # fmt: skip
+    head = {"./cluster.json": "644", "./hosts": "644", "./ssh/id_ed25519": "600", "./ssh/id_ed25519.pub": "644",
+            "./ssh/known_hosts": "644", "./ssh/config": "644", "./network": "644", "./verified": "644"}  # fmt: skip
+    for host in cluster.hosts:
+        found = {path: words.split() for path, words in host.files(cluster.name).items()}
+        assert {tuple(words[1:3]) for words in found.values()} == {("root", "root")}
+        wanted = {**everyone, **head} if host == cluster.head else everyone
+        modes = {path: words[0] for path, words in found.items()}
+        assert modes == {".": "755", "./ssh": "755", **wanted}
+
+
+def test_the_compose_file_serves_a_human(cluster: Cluster) -> None:
+    for host in cluster.hosts:
+        file = f"/opt/kit/{cluster.name}/compose.yaml"
+        (before,) = host.containers(cluster.name)
+        config = json.loads(host.text("docker", "compose", "-f", file, "config", "--format", "json"))
+        assert [service["network_mode"] for service in config["services"].values()] == ["host"]
+        host.text("docker", "compose", "-f", file, "up", "-d")
+        (after,) = host.containers(cluster.name)
+        assert (after["Id"], after["State"]["StartedAt"]) == (before["Id"], before["State"]["StartedAt"])
+        assert cluster.container(host) in host.text("docker", "compose", "-f", file, "ps")
+
+
+def test_known_hosts_pins_every_node_to_its_own_key(cluster: Cluster) -> None:
+    folder = f"/opt/kit/{cluster.name}/ssh"
+    keys = {host.name: host.text("cat", f"{folder}/host_ed25519.pub").split()[:2] for host in cluster.hosts}
+    assert len({key for _, key in keys.values()}) == len(cluster.hosts)
+    lines = [line.split() for line in cluster.head.text("cat", f"{folder}/known_hosts").splitlines()]
+    for host, (where, *key) in zip(cluster.hosts, lines, strict=True):
+        assert f"[{host.address}]:33" in where.split(",")
+        assert key[:2] == keys[host.name]
+    assert "StrictHostKeyChecking yes" in cluster.head.text("cat", f"{folder}/config")
+
+
+def test_a_second_deploy_changes_nothing(cluster: Cluster) -> None:
+    before = cluster.state()
+    done = cluster.kit("deploy", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    result = objects(done)[-1]
+    assert (result["kind"], result["changed"]) == ("deploy", False)
+    assert {host["status"] for host in result["hosts"]} == {"unchanged"}
+    told = cluster.kit("deploy")
+    assert told.returncode == 0
+    assert "othing" in told.stdout
+    assert cluster.state() == before
+
+
+def test_a_dry_run_of_a_change_changes_nothing(cluster: Cluster) -> None:
+    before = cluster.state()
+    done = cluster.kit("deploy", "--dry-run", "--output", "json", KIT_SHM_SIZE="512mb")
+    assert done.returncode == 0, done.stderr
+    plan = objects(done)[-1]
+    assert {host["host"] for host in plan["hosts"] if host["steps"]} == {host.name for host in cluster.hosts}
+    assert cluster.state() == before
+
+
+@pytest.fixture
+def green(cluster: Cluster) -> Cluster:
+    """The cluster, told to have one variable more. It keeps it: no other test minds."""
+    # Another value each time, for a lab that is kept between runs of the tests.
+    change_settings(cluster.folder, env={"COLOUR": f"green $HOME  {uuid.uuid4()} 'end\""})
+    return cluster
+
+
+def test_a_changed_variable_recreates_the_containers_alone(green: Cluster) -> None:
+    before = green.state()
+    value = yaml.safe_load((green.folder / "kit.yaml").read_text())["env"]["COLOUR"]
+    done = green.kit("deploy", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    after = green.state()
+    for host in green.hosts:
+        (old,), old_files = before[host.name]
+        (new,), new_files = after[host.name]
+        assert old[0] != new[0]
+        changed = {path for path in old_files.keys() | new_files.keys() if old_files.get(path) != new_files.get(path)}
+        # The folder's own time of change goes with its file.
+        # The head's seal is of the check, which is made anew after any change.
+        assert changed == {".", "./compose.yaml"} | ({"./verified"} if host == green.head else set())
+        (container,) = host.containers(green.name)
+        assert f"COLOUR={value}" in container["Config"]["Env"]
+    seen = green.kit("run", "--npernode", "1", "--", "printenv", "COLOUR")
+    assert seen.stdout.splitlines() == [value] * 4, seen.stderr
+
+
+def test_what_was_broken_is_mended(cluster: Cluster) -> None:
+    """On each host something else; each is mended, and nothing else is touched."""
+    one, two, three, four = cluster.hosts
+    folder = f"/opt/kit/{cluster.name}"
+    before = cluster.state()
+    one.text("chmod", "644", f"{folder}/ssh/id_ed25519")
+    two.text("rm", f"{folder}/ssh/host_ed25519")
+    three.text("docker", "kill", cluster.container(three))
+    four.text("docker", "rm", "-f", cluster.container(four))
+    done = cluster.kit("deploy", "--output", "json")
+    assert done.returncode == 0, done.stderr
+
+    after = cluster.state()
+    assert after[one.name][0] == before[one.name][0]
+    assert after[one.name][1]["./ssh/id_ed25519"].startswith("600 root root ")
+    # Others could have read it, so it is another key now, and the nodes let in no other.
+    public = one.text("cat", f"{folder}/ssh/id_ed25519.pub").split()[1]
+    assert after[one.name][1]["./ssh/id_ed25519.pub"] != before[one.name][1]["./ssh/id_ed25519.pub"]
+    for host in cluster.hosts:
+        (line,) = host.text("cat", f"{folder}/ssh/authorized_keys").splitlines()
+        assert public in line.split()
+    assert after[two.name][0] != before[two.name][0], "a container with an old host key went on"
+    assert after[two.name][1]["./ssh/host_ed25519.pub"] != before[two.name][1]["./ssh/host_ed25519.pub"]
+    for host in cluster.hosts:
+        (container,) = host.containers(cluster.name)
+        assert container["State"]["Running"], host.name
+    run = cluster.kit("run", "--", "hostname")
+    assert sorted(run.stdout.split()) == sorted(host.name for host in cluster.hosts for _ in range(2)), run.stderr
+    assert objects(cluster.kit("deploy", "--output", "json"))[-1]["changed"] is False
+
+
+def test_nodes_come_back_with_their_hosts_engine(cluster: Cluster) -> None:
+    """unless-stopped: nobody has to deploy after a host's engine was restarted or the node's first process died."""
+    host = cluster.hosts[1]
+    (before,) = host.containers(cluster.name)
+    host.text("kill", "-KILL", str(before["State"]["Pid"]))
+    until("its engine starts the node again", lambda: host.listeners(33) == [host.address])
+    (after,) = host.containers(cluster.name)
+    assert after["Id"] == before["Id"]
+    assert after["State"]["Pid"] != before["State"]["Pid"]
+
+
+def test_ps_shows_what_the_hosts_have(cluster: Cluster) -> None:
+    text = cluster.kit("ps")
+    assert text.returncode == 0, text.stderr
+    nodes = {node["host"]: node for node in objects(cluster.kit("ps", "--output", "json"))[-1]["nodes"]}
+    assert list(nodes) == [host.name for host in cluster.hosts]
+    for host in cluster.hosts:
+        (container,) = host.containers(cluster.name)
+        node = nodes[host.name]
+        assert node["image"] == container["Config"]["Image"]
+        assert node["service"] == container["Config"]["Labels"]["kit.service"]
+        assert (node["address"], node["slots"], node["ranks"]) == (host.address, 2, {})
+        row = next(line for line in text.stdout.splitlines() if line.startswith(host.name))
+        assert host.address in row
+        assert container["Config"]["Image"] in row
+
+
+def test_logs_are_the_containers_own(cluster: Cluster) -> None:
+    head = cluster.head
+    done = cluster.kit("logs", head.name)
+    assert done.returncode == 0, done.stderr
+    own = head.ssh("docker", "logs", cluster.container(head))
+    lines = (own.stdout + own.stderr).splitlines()
+    assert f"Server listening on {head.address} port 33." in lines
+    assert set((done.stdout + done.stderr).splitlines()) >= set(lines[:3])
+    every = cluster.kit("logs", "--tail", "1000")
+    for host in cluster.hosts:
+        assert re.search(rf"{host.name}\b.*Server listening on {host.address} port 33\.", every.stdout + every.stderr)
+
+
+def test_logs_follow_until_ctrl_c(cluster: Cluster) -> None:
+    with cluster.running("logs", cluster.head.name, "--follow", "--tail", "0") as process:
+        # Somebody knocks at the door of the head's sshd; the refusal is a line of its log.
+        def knocked() -> bool:
+            cluster.inside(cluster.head, "ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
+                           "-p", "33", f"nobody@{cluster.head.address}", "true")  # fmt: skip
+            return "nobody" in cluster.head.ssh("docker", "logs", cluster.container(cluster.head)).stderr
+
+        until("the head's sshd writes of the visit", knocked)
+        knocked()
+        assert process.stdout
+        assert process.stderr
+        process.send_signal(2)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "nobody" in out + err
+
+
+def test_exec_folds_equal_output(cluster: Cluster) -> None:
+    groups = objects(cluster.kit("exec", "--output", "json", "--", "echo", "same"))[-1]["groups"]
+    assert [(g["hosts"], g["exit_code"], g["output"]) for g in groups] == [
+        ([host.name for host in cluster.hosts], 0, "same\n")
+    ]
+    done = cluster.kit("exec", "--", "sh", "-c", 'echo "on $(hostname)"; [ "$(hostname)" != gpu3 ] || exit 9')
+    assert done.returncode == 9
+    for host in cluster.hosts:
+        assert done.stdout.count(f"on {host.name}") == 1
+    some = objects(cluster.kit("exec", "gpu[2-3]", "--output", "json", "--", "hostname"))[-1]["groups"]
+    assert {tuple(g["hosts"]): g["output"] for g in some} == {("gpu2",): "gpu2\n", ("gpu3",): "gpu3\n"}
+
+
+def test_ssh_is_on_the_vm_and_not_in_the_node(cluster: Cluster) -> None:
+    host = cluster.hosts[2]
+    done = cluster.kit("ssh", host.name, "--", "docker", "ps", "--format", "{{.Names}}")
+    assert done.stdout.split() == [cluster.container(host)], done.stderr
+    assert cluster.kit("ssh", host.name, "--", "exit", "9").returncode == 9
+
+
+def test_the_image_is_the_same_everywhere(cluster: Cluster) -> None:
+    def ids(host: VM) -> set[str]:
+        return {container["Image"] for container in host.containers(cluster.name)}
+
+    found = everywhere(cluster.hosts, ids)
+    assert len(set.union(*found.values())) == 1

@@ -1,0 +1,331 @@
+"""The cpu image on this machine's engine: what is in it, what is not, and what it does. Built when missing."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from kit.errors import ImageError
+from kit.events import Event, HostStep, Silent
+from kit.flows.build import ImageResult, build_image
+from kit.model.image import ImageContent
+from kit.model.spec import ImageSpec
+from kit.remote.engine import BuildStep, Engine
+from kit.remote.trust import extra_certificates
+
+pytestmark = pytest.mark.integration
+
+SIZE_LIMIT = 1_900_000_000
+
+
+@pytest.fixture(scope="session")
+def layer(client: Any, image: ImageResult) -> Iterator[ImageResult]:
+    """The ssh layer on a base that has Horovod and whose root is locked: kit's own image, changed so."""
+    locked = "kit-test:locked-root"
+    container = client.containers.create(image.tag, ["passwd", "-l", "root"])
+    container.start()
+    container.wait()
+    repository, tag = locked.split(":")
+    container.commit(repository, tag)
+    container.remove()
+    result = build_image(ImageSpec(flavour="ssh-layer", base=locked), reporter=Silent())
+    yield result
+    client.images.remove(result.tag, force=True)
+    client.images.remove(locked, force=True)
+
+
+def run(client: Any, tag: str, argv: Sequence[str], **options: Any) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command in a new container of the image."""
+    container = client.containers.run(tag, list(argv), detach=True, network_mode="none", shm_size="1g", **options)
+    try:
+        code = container.wait(timeout=600)["StatusCode"]
+        stdout, stderr = (container.logs(stdout=out, stderr=not out).decode() for out in (True, False))
+        return code, stdout, stderr
+    finally:
+        container.remove(force=True)
+
+
+def layers(client: Any, tag: str, scratch: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+    """Every entry of every layer of the image: its path and, for a file, its content."""
+    saved = scratch / "image.tar"
+    with saved.open("wb") as file:
+        for chunk in client.api.get_image(tag):
+            file.write(chunk)
+    with tarfile.open(saved) as archive:
+        manifest = json.load(archive.extractfile("manifest.json") or io.BytesIO())
+        for name in manifest[0]["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(name)) as layer:
+                for entry in layer:
+                    yield entry.name.removeprefix("./"), layer.extractfile(entry) if entry.isfile() else None
+    saved.unlink()
+
+
+def test_image_is_within_its_size(image: ImageResult) -> None:
+    assert image.size_bytes <= SIZE_LIMIT
+
+
+def test_building_again_finds_it(image: ImageResult) -> None:
+    steps: list[Event] = []
+
+    class Reporter:
+        def report(self, event: Event) -> None:
+            steps.append(event)
+
+    again = build_image(ImageSpec(), reporter=Reporter())
+    assert not again.built
+    assert (again.tag, again.image_id) == (image.tag, image.image_id)
+    assert not [event for event in steps if isinstance(event, HostStep)]
+
+
+def test_no_layer_holds_a_key_or_a_certificate_of_this_machine(client: Any, image: ImageResult, tmp_path: Path) -> None:
+    private = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\r?\n[A-Za-z0-9+/=]{16}")
+    # One line from the middle of each certificate is enough to know it again.
+    trusted = [
+        block.split()[len(block.split()) // 2]
+        for block in extra_certificates(os.environ).split(b"-----BEGIN CERTIFICATE-----")
+        if block.strip()
+    ]
+    names, found = 0, []
+    for path, content in layers(client, image.tag, tmp_path):
+        names += 1
+        if re.search(r"(^|/)(ssh_host_.*|authorized_keys|id_(rsa|dsa|ecdsa|ed25519)|known_hosts)$", path):
+            found.append(path)
+        if path.startswith(("kit/", "etc/kit/")):
+            found.append(path)
+        if content is not None:
+            data = content.read()
+            # Libraries of cryptography carry the key of their own self-test in their code.
+            compiled = data.startswith(b"\x7fELF")
+            if (private.search(data) and not compiled) or any(line in data for line in trusted):
+                found.append(path)
+    assert names > 10_000
+    assert found == []
+
+
+def test_the_search_for_keys_finds_one(tmp_path: Path, client: Any) -> None:
+    """The test above would be worth nothing if it walked past what it looks for."""
+    context = {"Dockerfile": b"FROM debian:bookworm-slim\nCOPY k /etc/ssh/ssh_host_x\nRUN rm /etc/ssh/ssh_host_x\n"}
+    content = ImageContent(repository="kit-test", flavour="leak", files={**context, "k": b"key"})
+    engine = Engine.connect()
+    engine.build(content, beside={}, arguments={}, on_step=lambda step: None)
+    try:
+        assert "etc/ssh/ssh_host_x" in [path for path, _ in layers(client, content.tag, tmp_path)]
+    finally:
+        client.images.remove(content.tag, force=True)
+        engine.close()
+
+
+def test_versions(client: Any, image: ImageResult) -> None:
+    program = (
+        "import json, tensorflow, mxnet, horovod, numpy, tensorboard;"
+        "from tensorflow.keras.applications import ResNet50;"
+        "print(json.dumps([m.__version__ for m in (tensorflow, mxnet, horovod, numpy)]))"
+    )
+    code, stdout, stderr = run(client, image.tag, ["python3", "-c", program])
+    assert code == 0, stderr
+    assert json.loads(stdout) == ["2.15.1", "1.9.1", "0.28.1", "1.23.5"]
+    code, stdout, _ = run(client, image.tag, ["mpirun", "--version"])
+    assert "(Open MPI) 4.1." in stdout
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "mxnet"])
+def test_two_ranks_sum_right(framework: str, client: Any, image: ImageResult) -> None:
+    argv = ["hvd-local.sh", "2", "hvd_check", "--framework", framework, "--json"]
+    code, stdout, stderr = run(client, image.tag, argv)
+    assert code == 0, stderr
+    result = json.loads(stdout)
+    assert (result["sum"], result["average"], result["ranks"], result["right"]) == (3, 1.5, 2, True)
+    assert [(rank["rank"], rank["local_rank"]) for rank in result["placement"]] == [(0, 0), (1, 1)]
+
+
+QUICK = ["--batch-size", "2", "--num-warmup", "1", "--num-iters", "2", "--num-batches-per-iter", "1", "--json"]
+
+
+@pytest.mark.parametrize(
+    ("command", "model"), [("mxnet_benchmark", "resnet18_v1"), ("tf_benchmark", "mobilenetv3small")]
+)
+def test_benchmark_reports_both_rates(command: str, model: str, client: Any, image: ImageResult) -> None:
+    argv = ["hvd-local.sh", "2", command, "--model", model, "--image-size", "64", *QUICK]
+    code, stdout, stderr = run(client, image.tag, argv)
+    assert code == 0, stderr
+    result = json.loads(stdout)
+    assert result["ranks"] == 2
+    assert len(result["iters"]) == 2
+    assert result["img_sec_total"] == pytest.approx(2 * result["img_sec_per_rank"])
+    assert "total images/sec on 2 ranks:" in stderr
+
+
+@pytest.mark.parametrize("command", ["tf_benchmark", "mxnet_benchmark"])
+def test_benchmark_lists_models_for_a_wrong_name(command: str, client: Any, image: ImageResult) -> None:
+    code, _, stderr = run(client, image.tag, [command, "--model", "resnet51"])
+    assert code == 2
+    assert "resnet152" in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["hvd-local.sh"], ["hvd-local.sh", "x"], ["hvd-local.sh", "0"], ["hvd-distribute.sh", "8"]],
+)
+def test_scripts_refuse_wrong_arguments(argv: list[str], client: Any, image: ImageResult) -> None:
+    code, _, stderr = run(client, image.tag, argv)
+    assert code == 2
+    assert "Usage:" in stderr
+
+
+def test_start_without_keys_says_what_is_missing(client: Any, image: ImageResult) -> None:
+    code, _, stderr = run(client, image.tag, ["start.sh"])
+    assert code == 78
+    assert "/etc/kit/ssh/host_ed25519 is missing" in stderr
+    assert "kit deploy" in stderr
+
+
+# Makes what deploy makes: the node's folder, with keys, hosts and ssh's configuration for one node, 127.0.0.1.
+KEYS = """
+mkdir -p /k/ssh && cd /k/ssh
+ssh-keygen -q -t ed25519 -N '' -f host_ed25519
+ssh-keygen -q -t ed25519 -N '' -f id_ed25519
+ssh-keygen -q -t ed25519 -N '' -f other_ed25519
+cp id_ed25519.pub authorized_keys
+echo "[127.0.0.1]:$PORT $(cut -d' ' -f1,2 host_ed25519.pub)" >known_hosts
+printf 'Host *\\n  Port %s\\n  IdentityFile /etc/kit/ssh/id_ed25519\\n  StrictHostKeyChecking yes\\n' "$PORT" >config
+printf '  UserKnownHostsFile /etc/kit/ssh/known_hosts\\n' >>config
+echo '127.0.0.1 slots=2' >/k/hosts
+chmod 600 /k/ssh/*_ed25519
+"""
+
+ENV = {
+    "PLAIN": "plain",
+    "SPACES": "two  words ",
+    "QUOTES": "a \"double\" and a 'single'",
+    "BACKSLASHES": r"\back \\slash\" end\\",
+    "DOLLAR": "$HOME `date` #x %h",
+    "EMPTY": "",
+    "LINES": "one\ntwo",
+}
+
+
+@pytest.fixture(params=["cpu", "ssh-layer on a locked root"])
+def node(request: pytest.FixtureRequest, client: Any, image: ImageResult) -> Iterator[Any]:
+    tag = image.tag if request.param == "cpu" else request.getfixturevalue("layer").tag
+    volume = client.volumes.create()
+    port = "3333"
+    mounted = {volume.name: {"bind": "/k", "mode": "rw"}}
+    code, _, stderr = run(client, tag, ["bash", "-ec", KEYS], environment={"PORT": port}, volumes=mounted)
+    assert code == 0, stderr
+    container = client.containers.run(
+        tag,
+        detach=True,
+        init=True,
+        network_mode="none",
+        environment={**ENV, "SSH_PORT": port, "KIT_NETWORK": "127.0.0.0/8"},
+        volumes={volume.name: {"bind": "/etc/kit", "mode": "ro"}},
+    )
+    try:
+        for _ in range(100):
+            container.reload()
+            assert container.status == "running", container.logs().decode()
+            if b"listening on" in container.logs():
+                break
+            time.sleep(0.1)
+        yield container
+    finally:
+        container.remove(force=True)
+        volume.remove()
+
+
+def test_node(node: Any) -> None:
+    def inside(*argv: str) -> tuple[int, str]:
+        code, output = node.exec_run(list(argv))
+        return code, output.decode()
+
+    # Through /etc/ssh/ssh_config alone: key, host key and port.
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    code, output = inside("ssh", "127.0.0.1", f"python3 -c '{program}'")
+    assert code == 0, output
+    session = json.loads(output)
+    for name in ENV.keys() - {"LINES"}:
+        assert session[name] == ENV[name], name
+    assert "LINES" not in session
+    assert session["PATH"].startswith("/opt/kit/bin:")
+    assert session["HOME"] == "/root"
+
+    other = ("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-i", "/etc/kit/ssh/other_ed25519")
+    code, output = inside("ssh", "-F", "none", "-p", "3333", *other, "127.0.0.1", "true")
+    assert code == 255
+    assert "(publickey)" in output
+    code, output = inside("ssh", "-o", "PreferredAuthentications=password,keyboard-interactive", "127.0.0.1", "true")
+    assert code == 255
+    assert "(publickey)" in output
+    code, output = inside("ssh", "-o", "ExitOnForwardFailure=yes", "-W", "127.0.0.1:3333", "127.0.0.1")
+    assert code != 0
+    code, output = inside("ssh", "-p", "3333", "-o", "UserKnownHostsFile=/dev/null", "-F", "none",
+                          "-o", "StrictHostKeyChecking=yes", "127.0.0.1", "true")  # fmt: skip
+    assert code == 255
+    assert "Host key verification failed" in output
+
+    code, configuration = inside("/usr/sbin/sshd", "-T", "-f", "/run/kit/sshd_config")
+    assert code == 0, configuration
+    lines = set(configuration.splitlines())
+    assert {"permitrootlogin without-password", "allowtcpforwarding no", "x11forwarding no", "permittunnel no",
+            "allowagentforwarding no", "allowstreamlocalforwarding no", "passwordauthentication no", "usepam no",
+            "listenaddress 127.0.0.1:3333", "authenticationmethods publickey"} <= lines  # fmt: skip
+
+    code, output = inside("hvd-distribute.sh", "2", "2", "hvd_check", "--framework", "mxnet")
+    assert code == 0, output
+    assert "all-reduce of 2 ranks: sum 3 (expected 3)" in output
+    code, output = inside("hvd-distribute.sh", "1", "1", "true")
+    assert code == 0, output
+    assert "--map-by ppr:1:node" in output
+    code, output = inside("hvd-distribute.sh", "3", "2", "true")
+    assert code == 2
+    assert "fewer than 3" in output
+
+
+def small(*lines: str) -> ImageContent:
+    dockerfile = "\n".join(("FROM debian:bookworm-slim", *lines, ""))
+    return ImageContent(repository="kit-test", flavour="small", files={"Dockerfile": dockerfile.encode()})
+
+
+def test_ctrl_c_leaves_no_container(client: Any) -> None:
+    before = {container.id for container in client.containers.list(all=True)}
+
+    def on_step(step: BuildStep) -> None:
+        if step.number == 2:
+            raise KeyboardInterrupt
+
+    engine = Engine.connect()
+    with pytest.raises(KeyboardInterrupt):
+        engine.build(small("RUN sleep 1000"), beside={}, arguments={}, on_step=on_step, fresh=True)
+    engine.close()
+    for _ in range(100):
+        left = [c for c in client.containers.list(all=True) if c.id not in before and "sleep 1000" in str(c.attrs)]
+        if not left:
+            break
+        time.sleep(0.1)
+    assert left == []
+
+
+def test_a_failing_step_is_named_with_its_lines(client: Any) -> None:
+    engine = Engine.connect()
+    with pytest.raises(ImageError) as caught:
+        engine.build(small("RUN echo the cause; exit 3"), beside={}, arguments={}, on_step=lambda step: None)
+    engine.close()
+    assert "step 2/2" in caught.value.message
+    assert "exit code 3" in caught.value.message
+    assert "the cause" in caught.value.message
+
+
+def test_a_base_that_cannot_be_had_says_how_to_get_it(client: Any) -> None:
+    with pytest.raises(ImageError) as caught:
+        build_image(ImageSpec(flavour="ssh-layer", base="localhost:1/none:1"), reporter=Silent())
+    assert "docker load" in str(caught.value.hint)

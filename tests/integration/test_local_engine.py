@@ -1,0 +1,96 @@
+"""kit local's container on this machine's real engine: lines, exit code, limits, Ctrl-C, and nothing left behind."""
+
+from __future__ import annotations
+
+import _thread
+from collections.abc import Iterator
+
+import docker
+import pytest
+
+from kit.errors import Interrupted, NotReadyError, StepError
+from kit.events import Event, OutputLine
+from kit.model.local import LocalContainer
+from kit.remote.local import LABEL, LocalEngine
+
+pytestmark = pytest.mark.integration
+BASE = "debian:bookworm-slim"
+
+
+class Collected:
+    """Keeps events. At the first line that says `ready`, presses Ctrl-C when asked to."""
+
+    def __init__(self, *, interrupts: bool = False) -> None:
+        self.events: list[Event] = []
+        self.interrupts = interrupts
+
+    def report(self, event: Event) -> None:
+        self.events.append(event)
+        if self.interrupts and isinstance(event, OutputLine) and event.text == "ready":
+            self.interrupts = False
+            _thread.interrupt_main()
+
+    @property
+    def lines(self) -> list[tuple[str, str, str]]:
+        return [(e.stream, e.source, e.text) for e in self.events if isinstance(e, OutputLine)]
+
+
+@pytest.fixture
+def engine(bases: docker.DockerClient) -> Iterator[LocalEngine]:
+    found = LocalEngine()
+    yield found
+    found.close()
+    assert bases.containers.list(all=True, filters={"label": LABEL}) == []
+
+
+def shell(script: str, **more: object) -> LocalContainer:
+    return LocalContainer(image=BASE, argv=("sh", "-c", script), **more)  # type: ignore[arg-type]
+
+
+def test_lines_and_exit_code(engine: LocalEngine) -> None:
+    seen = Collected()
+    assert engine.run(shell("echo one; echo two >&2; printf '\\n\\377 three'; exit 7"), seen) == 7
+    assert [text for stream, _, text in seen.lines if stream == "stdout"] == ["one", "", "\ufffd three"]
+    assert [text for stream, _, text in seen.lines if stream == "stderr"] == ["two"]
+
+
+def test_not_a_line_is_lost(engine: LocalEngine) -> None:
+    seen = Collected()
+    assert engine.run(shell("seq 1 20000"), seen) == 0
+    assert [text for _, _, text in seen.lines] == [str(n) for n in range(1, 20001)]
+
+
+def test_ranks_become_sources(engine: LocalEngine) -> None:
+    seen = Collected()
+    engine.run(shell("echo '[1,3]<stdout>:hi'; echo plain"), seen, tagged=True)
+    assert seen.lines == [("stdout", "3", "hi"), ("stdout", "", "plain")]
+
+
+def test_what_kit_yaml_says_holds_inside(engine: LocalEngine) -> None:
+    seen = Collected()
+    script = "echo $A; df -k /dev/shm | tail -n 1 | awk '{print $2}'; ulimit -s; touch /data/x 2>/dev/null || echo ro"
+    container = shell(
+        script, env={"A": "b  $c"}, volumes=("/usr:/data:ro",), shm_size="96mb", ulimits={"stack": 67108864}
+    )
+    assert engine.run(container, seen) == 0
+    assert [text for _, _, text in seen.lines] == ["b $c", str(96 * 1024), "65536", "ro"]
+
+
+def test_ctrl_c_ends_all_of_it(engine: LocalEngine) -> None:
+    # A child that ignores TERM, and one that would go on writing: neither may outlive the return.
+    seen = Collected(interrupts=True)
+    with pytest.raises(Interrupted):
+        engine.run(shell("(trap '' TERM; sleep 300) & echo ready; sleep 300"), seen)
+
+
+def test_no_such_image_and_no_such_command(engine: LocalEngine) -> None:
+    with pytest.raises(NotReadyError) as caught:
+        engine.run(LocalContainer(image="kit:never-built", argv=("true",)), Collected())
+    assert caught.value.hint == "run: kit image build"
+    assert engine.run(LocalContainer(image=BASE, argv=("no-such-command",)), Collected()) == 127
+
+
+def test_a_bad_mount_is_named(engine: LocalEngine) -> None:
+    with pytest.raises(StepError) as caught:
+        engine.run(shell("true", volumes=("/usr:relative",)), Collected())
+    assert "relative" in caught.value.message

@@ -1,0 +1,108 @@
+"""A second cluster on two of the hosts, by a login that is not root: it comes, runs and goes; the first stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.integration.rig import Cluster, everywhere, objects, until
+
+pytestmark = pytest.mark.integration
+
+PORT = 34
+
+
+@pytest.fixture(scope="module")
+def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("second")
+    hosts = cluster.hosts[1:3]
+    settings = yaml.safe_load((cluster.folder / "kit.yaml").read_text())
+    login = {"user": "ubuntu", "key": str(cluster.folder / ".kit/lab/id_ed25519"),
+             "known_hosts": str(cluster.folder / ".kit/lab/known_hosts")}  # fmt: skip
+    name = f"{cluster.name}-2"
+    (folder / "kit.yaml").write_text(yaml.safe_dump({**settings, "name": name, "ssh": login, "ssh_port": PORT}))
+    (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=1\n" for host in hosts))
+    found = Cluster(name=name, folder=folder, hosts=hosts)
+    yield found
+    found.kit("down", "--yes")
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_done(second: Cluster) -> None:
+    host = second.hosts[1]
+    host.text(
+        "/usr/sbin/sshd", "-f", "/dev/null", "-o", f"ListenAddress={host.address}:{PORT}", "-o",
+        "PidFile=/run/it-sshd.pid", "-h", "/etc/ssh/ssh_host_ed25519_key",
+    )  # fmt: skip
+    try:
+        until("somebody listens there", lambda: host.listeners(PORT))
+        done = second.kit("deploy")
+        assert done.returncode == 4, done.stderr
+        assert f"{host.name}: port {PORT} is taken" in done.stderr
+        assert "ssh_port:" in done.stderr
+        assert everywhere(second.hosts, lambda h: (h.containers(second.name), h.files(second.name))) == {
+            h.name: ([], {}) for h in second.hosts
+        }
+    finally:
+        host.text("sh", "-c", "kill $(cat /run/it-sshd.pid)")
+        until("the port is free", lambda: not host.listeners(PORT))
+
+
+def test_two_clusters_side_by_side(second: Cluster, cluster: Cluster) -> None:
+    before = cluster.state()
+    done = second.kit("deploy", "--output", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert objects(done)[-1]["changed"] is True
+    assert cluster.state() == before
+    for host in second.hosts:
+        (container,) = host.containers(second.name)
+        assert container["State"]["Running"]
+        assert host.listeners(PORT) == [host.address]
+        assert host.listeners(33) == [host.address]
+        # What the login may not read, root owns.
+        assert {tuple(words.split()[1:3]) for words in host.files(second.name).values()} == {("root", "root")}
+        assert host.ssh("cat", f"/opt/kit/{second.name}/ssh/host_ed25519", user="ubuntu").returncode != 0
+    run = second.kit("run", "--", "hostname")
+    assert sorted(run.stdout.split()) == [host.name for host in second.hosts], run.stderr
+    assert objects(second.kit("deploy", "--output", "json"))[-1]["changed"] is False
+
+    keys = [c.hosts[0].text("cat", f"/opt/kit/{c.name}/ssh/id_ed25519.pub").split()[1] for c in (cluster, second)]
+    assert keys[0] != keys[1]
+
+
+def test_its_port_belongs_to_it(second: Cluster, cluster: Cluster) -> None:
+    """A third cluster on the same port is told whose it is."""
+    done = second.kit("deploy", "--name", f"{second.name}-3")
+    assert done.returncode == 4
+    assert second.name in done.stderr
+
+
+def test_down_leaves_nothing_of_it_and_all_of_the_other(second: Cluster, cluster: Cluster) -> None:
+    before = cluster.state()
+    with second.running("run", "--", "sleep", "300") as run:
+        second.wait_for_ranks(run, {host.name: [rank] for rank, host in enumerate(second.hosts)})
+        down = second.kit("down", "--yes", "--output", "json")
+        assert down.returncode == 0, down.stdout + down.stderr
+        # At once: down itself has taken ranks and nodes away.
+        for host in second.hosts:
+            assert host.containers(second.name) == []
+            assert host.files(second.name) == {}
+            assert host.listeners(PORT) == []
+            left = host.script('grep -lzsx "KIT_CLUSTER=$1" /proc/[0-9]*/environ || true', second.name)
+            assert left == ""
+            volumes = host.text("docker", "volume", "ls", "-q")
+            assert second.name not in volumes
+        run.wait(90)
+        assert run.returncode not in (0, 70)
+    assert cluster.state() == before
+    removed = objects(down)[-1]["removed"]
+    assert all(removed[host.name] for host in second.hosts)
+
+    again = second.kit("down", "--yes", "--output", "json")
+    assert again.returncode == 0
+    assert objects(again)[-1]["removed"] == {host.name: [] for host in second.hosts}
+    assert "othing" in second.kit("down", "--yes").stdout
+    refused = second.kit("run", "--", "true")
+    assert refused.returncode == 5
+    assert "kit deploy" in refused.stderr

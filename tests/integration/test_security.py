@@ -1,0 +1,169 @@
+"""Who may talk to the nodes' sshd, and with what keys. Every door is tried; no setting is believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.rig import VM, Cluster, Done, everywhere
+
+pytestmark = pytest.mark.integration
+
+PINNED = ("-F", "none", "-p", "33", "-o", "StrictHostKeyChecking=yes",
+          "-o", "UserKnownHostsFile=/etc/kit/ssh/known_hosts")  # fmt: skip
+THE_KEY = ("-o", "IdentitiesOnly=yes", "-i", "/etc/kit/ssh/id_ed25519")
+
+
+def knock(cluster: Cluster, node: VM, *words: str) -> Done:
+    """OpenSSH from inside the head, with what the test says and nothing of the cluster's own configuration."""
+    return cluster.inside(cluster.head, "ssh", *PINNED, *words[:-1], f"root@{node.address}", words[-1])
+
+
+def test_the_door_opens_to_the_key(cluster: Cluster) -> None:
+    """Without this, all the refusals below would prove nothing."""
+    for node in cluster.hosts:
+        done = knock(cluster, node, "-o", "BatchMode=yes", *THE_KEY, "hostname")
+        assert (done.returncode, done.stdout) == (0, f"{node.name}\n"), done.stderr
+
+
+def test_sshd_listens_on_the_clusters_address_alone(cluster: Cluster) -> None:
+    assert everywhere(cluster.hosts, lambda host: host.listeners(33)) == {h.name: [h.address] for h in cluster.hosts}
+
+
+def test_a_password_is_refused(cluster: Cluster) -> None:
+    ways = ("-o", "PubkeyAuthentication=no", "-o", "PreferredAuthentications=password,keyboard-interactive")
+    for node in cluster.hosts:
+        done = knock(cluster, node, *ways, "true")
+        assert done.returncode == 255
+        # The server names all that it would take: the key, and nothing else.
+        assert "Permission denied (publickey)." in done.stderr
+
+
+@pytest.fixture
+def other_key(cluster: Cluster) -> Iterator[str]:
+    path = "/tmp/it-other-key"
+    cluster.inside(cluster.head, "rm", "-f", path, f"{path}.pub")
+    assert cluster.inside(cluster.head, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path).returncode == 0
+    yield path
+    cluster.inside(cluster.head, "rm", "-f", path, f"{path}.pub")
+
+
+def test_another_key_is_refused(cluster: Cluster, other_key: str) -> None:
+    for node in cluster.hosts:
+        done = knock(cluster, node, "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i", other_key, "true")
+        assert done.returncode == 255
+        assert "Permission denied (publickey)." in done.stderr
+
+
+def test_another_user_is_refused(cluster: Cluster) -> None:
+    node = cluster.hosts[1]
+    done = cluster.inside(
+        cluster.head, "ssh", *PINNED, "-o", "BatchMode=yes", *THE_KEY, f"daemon@{node.address}", "true"
+    )
+    assert done.returncode == 255
+    assert "Permission denied (publickey)." in done.stderr
+
+
+def test_the_key_is_worth_nothing_elsewhere(cluster: Cluster) -> None:
+    """Even stolen, the head's key opens no node from another address than the head's."""
+    thief, node = cluster.hosts[1], cluster.hosts[2]
+    key = cluster.head.text("cat", f"/opt/kit/{cluster.name}/ssh/id_ed25519")
+    pins = cluster.head.text("cat", f"/opt/kit/{cluster.name}/ssh/known_hosts")
+    script = (
+        "umask 077; d=$(mktemp -d); trap 'rm -r $d' EXIT; cat >$d/all; sed -n '1,/^@@$/{/^@@$/!p}' $d/all >$d/key;"
+        " sed '1,/^@@$/d' $d/all >$d/pins; ssh -F none -p 33 -i $d/key -o IdentitiesOnly=yes -o BatchMode=yes"
+        " -o StrictHostKeyChecking=yes -o UserKnownHostsFile=$d/pins root@$1 true"
+    )
+    done = thief.ssh("sh", "-c", script, "sh", node.address, stdin=f"{key}@@\n{pins}")
+    assert done.returncode == 255
+    assert "Permission denied (publickey)." in done.stderr
+
+
+def test_nothing_is_forwarded(cluster: Cluster) -> None:
+    node = cluster.hosts[1]
+    # The node's own VM listens on 22, so an open tunnel would bring its banner.
+    tunnel = knock(cluster, node, "-o", "BatchMode=yes", *THE_KEY, "-W", f"{node.address}:22", "")
+    assert tunnel.returncode == 255
+    assert "SSH-2.0" not in tunnel.stdout
+    assert "administratively prohibited" in tunnel.stderr
+    remote = ("-o", "ExitOnForwardFailure=yes", "-R", "127.0.0.1:9999:127.0.0.1:22")
+    done = knock(cluster, node, "-o", "BatchMode=yes", *THE_KEY, *remote, "true")
+    assert done.returncode == 255
+    assert "remote port forwarding failed" in done.stderr
+    agent = 'eval "$(ssh-agent)" >&2; ssh "$@"; code=$?; kill $SSH_AGENT_PID; exit $code'
+    session = ("-o", "BatchMode=yes", *THE_KEY, "-A", f"root@{node.address}", 'echo "agent=$SSH_AUTH_SOCK x=$DISPLAY"')
+    done = cluster.inside(cluster.head, "env", "DISPLAY=127.0.0.1:9", "sh", "-c", agent, "sh", *PINNED, "-Y", *session)
+    assert done.stdout.strip() == "agent= x=", done.stderr
+
+
+def test_a_session_has_the_images_environment(cluster: Cluster) -> None:
+    for node in cluster.hosts:
+        session = dict(
+            line.split("=", 1)
+            for line in knock(cluster, node, "-o", "BatchMode=yes", *THE_KEY, "env").stdout.splitlines()
+            if "=" in line
+        )
+        (container,) = node.containers(cluster.name)
+        own = dict(entry.split("=", 1) for entry in container["Config"]["Env"])
+        assert {"PATH", "NCCL_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE", "KIT_NODE"} <= own.keys()
+        assert {name: session.get(name) for name in own} == own
+
+
+def test_a_node_that_is_not_the_pinned_one_gets_no_rank(cluster: Cluster) -> None:
+    """gpu3 answers with another key than the head knows: nothing starts, anywhere; the next deploy mends the pin."""
+    path = f"/opt/kit/{cluster.name}/ssh/known_hosts"
+    right = cluster.head.text("cat", path)
+    lines = [line.split(" ", 1) for line in right.splitlines()]
+    lines[2][1] = lines[3][1]
+    wrong = "".join(f"{where} {key}\n" for where, key in lines)
+    cluster.head.text("sh", "-c", 'cat >"$1"', "sh", path, stdin=wrong)
+    done = cluster.kit("run", "--", "touch", "/dev/shm/it-ran")
+    assert done.returncode not in (0, 70)
+    assert "Host key verification failed" in done.stderr
+    assert cluster.marked() == {}
+    for host in cluster.hosts:
+        assert cluster.inside(host, "test", "-e", "/dev/shm/it-ran").returncode == 1, host.name
+
+    assert cluster.kit("deploy").returncode == 0
+    assert cluster.head.text("cat", path) == right
+    assert cluster.kit("run", "--", "true").returncode == 0
+
+
+def test_private_keys_are_nowhere_but_in_their_files(cluster: Cluster) -> None:
+    files = everywhere(
+        cluster.hosts,
+        lambda host: host.script(
+            'cd "/opt/kit/$1/ssh"; for f in *; do ! grep -q "PRIVATE KEY" $f || echo $f; done', cluster.name
+        ).split(),
+    )
+    assert files == {h.name: ["host_ed25519", "id_ed25519"] if h == cluster.head else ["host_ed25519"]
+                     for h in cluster.hosts}  # fmt: skip
+
+    secrets = set()
+    for host in cluster.hosts:
+        for name in files[host.name]:
+            body = host.text("cat", f"/opt/kit/{cluster.name}/ssh/{name}").splitlines()[1:-1]
+            # The first lines of any such file are alike: cipher, kdf and the like.
+            secrets |= {line for line in body[1:] if len(line) > 20}
+    assert len(secrets) >= 2 * (len(cluster.hosts) + 1)
+
+    plan = cluster.kit("deploy", "--dry-run", "--verbose", "--output", "json", KIT_SHM_SIZE="512mb")
+    told = cluster.printed + plan.stdout + plan.stderr
+    assert "ssh/id_ed25519" in told
+    assert "PRIVATE KEY" not in told
+    assert not [line for line in secrets if line in told]
+
+    look = (
+        "docker ps -aq | xargs docker inspect; docker image inspect $(docker images -q); docker logs $1 2>&1; ps axwwe"
+    )
+    for host in cluster.hosts:
+        text = host.script(look, cluster.container(host))
+        assert cluster.container(host) in text
+        assert not re.search(r"PRIVATE KEY-----", text)
+        assert not [line for line in secrets if line in text]
+    # This machine: keys are made in memory and go to their host by ssh.
+    for path in cluster.folder.rglob("*"):
+        if path.is_file():
+            assert not [line for line in secrets if line in path.read_text()]

@@ -1,0 +1,120 @@
+"""FabricTransport against the real sshd of a lab host."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kit.errors import UnreachableError
+from kit.model.host import Host, Login
+from kit.remote.fabric import FabricTransport
+from tests.contract.transport_contract import Factory, TransportContract
+from tests.integration.rig import Cluster
+
+pytestmark = pytest.mark.integration
+
+
+def make_key(path: Path) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path.with_suffix(".pub").read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def sshd_host(cluster: Cluster) -> tuple[Host, Login]:
+    """A VM of the lab, reached by its own sshd as `lab up` wrote it down."""
+    vm, keys = cluster.hosts[-1], cluster.folder / ".kit" / "lab"
+    login = Login(
+        host=vm.name,
+        address=vm.address,
+        user="root",
+        port=22,
+        key=str(keys / "id_ed25519"),
+        known_hosts=str(keys / "known_hosts"),
+    )
+    return Host(name=vm.name, address=vm.address), login
+
+
+class TestFabricTransport(TransportContract):
+    @pytest.fixture
+    def connect(self, sshd_host: tuple[Host, Login]) -> Iterator[Factory]:
+        made: list[FabricTransport] = []
+
+        def new() -> FabricTransport:
+            made.append(FabricTransport(*sshd_host))
+            return made[-1]
+
+        yield new
+        for transport in made:
+            transport.close()
+
+    @pytest.fixture
+    def scratch(self, sshd_host: tuple[Host, Login]) -> Iterator[str]:
+        folder = f"/tmp/kit-contract-{uuid.uuid4().hex}"
+        yield f"{folder}/opt"
+        transport = FabricTransport(*sshd_host)
+        transport.run(["rm", "-rf", "--", folder])
+        transport.close()
+
+
+def refused(host: Host, login: Login) -> UnreachableError:
+    with pytest.raises(UnreachableError) as caught:
+        FabricTransport(host, login).run(["true"])
+    assert caught.value.host == host.name
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_wrong_host_key_refuses(sshd_host: tuple[Host, Login], tmp_path: Path) -> None:
+    host, login = sshd_host
+    other = make_key(tmp_path / "other")
+    (tmp_path / "known_hosts").write_text(f"{login.address} {other}\n")
+    error = refused(host, replace(login, known_hosts=str(tmp_path / "known_hosts")))
+    assert "is not the one in known_hosts" in error.message
+    assert "ssh-keygen" in str(error.hint)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_unknown_host_key_refuses(sshd_host: tuple[Host, Login], tmp_path: Path, there: bool) -> None:
+    host, login = sshd_host
+    if there:
+        (tmp_path / "known_hosts").write_text("")
+    error = refused(host, replace(login, known_hosts=str(tmp_path / "known_hosts")))
+    assert "is not known here" in error.message
+    assert not (tmp_path / "known_hosts").exists() or (tmp_path / "known_hosts").read_text() == ""
+
+
+def test_a_key_that_is_not_let_in(sshd_host: tuple[Host, Login], tmp_path: Path) -> None:
+    host, login = sshd_host
+    make_key(tmp_path / "stranger")
+    assert "refused the login" in refused(host, replace(login, key=str(tmp_path / "stranger"))).message
+
+
+def test_a_key_that_does_not_exist(sshd_host: tuple[Host, Login], tmp_path: Path) -> None:
+    host, login = sshd_host
+    assert "does not exist" in refused(host, replace(login, key=str(tmp_path / "none"))).message
+
+
+def test_nobody_listens(sshd_host: tuple[Host, Login]) -> None:
+    host, login = sshd_host
+    assert "no SSH connection" in refused(host, replace(login, port=1)).message
+
+
+def test_a_name_that_does_not_resolve(sshd_host: tuple[Host, Login]) -> None:
+    host, login = sshd_host
+    assert "does not resolve" in refused(host, replace(login, address="no-such-host.invalid")).message
+
+
+def test_a_connection_that_is_cut(sshd_host: tuple[Host, Login]) -> None:
+    """The session's own sshd is killed under the command; the next command connects anew."""
+    transport = FabricTransport(*sshd_host)
+    cut = "read -r name </proc/$PPID/comm; case $name in sshd*) kill -9 $PPID ;; esac; sleep 30"
+    with pytest.raises(UnreachableError) as caught:
+        transport.run(["sh", "-c", cut], timeout_s=20)
+    assert "the connection broke" in caught.value.message
+    assert transport.run(["echo", "again"]).stdout == b"again\n"
+    transport.close()

@@ -1,0 +1,197 @@
+"""Errors and interruptions: what a person reads, the exit code, and that nobody ever sees a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit import errors
+from kit.cli.grammar import Verb
+from kit.cli.main import main
+from kit.cli.session import Session
+from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, KitError, StepError, UnreachableError
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAVY = ("pydantic", "fabric", "paramiko", "docker", "rich", "jinja2", "yaml", "requests")
+
+CASES: list[tuple[BaseException, int, str]] = [
+    (KitError("it broke"), 1, "kit: error: it broke\n"),
+    (StepError("no disk", hint="free some", host="gpu1"), 4, "kit: error: gpu1: no disk\n  → free some\n"),
+    (
+        InputErrors(
+            [
+                InputError("bad slots", hint="slots=2", file="hosts", line=3),
+                InputError("twice", file="hosts", line=9),
+            ]
+        ),
+        2,
+        "kit: error: hosts:3: bad slots\n  → slots=2\nkit: error: hosts:9: twice\n",
+    ),
+    (
+        HostsFailed(
+            "2 hosts failed, 2 are done",
+            [UnreachableError("no route", host="gpu2", hint="is it on?"), StepError("no disk", host="gpu3")],
+        ),
+        4,
+        "kit: error: 2 hosts failed, 2 are done\n  gpu2: no route\n    → is it on?\n  gpu3: no disk\n",
+    ),
+    (
+        HostsFailed("3 hosts failed", [UnreachableError("no route", host=f"gpu{n}", hint="on?") for n in (1, 2, 3)]),
+        3,
+        "kit: error: 3 hosts failed\n  gpu[1-3]: no route\n    → on?\n",
+    ),
+    (Interrupted("the run was stopped"), 130, "kit: the run was stopped\n"),
+    (KeyboardInterrupt(), 130, "kit: interrupted\n"),
+]
+
+
+def _raises(error: BaseException) -> object:
+    def handle(verb: Verb, session: Session) -> int:
+        raise error
+
+    return handle
+
+
+@pytest.mark.parametrize(("error", "code", "text"), CASES, ids=[type(e).__name__ for e, _, _ in CASES])
+def test_an_error_as_text(error: BaseException, code: int, text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["ps"], environ={}, handle=_raises(error)) == code
+    assert capfd.readouterr() == ("", text)
+
+
+@pytest.mark.parametrize(("error", "code", "text"), CASES, ids=[type(e).__name__ for e, _, _ in CASES])
+def test_an_error_as_json(error: BaseException, code: int, text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["ps", "--output", "json"], environ={}, handle=_raises(error)) == code
+    out, err = capfd.readouterr()
+    assert err == ""
+    told = json.loads(out)
+    assert told["kit"] == 1
+    assert told["kind"] == "error"
+    assert told["exit_code"] == code
+    assert {"message", "hint", "host", "failures"} <= set(told)
+    if isinstance(error, HostsFailed):
+        assert [failure["host"] for failure in told["failures"]] == [failure.host for failure in error.failures]
+    if isinstance(error, InputErrors):
+        assert [(p["file"], p["line"]) for p in told["problems"]] == [("hosts", 3), ("hosts", 9)]
+
+
+def test_bad_flags_are_json_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--output", "json", "run", "--np", "x"], environ={}) == 2
+    assert json.loads(capfd.readouterr().out)["exit_code"] == 2
+
+
+def test_a_commands_own_json_flag_is_not_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "ls", "--output", "json"], environ={}, handle=_raises(KitError("it broke"))) == 1
+    assert capfd.readouterr() == ("", "kit: error: it broke\n")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_bug_is_one_line_and_a_file(form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--output", form, "run", "-x", "TOKEN=hunter2", "-xKEY=hunter2", "ls"]
+    assert main(words, environ={"XDG_CACHE_HOME": str(tmp_path)}, handle=_raises(ZeroDivisionError("a\nb"))) == 70
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    (file,) = (tmp_path / "kit").iterdir()
+    assert str(file) in out + err
+    assert "this is a bug in kit: ZeroDivisionError: a b" in out + err
+    assert "Traceback" in file.read_text()
+    assert "hunter2" not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    if form == "json":
+        assert json.loads(out)["exit_code"] == 70
+
+
+@pytest.mark.parametrize("environ", [{}, {"HOME": "/proc/nowhere"}])
+def test_a_bug_with_no_home_still_has_a_file(environ: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["ps"], environ=environ, handle=_raises(RuntimeError("x"))) == 70
+    path = Path(capfd.readouterr().err.split("details are in ")[1].split(";")[0])
+    assert "RuntimeError: x" in path.read_text()
+    path.unlink()
+
+
+def test_every_error_has_its_code_in_the_docstring() -> None:
+    kinds = [KitError, InputError, UnreachableError, StepError, errors.NotReadyError, errors.ImageError, Interrupted]
+    for kind in kinds:
+        line = next(line for line in (errors.__doc__ or "").splitlines() if kind.__name__ in line.split())
+        assert str(kind.exit_code) in line.split()
+
+
+def _python(code: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **more
+    )  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["run", "--help"], ["version"], ["depoly"], ["version", "--output", "json"]]
+)
+def test_what_needs_no_cluster_imports_nothing_heavy(words: list[str]) -> None:
+    code = f"import sys; from kit.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
+    done = _python(code)
+    loaded = set(done.stderr.split())
+    assert "kit.cli.main" in loaded
+    assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
+def test_a_reader_that_leaves_ends_it_quietly(handler: str) -> None:
+    """In a shell's background job, too, where SIGINT is ignored."""
+    code = f"""
+import signal, sys
+from kit.cli.main import main
+signal.signal(signal.SIGINT, signal.{handler})
+def handle(verb, session):
+    while True:
+        session.terminal.say("x" * 99)
+sys.exit(main(["schema"], handle=handle))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_the_verb_clean_up(number: signal.Signals) -> None:
+    code = """
+import sys, time
+from kit.cli.main import main
+def handle(verb, session):
+    try:
+        print("started", flush=True)
+        time.sleep(60)
+    finally:
+        print("cleaned", flush=True)
+sys.exit(main(["ps"], handle=handle))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"cleaned\n", b"kit: interrupted\n")
+
+
+def test_closed_streams_are_no_bug() -> None:
+    code = "from kit.cli.main import main; raise SystemExit(main(['version']))"
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" >&-', sys.executable, code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

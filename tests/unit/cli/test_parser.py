@@ -1,0 +1,171 @@
+"""Command lines → what they mean. A table a line, and one rule for all words: never anything but 0 or 2."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.cli import handlers
+from kit.cli.main import main
+from kit.cli.parser import parse
+from kit.cli.verbs import FAMILIAR, GLOBAL, VERBS
+from kit.errors import InputError
+
+MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
+    ("deploy", "deploy", {"dry_run": False, "folder": None, "name": None, "output": None}),
+    ("deploy --dry-run --network 10.0.0.0/16", "deploy", {"dry_run": True, "network": "10.0.0.0/16"}),
+    ("-C /data deploy", "deploy", {"folder": "/data"}),
+    ("deploy -C /data", "deploy", {"folder": "/data"}),
+    ("deploy -C/data", "deploy", {"folder": "/data"}),
+    ("--hosts a deploy --hosts b", "deploy", {"hosts_file": "b"}),
+    ("--output=json deploy", "deploy", {"output": "json"}),
+    ("-qv ps", "ps", {"quiet": True, "verbose": True}),
+    ("ps -qC /data", "ps", {"quiet": True, "folder": "/data"}),
+    ("run", "run", {"np": None, "npernode": None, "command": (), "env": [], "hosts": None}),
+    ("run --np 8 --npernode 2", "run", {"np": 8, "npernode": 2, "command": ()}),
+    ("run -np 8 -npernode 2", "run", {"np": 8, "npernode": 2}),
+    ("run -n 8", "run", {"np": 8}),
+    ("run -n8 ls", "run", {"np": 8, "command": ("ls",)}),
+    ("run --np=8 ls", "run", {"np": 8, "command": ("ls",)}),
+    (
+        "run -np 2 python train.py --np 9 -x A",
+        "run",
+        {"np": 2, "command": ("python", "train.py", "--np", "9", "-x", "A")},
+    ),
+    ("run -- --odd -q", "run", {"quiet": False, "command": ("--odd", "-q")}),
+    ("run -q -- -q", "run", {"quiet": True, "command": ("-q",)}),
+    ("run ls --help", "run", {"command": ("ls", "--help")}),
+    ("run ls -- -l", "run", {"command": ("ls", "--", "-l")}),
+    ("run -npe", "run", {"error": True}),
+    ("run -x A=1 -x B -xC=3", "run", {"env": [("A", "1"), ("B", None), ("C", "3")]}),
+    ("run -x A=b=c", "run", {"env": [("A", "b=c")]}),
+    ("run -x A=", "run", {"env": [("A", "")]}),
+    ("run -H gpu[1-4],gpu7 --oversubscribe --tag-output", "run", {"hosts": "gpu[1-4],gpu7", "oversubscribe": True}),
+    ("local -np 2", "local", {"np": 2, "command": ()}),
+    ("local --np 2 -- tf_benchmark --np 3", "local", {"np": 2, "command": ("tf_benchmark", "--np", "3")}),
+    ("logs", "logs", {"host": None, "follow": False, "tail": None}),
+    ("logs gpu1 -f --tail 0", "logs", {"host": "gpu1", "follow": True, "tail": 0}),
+    ("logs --tail 5 -f gpu1", "logs", {"host": "gpu1", "follow": True, "tail": 5}),
+    ("exec -- nvidia-smi -L", "exec", {"hosts": None, "command": ("nvidia-smi", "-L")}),
+    ("exec gpu[1-2] -- a -- b", "exec", {"hosts": "gpu[1-2]", "command": ("a", "--", "b")}),
+    ("ssh gpu1", "ssh", {"host": "gpu1", "command": ()}),
+    ("ssh gpu1 -- ls -l", "ssh", {"host": "gpu1", "command": ("ls", "-l")}),
+    ("down --images -y", "down", {"images": True, "yes": True}),
+    ("lab up --hosts 4 --slots 2 --link-rate 200mbit", "lab up", {"lab_hosts": 4, "slots": 2, "hosts_file": None}),
+    ("--hosts f lab up --hosts 3", "lab up", {"lab_hosts": 3}),
+    ("lab down", "lab down", {"name": None}),
+    ("image build -f", "image build", {"force": True}),
+    ("image tag", "image tag", {}),
+]
+
+
+@pytest.mark.parametrize(("line", "verb", "meaning"), MEANINGS, ids=[line for line, _, _ in MEANINGS])
+def test_meaning(line: str, verb: str, meaning: dict[str, Any]) -> None:
+    if meaning == {"error": True}:
+        with pytest.raises(InputError):
+            parse(line.split())
+        return
+    found = parse(line.split())
+    assert found.verb is not None
+    assert found.verb.name == verb
+    assert {name: getattr(found.args, name) for name in meaning} == meaning
+
+
+# Wrong words → (what is wrong, what to write), each in part.
+WRONG = [
+    ("depoly", "no verb 'depoly'", "kit deploy"),
+    ("up", "no verb 'up'", "kit deploy"),
+    ("image bild", "no verb 'image bild'", "kit image build"),
+    ("image", "needs one of: build, tag, render", "kit image --help"),
+    ("xyzzy", "no verb 'xyzzy'", "kit --help"),
+    ("run --nq 3", "no option --nq for kit run", "--np"),
+    ("--outptu json ps", "no option --outptu", "--output"),
+    ("run --np", "--np needs a value", "kit run"),
+    ("run --np -- ls", "--np needs a value", "kit run"),
+    ("-C", "-C needs a value", "kit --help"),
+    ("run --np 0", "--np: '0' is not a whole number from 1 on", "kit run"),
+    ("run --np -1", "--np: '-1' is not a whole number from 1 on", "kit run"),
+    ("run -np two", "--np: 'two' is not a whole number", "kit run"),
+    ("run -np ٣", "--np: '٣' is not a whole number", "kit run"),
+    ("run -x 1=2", "-x: '1=2' is not VAR or VAR=value", "kit run"),
+    ("run --dry-run=yes", "--dry-run takes no value", "kit run"),
+    ("ps --output xml", "--output: 'xml' is not one of: text, json", "kit ps"),
+    ("deploy --ssh-port 70000", "--ssh-port: '70000' is not a port", "kit deploy"),
+    ("deploy --name=", "--name: the value is empty", "kit deploy"),
+    ("ps gpu1", "'gpu1' is one word too many", "kit ps"),
+    ("ps -- ls", "-- begins a command", "kit ps"),
+    ("ssh", "host is missing", "kit ssh [options] host"),
+    ("ssh gpu1 ls", "'ls' is one word too many", "put -- before a command"),
+    ("exec gpu1", "the command is missing", "kit exec [options] [hosts] -- command"),
+    ("logs --tail x", "--tail: 'x' is not a whole number", "kit logs"),
+    ("lab up --link-rate fast", "--link-rate: 'fast' is not a rate such as 200mbit", "kit lab up"),
+]
+
+
+@pytest.mark.parametrize(("line", "wrong", "write"), WRONG, ids=[line for line, _, _ in WRONG])
+def test_wrong_words_say_what_to_write(line: str, wrong: str, write: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(line.split())
+    assert wrong in caught.value.message
+    assert "\n" not in caught.value.message
+    assert caught.value.hint is not None
+    assert write in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "--help", "-h", "help", "run --help", "run --np 3 -h", "help run", "image --help", "lab -h", "--help ps"],
+)
+def test_help_is_asked_for(line: str) -> None:
+    assert parse(line.split()).help
+
+
+def test_every_verb_has_its_place() -> None:
+    names = [verb.name for verb in VERBS]
+    assert len(set(names)) == len(names)
+    for verb in VERBS:
+        assert verb.purpose.endswith(".")
+        assert verb.examples
+        assert callable(getattr(handlers, verb.handler))
+        # Flags of one verb are unlike each other, and a global one is taken over by lab up's --hosts only.
+        flags = [flag for option in (*verb.options, *GLOBAL) for flag in option.flags]
+        twice = {flag for flag in flags if flags.count(flag) > 1}
+        assert twice == ({"--hosts"} if verb.name == "lab up" else set()), verb.name
+
+
+def test_examples_parse() -> None:
+    for verb in VERBS:
+        for example in verb.examples:
+            start = example.index("kit ") + 4
+            words = shlex.split(example[start:].split(" > ")[0].split(" | ")[0].rstrip('")'))
+            assert parse(words).verb == verb, example
+
+
+def test_familiar_words_name_verbs() -> None:
+    for guess in FAMILIAR.values():
+        assert parse([*guess.split(), "--help"]).help
+
+
+WORDS = st.one_of(
+    st.sampled_from(
+        sorted({flag for verb in VERBS for option in (*verb.options, *GLOBAL) for flag in option.flags})
+        + sorted({word for verb in VERBS for word in verb.words})
+        + ["--", "-", "--help", "-h", "json", "text", "2", "gpu1", "A=1", "--np=3", "", "=", "--=", "-qv"]
+    ),
+    st.text(max_size=12),
+)
+
+
+@given(st.lists(WORDS, max_size=8))
+def test_any_words_end_with_0_or_2(words: list[str]) -> None:
+    assert main(words, environ={}, handle=lambda verb, session: 0) in (0, 2)
+
+
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=6))
+def test_a_command_is_taken_verbatim(command: list[str]) -> None:
+    assert parse(["run", "-np", "2", "--", *command]).args.command == tuple(command)
+    assert parse(["exec", "--", *command]).args.command == tuple(command)

@@ -1,0 +1,120 @@
+"""The schema, the samples of `kit init` and the reference agree with the code that reads kit.yaml."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from kit.config.fields import as_yaml, settings
+from kit.config.hosts import parse_hosts
+from kit.config.sample import HOSTS, sample_config
+from kit.config.schema import schema_text
+from kit.config.yaml import load_spec
+from kit.errors import InputError
+from kit.model.spec import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    schema = json.loads(schema_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["title"] == "kit.yaml"
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_every_field_is_described() -> None:
+    schema = json.loads(schema_text())
+    for section in (schema, *schema["$defs"].values()):
+        for name, field in section["properties"].items():
+            assert field["description"], name
+    assert '"env": "KIT' not in schema_text()
+
+
+def uncommented() -> str:
+    """The sample with every `#key: value` line taken at its word."""
+    return "\n".join(
+        line.replace("#", "", 1) if line.lstrip().startswith("#") and line.lstrip()[1:2] != " " else line
+        for line in sample_config().split("\n")
+    )
+
+
+def test_the_sample_says_the_defaults(validator: Any) -> None:
+    assert load_spec(sample_config(), source="kit.yaml") == ClusterSpec()
+    validator.validate(yaml.safe_load(sample_config()))
+    spec = load_spec(uncommented(), source="kit.yaml").model_dump()
+    validator.validate(yaml.safe_load(uncommented()))
+    for path, setting in settings().items():
+        if setting.is_section:
+            continue
+        found: Any = spec
+        for part in path.split("."):
+            found = found[part]
+        assert found == (setting.example if setting.default is None else setting.default), path
+        assert f"#{setting.key}: " in sample_config()
+
+
+def test_every_example_of_the_model_is_valid() -> None:
+    for path, setting in settings().items():
+        section, _, key = path.rpartition(".")
+        text = f"{key}: {as_yaml(setting.example)}"
+        load_spec(f"{section}:\n  {text}" if section else text, source=path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env: {A: 1, B: x}",
+        "command: python3 x.py",
+        "command: [python3, 1]",
+        "slots: auto",
+        "slots: 3",
+        "mpi: {yield_when_idle: true}",
+        "image:",
+        "volumes:",
+    ],
+)
+def test_what_kit_takes_an_editor_takes(validator: Any, text: str) -> None:
+    load_spec(text, source="kit.yaml")
+    validator.validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nmae: x", "ssh: {usr: x}", "image: {flavour: cuda}", "ssh_port: 0", "slots: many", "env: [a]", "name: [a]"],
+)
+def test_what_kit_refuses_an_editor_refuses(validator: Any, text: str) -> None:
+    with pytest.raises(InputError):
+        load_spec(text, source="kit.yaml")
+    assert not validator.is_valid(yaml.safe_load(text))
+
+
+def test_the_sample_hosts_file_names_no_vm() -> None:
+    with pytest.raises(InputError, match="hosts names no VM"):
+        parse_hosts(HOSTS, source="hosts")
+    lines = [line.removeprefix("#   ") for line in HOSTS.split("\n") if line.startswith("#   ")]
+    assert len(parse_hosts("\n".join(lines), source="hosts").hosts) == 8
+
+
+def test_the_reference_names_every_field_variable_and_default() -> None:
+    text = (ROOT / "docs" / "input.md").read_text(encoding="utf-8")
+    for row in reference_rows():
+        assert row in text
+
+
+def reference_rows() -> list[str]:
+    rows = []
+    for setting in settings().values():
+        if setting.is_section:
+            continue
+        default = "" if setting.default is None else f"`{as_yaml(setting.default)}`"
+        variable = f"`{setting.variable}`" if setting.variable else ""
+        rows.append(f"| `{setting.path}` | {default} | {variable} | {setting.wants} | {setting.description} |")
+    return rows

@@ -1,0 +1,44 @@
+"""-H: which hosts it names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.config.hosts import parse_hosts
+from kit.config.selection import select_hosts
+from kit.errors import InputError
+
+INVENTORY = parse_hosts("gpu[01-04]\n10.0.0.9 name=far\n", source="hosts")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        ("gpu01", ["gpu01"]),
+        ("gpu[01-02],gpu04", ["gpu01", "gpu02", "gpu04"]),
+        ("gpu[02,04] far", ["gpu02", "gpu04", "far"]),
+        ("far,gpu01,far", ["gpu01", "far"]),
+        ("10.0.0.9,GPU03", ["gpu03", "far"]),
+    ],
+)
+def test_hosts_come_in_the_order_of_the_file_each_once(wanted: str, names: list[str]) -> None:
+    assert list(select_hosts(INVENTORY, wanted).names) == names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message", "hint"),
+    [
+        ("gpu1", "'gpu1' is not in hosts", "did you mean gpu01"),
+        ("zzz", "'zzz' is not in hosts", "it names gpu01, gpu02, gpu03, gpu04, far"),
+        ("gpu[01-05]", "'gpu05' is not in hosts", "gpu0"),
+        ("gpu01:2", "'gpu01:2': a host is chosen with no number", "slots=2"),
+        (" , ", "no host is named", "such as gpu01"),
+        ("gpu[2-1]", "[2-1] runs backwards", "[1-2]"),
+        ("gpu[1,2", "has a '[' with no ']'", "]"),
+    ],
+)
+def test_a_host_that_is_not_there_is_told_with_near_names(wanted: str, message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        select_hosts(INVENTORY, wanted)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")

@@ -1,0 +1,194 @@
+"""Precedence, paths, and the files that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kit.config.fields import settings
+from kit.config.settings import load, load_hosts, load_spec, variables
+from kit.errors import InputError, InputErrors
+from kit.model.spec import ClusterSpec
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "hosts").write_text("n1\nn2 key=keys/a\nn3 key=~/b\nn4 key=/c\n")
+    return tmp_path
+
+
+def test_flags_beat_environment_beats_file_beats_defaults(folder: Path) -> None:
+    def network(flags: dict[str, object], environ: dict[str, str]) -> str:
+        return load(folder, flags=flags, environ=environ).spec.network
+
+    assert network({}, {}) == "auto"
+    (folder / "kit.yaml").write_text("network: 10.1.0.0/16\nssh:\n  user: filed\n  port: 2222\n")
+    assert network({}, {}) == "10.1.0.0/16"
+    assert network({"network": None}, {"KIT_NETWORK": ""}) == "10.1.0.0/16"
+    assert network({"network": None}, {"KIT_NETWORK": "10.2.0.0/16"}) == "10.2.0.0/16"
+    assert network({"network": "10.3.0.0/16"}, {"KIT_NETWORK": "10.2.0.0/16"}) == "10.3.0.0/16"
+    ssh = load(folder, flags={"ssh.user": "flagged"}, environ={"KIT_SSH_USER": "set"}).spec.ssh
+    assert (ssh.user, ssh.port) == ("flagged", 2222)  # the rest of a section stays the file's
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "beaten"),
+    [
+        ({}, {}, set()),
+        ({"ssh.user": "me"}, {}, {"user"}),
+        ({"ssh.port": 2200}, {}, {"port"}),
+        ({"ssh.key": "/k"}, {}, {"key"}),
+        ({"ssh.user": "me", "ssh.key": "/k"}, {"KIT_SSH_VM_PORT": "2200"}, {"user", "port", "key"}),
+        ({}, {"KIT_SSH_USER": "me"}, {"user"}),
+        ({}, {"KIT_SSH_USER": ""}, set()),
+        ({"ssh.user": None}, {}, set()),
+        # What is not the login's stays the line's.
+        ({"slots": 8, "network": "10.0.0.0/8"}, {"KIT_NAME": "x"}, set()),
+    ],
+)
+def test_flags_and_variables_beat_a_line_of_the_hosts_file(
+    folder: Path, flags: dict[str, object], environ: dict[str, str], beaten: set[str]
+) -> None:
+    (folder / "hosts").write_text("n1\nn2 user=u port=2222 key=/a slots=3 internal=10.0.0.2\n")
+    (folder / "kit.yaml").write_text("ssh: {user: filed, port: 22, key: /f}\n")
+    first, second = load(folder, flags=flags, environ=environ).inventory.hosts
+    assert (first.user, first.port, first.key) == (None, None, None)
+    line = {"user": "u", "port": 2222, "key": "/a"}
+    assert {name: getattr(second, name) for name in line} == {n: None if n in beaten else v for n, v in line.items()}
+    assert (second.slots, second.internal) == (3, "10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "path", "value"),
+    [
+        ("KIT_NAME", "lab", "name", "lab"),
+        ("KIT_SSH_PORT", "44", "ssh_port", 44),
+        ("KIT_SSH_VM_PORT", "2222", "ssh.port", 2222),
+        ("KIT_SSH_USER", "ubuntu", "ssh.user", "ubuntu"),
+        ("KIT_SLOTS", "4", "slots", 4),
+        ("KIT_SLOTS", "auto", "slots", "auto"),
+        ("KIT_HEAD_RUNS_RANKS", "no", "head_runs_ranks", False),
+        ("KIT_MPI_YIELD_WHEN_IDLE", "true", "mpi.yield_when_idle", True),
+        ("KIT_SHM_SIZE", "8gb", "shm_size", "8gb"),
+        ("KIT_COMMAND", "python3 'a b.py'", "command", ("python3", "a b.py")),
+        ("KIT_IMAGE_FLAVOUR", "cuda-mxnet", "image.flavour", "cuda-mxnet"),
+    ],
+)
+def test_a_variable_sets_its_field(folder: Path, variable: str, text: str, path: str, value: object) -> None:
+    assert variables()[variable] == path
+    found: object = load_spec(folder, flags={}, environ={variable: text})
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+def test_no_two_fields_share_a_variable_or_a_flag() -> None:
+    named = [s for s in settings().values() if not s.is_section]
+    assert len({s.flag for s in named}) == len(named)
+    assert len(variables()) == sum(s.variable is not None for s in named)
+
+
+def test_a_bad_variable_or_flag_is_named(folder: Path) -> None:
+    with pytest.raises(InputErrors) as caught:
+        load_spec(folder, flags={"ssh.port": "x", "image.flavour": "cud"}, environ={"KIT_NETWORK": "10.0.0.0/99"})
+    assert {(str(p), p.hint) for p in caught.value.problems} == {
+        (
+            "--ssh-vm-port: 'x' is not a whole number from 1 to 65535",
+            "write a whole number from 1 to 65535, such as --ssh-vm-port 22",
+        ),
+        (
+            "--image-flavour: 'cud' is not cpu, cuda-tensorflow, cuda-mxnet or ssh-layer",
+            "did you mean cuda-tensorflow or cuda-mxnet?",
+        ),
+        ("KIT_NETWORK: '10.0.0.0/99' is not an IPv4 network", "write it so: KIT_NETWORK=10.0.0.0/16"),
+    }
+
+
+def test_a_section_that_a_flag_spoils_names_the_flag(folder: Path) -> None:
+    with pytest.raises(InputErrors) as caught:
+        load_spec(folder, flags={"image.flavour": "ssh-layer"}, environ={})
+    assert str(caught.value).startswith("--image-flavour: flavour ssh-layer needs a base")
+
+
+def test_an_unknown_flag_is_told_with_a_near_one(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no setting 'ssh\.usr'") as caught:
+        load_spec(folder, flags={"ssh.usr": "x"}, environ={})
+    assert caught.value.hint == "did you mean ssh.user?"
+
+
+def test_paths_in_files_begin_in_the_folder_of_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    (folder / "kit.yaml").write_text(
+        "ssh: {key: id, known_hosts: ~/known}\nvolumes: [./data:/data:ro, ../up:/up, /abs:/abs, named:/named]\n"
+    )
+    found = load(folder, flags={}, environ={})
+    assert [h.key for h in found.inventory.hosts] == [None, str(folder / "keys/a"), "/home/me/b", "/c"]
+    assert found.spec.ssh.key == str(folder / "id")
+    assert found.spec.ssh.known_hosts == "/home/me/known"
+    assert found.spec.volumes == (
+        f"{folder}/data:/data:ro",
+        f"{folder.parent}/up:/up",
+        "/abs:/abs",
+        "named:/named",
+    )
+    typed = load_spec(folder, flags={"ssh.key": "typed"}, environ={"KIT_SSH_KNOWN_HOSTS": "~/set"})
+    assert typed.ssh.key == str(here / "typed")
+    assert typed.ssh.known_hosts == "/home/me/set"
+
+
+def test_flags_and_variables_name_other_files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "vms").write_text("m1\n")
+    (other / "c.yaml").write_text("name: other\n")
+    (other / "vms2").write_text("m2\n")
+    environ = {"KIT_HOSTS": str(other / "vms"), "KIT_CONFIG": str(other / "c.yaml")}
+    found = load(folder, flags={}, environ=environ)
+    assert (found.inventory.names, found.spec.name, found.folder) == (("m1",), "other", folder)
+    assert load(folder, hosts_flag=other / "vms2", flags={}, environ=environ).inventory.names == ("m2",)
+
+
+def test_no_hosts_file_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no hosts file") as caught:
+        load(tmp_path, flags={}, environ={})
+    assert "`kit init`" in (caught.value.hint or "")
+    assert "`kit lab up`" in (caught.value.hint or "")
+    assert load_spec(tmp_path, flags={}, environ={}) == ClusterSpec()
+
+
+def test_a_kit_yaml_that_was_named_must_be_there(folder: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        load(folder, config_flag="nowhere.yaml", flags={}, environ={})
+
+
+def test_the_problems_of_both_files_come_together(folder: Path) -> None:
+    (folder / "hosts").write_text("n1 slot=1\n")
+    (folder / "kit.yaml").write_text("nmae: x\n")
+    with pytest.raises(InputErrors) as caught:
+        load(folder, flags={}, environ={})
+    assert [(Path(p.file or "").name, p.line) for p in caught.value.problems] == [("hosts", 1), ("kit.yaml", 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "line"),
+    [(b"n1\nn\xff2\n", "is not text in UTF-8: byte 0xff", 2), (b"#" * (9 << 20), "has more than 8 MiB", None)],
+)
+def test_what_is_no_text_file_is_told(folder: Path, content: bytes, message: str, line: int | None) -> None:
+    (folder / "hosts").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load_hosts(folder, environ={})
+    assert (caught.value.message, caught.value.line) == (message, line)
+    assert caught.value.hint
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(folder: Path) -> None:
+    with pytest.raises(InputError, match="this is a folder, not a file"):
+        load_hosts(folder, hosts_flag=folder, environ={})
+    with pytest.raises(InputError, match="cannot be read"):
+        load_hosts(folder, hosts_flag="a\0b", environ={})
+    with pytest.raises(InputError, match="there is no hosts file '~nobody-here/x'"):
+        load_hosts(folder, hosts_flag="~nobody-here/x", environ={})

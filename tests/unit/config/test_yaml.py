@@ -1,0 +1,160 @@
+"""kit.yaml: what it means, and what is said of what it cannot mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.config.yaml import MOST_BYTES, load_spec
+from kit.errors import InputErrors
+from kit.model.spec import ClusterSpec
+
+
+def problems(text: str) -> list[tuple[int | None, str, str]]:
+    with pytest.raises(InputErrors) as caught:
+        load_spec(text, source="kit.yaml")
+    assert all(p.file == "kit.yaml" and p.exit_code == 2 for p in caught.value.problems)
+    return [(p.line, p.message, p.hint or "") for p in caught.value.problems]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# note\n", "---\n", "---\n...\n", "~", "image:\nenv:\nvolumes:\nname:\n"])
+def test_nothing_said_is_the_default(text: str) -> None:
+    assert load_spec(text, source="kit.yaml") == ClusterSpec()
+
+
+def test_a_whole_file() -> None:
+    spec = load_spec(
+        """\
+name: resnet-lab
+image: {flavour: ssh-layer, base: "nvcr.io/nvidia/tensorflow:23.03-tf2-py3"}
+ssh:
+  user: ubuntu
+  port: 2222
+ssh_port: "34"
+network: 10.1.2.3/16
+slots: 4
+head_runs_ranks: no
+volumes:
+- /data:/data:ro
+- cache:/root/.cache
+env: {OMP_NUM_THREADS: 4, VERSION: 1.10, OCTAL: 010, TIME: 1:30, DAY: 2024-01-02, EMPTY: ""}
+shm_size: 8GB
+ulimits: {memlock: default, nofile: 1048576, stack: }
+mpi:
+  bind_to: none
+  yield_when_idle: on
+  args: --mca btl '^openib'
+command: [python3, /data/train.py, --epochs, 90]
+""",
+        source="kit.yaml",
+    )
+    assert (spec.name, spec.image.flavour, spec.ssh.user, spec.ssh.port) == ("resnet-lab", "ssh-layer", "ubuntu", 2222)
+    assert (spec.ssh_port, spec.slots, spec.head_runs_ranks) == (34, 4, False)
+    assert spec.network == "10.1.0.0/16"
+    assert spec.volumes == ("/data:/data:ro", "cache:/root/.cache")
+    # What YAML would read as a number, a time or a day stays the text that was written.
+    assert spec.env == {
+        "OMP_NUM_THREADS": "4",
+        "VERSION": "1.10",
+        "OCTAL": "010",
+        "TIME": "1:30",
+        "DAY": "2024-01-02",
+        "EMPTY": "",
+    }
+    assert (spec.ulimits.memlock, spec.ulimits.nofile, spec.ulimits.stack) == ("default", 1048576, 67108864)
+    assert (spec.mpi.bind_to, spec.mpi.yield_when_idle) == ("none", True)
+    assert spec.mpi.args == ("--mca", "btl", "^openib")
+    assert spec.command == ("python3", "/data/train.py", "--epochs", "90")
+
+
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
+    assert load_spec("\ufeffname: a\r\nssh_port: 34\r\n", source="y").ssh_port == 34
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("name: kit\nnetwrok: auto", 2, "there is no setting 'netwrok'", "did you mean network?"),
+        ("flavour: cpu", 1, "there is no setting 'flavour'", "did you mean flavour below image:?"),
+        ("port: 22", 1, "there is no setting 'port'", "did you mean ssh_port or port below ssh:?"),
+        ("ssh:\n  usr: x", 2, "there is no setting 'usr' in ssh", "did you mean user?"),
+        ("ssh:\n  zzz:", 2, "there is no setting 'zzz' in ssh", "known here: user, port, key, known_hosts"),
+        ("ssh_port: on", 1, "ssh_port: 'on' is not a whole number from 1 to 65535", "such as ssh_port: 33"),
+        ("ssh_port: 033", 1, "ssh_port: '033' has a zero before it", "write 33, with no zero before"),
+        ("ssh_port: 33.5", 1, "ssh_port: '33.5' is not a whole number", "ssh_port: 33"),
+        ("ssh_port: 1:30", 1, "ssh_port: '1:30' is not a whole number", "ssh_port: 33"),
+        ("ssh_port: 0x21", 1, "ssh_port: '0x21' is not a whole number", "ssh_port: 33"),
+        ("slots: many", 1, "slots: 'many' is not auto or a whole number from 1 to 4096", "slots: 8"),
+        ("slots: 010", 1, "slots: '010' has a zero before it", "write 10, with no zero before"),
+        ("name: no", 1, "name: YAML reads 'no' as false, which is no text", 'name: "no"'),
+        ("name: Kit", 1, "name: 'Kit' is not a name", "name: resnet-lab"),
+        ('name: "kit\\n"', 1, "name: 'kit\\n' is not a name", "name: resnet-lab"),
+        ("name: [a]", 1, "name: a list is not one piece of text", "name: resnet-lab"),
+        ("env:\n  A: 1\n  DEBUG: yes", 3, "env.DEBUG: YAML reads 'yes' as true", 'DEBUG: "yes"'),
+        ("env:\n  DEBUG:", 2, "'DEBUG' has no value", 'DEBUG: ""'),
+        ("env: [A=1]", 1, "env: a list is not NAME: VALUE lines", "env: {HOROVOD_FUSION_THRESHOLD"),
+        ("env: {1A: x}", 1, "env: '1A' is not the name of a variable", "no digit first"),
+        ("image: cpu", 1, "image: 'cpu' is not KEY: VALUE lines, indented", "image: {flavour: cpu}"),
+        ("image:\n  flavour: cuda", 2, "image.flavour: 'cuda' is not cpu", "cuda-tensorflow or cuda-mxnet?"),
+        ("image:\n  flavour: no", 2, "image.flavour: 'no' is not cpu", "flavour: cpu"),
+        ("image:\n  flavour: ssh-layer", 1, "image: flavour ssh-layer needs a base", "base: nvcr.io"),
+        ("image: {frameworks: []}", 1, "image: flavour cpu needs a framework", "frameworks: [tensorflow, mxnet]"),
+        ("image: {frameworks: [pytorch]}", 1, "item 1: 'pytorch' is not tensorflow or mxnet", "[tensorflow, mxnet]"),
+        ("image: {base: a b}", 1, "image.base: 'a b' is not the name of an image", "base: nvcr.io"),
+        ("image: {packages: [Htop]}", 1, "image.packages: 'Htop' is not the name of a Debian package", "[htop,"),
+        ("image: {pip: [-r x]}", 1, "image.pip: '-r x' is not a Python requirement", "pandas"),
+        ("ssh: {user: a b}", 1, "ssh.user: 'a b' is not a login", "user: ubuntu"),
+        ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),
+        ("network: 0.0.0.0/0", 1, "network: '0.0.0.0/0' holds every address", "10.0.0.0/16, or auto"),
+        ("network: 10.0.0.0/99", 1, "network: '10.0.0.0/99' is not an IPv4 network", "network: 10.0.0.0/16"),
+        ("shm_size: 8", 1, "shm_size: '8' is not a size with its unit", "shm_size: 8gb"),
+        ("volumes: /a:/b", 1, "volumes: '/a:/b' is not a list", "volumes: [/data/imagenet:/data:ro]"),
+        ("volumes: [~/a:/b]", 1, "volumes: '~/a:/b' begins with ~", "the whole path"),
+        ("volumes: [a/b:/b]", 1, "volumes: 'a/b:/b' has a source that is neither", "volumes: ["),
+        ("volumes: [/a:/b:wx]", 1, "volumes: '/a:/b:wx' has 'wx' where ro or rw can stand", "volumes: ["),
+        ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "a target of its own"),
+        ("volumes:\n-\n", 2, "an item of the list is empty", "after the -"),
+        ("command: []", 1, "command: [] is empty", "command: python3"),
+        ("command: python 'x", 1, "has a quote or a backslash that is never closed", "as a list"),
+        ("command: [echo, yes]", 1, "command, item 2: YAML reads 'yes' as true", 'put it in quotes: "yes"'),
+        ("mpi: {yield_when_idle: perhaps}", 1, "'perhaps' is not auto, true or false", "yield_when_idle: auto"),
+        ("ulimits: {nofile: 12}", 1, "'12' is not a whole number from 1024 to 1073741816", "nofile: 1048576"),
+        ("name: a\nname: b", 2, "'name' stands here a second time; first on line 1", "one of the two"),
+        ("- a", 1, "a kit.yaml is KEY: VALUE lines", "name: kit"),
+        ("\tname: x", 1, "a tab stands where YAML takes blanks only", "indent with blanks"),
+        ("ssh:\n\tuser: x", 2, "a tab stands where YAML takes blanks only", "indent with blanks"),
+        ("name: 'abc\nx: y\n", 1, "a quote is opened here and never closed", "close the quote"),
+        ("name: x: y", 1, "there is a second ': ' on this line", "in quotes"),
+        ("a: b\nname\nc: d\n", 2, "a key has no ':' behind it", "KEY: VALUE"),
+        ("image:\n  base: x\n pip: []", 3, "this line does not fit those above it", "indent the keys"),
+        ("image: [a, b\nname: x", 1, "a list that begins with [ is not closed", "close it"),
+        ("name: @x", 1, "a value may not begin with '@'", "quotes"),
+        ("name: *x", 1, "*x is an alias", "write the value out"),
+        ("name: !x y", 1, "the tag '!x' is not taken here", "the word with the !"),
+        ("name: !!python/object/apply:os.system [id]", 1, "python/object/apply:os.system' is not taken", "the !"),
+        ("a: 1\n---\nb: 1", 2, "a second document begins here", "one document"),
+        ("[a]: b", 1, "a key here is a list or a group", "KEY: VALUE"),
+        ("name: a\0", 1, "the character U+0000 may not stand in YAML", "right file"),
+        ("name: \ud800", 1, "a character here is no text at all", "UTF-8"),
+        ('env: {A: "\\0"}', 1, "env.A: '\\x00' has a NUL character in it", "take it out"),
+        ("[" * 50, 1, "this is nested too deep", "a bracket too many"),
+        ("#" * (MOST_BYTES + 1), 1, "the file has 256 KiB", "right file"),
+    ],
+)
+def test_a_bad_file_is_told_with_what_to_write(text: str, line: int, message: str, hint: str) -> None:
+    told = problems(text)
+    assert len(told) == 1, told
+    assert told[0][0] == line
+    assert message in told[0][1]
+    assert hint in told[0][2]
+
+
+def test_every_problem_of_the_file_is_told_at_once() -> None:
+    told = problems("ssh_port: 0\nname: a\nname: b\nenv:\n  A: yes\nimage:\n  flavor: cpu\n")
+    assert [line for line, _, _ in told] == [1, 3, 5, 7]
+
+
+def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
+    )
+    assert problems(bomb) == [(2, "*a is an alias, and kit.yaml takes none", "write the value out")]

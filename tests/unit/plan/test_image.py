@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from kit.model.spec import ImageSpec
+from kit.plan.image import CA_PATH, image_content, needed_bases
+from kit.remote.assets import read_images
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "image"
+
+SPECS = {
+    "cpu": ImageSpec(),
+    "cpu-mxnet-extras": ImageSpec(frameworks=("mxnet",), packages=("htop", "git=1:2.39"), pip=("pandas<2", "a[b]==1")),
+    "cuda-tensorflow": ImageSpec(flavour="cuda-tensorflow"),
+    "cuda-mxnet": ImageSpec(flavour="cuda-mxnet"),
+    "ssh-layer": ImageSpec(flavour="ssh-layer", base="nvcr.io/nvidia/tensorflow:23.03-tf2-py3", packages=("htop",)),
+}
+
+
+@pytest.fixture(scope="module")
+def templates() -> dict[str, bytes]:
+    return read_images()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_dockerfile_is_the_golden_one(name: str, templates: Mapping[str, bytes]) -> None:
+    dockerfile = image_content(SPECS[name], templates).files["Dockerfile"].decode()
+    assert dockerfile == (GOLDEN / f"{name}.Dockerfile").read_text()
+
+
+def test_sshd_config_is_the_golden_one(templates: Mapping[str, bytes]) -> None:
+    assert image_content(ImageSpec(), templates).files["sshd_config"].decode() == (GOLDEN / "sshd_config").read_text()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_copied_file_is_in_the_context(name: str, templates: Mapping[str, bytes]) -> None:
+    content = image_content(SPECS[name], templates)
+    sources = re.findall(r"^COPY (?!--from)(\S+) ", content.files["Dockerfile"].decode(), re.MULTILINE)
+    for source in sources:
+        if source.endswith("/"):
+            assert any(path.startswith(source) for path in content.files)
+        else:
+            assert source in content.files or source == CA_PATH
+
+
+def test_the_same_definition_has_the_same_tag(templates: Mapping[str, bytes]) -> None:
+    again = {path: templates[path] for path in sorted(templates, reverse=True)}
+    assert image_content(ImageSpec(), templates).tag == image_content(ImageSpec(), again).tag
+    assert re.fullmatch(r"kit:cpu-[0-9a-f]{12}", image_content(ImageSpec(), templates).tag)
+
+
+def test_what_goes_into_an_image_changes_its_tag(templates: Mapping[str, bytes]) -> None:
+    tag = image_content(ImageSpec(), templates).tag
+    assert image_content(ImageSpec(packages=("htop",)), templates).tag != tag
+    assert image_content(ImageSpec(), templates, ssh_port_default=2222).tag != tag
+    for path in ("bin/start.sh", "requirements/mxnet.txt", "sshd_config.j2", "ssh.j2"):
+        assert image_content(ImageSpec(), {**templates, path: templates[path] + b"\n#\n"}).tag != tag, path
+
+
+def test_what_does_not_go_into_an_image_leaves_its_tag(templates: Mapping[str, bytes]) -> None:
+    tag = image_content(ImageSpec(), templates).tag
+    for path in ("requirements/cuda-mxnet.txt", "Dockerfile.ssh-layer.j2", "lab/Dockerfile"):
+        assert image_content(ImageSpec(), {**templates, path: b"other"}).tag == tag, path
+
+
+def test_the_certificates_are_for_the_build_stage_only(templates: Mapping[str, bytes]) -> None:
+    for name in ("cpu", "cuda-tensorflow", "cuda-mxnet"):
+        build, final = (
+            image_content(SPECS[name], templates).files["Dockerfile"].decode().removeprefix("# ").rsplit("\nFROM ", 1)
+        )
+        assert CA_PATH in build
+        assert "ca/" not in final
+        assert CA_PATH not in image_content(SPECS[name], templates).files
+
+
+def test_scripts_are_executable_and_nothing_else(templates: Mapping[str, bytes]) -> None:
+    content = image_content(ImageSpec(), templates)
+    assert {"bin/start.sh", "bin/hvd-local.sh", "bin/hvd-distribute.sh", "bin/tf_benchmark"} <= content.executables
+    assert all(path.startswith("bin/") for path in content.executables)
+
+
+def test_frameworks_that_are_left_out_are_not_installed(templates: Mapping[str, bytes]) -> None:
+    content = image_content(ImageSpec(frameworks=("mxnet",)), templates)
+    assert "requirements/tensorflow.txt" not in content.files
+    assert "HOROVOD_WITHOUT_TENSORFLOW=1" in content.files["Dockerfile"].decode()
+
+
+def test_words_of_a_person_are_quoted(templates: Mapping[str, bytes]) -> None:
+    spec = ImageSpec(pip=("pandas<2; python_version > '3'", "$(reboot)"))
+    dockerfile = image_content(spec, templates).files["Dockerfile"].decode()
+    assert "'$(reboot)'" in dockerfile
+    assert """'pandas<2; python_version > '"'"'3'"'"''""" in dockerfile
+
+
+@pytest.mark.parametrize("base", ["", "debian bookworm", "debian\nRUN reboot", "$(reboot)", 'a"b'])
+def test_a_base_that_is_no_name_is_refused(base: str) -> None:
+    with pytest.raises(ValidationError, match="is not the name of an image"):
+        ImageSpec(base=base)
+
+
+def test_bases_are_named_once(templates: Mapping[str, bytes]) -> None:
+    assert needed_bases(image_content(ImageSpec(), templates)) == ("debian:bookworm-slim",)
+    assert needed_bases(image_content(SPECS["cuda-tensorflow"], templates)) == (
+        "nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04",
+        "nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04",
+    )
+
+
+@pytest.mark.parametrize("lock", sorted(path for path in read_images() if path.endswith(".txt")))
+def test_locks_pin_every_package_by_hash_and_name_no_index(lock: str, templates: Mapping[str, bytes]) -> None:
+    text = templates[lock].decode()
+    assert "://" not in text
+    packages = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
+    assert packages
+    for package in packages:
+        assert re.match(r"[a-z0-9._-]+==\S+", package), package[:60]
+        assert "--hash=sha256:" in package

@@ -1,0 +1,210 @@
+"""The documentation held to the tree: links, commands, tests that it names, and nothing of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.cli.parser import parse
+from kit.config.yaml import load_spec
+from kit.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+TEST = re.compile(r"\btest_\w+")
+# What a Linux machine has at its top, and folders that an example may have there.
+COMMON = frozenset(
+    [
+        "bin",
+        "boot",
+        "data",
+        "dev",
+        "etc",
+        "home",
+        "lib",
+        "mnt",
+        "opt",
+        "proc",
+        "root",
+        "run",
+        "sbin",
+        "srv",
+        "sys",
+        "tmp",
+        "usr",
+        "var",
+    ]
+)
+
+
+def files() -> Iterator[Path]:
+    """Every file of the tree, without what tools keep in folders whose names begin with a dot."""
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
+        if path.is_file() and not hidden and not {"__pycache__", "dist", "build"} & set(parts):
+            yield path
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+PAGES = [path for path in files() if path.suffix == ".md"]
+pages = pytest.mark.parametrize("page", PAGES, ids=name)
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ +(.*?) *$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def commands(text: str, *, console: bool) -> Iterator[list[str]]:
+    """kit's words on each line that runs it; of a console only what stands behind its prompt."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if console and not line.startswith("$ "):
+            continue
+        lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words = list(lexer)
+        while words:
+            end = next((i for i, word in enumerate(words) if set(word) <= set("|&;<>")), len(words))
+            call, words = words[:end], words[end + 1 :]
+            while call and re.fullmatch(r"[A-Z_]+=.*", call[0]):
+                call = call[1:]
+            if call and call[0] == "kit":
+                yield call[1:]
+
+
+def test_there_is_documentation() -> None:
+    assert {"README.md", "CHANGELOG.md", "docs/how-it-works.md", "docs/cli.md"} <= {name(page) for page in PAGES}
+
+
+@pages
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(prose(page)):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in anchors(found), target
+
+
+@pages
+def test_every_command_that_is_shown_parses(page: Path) -> None:
+    for language, text in FENCE.findall(page.read_text()):
+        if language not in ("console", "sh", "bash"):
+            continue
+        for words in commands(text, console=language == "console"):
+            try:
+                parse(words)
+            except InputError as error:
+                pytest.fail(f"kit {shlex.join(words)}: {error}")
+
+
+@pages
+def test_every_command_in_a_sentence_parses(page: Path) -> None:
+    for code in CODE.findall(prose(page)):
+        # With a placeholder or a piece left out it is no whole command.
+        if not code.startswith("kit ") or re.search(r"[<…{]|\bDIR\b|\bFILE\b", code):
+            continue
+        for words in commands(code, console=False):
+            try:
+                parse(words)
+            except InputError as error:
+                # `kit lab`, `kit ssh`: named, not called.
+                if not re.search(r"needs one of|is missing$", error.message):
+                    pytest.fail(f"{code}: {error}")
+
+
+@pages
+def test_every_piece_of_kit_yaml_is_valid(page: Path) -> None:
+    for language, text in FENCE.findall(page.read_text()):
+        if language == "yaml":
+            load_spec(text, source=name(page))
+
+
+def messages() -> str:
+    """All that kit's source may say, one text a line, with … for what is filled in; and start.sh."""
+    said = [(ROOT / "images/bin/start.sh").read_text().replace("$SSH_PORT", "…").replace("$KIT_ADDRESS", "…")]
+    for path in (ROOT / "kit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                said.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
+    return "\n".join(said)
+
+
+def test_the_faults_that_troubleshooting_explains_are_what_kit_says() -> None:
+    text = prose(ROOT / "docs/troubleshooting.md")
+    tables = re.findall(r"^\| (?:kit|start\.sh) says \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 30
+    known = messages()
+    for row in rows:
+        told = re.sub(r" \(.*\)$", "", row.split("|")[1].strip())
+        for message in told.split(";"):
+            for piece in message.split("…"):
+                assert piece.strip(" '×:") in known, told
+
+
+def test_commands_are_found_where_they_stand() -> None:
+    shown = "$ kit run -- sh -c 'a | b' | sort\nkit is no command here\n$ A=1 kit ps && kit down  # both\n"
+    assert list(commands(shown, console=True)) == [["run", "--", "sh", "-c", "a | b"], ["ps"], ["down"]]
+    assert list(commands("kit deploy \\\n  --dry-run > plan", console=False)) == [["deploy", "--dry-run"]]
+
+
+@pages
+def test_every_path_of_the_tree_that_is_named_is_there(page: Path) -> None:
+    tops = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    for code in CODE.findall(prose(page)):
+        path = code.partition("::")[0]
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", path) and path.split("/")[0] in tops - {"run"}:
+            assert (ROOT / path).exists(), code
+
+
+@pages
+def test_every_test_that_is_named_is_there(page: Path) -> None:
+    sources = {path: path.read_text() for path in files() if path.suffix == ".py" and "tests" in path.parts}
+    known = {test for text in sources.values() for test in re.findall(r"def (test_\w+)", text)}
+    known |= {path.stem for path in sources}
+    for code in CODE.findall(prose(page)):
+        assert set(TEST.findall(code)) <= known, code
+        file, colons, test = code.partition("::")
+        if colons and file.endswith(".py"):
+            assert f"def {test}(" in sources[ROOT / file], code
+    for test, target in re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", prose(page)):
+        file_there = (page.parent / target).resolve()
+        assert test == file_there.stem or f"def {test}(" in sources[file_there], test
+
+
+def test_nothing_names_one_machine() -> None:
+    own = [str(path) for path in (ROOT, Path.home()) if len(path.parts) > 2]
+    for path in files():
+        text = path.read_bytes().decode(errors="replace")
+        found = [word for word in own if re.search(re.escape(word) + r"(?![\w.-])", text)]
+        assert not found, f"{name(path)} names {found[0]}"
+
+
+@pages
+def test_paths_begin_where_every_machine_has_them(page: Path) -> None:
+    text = re.sub(r"https?://\S+", "", page.read_text())
+    for path, top in re.findall(r"(?<![\w.~>)\]}*/-])(/([a-z]\w*)/[\w./-]*)", text):
+        assert top in COMMON, path
+        assert not re.match(r"/(home|Users)/\w", path), f"{path} is one person's"
