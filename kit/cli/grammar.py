@@ -104,6 +104,14 @@ def rate(text: str) -> str:
     return text
 
 
+def span(text: str) -> float:
+    """A time as people write it, in seconds: 90, 90s, 10m, 8h, 2d."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)?", text, re.ASCII)
+    if not found:
+        raise ValueError(f"'{text}' is not a time such as 90s, 10m or 8h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+
+
 def words(text: str) -> str:
     """Any text but an empty one."""
     if not text.strip():

@@ -10,11 +10,12 @@ import kit
 from kit.cli import render
 from kit.errors import UnreachableError
 from kit.events import Note
-from kit.model.launch import RunRequest
+from kit.model.launch import RunPolicy, RunRequest
+from kit.model.run import RUN_ID, RunRecord
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
-    from kit.remote.launch import Launch
+    from kit.remote.launch import Door
 
 
 def init(session: Session) -> int:
@@ -99,11 +100,12 @@ def run(session: Session) -> int:
         return _run(session, dialled)
     except BaseException:
         if dialled is not None:
-            dialled.abandon()
+            dialled.close()
         raise
 
 
-def _run(session: Session, dialled: Launch | None) -> int:
+def _run(session: Session, dialled: Door | None) -> int:
+    from kit.cli import runtext
     from kit.flows.run import run
 
     args = session.args
@@ -115,6 +117,9 @@ def _run(session: Session, dialled: Launch | None) -> int:
         oversubscribe=args.oversubscribe,
         tag_output=args.tag_output,
         dry_run=args.dry_run,
+        detach=args.detach,
+        wait=args.wait,
+        policy=_policy(session),
         command=args.command,
     )
     result = run(session.context(), request, dialled=dialled)
@@ -122,8 +127,73 @@ def _run(session: Session, dialled: Launch | None) -> int:
     if args.dry_run:
         session.show("launch", result.plan, render.launch(result.plan))
         return 0
+    if args.detach:
+        session.show("run", result, result.plan.run_id)
+        return 0
     session.show("run", result, "")
-    return _job_ended(session, result.exit_code)
+    return _job_ended(session, result.exit_code, runtext.ended(result))
+
+
+def _policy(session: Session) -> RunPolicy:
+    args = session.args
+    given = {
+        "operator": None if args.detach else "keep" if args.keep else "stop",
+        "share": args.oversubscribe,
+        "start_timeout": args.start_timeout,
+        "timeout": args.timeout,
+        "stall_timeout": args.stall_timeout,
+        "retries": args.retries,
+        "retry_on": args.retry_on,
+        "min_np": args.min_np,
+        "checkpoints": args.checkpoint_dir,
+    }
+    return RunPolicy(**{k: v for k, v in given.items() if v is not None or k == "operator"})
+
+
+def runs(session: Session) -> int:
+    from kit.cli import runtext
+    from kit.flows.runs import listing
+
+    result = listing(session.context())
+    session.close()
+    session.show("runs", result, runtext.runs(result))
+    return 0
+
+
+def attach(session: Session) -> int:
+    from kit.flows.runs import attach
+
+    ended = attach(session.context(), session.args.run, tagged=session.args.tag_output)
+    session.close()
+    return _run_told(session, ended)
+
+
+def wait(session: Session) -> int:
+    from kit.flows.runs import wait
+
+    ended = wait(session.context(), session.args.run)
+    session.close()
+    return _run_told(session, ended)
+
+
+def stop(session: Session) -> int:
+    from kit.cli import runtext
+    from kit.flows.runs import stop
+
+    result = stop(session.context(), session.args.run, grace_s=session.args.grace)
+    session.close()
+    session.show("run", result, runtext.stop(result))
+    return 0
+
+
+def _run_told(session: Session, ended: RunRecord) -> int:
+    from kit.cli import runtext
+
+    session.show("run", ended, "")
+    if ended.state != "running":
+        return _job_ended(session, ended.exit_code, runtext.story(ended))
+    session.terminal.tell(f"run {ended.id} goes on; kit attach {ended.id} shows it again, kit stop {ended.id} ends it")
+    return 0
 
 
 def local(session: Session) -> int:
@@ -153,9 +223,16 @@ def ps(session: Session) -> int:
 
 
 def logs(session: Session) -> int:
+    args = session.args
+    context = session.context()
+    if args.host and RUN_ID.fullmatch(args.host):
+        from kit.flows.runs import run_logs
+
+        run_logs(context, args.host, rank=args.rank, since_s=args.since, follow=args.follow, tagged=args.tag_output)
+        return 0
     from kit.flows.shell import logs
 
-    return logs(session.context(), session.args.host, tail=session.args.tail, live=session.args.follow)
+    return logs(context, args.host, tail=args.tail, live=args.follow)
 
 
 def exec_(session: Session) -> int:
@@ -218,7 +295,9 @@ def _lab_name(session: Session) -> str:
     return str(session.args.name or LabSpec().name)
 
 
-def _job_ended(session: Session, code: int | None) -> int:
-    if code:
+def _job_ended(session: Session, code: int | None, story: str = "") -> int:
+    if story:
+        session.terminal.tell(story)
+    elif code:
         session.reporter.report(Note(text=f"kit: the job ended with exit code {code}"))
     return code or 0

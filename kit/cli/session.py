@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kit.config.settings import Settings
     from kit.flows.context import Context
     from kit.model.spec import ClusterSpec
-    from kit.remote.launch import Launch
+    from kit.remote.launch import Door
 
 # Flag's attribute → the place in kit.yaml that it goes before.
 _OVERRIDES = {
@@ -65,13 +65,13 @@ class Session:
         found = self.settings()
         return open_context(found.inventory, found.spec, found.folder, self.reporter)
 
-    def dial(self) -> Launch | None:
+    def dial(self) -> Door | None:
         """The head's launcher, started at a glance at the files, before they are read in full."""
         from kit.flows.dial import dial  # noqa: PLC0415
 
         named = {name: self.args.__dict__.get(name) for name in ("hosts_file", "config_file")}
         flags = self.overrides() | {name: value for name, value in named.items() if value}
-        return dial(self.folder, flags=flags, environ=self.environ, reporter=self.reporter)
+        return dial(self.folder, flags=flags, environ=self.environ)
 
     def spec(self) -> ClusterSpec:
         """kit.yaml with flags and environment laid over it; the hosts file is not asked for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.cli.grammar import Operand, Option, Verb, count, lines, port, rate, variable, words
+from kit.cli.grammar import Operand, Option, Verb, count, lines, port, rate, span, variable, words
 
 HELP = Option(flags=("-h", "--help"), help="Show this help.")
 
@@ -49,6 +49,26 @@ _X = Option(
 )
 _OVERSUBSCRIBE = Option(flags=("--oversubscribe",), help="Allow more ranks than slots.")
 _TAG_OUTPUT = Option(flags=("--tag-output",), help="Begin each line of output with its rank.")
+_LIMITS = (
+    Option(flags=("--start-timeout",), value="TIME", kind=span, help="End it unless all ranks are up by then: 2m."),
+    Option(flags=("--timeout",), value="TIME", kind=span, help="End it after this time: 90s, 10m, 8h."),
+    Option(flags=("--stall-timeout",), value="TIME", kind=span, help="End it when no rank says anything for so long."),
+    Option(flags=("--retries",), value="N", kind=lines, help="Start it again when it fails, at most N times."),
+    Option(
+        flags=("--retry-on",),
+        value="WHAT",
+        choices=("any", "lost-host"),
+        help="any failure (default), or lost-host only.",
+    ),
+    Option(flags=("--min-np",), value="N", kind=count, help="Again without lost hosts, if N ranks or more stay."),
+    Option(
+        flags=("--checkpoint-dir",),
+        value="DIR",
+        kind=words,
+        help="KIT_CHECKPOINT_DIR of the ranks (default: a folder on the head, for this run).",
+    ),
+)
+_RUN = Operand(name="run", help="A run's id, or its beginning (default: the latest).", optional=True)
 _FORCE = Option(flags=("-f", "--force"), help="Overwrite files that are there.")
 
 _LAB_NAME = Option(flags=("--name",), value="NAME", kind=words, help="Name of the lab (default: lab).")
@@ -162,15 +182,21 @@ VERBS = (
             ),
             _OVERSUBSCRIBE,
             _TAG_OUTPUT,
+            Option(flags=("-d", "--detach"), help="Start it, print its id, and leave it running."),
+            Option(flags=("--keep",), help="Let it go on when this kit is killed or cut off (default: it is ended)."),
+            Option(flags=("--wait",), help="Wait for slots that other runs hold."),
+            *_LIMITS,
             _DRY_RUN,
             *CLUSTER,
         ),
         notes="The command is everything from the first plain word or -- on, with its own flags. Without one, "
-        "kit.yaml's command is run. Ctrl-C ends every rank on every host before kit returns.",
+        "kit.yaml's command is run. Ctrl-C ends every rank on every host before kit returns. A limit that is "
+        "reached tells what each rank was doing, and ends the run with exit code 124.",
         examples=(
             "kit run --np 8 --npernode 2",
             "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",
             "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
+            "kit run -d --timeout 8h --retries 3 -- python train.py",
         ),
         exits=_JOB,
     ),
@@ -194,17 +220,67 @@ VERBS = (
         exits=_JOB,
     ),
     Verb(
-        words=("logs",),
-        purpose="Print the log of the nodes' containers.",
-        handler="logs",
+        words=("runs",),
+        purpose="Show the cluster's runs, those that ended too.",
+        handler="runs",
         group=WORK,
-        operands=(Operand(name="host", help="Only this host's (default: all).", optional=True),),
+        options=CLUSTER,
+        examples=("kit runs", "kit runs --output json"),
+        exits=_FAILED,
+    ),
+    Verb(
+        words=("attach",),
+        purpose="Show all that a run has printed, then what it prints; Ctrl-C leaves it running.",
+        handler="attach",
+        group=WORK,
+        operands=(_RUN,),
+        options=(_TAG_OUTPUT, *CLUSTER),
+        examples=("kit attach", "kit attach 20261121-101500-3fa2"),
+        exits=_JOB,
+    ),
+    Verb(
+        words=("wait",),
+        purpose="Wait for the end of a run; its exit code is kit's.",
+        handler="wait",
+        group=WORK,
+        operands=(_RUN,),
+        options=CLUSTER,
+        examples=("kit wait && kit run -- python evaluate.py",),
+        exits=_JOB,
+    ),
+    Verb(
+        words=("stop",),
+        purpose="End a run: every rank on every host, and nothing else.",
+        handler="stop",
+        group=WORK,
+        operands=(_RUN,),
         options=(
-            Option(flags=("-f", "--follow"), help="Go on as lines come, until Ctrl-C."),
-            Option(flags=("--tail",), value="N", kind=lines, help="Only the last N lines of each host."),
+            Option(
+                flags=("--grace",),
+                value="TIME",
+                kind=span,
+                help="What ranks have between TERM and KILL (default: 10s).",
+            ),
             *CLUSTER,
         ),
-        examples=("kit logs", "kit logs gpu3 -f --tail 20"),
+        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m"),
+        exits=_FAILED,
+    ),
+    Verb(
+        words=("logs",),
+        purpose="Print the log of a run, or of the nodes' containers.",
+        handler="logs",
+        group=WORK,
+        operands=(Operand(name="host", help="A run's id, or a host (default: all hosts).", optional=True),),
+        options=(
+            Option(flags=("-f", "--follow"), help="Go on as lines come, until Ctrl-C."),
+            Option(flags=("--tail",), value="N", kind=lines, help="Of a host: only its last N lines."),
+            Option(flags=("--rank",), value="N", kind=lines, help="Of a run: only this rank's lines."),
+            Option(flags=("--since",), value="TIME", kind=span, help="Of a run: only lines of the last 10m, say."),
+            _TAG_OUTPUT,
+            *CLUSTER,
+        ),
+        examples=("kit logs", "kit logs gpu3 -f --tail 20", "kit logs 20261121-101500-3fa2 --rank 3 --since 10m"),
         exits=_FAILED,
     ),
     Verb(
@@ -273,7 +349,7 @@ VERBS = (
 # What people of other tools type first.
 FAMILIAR = {
     "apply": "deploy",
-    "attach": "logs -f",
+    "kill": "stop",
     "build": "image build",
     "cluster": "ps",
     "create": "deploy",
@@ -290,7 +366,6 @@ FAMILIAR = {
     "shell": "ssh",
     "start": "deploy",
     "status": "ps",
-    "stop": "down",
     "submit": "run",
     "teardown": "down",
     "top": "ps",

@@ -1,28 +1,31 @@
-"""kit run: place the ranks, launch mpirun in the head, pass its lines and its exit code on, leave nothing behind."""
+"""kit run: place the ranks on free slots, start the run in the head, follow it; its exit code is kit's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kit.config.selection import select_hosts
-from kit.errors import InputError, Interrupted, NotReadyError
-from kit.events import Warned
+from kit.errors import InputError, Interrupted, KitError, NotReadyError
+from kit.events import Note, Warned
 from kit.flows.context import Context
+from kit.flows.follow import Follower, Manner
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
-from kit.plan import network, stack
+from kit.model.run import Place, RunRecord
+from kit.plan import leases, network, runs, stack
 from kit.plan.mpi import launch_plan
 from kit.plan.ranks import place
 from kit.plan.record import from_text
-from kit.remote.launch import Ended, Launch, new_run_id, sweep, variable
+from kit.remote.launch import Door, new_run_id, operator, sweep, variable
 
 
-def run(context: Context, request: RunRequest, *, dialled: Launch | None = None) -> RunResult:
-    """Run the request's command on the cluster. `exit_code` of the result is the job's.
+def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -> RunResult:
+    """Run the request's command on the cluster. `exit_code` of the result is the job's, None when nobody waited for it.
 
-    `dialled` is a launcher on its way up (kit.flows.dial); it is used if it leads to this cluster's head.
+    `dialled` is a door on its way to open (kit.flows.dial); it is used if it leads to this cluster's head.
 
     Raises Interrupted after Ctrl-C, when no rank is left on any host that can be reached.
     """
@@ -31,36 +34,92 @@ def run(context: Context, request: RunRequest, *, dialled: Launch | None = None)
     if request.dry_run:
         nodes = [_offline_node(context, host) for host in selected]
         covering = network.mpi_network(context.spec.network, [n.address for n in nodes])
-        plan = _plan(context, request, nodes, covering, "dry-run")
+        plan = _plan(context, request, nodes, covering, "dry-run", ())
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
     head, container = context.login(context.inventory.head), stack.container(context.spec, stack.HEAD)
     if dialled is not None and dialled.leads_to(head, container):
-        launch = dialled
+        door = dialled
     else:
         if dialled is not None:
-            dialled.abandon()
-        launch = Launch(head, container, context.reporter)
-    launch.open()
+            dialled.close()
+        door = Door(head, container)
+    by = operator()
     try:
-        record = from_text(launch.record)
+        door.open()
+        record = from_text(door.record)
         nodes = [_node(host, record) for host in selected]
-        plan = _plan(context, request, nodes, record.network, new_run_id())
+        living = [runs.record_of(each) for each in door.living]
+        plan = _plan(context, request, nodes, record.network, new_run_id(), living)
+        asked = runs.start_request(
+            plan, cluster=record.name, image=record.image, head=record.nodes[0].name, by=by, wait=request.wait
+        )
+        _started(context, plan, door, asked)
     except BaseException:
-        launch.close()
+        door.close()
         raise
+    if request.detach:
+        door.close()
+        return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
+    return _follow(context, request, plan, door, by, start)
+
+
+def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str, Any]) -> None:
+    """Ask for the start, and wait for slots where that was asked for."""
+    answer = door.ask(asked)
+    while "waiting" in answer:
+        holders = [runs.record_of(each) for each in answer["waiting"]]
+        told = ", ".join(f"{each.id} ({each.by})" for each in holders)
+        context.reporter.report(Note(text=f"waiting for slots that other runs hold: {told}"))
+        answer = door.answer()
+    if "held" in answer:
+        # Somebody was quicker, between the look and the start.
+        raise leases.taken(plan.placement.np, [runs.record_of(each) for each in answer["held"]])
+    if "started" not in answer:
+        raise NotReadyError(
+            f"the head could not start the run: {answer.get('failed', answer)}",
+            hint="is its disk full? kit exec gpu1 -- df -h".replace("gpu1", context.inventory.head.name),
+            host=context.inventory.head.name,
+        )
+
+
+def _follow(context: Context, request: RunRequest, plan: LaunchPlan, door: Door, by: str, start: float) -> RunResult:
+    manner = Manner(tagged=request.tag_output, operator=True, by=by)
+    follower = Follower(plan.run_id, door, context.reporter, manner)
     try:
-        ended = launch.run(plan, tagged=request.tag_output)
-    except KeyboardInterrupt:
-        left = _clean_up(context, plan, launch.stop())
-        raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {left}") from None
-    except BaseException:
-        # A broken connection, a killed container, a fault of ours: no rank may be left.
-        _clean_up(context, plan, launch.stop())
+        ending = follower.follow()
+    except KitError:
+        # The head is gone, and with it whoever would have ended the ranks.
+        _clean_up(context, plan)
         raise
-    launch.close()
-    if ended.exit_code != 0:
-        _clean_up(context, plan, ended)
-    return RunResult(plan=plan, exit_code=ended.exit_code, seconds=time.monotonic() - start)
+    finally:
+        follower.door.close()
+    if ending is None or ending.get("lost"):
+        left = _clean_up(context, plan)
+        if follower.interrupted:
+            raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {left}")
+        raise NotReadyError(
+            f"nobody watches over the run {plan.run_id} any more: its head was stopped or killed; ranks left: {left}",
+            hint="kit ps; then: kit deploy",
+            host=context.inventory.head.name,
+        )
+    found = runs.record_of({"id": plan.run_id}, ending)
+    if follower.interrupted and found.stopped:
+        raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {_left(found)}")
+    return RunResult(
+        plan=plan,
+        exit_code=found.exit_code,
+        seconds=time.monotonic() - start,
+        stopped=found.stopped,
+        failure=found.failure,
+        folded=follower.folded,
+        attempts=found.attempt,
+        left=found.left or {},
+    )
+
+
+def _left(found: RunRecord) -> str:
+    """How many processes are left, in words: a host that could not be asked is named."""
+    return str(sum((found.left or {}).values()))
 
 
 def _selected(context: Context, request: RunRequest) -> Sequence[Host]:
@@ -95,9 +154,21 @@ def _node(host: Host, record: ClusterRecord) -> Node:
 
 
 def _plan(
-    context: Context, request: RunRequest, nodes: Sequence[Node], covering: str | None, run_id: str
+    context: Context,
+    request: RunRequest,
+    nodes: Sequence[Node],
+    covering: str | None,
+    run_id: str,
+    living: Sequence[RunRecord],
 ) -> LaunchPlan:
-    placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=request.oversubscribe)
+    chosen: tuple[Place, ...]
+    if request.oversubscribe:
+        placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
+        chosen = leases.places(placement, {node.name: range(node.slots) for node in nodes})
+    else:
+        placement, chosen = leases.place_free(
+            nodes, living, np=request.np, npernode=request.npernode, wait=request.wait
+        )
     env: dict[str, str] = {}
     forward: list[str] = []
     for name, value in request.env:
@@ -116,11 +187,13 @@ def _plan(
         env=env,
         forward=forward,
         oversubscribe=request.oversubscribe,
+        places=chosen,
+        policy=request.policy,
     )
 
 
-def _clean_up(context: Context, plan: LaunchPlan, ended: Ended | None) -> str:
-    """End what the launcher may have left on every host of the run. Returns how many are left, in words."""
+def _clean_up(context: Context, plan: LaunchPlan) -> str:
+    """End what is left on every host of the run, from here. Returns how many would not end, in words."""
     # The head, too, where it has no ranks: mpirun runs there.
     names = dict.fromkeys([context.inventory.head.name, *(node.name for node in plan.placement.nodes)])
     hosts = [context.host(name) for name in names]
@@ -134,6 +207,4 @@ def _clean_up(context: Context, plan: LaunchPlan, ended: Ended | None) -> str:
             context.reporter.report(
                 Warned(text=f"{host}: {count} processes of the run would not end", hint=f"kit ssh {host}; then: ps")
             )
-    if ended is None and not failures and not any(left.values()):
-        context.reporter.report(Warned(text="the launcher did not answer; its ranks were ended on every host"))
     return f"{sum(left.values())}" if not failures else f"not known on {', '.join(failures)}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from kit.model.run import Place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +32,30 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunPolicy:
+    """What the run's supervisor does by itself. Times are seconds; None is no limit.
+
+    `operator`: what becomes of the run when whoever started it goes away: stop, or keep; None for a run that nobody
+    waits for. `share` lets it use slots that another run holds. `retry_on` is any failure, or a lost host only; with
+    `min_np` the next attempt goes without hosts that were lost, as long as so many ranks stay. `keep_s` and `keep` say
+    how long, and how many, runs that ended are remembered.
+    """
+
+    operator: Literal["stop", "keep"] | None = "stop"
+    share: bool = False
+    start_timeout: float | None = None
+    timeout: float | None = None
+    stall_timeout: float | None = None
+    retries: int = 0
+    retry_on: Literal["any", "lost-host"] = "any"
+    backoff: float = 1.0
+    min_np: int | None = None
+    checkpoints: str | None = None
+    keep_s: float = 30 * 86400.0
+    keep: int = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
     """What the launcher in the head is asked to do; --dry-run prints it."""
 
@@ -37,6 +64,9 @@ class LaunchPlan:
     hostfile: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    policy: RunPolicy = field(default_factory=RunPolicy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,4 +95,7 @@ class RunRequest:
     oversubscribe: bool = False
     tag_output: bool = False
     dry_run: bool = False
+    detach: bool = False
+    wait: bool = False
+    policy: RunPolicy = field(default_factory=RunPolicy)
     command: tuple[str, ...] = ()

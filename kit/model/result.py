@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kit.model.launch import LaunchPlan
 from kit.model.plan import Plan
+from kit.model.run import Failure, RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,11 +29,26 @@ class DeployResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """`exit_code` is the job's, None for a dry run."""
+    """`exit_code` is the job's; None for a dry run, and for a run that nobody waited for.
+
+    `stopped` says why kit ended it, '' where it ended by itself. `folded` counts lines that were not told, for they
+    only were the aftermath of `failure`; the run's log has them.
+    """
 
     plan: LaunchPlan
     exit_code: int | None
     seconds: float
+    stopped: str = ""
+    failure: Failure | None = None
+    folded: int = 0
+    attempts: int = 1
+    left: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunsResult:
+    cluster: str
+    runs: tuple[RunRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

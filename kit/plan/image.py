@@ -87,11 +87,13 @@ def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_d
         }
     dockerfile = "Dockerfile.ssh-layer.j2" if recipe is None else "Dockerfile.j2"
     scripts = {path: content for path, content in templates.items() if path.startswith("bin/")}
+    library = {path: content for path, content in templates.items() if path.startswith("lib/")}
     files = {
         "Dockerfile": _render(templates, dockerfile, values),
         "sshd_config": _render(templates, "sshd_config.j2", values),
         **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in locks},
         **scripts,
+        **library,
     }
     return ImageContent(repository=REPOSITORY, flavour=spec.flavour, files=files, executables=frozenset(scripts))
 

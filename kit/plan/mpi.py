@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kit.model.launch import LaunchPlan, Placement
+from kit.model.launch import LaunchPlan, Placement, RunPolicy
+from kit.model.run import Place
 from kit.model.spec import ClusterSpec
 
-# Where the launcher writes the hostfile, inside the head's container.
-RUNS_FOLDER = "/run/kit/runs"
+# Where the supervisor keeps runs and writes the hostfile, inside the head's container (images/lib/kitrun/store.py).
+RUNS_FOLDER = "/var/lib/kit/runs"
 # Runs a rank and passes its lines on whole: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
 # -I and -S: a rank's PYTHONPATH and site-packages are none of its business, and it starts in half the time.
 RELAY = ("python3", "-IS", "/opt/kit/bin/kit-rank")
 # Marks every process of a run, on every host: stopping and counting look for it and can hit nothing else.
 RUN_VARIABLE = "KIT_RUN"
+# Set by the supervisor: which attempt this is, from 1 on, and a folder on the head that outlives an attempt.
+SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
+# Which slots of which node the run holds, where it holds some of a node only: kit-rank picks the GPUs by it.
+SLOTS_VARIABLE = "KIT_SLOTS"
+# At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left or
+# not. One that is stopped has had its grace from the supervisor.
+KILL_AT_ONCE = (("odls_base_sigkill_timeout", "0"),)
+# Open MPI notices within a minute that a node's link is cut: it asks an idle connection after 10 s, and 5 times more.
+KEEPALIVE = (("oob_tcp_keepalive_time", "10"), ("oob_tcp_keepalive_intvl", "6"), ("oob_tcp_keepalive_probes", "5"))
 
 # Ranks of one host copy through shared memory; the single-copy ways need ptrace rights that containers lack.
 TRANSPORTS = (("pml", "ob1"), ("btl", "tcp,self,vader"), ("btl_vader_single_copy_mechanism", "none"))
@@ -25,12 +35,14 @@ def hostfile(placement: Placement) -> str:
     return "".join(f"{node.address} slots={count}\n" for node, count in pairs)
 
 
-def mca(network: str | None) -> tuple[tuple[str, str], ...]:
+def mca(network: str | None, run_id: str = "") -> tuple[tuple[str, str], ...]:
     """MCA parameters of every launch. `network` goes to both channels of Open MPI: btl (data) and oob (launch)."""
     both = (("btl_tcp_if_include", network), ("oob_tcp_if_include", network)) if network else ()
     # The head alone starts every daemon, so that it alone needs a key; any number of hosts at once.
     launch = (("plm_rsh_no_tree_spawn", "1"), ("plm_rsh_num_concurrent", "256"))
-    return (*TRANSPORTS, *both, *launch)
+    # The daemons on the nodes carry the run's mark, too.
+    marked = (("orte_launch_agent", f"env {RUN_VARIABLE}={run_id} orted"),) if run_id else ()
+    return (*TRANSPORTS, *both, *launch, *KEEPALIVE, *KILL_AT_ONCE, *marked)
 
 
 def yields(spec: ClusterSpec, placement: Placement) -> bool:
@@ -51,22 +63,40 @@ def launch_plan(
     env: Mapping[str, str],
     forward: Sequence[str] = (),
     oversubscribe: bool = False,
+    places: Sequence[Place] = (),
+    policy: RunPolicy | None = None,
 ) -> LaunchPlan:
     """The launch as data. `env` is set for every rank; `forward` names variables that the head already has."""
     folder = f"{RUNS_FOLDER}/{run_id}"
     argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np), "--hostfile", f"{folder}/hostfile"]
     argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
-    for name, value in mca(network):
+    for name, value in mca(network, run_id):
         argv += ["--mca", name, value]
     if yields(spec, placement):
         argv += ["--mca", "mpi_yield_when_idle", "1"]
     if oversubscribe:
         argv += ["--oversubscribe"]
     # Nobody may give a run another mark than its own.
-    variables = {RUN_VARIABLE: run_id, **{name: value for name, value in env.items() if name != RUN_VARIABLE}}
-    for name in (*variables, *(f for f in forward if f not in variables)):
+    ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
+    variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
+    for name in (*variables, *(f for f in (*SUPERVISORS, *forward) if f not in variables)):
         argv += ["-x", name]
     argv += [*spec.mpi.args, *RELAY, *command]
     return LaunchPlan(
-        run_id=run_id, placement=placement, hostfile=hostfile(placement), argv=tuple(argv), env=dict(variables)
+        run_id=run_id,
+        placement=placement,
+        hostfile=hostfile(placement),
+        argv=tuple(argv),
+        env=dict(variables),
+        command=tuple(command),
+        places=tuple(places),
+        policy=policy or RunPolicy(),
     )
+
+
+def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
+    """KIT_SLOTS, where the run leaves a slot of a node to others: `gpu1=0 gpu2=0,1`."""
+    slots = {node.name: node.slots for node in placement.nodes}
+    partly = [place for place in places if len(place.slots) < slots[place.node]]
+    words = [f"{place.node}={','.join(map(str, place.slots))}" for place in partly]
+    return {SLOTS_VARIABLE: " ".join(words)} if words else {}

@@ -24,6 +24,9 @@ LABEL_KEY = "kit.host-key"
 
 # Below this folder on every VM, one folder a cluster: the Compose file, the keys, the hostfile.
 ROOT = "/opt/kit"
+# Below the cluster's folder, on the head: what verbs leave behind them, such as runs. No deploy looks into it.
+STATE = "var"
+STATE_MOUNT = "/var/lib/kit"
 
 
 def folder(spec: ClusterSpec) -> str:
@@ -79,7 +82,7 @@ def service(
         "shm_size": spec.shm_size,
         "ulimits": _ulimits(spec),
         "environment": dict(sorted(environment.items())),
-        "volumes": [f"{folder(spec)}:{MOUNT}:ro", *spec.volumes],
+        "volumes": [f"{folder(spec)}:{MOUNT}:ro", *_runs(spec, name), *spec.volumes],
         "labels": {LABEL: spec.name, LABEL_SERVICE: name, LABEL_KEY: _short(host_key)},
     }
     if gpus:
@@ -87,6 +90,11 @@ def service(
         body["deploy"] = {"resources": {"reservations": {"devices": devices}}}
     body["labels"][LABEL_SPEC] = digest(body)
     return {key: value for key, value in body.items() if value != {}}
+
+
+def _runs(spec: ClusterSpec, name: str) -> list[str]:
+    """The head keeps the runs: their records and logs outlive its container."""
+    return [f"{folder(spec)}/{STATE}:{STATE_MOUNT}"] if name == HEAD else []
 
 
 def digest(body: Mapping[str, Any]) -> str:

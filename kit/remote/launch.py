@@ -1,37 +1,32 @@
-"""One launch through kit-launch in the head's container: an OpenSSH stream whose open standard input keeps it alive."""
+"""The door to a cluster's runs: kit-launch in the head's container, through an OpenSSH stream.
+
+images/lib/kitrun/front.py has the protocol.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import re
 import secrets
+import select
 import subprocess
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
-from kit.events import OutputLine, Reporter, Stream
 from kit.model.host import Host, Login
-from kit.model.launch import LaunchPlan
 from kit.remote import fanout
 from kit.remote.openssh import openssh_argv
-from kit.remote.ranklines import RankLine, RankLines
 from kit.remote.scripts import script
 from kit.remote.transport import Connect, as_root
 
 LAUNCHER = ("python3", "-IS", "/opt/kit/bin/kit-launch")
-# The launcher's last line; nothing else that a rank writes may pass for it.
-EXIT_MARK = re.compile(rb"\x1ekit-exit (\d{1,3})( stopped)?$")
-# mpirun and its child both set the child's process group; whoever is second says this. Nothing is wrong.
-READ = 65536
-HARMLESS = b"plm:rsh: Warning: setpgid"
-# The launcher's own grace, and a little for the way there and back.
-STOP_TIMEOUT_S = 20.0
+VERSION = 2
+READ = 1 << 18
+# A link that is cut is given up after this, and another connection tried: the run goes on meanwhile.
+KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 
 
 def new_run_id() -> str:
@@ -39,34 +34,29 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """How a launch ended: mpirun's exit code, and whether it was stopped from here."""
+class Door:
+    """One connection to kit-launch. `record` (cluster.json's text) and `living` are known once `open` returned."""
 
-    exit_code: int
-    stopped: bool
-
-
-class Launch:
-    """A connection to the launcher. `record` is the text of the head's cluster.json once `open` returned."""
-
-    def __init__(self, head: Login, container: str, reporter: Reporter) -> None:
+    def __init__(self, head: Login, container: str) -> None:
         self._head = head
         self._container = container
-        self._reporter = reporter
         self._process: subprocess.Popen[bytes] | None = None
-        self._exit: Ended | None = None
-        self._readers: list[threading.Thread] = []
+        self._rest = b""
         self.record = ""
+        self.living: tuple[Mapping[str, Any], ...] = ()
 
     def leads_to(self, head: Login, container: str) -> bool:
         return self._head == head and self._container == container
 
+    def another(self) -> Door:
+        """A new connection to the same place."""
+        return Door(self._head, self._container)
+
     def start(self) -> None:
-        """Start the launcher, and wait for nothing."""
-        argv = openssh_argv(self._head)
+        """Begin to connect, and wait for nothing."""
+        argv = openssh_argv(self._head, options=KEEP_ALIVE)
         command = as_root(["docker", "exec", "--interactive", self._container, *LAUNCHER])
-        # Ctrl-C must not reach ssh: the launcher is told by the end of its input, and then says how it went.
+        # Ctrl-C must not reach ssh: kit asks the run to stop, and waits for how that went.
         self._process = subprocess.Popen(
             [*argv, command],
             stdin=subprocess.PIPE,
@@ -76,112 +66,105 @@ class Launch:
         )
 
     def open(self) -> None:
-        """Start the launcher if it is not, and read its first line. Raises UnreachableError or NotReadyError."""
+        """Connect, and read the first line. Raises UnreachableError or NotReadyError."""
         if self._process is None:
             self.start()
-        process = self._running()
         # A login may say something of its own first; the launcher's line tells itself apart.
-        for line in _pipe(process.stdout):
-            record = _record(line)
-            if record is not None:
-                self.record = record
-                return
-        said = _pipe(process.stderr).read().decode(errors="replace").strip()
-        raise self._no_launcher(said, process.wait())
+        while (line := self._line()) is not None:
+            hello = _object(line)
+            if "kit-launch" not in hello:
+                continue
+            if hello["kit-launch"] != VERSION:
+                raise NotReadyError(
+                    "the cluster runs another version of kit's launcher", hint="run: kit deploy", host=self._head.host
+                )
+            self.record = str(hello.get("record", ""))
+            self.living = tuple(hello.get("runs", ()))
+            return
+        raise self._no_launcher(*self._last_words())
 
-    def abandon(self) -> None:
-        """Hang up on a launcher that was given nothing to run; it ends by itself."""
-        process = self._running()
-        process.kill()
-        process.wait()
+    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request and return its first answer."""
+        self.send(request)
+        return self.answer()
 
-    def run(self, plan: LaunchPlan, *, tagged: bool) -> Ended:
-        """Start the launch and report its lines until it ends. KeyboardInterrupt passes through: then `stop`."""
-        process = self._running()
-        request = {"run_id": plan.run_id, "hostfile": plan.hostfile, "argv": plan.argv, "env": dict(plan.env)}
-        stdin = _pipe(process.stdin)
-        # Where the launcher is gone already, its last words say why: they are read below.
+    def answer(self) -> Mapping[str, Any]:
+        """The next answer: one line. After one that says so, the run's log follows."""
+        line = self._line()
+        if line is None:
+            said, code = self._last_words()
+            raise self.broken(said, code)
+        return _object(line)
+
+    def send(self, value: Mapping[str, Any]) -> None:
+        """Where nobody reads any more, what comes back says so."""
         with contextlib.suppress(OSError):
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
-        streams: Sequence[tuple[Any, Stream]] = ((process.stdout, "stdout"), (process.stderr, "stderr"))
-        for pipe, stream in streams:
-            reader = threading.Thread(target=self._read, args=(pipe, stream, tagged), daemon=True)
-            reader.start()
-            self._readers.append(reader)
-        for reader in self._readers:
-            while reader.is_alive():
-                reader.join(0.2)
-        return self._ended()
+            pipe = _pipe(self._running().stdin)
+            pipe.write(json.dumps(value).encode() + b"\n")
+            pipe.flush()
 
-    def stop(self) -> Ended | None:
-        """End every rank and wait until the launcher says so. None when it said nothing in time."""
-        process = self._running()
-        if process.stdin and not process.stdin.closed:
-            # Where the connection is gone, the launcher sees the end of its input all the same.
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-        for reader in self._readers:
-            reader.join(STOP_TIMEOUT_S)
-        self.close()
-        return self._exit
+    def read(self, patience_s: float, *, also: int | None = None) -> bytes | None:
+        """Bytes of the log; b"" when none came in time, or `also` can be read; None when the stream is over."""
+        if self._rest:
+            data, self._rest = self._rest, b""
+            return data
+        out = _pipe(self._running().stdout).fileno()
+        waiting = [out] if also is None else [out, also]
+        if out not in select.select(waiting, [], [], patience_s)[0]:
+            return b""
+        return os.read(out, READ) or None
+
+    def over(self) -> tuple[str, int]:
+        """After the stream's end: its last words and ssh's exit code."""
+        return self._last_words()
 
     def close(self) -> None:
-        process = self._running()
-        if process.stdin and not process.stdin.closed:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+        """Hang up. A run that waits for its operator notices; one that is detached does not care."""
+        process = self._process
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None and not pipe.closed:
+                with contextlib.suppress(OSError):
+                    pipe.close()
         try:
-            process.wait(1.0)
+            process.wait(0.5)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
-    def _read(self, pipe: IO[bytes], stream: Stream, tagged: bool) -> None:
-        """Standard error has the ranks' lines of both streams, as records; standard output what mpirun itself says."""
-        if stream == "stdout":
-            for raw in pipe:
-                self._report(RankLine(text=raw.rstrip(b"\r\n"), stream=stream, rank=""), tagged)
-            return
-        lines = RankLines()
-        while piece := pipe.read1(READ):  # type: ignore[attr-defined]  # a BufferedReader
-            for line in lines.feed(piece):
-                self._report(line, tagged)
-        for line in lines.end():
-            self._report(line, tagged)
-
-    def _report(self, line: RankLine, tagged: bool) -> None:
-        text = line.text
-        if not line.rank and line.stream == "stderr":
-            if mark := EXIT_MARK.search(text):
-                self._exit = Ended(exit_code=int(mark.group(1)), stopped=mark.group(2) is not None)
-                # What was written before the mark without a newline is still a line.
-                text = text[: mark.start()]
-                if not text:
-                    return
-            if HARMLESS in text:
-                return
-        source = line.rank if tagged else ""
-        self._reporter.report(OutputLine(text=text.decode(errors="replace"), stream=line.stream, source=source))
-
-    def _ended(self) -> Ended:
-        code = self._running().wait()
-        if self._exit is not None:
-            return self._exit
+    def broken(self, said: str, code: int) -> KitError:
+        """Why a stream that had begun ended without a last word."""
         if code == 255:
-            raise UnreachableError(
-                "the connection to the head broke; the launcher there ends the run",
-                hint="is the VM up? kit ps shows whether ranks are left",
+            return UnreachableError(
+                f"the connection to the head broke{f': {_last(said)}' if said else ''}",
+                hint="is the VM up? kit runs shows what became of the run",
                 host=self._head.host,
             )
-        raise NotReadyError(
+        return NotReadyError(
             f"the launcher ended without a word (exit {code}): its container was stopped or killed",
             hint=f"kit ps, kit logs {self._head.host}; then: kit deploy",
             host=self._head.host,
         )
 
+    def _line(self) -> bytes | None:
+        """The next line; None at the stream's end. What follows it stays for `read`."""
+        out = _pipe(self._running().stdout).fileno()
+        while b"\n" not in self._rest:
+            data = os.read(out, READ)
+            if not data:
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _last_words(self) -> tuple[str, int]:
+        process = self._running()
+        said = _pipe(process.stderr).read().decode(errors="replace").strip()
+        return said, process.wait()
+
     def _no_launcher(self, said: str, code: int) -> KitError:
-        last = said.splitlines()[-1] if said else f"exit {code}"
+        last = _last(said) or f"exit {code}"
         if code == 255:
             return UnreachableError(
                 f"no SSH connection to {self._head.address}: {last}",
@@ -198,12 +181,15 @@ class Launch:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise RuntimeError("the launch was not opened")
+            raise RuntimeError("the door was not opened")
         return self._process
 
 
 def sweep(hosts: Sequence[Host], run_id: str, connect: Connect) -> tuple[dict[str, int], dict[str, KitError]]:
-    """End what is left of a run on every host, by its mark, and look again: (processes left by host, failures)."""
+    """End what is left of a run on every host, by its mark, and look again: (processes left by host, failures).
+
+    For a run whose supervisor is gone; else that does it.
+    """
 
     def work(host: Host) -> int:
         transport = connect(host)
@@ -228,13 +214,28 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
-def _record(line: bytes) -> str | None:
-    """The record in the launcher's first line; None when this is another line."""
+def operator() -> str:
+    """user@machine, as others will read it."""
+    import getpass  # noqa: PLC0415
+    import platform  # noqa: PLC0415
+
     try:
-        hello = json.loads(line)
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"
+
+
+def _last(said: str) -> str:
+    return said.splitlines()[-1] if said else ""
+
+
+def _object(line: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(line)
     except ValueError:
-        return None
-    return str(hello.get("record", "")) if isinstance(hello, dict) and "kit-launch" in hello else None
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -12,6 +12,9 @@ def openssh_argv(target: Login, *, tty: bool = False, options: Sequence[str] = (
     argv = ["ssh", "-T" if not tty else "-t", "-o", "StrictHostKeyChecking=yes"]
     if not tty:
         argv += ["-o", "BatchMode=yes"]
+    # The first value of an option counts: what a caller states goes before.
+    for option in options:
+        argv += ["-o", option]
     argv += ["-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
     # A master left behind by the user's ControlPersist would hold our pipes open after the command's end.
     argv += ["-o", "ControlMaster=no"]
@@ -23,6 +26,4 @@ def openssh_argv(target: Login, *, tty: bool = False, options: Sequence[str] = (
         argv += ["-p", str(target.port)]
     if target.user:
         argv += ["-l", target.user]
-    for option in options:
-        argv += ["-o", option]
     return (*argv, "--", target.address)

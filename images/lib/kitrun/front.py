@@ -1,0 +1,220 @@
+"""kit-launch: the door through which kit starts a run, follows it, and asks it to stop. The run needs nobody behind it.
+
+Protocol. First this prints a line {"kit-launch": 2, "record": "<cluster.json>", "runs": [records of living runs]}. kit
+answers with one line, and gets one or more:
+
+    {"op": "start", "id", "places", "hostfile", "argv", "env", "head", "policy", "info", "wait"}
+        {"waiting": [records]} where slots are held and it may wait, {"held": [records]} where it may not,
+        {"started": id}; then the log, as with attach
+    {"op": "attach", "id", "offset", "follow", "operator"}
+        {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
+        kitrun.frames, and at the end one more, the event `ended` with how it ended
+    {"op": "stop", "id", "why", "grace", "by"}
+        {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
+
+An id may be the beginning of one, or '' for the latest.
+
+While the log is coming, kit's lines are {} (still here) and {"stop": {…}}. When they end, this goes and the run stays;
+a run with an operator in the foreground is ended by its supervisor when none has shown for a while.
+"""
+
+import json
+import os
+import select
+import sys
+import time
+
+from kitrun import frames, store, supervise
+
+RECORD = "/etc/kit/cluster.json"
+CHUNK = 262144
+# While a run is young its lines are looked for more often: many runs are short.
+YOUNG_S, QUICK_S, SLOW_S = 5.0, 0.01, 0.04
+# What an operator whose stream ended has left to come back on another one.
+COME_BACK_S = 15.0
+
+
+def say(value):
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def read_record(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+class Input:
+    """Lines of JSON from standard input, unbuffered, so that select tells the truth."""
+
+    def __init__(self):
+        self._rest = b""
+        self.over = False
+
+    def lines(self, patience):
+        """What came within `patience` seconds, as far as it is lines."""
+        if self.over or not select.select([0], [], [], patience)[0]:
+            return []
+        data = os.read(0, 65536)
+        if not data:
+            self.over = True
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        found = []
+        for line in lines:
+            try:
+                value = json.loads(line.decode("utf-8"))
+            except ValueError:
+                value = None
+            found.append(value)
+        return found
+
+    def first(self):
+        """The request; None when there is none."""
+        while not self.over:
+            for value in self.lines(None):
+                return value if isinstance(value, dict) else {}
+        return None
+
+
+class Front:
+    def __init__(self, root=None, record=RECORD):
+        self.root, self.record = root or store.ROOT, record
+        self.input = Input()
+
+    def serve(self):
+        say({"kit-launch": 2, "record": read_record(self.record), "runs": store.living(self.root)})
+        request = self.input.first()
+        if request is None:
+            return 0
+        try:
+            operation = {"start": self.start, "attach": self.attach, "stop": self.stop}[request["op"]]
+            word = request["id"]
+            run = store.Run(word, self.root) if request["op"] == "start" else store.find(word + "", self.root)
+        except (KeyError, TypeError, ValueError):
+            sys.stderr.write("kit-launch: this is not a request: %s\n" % json.dumps(request)[:80])
+            return 2
+        if run is None:
+            say({"missing": word})
+            return 4
+        try:
+            return operation(run, request)
+        except BrokenPipeError:
+            return 0
+        except OSError as error:
+            say({"failed": str(error)})
+            return 1
+
+    def start(self, run, request):
+        launch = self._launch(request)
+        if launch is None:
+            sys.stderr.write("kit-launch: this is not a launch\n")
+            return 2
+        told = None
+        while True:
+            with store.starting(self.root):
+                held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
+                if not held:
+                    lock = run.create(dict(request["info"], id=run.id, places=request["places"], started=time.time()))
+                    if request["policy"].get("operator") == "stop":
+                        run.touch_operator()
+                    if os.fork() == 0:
+                        supervise.begin(run, launch, lock)
+                    os.close(lock)
+                    break
+            if not request.get("wait"):
+                say({"held": held})
+                return 3
+            if held != told:
+                say({"waiting": held})
+                told = held
+            self.input.lines(0.5)
+            if self.input.over:
+                return 0
+        say({"started": run.id})
+        code = 0
+        if not request.get("detach"):
+            code = self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
+        store.prune(float(request["policy"].get("keep_s", 30 * 86400)), int(request["policy"].get("keep", 200)), self.root)
+        return code
+
+    def _launch(self, request):
+        """A copy of what the supervisor needs; None when something of it is missing."""
+        try:
+            launch = {name: request[name] for name in ("hostfile", "argv", "env", "places", "head", "policy", "info")}
+            launch["argv"][0], dict(launch["env"]), dict(launch["policy"]), dict(launch["info"])
+            for place in launch["places"]:
+                place["node"], place["address"], place["ranks"] + 0, list(place["slots"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            return None
+        launch["env"] = dict(launch["env"], KIT_CHECKPOINT_DIR=self._checkpoints(launch, request["id"]))
+        return launch
+
+    def _checkpoints(self, launch, run_id):
+        return launch["policy"].get("checkpoints") or os.path.join(self.root, run_id, "checkpoints")
+
+    def attach(self, run, request):
+        say({"attached": run.record, "alive": run.alive, "ending": run.ending})
+        operator = bool(request.get("operator"))
+        return self.follow(run, int(request.get("offset", 0)), follow=bool(request.get("follow", True)), operator=operator)
+
+    def stop(self, run, request):
+        if not run.alive:
+            say({"over": run.record, "ending": run.ending})
+            return 0
+        run.ask_to_stop(request.get("why"), request.get("grace", 10.0), request.get("by"))
+        say({"stopping": run.record})
+        return self.follow(run, os.path.getsize(run.path("log")), follow=True, operator=False)
+
+    def follow(self, run, offset, follow, operator):
+        """Pass the log on from this byte, until the run has ended (or, without `follow`, to the log's end as it is)."""
+        out = sys.stdout.buffer
+        began = time.monotonic()
+        if operator:
+            run.touch_operator()
+        log = os.open(run.path("log"), os.O_RDONLY)
+        os.lseek(log, offset, os.SEEK_SET)
+        while True:
+            # Asked before reading: what was written until then is read below, and nothing comes after it.
+            over = not run.alive
+            idle = True
+            while True:
+                data = os.read(log, CHUNK)
+                if not data:
+                    break
+                out.write(data)
+                out.flush()
+                idle = False
+            if over or not follow:
+                break
+            patience = QUICK_S if time.monotonic() - began < YOUNG_S else SLOW_S
+            for value in self.input.lines(patience if idle else 0):
+                if operator:
+                    run.touch_operator()
+                if isinstance(value, dict) and isinstance(value.get("stop"), dict):
+                    wish = value["stop"]
+                    run.ask_to_stop(wish.get("why"), wish.get("grace", 10.0), wish.get("by"))
+            if self.input.over:
+                if operator:
+                    self._leave(run)
+                return 0
+        if not run.alive:
+            ending = run.ending or {"lost": True}
+            out.write(frames.event(supervise.now_ms(), "ended", **ending))
+            out.flush()
+        return 0
+
+    def _leave(self, run):
+        """The operator's stream ended: another one may come, but not for long."""
+        past = time.time() - supervise.OPERATOR_S + COME_BACK_S
+        try:
+            os.utime(run.path("operator"), (past, past))
+        except OSError:
+            return
+
+
+def main():
+    return Front().serve()

@@ -1,0 +1,218 @@
+"""Follows a run to its end, over as many connections as that takes, and tells what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.events import Note, OutputLine, Reporter, Stream, Warned
+from kit.remote.interrupts import Interrupts
+from kit.remote.launch import Door
+from kit.remote.runlog import Entry, RunLog
+
+BEAT_S = 5.0
+# How long a connection that broke is tried anew. The run goes on meanwhile.
+AGAIN_S = 90.0
+AGAIN_EVERY_S = 2.0
+# What the head has, beyond the ranks' own grace, to say that a stopped run has ended.
+STOP_S = 40.0
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a run is followed: `tagged` lines name their rank, `rank` chooses one, `since` (seconds since 1970) leaves out
+    what is older, `follow` waits for what comes, `operator` means that Ctrl-C ends the run, and not just the looking."""
+
+    tagged: bool = False
+    rank: int | None = None
+    since: float = 0.0
+    follow: bool = True
+    operator: bool = False
+    by: str = ""
+
+
+@dataclass
+class Follower:
+    """`ending` is how the run ended (end.json), None as long as it is not known."""
+
+    run_id: str
+    door: Door
+    reporter: Reporter
+    manner: Manner
+    ending: Mapping[str, Any] | None = None
+    interrupted: int = 0
+    # Lines of other ranks after the first failure: its aftermath, which says nothing new.
+    folded: int = 0
+    _failed: str = ""
+    _log: RunLog = field(default_factory=RunLog)
+    _base: int = 0
+    _asked: float | None = None
+
+    def follow(self, offset: int = 0) -> Mapping[str, Any] | None:
+        """Until the run has ended, or its log, or the person has enough. The door is open and the log is coming.
+
+        Raises UnreachableError or NotReadyError where the head cannot be had any more.
+        """
+        self._base = offset
+        with Interrupts() as interrupts:
+            while not self._stream(interrupts):
+                self._again(interrupts)
+            self.interrupted = interrupts.count
+        for entry in self._log.end():
+            self._tell(entry)
+        return self.ending
+
+    def _stream(self, interrupts: Interrupts) -> bool:
+        """One connection to its end. True when there is nothing more to come; False when it broke."""
+        beaten, heeded = 0.0, interrupts.count if not self.manner.operator else 0
+        while True:
+            now = time.monotonic()
+            if interrupts.count > heeded:
+                if not self.manner.operator:
+                    return True
+                if interrupts.count > 2 or (self._asked is not None and now - self._asked > STOP_S):
+                    return True
+                heeded = interrupts.count
+                self._stop(interrupts.count)
+            if self._asked is not None and now - self._asked > STOP_S:
+                return True
+            if self.manner.operator and now - beaten > BEAT_S:
+                beaten = now
+                self.door.send({})
+            data = self.door.read(1.0, also=interrupts.fd)
+            if data is None:
+                return self._over()
+            if not data:
+                interrupts.drain()
+                continue
+            for entry in self._log.feed(data):
+                if self._take(entry):
+                    return True
+
+    def _over(self) -> bool:
+        said, code = self.door.over()
+        if code == 0 and not self.manner.follow:
+            return True
+        self._broken = self.door.broken(said, code)
+        return False
+
+    def _take(self, entry: Entry) -> bool:
+        """True when this was the last."""
+        if entry.kind == "event" and entry.fields.get("event") == "ended":
+            self.ending = entry.fields
+            return True
+        self._tell(entry)
+        return False
+
+    def _stop(self, times: int) -> None:
+        grace = GRACE_S if times == 1 else 0.0
+        self._asked = self._asked or time.monotonic()
+        self.door.send({"stop": {"why": "Ctrl-C", "grace": grace, "by": self.manner.by}})
+        if times == 1:
+            text = f"stopping run {self.run_id}; its ranks have {grace:.0f} s, Ctrl-C again ends them at once"
+            self.reporter.report(Note(text=text))
+
+    def _again(self, interrupts: Interrupts) -> None:
+        """Connect anew and go on where the log was left."""
+        error: KitError = self._broken
+        self.reporter.report(Warned(text=f"{error}; connecting again, the run goes on"))
+        end = time.monotonic() + AGAIN_S
+        while time.monotonic() < end and not interrupts.count:
+            door = self.door.another()
+            try:
+                door.open()
+                request = {
+                    "op": "attach",
+                    "id": self.run_id,
+                    "offset": self._base + self._log.taken,
+                    "operator": self.manner.operator,
+                }
+                answer = door.ask(request)
+            except UnreachableError as again:
+                door.close()
+                error = again
+                time.sleep(AGAIN_EVERY_S)
+                continue
+            except KitError:
+                door.close()
+                raise
+            if "attached" not in answer:
+                door.close()
+                raise NotReadyError(f"the head does not know the run {self.run_id} any more", hint="kit runs")
+            self.door.close()
+            self.door, self._log = door, self._fresh_log()
+            return
+        raise error
+
+    def _fresh_log(self) -> RunLog:
+        self._base += self._log.taken
+        return RunLog()
+
+    def _tell(self, entry: Entry) -> None:
+        match entry.kind:
+            case "out" | "err" | "mpirun":
+                self._lines(entry)
+            case "end":
+                if not self._failed and len(entry.words) >= 3 and entry.words[1:3] != ("0", "0"):
+                    self._failed = entry.rank
+            case "event":
+                self._event(entry.fields)
+
+    def _lines(self, entry: Entry) -> None:
+        if entry.time and entry.time < self.manner.since:
+            return
+        if self.manner.rank is not None and entry.rank != str(self.manner.rank):
+            return
+        # Only while a person watches: a log that is asked for is told whole.
+        if self.manner.operator and self._failed and entry.kind != "out" and entry.rank != self._failed:
+            self.folded += len(entry.lines)
+            return
+        stream: Stream = "stdout" if entry.kind == "out" else "stderr"
+        source = entry.rank if self.manner.tagged else ""
+        for line in entry.lines:
+            self.reporter.report(OutputLine(text=line.decode(errors="replace"), stream=stream, source=source))
+
+    def _event(self, fields: Mapping[str, Any]) -> None:
+        match fields.get("event"):
+            case "lost":
+                self.reporter.report(Warned(text=f"{fields.get('host')} has gone silent: the run is being ended"))
+            case "again":
+                dropped = fields.get("dropped") or []
+                without = f", without {', '.join(dropped)}" if dropped else ""
+                text = f"attempt {fields.get('number')} begins in {fields.get('wait', 0):.0f} s{without}"
+                self._failed = ""
+                self.reporter.report(Warned(text=text))
+            case "hang":
+                for text in hang_report(fields):
+                    self.reporter.report(OutputLine(text=text, stream="stderr"))
+            case _:
+                return
+
+
+def hang_report(fields: Mapping[str, Any]) -> list[str]:
+    """What each rank was doing when a limit was reached, for a person."""
+    lines = [f"── {fields.get('why')}; what each rank was doing"]
+    for rank in fields.get("ranks", ()):
+        what = _doing(rank)
+        last = f"; last line: {rank['last']}" if rank.get("last") else ""
+        lines.append(f"rank {rank.get('rank')} on {rank.get('host')}: {what}{last}")
+        lines += [f"  {line}" for line in str(rank.get("stack", "")).splitlines() if line.strip()]
+    lines.append("──")
+    return lines
+
+
+def _doing(rank: Mapping[str, Any]) -> str:
+    if rank.get("ended"):
+        return "has ended"
+    if rank.get("waiting"):
+        return "has not started"
+    if "pid" not in rank:
+        return "not known: its node did not answer"
+    words = {"R": "computes", "S": "waits", "D": "waits for a disk or device", "T": "is stopped", "Z": "has ended"}
+    wchan = rank.get("wchan") or ""
+    where = f" in {wchan}" if wchan not in ("", "0") else ""
+    return f"{words.get(rank.get('state', ''), 'runs')}{where} (pid {rank['pid']}: {rank.get('command', '')})"

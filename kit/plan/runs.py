@@ -1,0 +1,91 @@
+"""From the head's JSON to RunRecord and back: what kit-launch and the supervisor write (images/lib/kitrun)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kit.model.launch import LaunchPlan
+from kit.model.run import Failure, Place, RunRecord, RunState
+
+
+def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: str, wait: bool) -> dict[str, Any]:
+    """What kit-launch is asked to start."""
+    return {
+        "op": "start",
+        "id": plan.run_id,
+        "wait": wait,
+        "detach": plan.policy.operator is None,
+        "hostfile": plan.hostfile,
+        "argv": list(plan.argv),
+        "env": dict(plan.env),
+        "head": head,
+        "places": [asdict(place) for place in plan.places],
+        "policy": asdict(plan.policy),
+        # Names alone: a value may be a secret, and the record is kept.
+        "info": {
+            "cluster": cluster,
+            "image": image,
+            "command": list(plan.command),
+            "env": sorted(name for name in plan.env if not name.startswith("KIT_")),
+            "by": by,
+        },
+    }
+
+
+def parse(text: str) -> RunRecord | None:
+    """A record of the head's as JSON text; None for what is none."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return record_of(value) if isinstance(value, dict) else None
+
+
+def record_of(record: Mapping[str, Any], ending: Mapping[str, Any] | None = None, *, live: bool = True) -> RunRecord:
+    """`ending` is end.json, None where there is none; `live` whether its supervisor lives."""
+    state: RunState = "ended" if ending else "running" if live else "lost"
+    end = ending or {}
+    failure = end.get("failure")
+    return RunRecord(
+        id=str(record.get("id", "")),
+        cluster=str(record.get("cluster", "")),
+        image=str(record.get("image", "")),
+        command=tuple(record.get("command", ())),
+        places=tuple(_place(each) for each in record.get("places", ())),
+        env=tuple(record.get("env", ())),
+        by=str(record.get("by", "")),
+        state=state,
+        started=float(record.get("started", 0.0)),
+        ended=end.get("ended"),
+        attempt=int(end.get("attempt", 0)),
+        exit_code=end.get("exit_code"),
+        stopped=str(end.get("stopped", "")),
+        failure=_failure(failure) if failure else None,
+        left=end.get("left"),
+    )
+
+
+def _place(value: Mapping[str, Any]) -> Place:
+    return Place(
+        node=str(value["node"]),
+        address=str(value["address"]),
+        ranks=int(value["ranks"]),
+        slots=tuple(int(slot) for slot in value["slots"]),
+    )
+
+
+def _failure(value: Mapping[str, Any]) -> Failure:
+    kind = value.get("kind")
+    return Failure(
+        kind=kind if kind in ("rank", "host") else "mpirun",
+        host=str(value.get("host", "")),
+        rank=value.get("rank"),
+        exit_code=value.get("exit_code"),
+        signal=str(value.get("signal", "")),
+        oom=bool(value.get("oom")),
+        lines=tuple(value.get("lines", ())),
+        mpirun=tuple(value.get("mpirun", ())),
+    )

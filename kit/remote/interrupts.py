@@ -1,0 +1,53 @@
+"""Ctrl-C while kit waits for a run: counted, and not raised in the middle of something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class Interrupts:
+    """Within this context, Ctrl-C, SIGTERM and a closed terminal are counted. `fd` can be read when one has come.
+
+    A signal that is ignored stays so (nohup). Outside of the main thread, which alone gets signals, nothing is counted.
+    """
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.fd, self._write = os.pipe()
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Interrupts:
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write, False)
+        if threading.current_thread() is threading.main_thread():
+            for number in self.NUMBERS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what getsignal gave
+        os.close(self.fd)
+        os.close(self._write)
+
+    def drain(self) -> None:
+        """Empty `fd` after it was ready."""
+        try:
+            os.read(self.fd, 64)
+        except BlockingIOError:
+            return
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        try:
+            os.write(self._write, b"!")
+        except BlockingIOError:
+            return
