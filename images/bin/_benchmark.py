@@ -13,12 +13,16 @@ START = time.monotonic()
 def arguments(prog, description, model):
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--model", default=model, help="default: %(default)s; a wrong name lists what there is")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="images a rank and step (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=_positive, default=32, help="images a rank and step (default: %(default)s)"
+    )
     parser.add_argument("--image-size", type=_positive, help="pixels a side (default: what the model was made for)")
     parser.add_argument("--fp16", action="store_true", help="half precision, with single-precision weights")
     parser.add_argument("--num-warmup", type=_positive, default=10, help="steps before the clock runs (%(default)s)")
     parser.add_argument("--num-iters", type=_positive, default=10, help="measurements (default: %(default)s)")
-    parser.add_argument("--num-batches-per-iter", type=_positive, default=10, help="steps in each (default: %(default)s)")
+    parser.add_argument(
+        "--num-batches-per-iter", type=_positive, default=10, help="steps in each (default: %(default)s)"
+    )
     parser.add_argument("--intra-op", type=_natural, help="threads in an operation; 0 lets the framework choose")
     parser.add_argument("--inter-op", type=_natural, help="operations at a time; 0 lets the framework choose")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout at the end, from rank 0")

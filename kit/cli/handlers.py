@@ -69,7 +69,7 @@ def deploy(session: Session) -> int:
     from kit.flows.deploy import deploy
 
     dry = session.args.dry_run
-    result = deploy(session.context(), dry_run=dry)
+    result = deploy(session.context(), dry_run=dry, force=session.args.force)
     session.close()
     if dry:
         session.show("plan", result.plan, render.plan(result.plan, verbose=session.args.verbose))

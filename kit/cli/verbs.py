@@ -132,7 +132,11 @@ VERBS = (
         purpose="Make the hosts a cluster: ship the image, keys and Compose files, start, verify.",
         handler="deploy",
         group=CLUSTERS,
-        options=(_DRY_RUN, *CLUSTER),
+        options=(
+            _DRY_RUN,
+            Option(flags=("--force",), help="Also where that ends a run: its containers are made anew."),
+            *CLUSTER,
+        ),
         examples=("kit deploy", "kit deploy --dry-run", "kit deploy --network 10.0.0.0/16 --ssh-user ubuntu"),
         exits=(*_FAILED, ("6", "the image cannot be found or shipped")),
     ),

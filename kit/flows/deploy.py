@@ -13,7 +13,7 @@ from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.plan import Plan
+from kit.model.plan import ComposeUp, Plan
 from kit.model.result import DeployResult, HostResult
 from kit.plan import deploy as plans
 from kit.plan import stack
@@ -24,8 +24,10 @@ from kit.remote.keys import make_key
 from kit.remote.observe import observe
 
 
-def deploy(context: Context, *, dry_run: bool = False) -> DeployResult:
+def deploy(context: Context, *, dry_run: bool = False, force: bool = False) -> DeployResult:
     """Bring every host to what the spec says. Nothing is changed unless every host can be looked at and passes.
+
+    A container under a run that goes on is made anew with `force` only.
 
     Raises HostsFailed, naming each host with its cause; hosts without a fault are brought to the end.
     """
@@ -44,6 +46,8 @@ def deploy(context: Context, *, dry_run: bool = False) -> DeployResult:
         raise _failed("nothing was changed", problems)
     _warn_of_leavers(context, observed, nodes)
     plan = plans.deploy_plan(spec, observed, nodes, image, _keys(observed, spec.name))
+    if not dry_run and not force:
+        _spare_runs(plan, observed)
     if not plan.empty and not dry_run:
         _execute(context, plan)
     return DeployResult(
@@ -83,6 +87,18 @@ def _failed(what: str, problems: Sequence[KitError]) -> KitError:
     if len(problems) == 1:
         return problems[0]
     return HostsFailed(f"{what}: {len(problems)} faults", problems)
+
+
+def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
+    """A container that starts anew takes the ranks in it along. Raises where that would end a run."""
+    living = {run for facts in observed for run in facts.living}
+    touched = [each.host for each in plan.hosts if any(isinstance(step, ComposeUp) for step in each.steps)]
+    stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
+    if living and set(touched) - stopped:
+        raise NotReadyError(
+            f"the run {', '.join(sorted(living))} goes on, and this deploy would end it; nothing was changed",
+            hint="wait for it (kit wait), end it (kit stop), or insist: kit deploy --force",
+        )
 
 
 def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:

@@ -20,12 +20,17 @@ AGAIN_EVERY_S = 2.0
 # What the head has, beyond the ranks' own grace, to say that a stopped run has ended.
 STOP_S = 40.0
 GRACE_S = 5.0
+# Ctrl-C as often as that, and kit goes without waiting for anybody.
+PATIENCE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a run is followed: `tagged` lines name their rank, `rank` chooses one, `since` (seconds since 1970) leaves out
-    what is older, `follow` waits for what comes, `operator` means that Ctrl-C ends the run, and not just the looking."""
+    """How a run is followed.
+
+    `tagged` lines name their rank, `rank` chooses one, `since` (seconds since 1970) leaves out what is older, `follow`
+    waits for what comes. `operator`: Ctrl-C ends the run, and not the looking alone.
+    """
 
     tagged: bool = False
     rank: int | None = None
@@ -51,6 +56,9 @@ class Follower:
     _log: RunLog = field(default_factory=RunLog)
     _base: int = 0
     _asked: float | None = None
+    _heeded: int = 0
+    _beaten: float = 0.0
+    _broken: KitError | None = None
 
     def follow(self, offset: int = 0) -> Mapping[str, Any] | None:
         """Until the run has ended, or its log, or the person has enough. The door is open and the log is coming.
@@ -68,30 +76,34 @@ class Follower:
 
     def _stream(self, interrupts: Interrupts) -> bool:
         """One connection to its end. True when there is nothing more to come; False when it broke."""
-        beaten, heeded = 0.0, interrupts.count if not self.manner.operator else 0
-        while True:
-            now = time.monotonic()
-            if interrupts.count > heeded:
-                if not self.manner.operator:
-                    return True
-                if interrupts.count > 2 or (self._asked is not None and now - self._asked > STOP_S):
-                    return True
-                heeded = interrupts.count
-                self._stop(interrupts.count)
-            if self._asked is not None and now - self._asked > STOP_S:
-                return True
-            if self.manner.operator and now - beaten > BEAT_S:
-                beaten = now
-                self.door.send({})
+        while not self._enough(interrupts):
+            self._beat()
             data = self.door.read(1.0, also=interrupts.fd)
             if data is None:
                 return self._over()
             if not data:
                 interrupts.drain()
-                continue
             for entry in self._log.feed(data):
                 if self._take(entry):
                     return True
+        return True
+
+    def _enough(self, interrupts: Interrupts) -> bool:
+        """Whether to look no longer. Ctrl-C of an operator asks the run to end first, and waits for how that went."""
+        if not self.manner.operator:
+            return interrupts.count > 0
+        if interrupts.count > self._heeded:
+            self._heeded = interrupts.count
+            self._stop(interrupts.count)
+        waited = time.monotonic() - self._asked if self._asked is not None else 0.0
+        return interrupts.count > PATIENCE or waited > STOP_S
+
+    def _beat(self) -> None:
+        """An operator shows that there is one: the supervisor ends a run that has lost its own."""
+        now = time.monotonic()
+        if self.manner.operator and now - self._beaten > BEAT_S:
+            self._beaten = now
+            self.door.send({})
 
     def _over(self) -> bool:
         said, code = self.door.over()
@@ -118,8 +130,9 @@ class Follower:
 
     def _again(self, interrupts: Interrupts) -> None:
         """Connect anew and go on where the log was left."""
-        error: KitError = self._broken
-        self.reporter.report(Warned(text=f"{error}; connecting again, the run goes on"))
+        error = self._broken or UnreachableError("the connection to the head broke")
+        hope = "the run goes on" if isinstance(error, UnreachableError) else "the run may go on"
+        self.reporter.report(Warned(text=f"{error}; {hope}, connecting again"))
         end = time.monotonic() + AGAIN_S
         while time.monotonic() < end and not interrupts.count:
             door = self.door.another()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kit.config.selection import select_hosts
@@ -34,7 +35,7 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
     if request.dry_run:
         nodes = [_offline_node(context, host) for host in selected]
         covering = network.mpi_network(context.spec.network, [n.address for n in nodes])
-        plan = _plan(context, request, nodes, covering, "dry-run", ())
+        plan = _plan(context, request, nodes, covering=covering, run_id="dry-run")
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
     head, container = context.login(context.inventory.head), stack.container(context.spec, stack.HEAD)
     if dialled is not None and dialled.leads_to(head, container):
@@ -49,7 +50,7 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
         record = from_text(door.record)
         nodes = [_node(host, record) for host in selected]
         living = [runs.record_of(each) for each in door.living]
-        plan = _plan(context, request, nodes, record.network, new_run_id(), living)
+        plan = _plan(context, request, nodes, covering=record.network, run_id=new_run_id(), living=living)
         asked = runs.start_request(
             plan, cluster=record.name, image=record.image, head=record.nodes[0].name, by=by, wait=request.wait
         )
@@ -60,7 +61,8 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
     if request.detach:
         door.close()
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
-    return _follow(context, request, plan, door, by, start)
+    follower = Follower(plan.run_id, door, context.reporter, Manner(tagged=request.tag_output, operator=True, by=by))
+    return _follow(context, plan, follower, start)
 
 
 def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str, Any]) -> None:
@@ -77,14 +79,12 @@ def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str,
     if "started" not in answer:
         raise NotReadyError(
             f"the head could not start the run: {answer.get('failed', answer)}",
-            hint="is its disk full? kit exec gpu1 -- df -h".replace("gpu1", context.inventory.head.name),
+            hint=f"is its disk full? kit ssh {context.inventory.head.name} -- df -h",
             host=context.inventory.head.name,
         )
 
 
-def _follow(context: Context, request: RunRequest, plan: LaunchPlan, door: Door, by: str, start: float) -> RunResult:
-    manner = Manner(tagged=request.tag_output, operator=True, by=by)
-    follower = Follower(plan.run_id, door, context.reporter, manner)
+def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float) -> RunResult:
     try:
         ending = follower.follow()
     except KitError:
@@ -118,7 +118,7 @@ def _follow(context: Context, request: RunRequest, plan: LaunchPlan, door: Door,
 
 
 def _left(found: RunRecord) -> str:
-    """How many processes are left, in words: a host that could not be asked is named."""
+    """How many processes are left. A host that could not be asked has a guard of its own."""
     return str(sum((found.left or {}).values()))
 
 
@@ -157,9 +157,10 @@ def _plan(
     context: Context,
     request: RunRequest,
     nodes: Sequence[Node],
+    *,
     covering: str | None,
     run_id: str,
-    living: Sequence[RunRecord],
+    living: Sequence[RunRecord] = (),
 ) -> LaunchPlan:
     chosen: tuple[Place, ...]
     if request.oversubscribe:
@@ -188,7 +189,12 @@ def _plan(
         forward=forward,
         oversubscribe=request.oversubscribe,
         places=chosen,
-        policy=request.policy,
+        policy=replace(
+            request.policy,
+            clean=context.spec.runs.clean == "all",
+            keep_s=context.spec.runs.ttl_days * 86400,
+            keep=context.spec.runs.keep,
+        ),
     )
 
 

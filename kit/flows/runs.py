@@ -50,22 +50,22 @@ def parse(text: str) -> list[RunRecord]:
 
 def attach(context: Context, run: str | None, *, tagged: bool) -> RunRecord:
     """All of the log, then what comes. Ctrl-C ends the looking and not the run: its state is then `running`."""
-    return _look(context, run, Manner(tagged=tagged), context)
+    return _look(context, run, Manner(tagged=tagged))
 
 
 def wait(context: Context, run: str | None) -> RunRecord:
     """Until the run has ended, with nothing of its log told."""
-    return _look(context, run, Manner(), context, silent=True)
+    return _look(context, run, Manner(), silent=True)
 
 
 def run_logs(
     context: Context, run: str, *, rank: int | None, since_s: float | None, follow: bool | None, tagged: bool
 ) -> RunRecord:
     since = time.time() - since_s if since_s is not None else 0.0
-    return _look(context, run, Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow)), context)
+    return _look(context, run, Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow)))
 
 
-def _look(context: Context, run: str | None, manner: Manner, _where: Context, *, silent: bool = False) -> RunRecord:
+def _look(context: Context, run: str | None, manner: Manner, *, silent: bool = False) -> RunRecord:
     door = _open(context)
     try:
         answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": manner.follow})
@@ -77,11 +77,11 @@ def _look(context: Context, run: str | None, manner: Manner, _where: Context, *,
         door = follower.door
     finally:
         door.close()
-    return _ended(record, ending, interrupted=bool(follower.interrupted))
+    return _ended(record, ending)
 
 
 def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunRecord:
-    """End a run, and wait until its supervisor has looked at every host. One that has ended already is left as it is."""
+    """End a run, and wait until its supervisor has looked at every host. One that has ended is left as it is."""
     door = _open(context)
     grace = 10.0 if grace_s is None else grace_s
     by = operator()
@@ -97,10 +97,10 @@ def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunReco
         door = follower.door
     finally:
         door.close()
-    return _ended(record, ending, interrupted=bool(follower.interrupted))
+    return _ended(record, ending)
 
 
-def _ended(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, interrupted: bool) -> RunRecord:
+def _ended(record: Mapping[str, Any], ending: Mapping[str, Any] | None) -> RunRecord:
     if ending is None:
         return runs.record_of(record, live=True)
     if ending.get("lost"):

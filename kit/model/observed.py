@@ -42,7 +42,8 @@ class HostFacts:
     """One host, as it was seen.
 
     `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.
-    `listening` holds address:port of every TCP listener. `record` is the text of cluster.json, on a head.
+    `listening` holds address:port of every TCP listener. `record` is the text of cluster.json, on a head;
+    `living` are the ids of the runs that go on, as a head knows them.
     """
 
     host: Host
@@ -65,3 +66,4 @@ class HostFacts:
     host_key: str | None = None
     client_key: str | None = None
     listening: frozenset[str] = frozenset()
+    living: tuple[str, ...] = ()

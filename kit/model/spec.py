@@ -203,6 +203,22 @@ class MpiSpec(_Section):
     )
 
 
+class RunsSpec(_Section):
+    """What becomes of runs."""
+
+    clean: Literal["all", "none"] = Field(
+        "all",
+        description="What ranks leave running in the background when a run ends well: all of it is ended, or none. "
+        "A run that fails or is stopped leaves nothing either way.",
+    )
+    ttl_days: Annotated[float, Field(gt=0, le=36500)] = Field(
+        30.0, description="How long the head remembers a run that ended, with its log.", examples=[7]
+    )
+    keep: Annotated[int, Field(ge=1, le=100000), BeforeValidator(_whole)] = Field(
+        200, description="How many runs that ended the head remembers at most."
+    )
+
+
 class ClusterSpec(_Section):
     """All of kit.yaml."""
 
@@ -244,6 +260,7 @@ class ClusterSpec(_Section):
     )
     ulimits: UlimitSpec = Field(default_factory=UlimitSpec, description="Limits of the containers.")
     mpi: MpiSpec = Field(default_factory=MpiSpec, description="What mpirun is told.")
+    runs: RunsSpec = Field(default_factory=RunsSpec, description="What becomes of runs.")
     command: Words = Field(
         ("tf_benchmark", "--model", "resnet50"),
         description="What `kit run` runs when no command is given.",

@@ -19,6 +19,8 @@ RUN_VARIABLE = "KIT_RUN"
 SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
 # Which slots of which node the run holds, where it holds some of a node only: kit-rank picks the GPUs by it.
 SLOTS_VARIABLE = "KIT_SLOTS"
+# Set where the background processes of a rank may outlive it.
+LEAVE_VARIABLE = "KIT_LEAVE"
 # At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left or
 # not. One that is stopped has had its grace from the supervisor.
 KILL_AT_ONCE = (("odls_base_sigkill_timeout", "0"),)
@@ -78,6 +80,8 @@ def launch_plan(
         argv += ["--oversubscribe"]
     # Nobody may give a run another mark than its own.
     ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
+    if policy is not None and not policy.clean:
+        ours[LEAVE_VARIABLE] = "1"
     variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
     for name in (*variables, *(f for f in (*SUPERVISORS, *forward) if f not in variables)):
         argv += ["-x", name]

@@ -59,6 +59,7 @@ def parse(host: Host, text: str) -> HostFacts:
         modes={path: mode for mode, path in _pairs(sections.get("files", ()))},
         host_key=next(iter(sections.get("host_key", ())), None),
         client_key=next(iter(sections.get("client_key", ())), None),
+        living=tuple(sections.get("living", ())),
         listening=frozenset(_listener(word) for word in sections.get("listening", ())),
     )
 

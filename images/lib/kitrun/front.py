@@ -138,7 +138,9 @@ class Front:
         code = 0
         if not request.get("detach"):
             code = self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
-        store.prune(float(request["policy"].get("keep_s", 30 * 86400)), int(request["policy"].get("keep", 200)), self.root)
+        store.prune(
+            float(request["policy"].get("keep_s", 30 * 86400)), int(request["policy"].get("keep", 200)), self.root
+        )
         return code
 
     def _launch(self, request):
@@ -159,7 +161,9 @@ class Front:
     def attach(self, run, request):
         say({"attached": run.record, "alive": run.alive, "ending": run.ending})
         operator = bool(request.get("operator"))
-        return self.follow(run, int(request.get("offset", 0)), follow=bool(request.get("follow", True)), operator=operator)
+        return self.follow(
+            run, int(request.get("offset", 0)), follow=bool(request.get("follow", True)), operator=operator
+        )
 
     def stop(self, run, request):
         if not run.alive:

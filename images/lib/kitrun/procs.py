@@ -161,4 +161,3 @@ def tail_from(path, offset):
             return file.read(32768).decode("utf-8", "replace")
     except OSError:
         return ""
-

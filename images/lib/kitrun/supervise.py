@@ -26,9 +26,13 @@ TAIL = 8192
 LAST_LINES = 20
 TIMED_OUT = 124
 STOPPED = 143
+# As kit's own code for a host that cannot be reached.
+HOST_LOST = 3
 # mpirun and its child both set the child's process group; whoever is second says this. Nothing is wrong.
 HARMLESS = b"plm:rsh: Warning: setpgid"
-LOST_DAEMON = re.compile(r"(?:HNP|Remote) daemon\s*:\s*\[\[\d+,\d+\],(\d+)\] on node (\S+)|The process \w+ on node (\S+)")
+LOST_DAEMON = re.compile(
+    r"(?:HNP|Remote) daemon\s*:\s*\[\[\d+,\d+\],(\d+)\] on node (\S+)|The process \w+ on node (\S+)"
+)
 LOST = "has lost communication with a remote daemon"
 UNSTARTED = "unable to reliably start one or more daemons"
 
@@ -190,7 +194,13 @@ class Attempt:
             host, code, sign, oom = body.decode("utf-8", "replace").split()
             self.ended[int(rank)] = (host, int(code), int(sign))
             if (int(code) or int(sign)) and self.first is None and self.stop is None:
-                self.first = {"rank": int(rank), "host": host, "code": int(code), "signal": int(sign), "oom": oom == "1"}
+                self.first = {
+                    "rank": int(rank),
+                    "host": host,
+                    "code": int(code),
+                    "signal": int(sign),
+                    "oom": oom == "1",
+                }
 
     # What ends it
 
@@ -214,7 +224,7 @@ class Attempt:
     def _wanted(self, now):
         """The reason to end it, if there is one."""
         if self.lost:
-            return Stop("%s went away" % self.lost[0].name, 0.0, 1, retry=True)
+            return Stop("%s went away" % self.lost[0].name, 0.0, HOST_LOST, retry=True)
         if now - self._looked < TICK_S:
             return None
         self._looked = now
@@ -407,7 +417,7 @@ def supervise(run, launch):
             break
     ending = {
         "ended": time.time(),
-        "exit_code": attempt.stop.code if attempt.stop else attempt.code,
+        "exit_code": code_of(attempt, failure),
         "stopped": attempt.stop.why if attempt.stop and not attempt.stop.retry else "",
         "failure": failure,
         "attempt": number,
@@ -415,10 +425,16 @@ def supervise(run, launch):
         "lost_bytes": log.lost,
     }
     run.finish(ending)
-    if good and attempt.guarded:
+    if good and attempt.guarded and policy.get("clean", True):
         # Told already that it ended well: what it may have left in the background ends now.
         attempt.clean(10.0)
     attempt.close()
+
+
+def code_of(attempt, failure):
+    if attempt.stop is not None:
+        return attempt.stop.code
+    return HOST_LOST if failure and failure["kind"] == "host" else attempt.code
 
 
 def again(attempt, failure, number, policy):

@@ -49,4 +49,11 @@ if [ -d "$folder" ]; then
   echo '@@ record'
   cat cluster.json 2>/dev/null
 fi
+# Runs that go on: their supervisor holds the lock, and they have not ended.
+echo '@@ living'
+for run in "$folder"/var/runs/*/; do
+  if [ -s "$run/record.json" ] && [ ! -e "$run/end.json" ] && ! flock --shared --nonblock "$run/lock" true 2>/dev/null; then
+    basename "$run"
+  fi
+done
 echo '@@ end'
