@@ -20,7 +20,7 @@ from kit.plan import leases, network, runs, stack
 from kit.plan.mpi import launch_plan
 from kit.plan.ranks import place
 from kit.plan.record import from_text
-from kit.remote.launch import Door, new_run_id, operator, sweep, variable
+from kit.remote.launch import Door, new_run_id, operator, variable
 
 
 def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -> RunResult:
@@ -92,7 +92,7 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
         _clean_up(context, plan)
         raise
     finally:
-        follower.door.close()
+        follower.door.close(ended=follower.ending is not None)
     if ending is None or ending.get("lost"):
         left = _clean_up(context, plan)
         if follower.interrupted:
@@ -203,6 +203,8 @@ def _clean_up(context: Context, plan: LaunchPlan) -> str:
     # The head, too, where it has no ranks: mpirun runs there.
     names = dict.fromkeys([context.inventory.head.name, *(node.name for node in plan.placement.nodes)])
     hosts = [context.host(name) for name in names]
+    from kit.remote.sweep import sweep  # noqa: PLC0415  (fabric: only where something went wrong)
+
     left, failures = sweep(hosts, plan.run_id, context.connect)
     for host, error in failures.items():
         context.reporter.report(

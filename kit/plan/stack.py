@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kit.model.launch import Node
-from kit.model.observed import HostFacts
 from kit.plan import yamltext
 from kit.plan.ssh import MOUNT
 
 if TYPE_CHECKING:
+    # kit.flows.dial wants a name from here before anything else is read.
+    from kit.model.launch import Node
+    from kit.model.observed import HostFacts
     from kit.model.spec import ClusterSpec
 
 HEAD, NODE = "mpihead", "mpinode"

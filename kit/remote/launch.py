@@ -12,15 +12,13 @@ import secrets
 import select
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import IO, Any
 
-from kit.errors import KitError, NotReadyError, StepError, UnreachableError
-from kit.model.host import Host, Login
-from kit.remote import fanout
+from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.model.host import Login
 from kit.remote.openssh import openssh_argv
-from kit.remote.scripts import script
-from kit.remote.transport import Connect, as_root
+from kit.remote.transport import as_root
 
 LAUNCHER = ("python3", "-IS", "/opt/kit/bin/kit-launch")
 VERSION = 2
@@ -118,8 +116,11 @@ class Door:
         """After the stream's end: its last words and ssh's exit code."""
         return self._last_words()
 
-    def close(self) -> None:
-        """Hang up. A run that waits for its operator notices; one that is detached does not care."""
+    def close(self, *, ended: bool = False) -> None:
+        """Hang up. A run that waits for its operator notices; one that is detached does not care.
+
+        `ended`: all has been said, and nobody waits until ssh has taken leave of the other end.
+        """
         process = self._process
         if process is None:
             return
@@ -128,7 +129,7 @@ class Door:
                 with contextlib.suppress(OSError):
                     pipe.close()
         try:
-            process.wait(0.5)
+            process.wait(0.0 if ended else 0.5)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -183,30 +184,6 @@ class Door:
         if self._process is None:
             raise RuntimeError("the door was not opened")
         return self._process
-
-
-def sweep(hosts: Sequence[Host], run_id: str, connect: Connect) -> tuple[dict[str, int], dict[str, KitError]]:
-    """End what is left of a run on every host, by its mark, and look again: (processes left by host, failures).
-
-    For a run whose supervisor is gone; else that does it.
-    """
-
-    def work(host: Host) -> int:
-        transport = connect(host)
-        try:
-            done = transport.run(script("stop_run", run_id), timeout_s=30)
-        finally:
-            transport.close()
-        if done.code != 0 or not done.text.strip().isdigit():
-            raise StepError(
-                f"its processes could not be looked at: {done.error_text or f'exit {done.code}'}",
-                hint=f"kit ssh {host.name}; then: ps",
-                host=host.name,
-            )
-        return int(done.text)
-
-    outcome = fanout.each(hosts, work)
-    return dict(outcome.results), dict(outcome.failures)
 
 
 def variable(name: str) -> str | None:
