@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections import deque
 
-from kitrun import frames, nodes, procs
+from kitrun import frames, nodes, procs, store
 
 TICK_S = 0.1
 # Short runs do without guards: a stream to each node costs more than they do.
@@ -102,8 +102,7 @@ class Attempt:
         """Run mpirun to its end; `code` is then its exit code."""
         environment = dict(os.environ)
         environment.update(self.launch["env"])
-        with open(self.run.path("hostfile"), "w", encoding="utf-8") as file:
-            file.write(self.launch["hostfile"])
+        store.overwrite(self.run.path("hostfile"), self.launch["hostfile"].encode())
         self.note("attempt", number=self.number, np=sum(place["ranks"] for place in self.places))
         try:
             process = subprocess.Popen(
@@ -228,13 +227,20 @@ class Attempt:
         if now - self._looked < TICK_S:
             return None
         self._looked = now
-        asked = self.run.stop_asked
+        asked = self.asked()
         if asked is not None:
-            return Stop(asked.get("why") or "stopped", float(asked.get("grace", 10.0)), STOPPED)
+            return asked
         age = self.run.operator_age
         if self.policy.get("operator") == "stop" and age is not None and age > OPERATOR_S:
             return Stop("its operator went away", 5.0, STOPPED)
         return self._limit(now)
+
+    def asked(self):
+        """The wish of a person that it end, if there is one."""
+        asked = self.run.stop_asked
+        if asked is None:
+            return None
+        return Stop(asked.get("why") or "stopped", float(asked.get("grace", 10.0)), STOPPED)
 
     def _limit(self, now):
         np = sum(place["ranks"] for place in self.places)
@@ -414,6 +420,7 @@ def supervise(run, launch):
         wait = min(60.0, float(policy.get("backoff") or 1.0) * 2 ** (number - 1))
         attempt.note("again", number=number + 1, wait=wait, dropped=drop_lost(launch, attempt, policy))
         if not pause(run, wait):
+            attempt.stop = attempt.asked()
             break
     ending = {
         "ended": time.time(),
