@@ -116,7 +116,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (NODE_KILLED, UP): Cell(how="kit deploy finds it dead", code=0, then="started again"),
     (NODE_KILLED, LAUNCH): Cell(
-        how="kit run finds it dead", code=1, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
+        how="kit run finds it dead", code=3, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
     ),
     (NODE_KILLED, MID_RUN): Cell(
         how="docker kill on its host", code=3, sees=("gpu3 went away",), then="the other ranks are ended"
@@ -131,7 +131,7 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="kit deploy finds no engine", code=4, sees=("gpu3", "no Docker Engine answers"), then="nothing is changed"
     ),
     (ENGINE_STOPPED, LAUNCH): Cell(
-        how="kit run finds no engine", code=1, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
+        how="kit run finds no engine", code=3, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
     ),
     (ENGINE_STOPPED, MID_RUN): Cell(
         how="TERM to dockerd, which is not started again: its containers end",
@@ -140,7 +140,7 @@ CELLS: dict[tuple[str, str], Cell] = {
         then="the other ranks are ended",
     ),
     (SSHD_STOPPED, UP): Cell(
-        how="kit deploy finds no sshd", code=3, sees=("gpu3", "Connection refused"), then="nothing is changed"
+        how="kit deploy finds no sshd", code=3, sees=("gpu3", "no SSH connection to"), then="nothing is changed"
     ),
     (SSHD_STOPPED, LAUNCH): Cell(
         how="kit run needs the head's sshd alone", code=0, then="the run is as ever: nodes have an sshd of their own"
@@ -153,7 +153,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (HOST_GONE, UP): Cell(how="kit deploy finds it gone", code=3, sees=("gpu4", "{gpu4}"), then="nothing is changed"),
     (HOST_GONE, LAUNCH): Cell(
-        how="kit run finds it gone", code=1, sees=("{gpu4}",), then="no rank is left on the others"
+        how="kit run finds it gone", code=3, sees=("{gpu4}",), then="no rank is left on the others"
     ),
     (HOST_GONE, MID_RUN): Cell(
         how="the VM is switched off", code=3, sees=("gpu4 went away",), then="the other ranks are ended"
@@ -172,7 +172,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu3", "{gpu3}"), then="nothing is changed"),
     (LINK_CUT, LAUNCH): Cell(
-        how="kit run finds it cut", code=1, sees=("{gpu3}",), then="no rank is left on the others"
+        how="kit run finds it cut", code=3, sees=("{gpu3}",), then="no rank is left on the others"
     ),
     (LINK_CUT, MID_RUN): Cell(
         how="the interface of gpu3 goes down",
@@ -280,8 +280,8 @@ _HEAD = """\
 # The fault matrix
 
 What breaks, and when, and what comes of it. Each row is done on real engines, real sshd and real mpirun by
-`tests/integration/test_fault_matrix.py`: four hosts with two slots each, of which gpu1 is the head. It checks what is said
-and the exit code; that no process of a run is left on any host that lives, and no slot held; and that the next
+`tests/integration/test_fault_matrix.py`: four hosts with two slots each, of which gpu1 is the head. It checks what is
+said and the exit code; that no process of a run is left on any host that lives, and no slot held; and that the next
 `kit deploy && kit run` works. `tests/integration/faults.py` has the rows, and this page is written from there.
 
 A negative exit code is the signal that ended kit itself. In what kit says, `{gpu3}` stands for that host's address.

@@ -1,8 +1,8 @@
 """Whatever breaks, whenever: what the operator sees, that nothing is left, and that the next deploy and run work.
 
-tests/integration/faults.py has the cells; each test breaks one thing, looks at every moment that has a cell for it, mends
-what was broken, and then everything must work. Faults come as from a cloud: on a VM itself, or by this machine's engine,
-which is the lab's power switch and its network.
+tests/integration/faults.py has the cells; each test breaks one thing, looks at every moment that has a cell for it,
+mends what was broken, and then everything must work. Faults come as from a cloud: on a VM itself, or by this machine's
+engine, which is the lab's power switch and its network.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -96,7 +97,14 @@ class Scene:
 @contextlib.contextmanager
 def breaking(fault: str, cluster: Cluster) -> Iterator[Scene]:
     scene = Scene(fault, cluster)
-    yield scene
+    try:
+        yield scene
+    except BaseException:
+        # The next test must not pay for this one.
+        for run in scene.running():
+            cluster.kit("stop", run, "--grace", "0s")
+        cluster.kit("deploy")
+        raise
     scene.nothing_left()
     scene.works()
     assert scene.met == {moment for name, moment in CELLS if name == fault}
@@ -135,8 +143,9 @@ def cut(cluster: Cluster, host: str) -> Iterator[None]:
 def stopped(cluster: Cluster, host: str, service: str) -> Iterator[None]:
     """A service of a lab host is stopped as its service manager would: it gets TERM, and is not started again."""
     program = f"/usr/sbin/{service}"
-    # The listener alone: sessions have a name of their own, or a parent that is none of init's loops.
-    end = f"mv {program} {program}.off && pkill -TERM -o -x {service}"
+    # As the lab's init starts it: a session's sshd, and the node's own, have other words.
+    words = {"sshd": "[s]shd -D -E /var/log/sshd.log", "dockerd": "[d]ockerd --host unix:"}[service]
+    end = f"mv {program} {program}.off && pkill -TERM -f '{words}'"
     power(cluster, host, "exec", "sh", "-c", end)
     try:
         yield
@@ -292,13 +301,14 @@ def test_a_hosts_engine_is_stopped(cluster: Cluster) -> None:
 
 def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
     with breaking(faults.SSHD_STOPPED, cluster) as scene:
-        short = ("sh", "-c", "while [ ! -e /dev/shm/go ]; do sleep 0.2; done")
+        sign = f"/dev/shm/{uuid.uuid4()}"
+        short = ("sh", "-c", f"while [ ! -e {sign} ]; do sleep 0.2; done")
         with cluster.running("run", "--np", "8", "--", *short) as run:
             cluster.wait_for_ranks(run, ALL)
             scene.gone.update(("gpu1", "gpu3"))
             with stopped(cluster, "gpu1", "sshd"), stopped(cluster, "gpu3", "sshd"):
                 for host in cluster.hosts:
-                    power(cluster, host.name, "exec", "docker", "exec", cluster.container(host), "touch", "/dev/shm/go")
+                    power(cluster, host.name, "exec", "docker", "exec", cluster.container(host), "touch", sign)
                 scene.saw(MID_RUN, run)
         until("sshd is back", lambda: scene.host("gpu3").ssh("true").returncode == 0)
         until("sshd is back", lambda: scene.host("gpu1").ssh("true").returncode == 0)
@@ -448,7 +458,7 @@ def test_an_image_on_its_way(cluster: Cluster) -> None:
 
 def changed(scene: Scene) -> contextlib.AbstractContextManager[Kit]:
     """A deploy that makes every container anew."""
-    return scene.cluster.running("deploy", "--progress", "plain", KIT_SHM_SIZE="512mb")
+    return scene.cluster.running("deploy", "--verbose", "--progress", "plain", KIT_SHM_SIZE="512mb")
 
 
 def test_the_operator_is_killed(cluster: Cluster) -> None:
@@ -460,11 +470,12 @@ def test_the_operator_is_killed(cluster: Cluster) -> None:
         scene.works()
         with contextlib.ExitStack() as stack:
             there = stack.enter_context(at_mpirun(scene, "echo", "mpirun"))
-            young = stack.enter_context(cluster.running("run", "-H", "gpu[1,3]", "--npernode", "1", "--", *SLEEP))
+            young = stack.enter_context(cluster.running("run", "-H", "gpu3", "--", *SLEEP))
             assert there.stdout
             assert there.stdout.readline() == "mpirun\n"
             young.kill()
             deaf = cluster.kit("run", "-H", "gpu1", "-d", "--", *DEAF).stdout.strip()
+            assert deaf
             some = stack.enter_context(cluster.running("run", "-H", "gpu2", "--", *SLEEP))
             kept = stack.enter_context(cluster.running("run", "-H", "gpu4", "--keep", "--", *SLEEP))
             until("ranks of both", lambda: (cluster.ranks()["gpu2"], cluster.ranks()["gpu4"]) == ([0, 1], [0, 1]))
@@ -473,7 +484,8 @@ def test_the_operator_is_killed(cluster: Cluster) -> None:
             stop = stack.enter_context(stopping(scene, deaf, "--grace", "2s"))
             asked_to_stop(scene, deaf)
             stop.kill()
-            until("only the run that was to be kept", lambda: list(cluster.marked()) == ["gpu4"])
+            only = {**dict.fromkeys(ALL, []), "gpu4": [0, 1]}
+            until("only the run that was to be kept", lambda: cluster.ranks() == only)
             (run,) = scene.running()
             assert cluster.kit("stop", run).returncode == 0
             for moment, process in ((LAUNCH, young), (MID_RUN, some), (STOP, stop)):

@@ -35,6 +35,8 @@ LOST_DAEMON = re.compile(
 )
 LOST = "has lost communication with a remote daemon"
 UNSTARTED = "unable to reliably start one or more daemons"
+# What ssh says of a node on which mpirun could not start its daemon.
+UNREACHED = re.compile(r"ssh: connect to host (\S+) port \d+: |Connection (?:closed|reset|timed out) by (?:\w+ )?(\S+) port")
 
 
 class Log:
@@ -355,11 +357,16 @@ class Attempt:
         return []
 
     def lost_hosts(self):
-        """The nodes that the guards or mpirun itself miss."""
+        """The nodes that the guards or mpirun itself miss, or that could not be reached in the first place."""
         names = [node.name for node in self.lost]
         text = "\n".join(self.words)
+        by_word = {word: place["node"] for place in self.places for word in (place["node"], place["address"])}
+        if UNSTARTED in text and not self.up:
+            for one, other in UNREACHED.findall(text):
+                name = by_word.get(one or other)
+                if name and name not in names:
+                    names.append(name)
         if LOST in text:
-            by_word = {word: place["node"] for place in self.places for word in (place["node"], place["address"])}
             for daemon, far, near in LOST_DAEMON.findall(text):
                 name = by_word.get(far or near)
                 # The head's own daemon is 0, and is named beside the one that is missed.
