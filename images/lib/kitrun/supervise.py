@@ -36,7 +36,9 @@ LOST_DAEMON = re.compile(
 LOST = "has lost communication with a remote daemon"
 UNSTARTED = "unable to reliably start one or more daemons"
 # What ssh says of a node on which mpirun could not start its daemon.
-UNREACHED = re.compile(r"ssh: connect to host (\S+) port \d+: |Connection (?:closed|reset|timed out) by (?:\w+ )?(\S+) port")
+UNREACHED = re.compile(
+    r"ssh: connect to host (\S+) port \d+: |Connection (?:closed|reset|timed out) by (?:\w+ )?(\S+) port"
+)
 
 
 class Log:
