@@ -26,6 +26,7 @@ from tests.integration.rig import VM, Cluster, Done, objects, until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
+NONE: dict[str, list[int]] = {name: [] for name in ALL}
 SLEEP = ("sleep", "301")
 # What is ignored stays so over exec.
 DEAF = ("sh", "-c", "trap '' TERM; exec sleep 302")
@@ -484,7 +485,7 @@ def test_the_operator_is_killed(cluster: Cluster) -> None:
             stop = stack.enter_context(stopping(scene, deaf, "--grace", "2s"))
             asked_to_stop(scene, deaf)
             stop.kill()
-            only = {**dict.fromkeys(ALL, []), "gpu4": [0, 1]}
+            only = {**NONE, "gpu4": [0, 1]}
             until("only the run that was to be kept", lambda: cluster.ranks() == only)
             (run,) = scene.running()
             assert cluster.kit("stop", run).returncode == 0
