@@ -22,6 +22,8 @@ GUARD_AFTER_S = 1.0
 OPERATOR_S = 60.0
 # What mpirun needs to end ranks that have gone already; then it is killed.
 MPIRUN_S = 8.0
+# What a node that mpirun misses has to say that it is there nevertheless.
+DOUBT_S = 3.0
 TAIL = 8192
 LAST_LINES = 20
 TIMED_OUT = 124
@@ -339,8 +341,11 @@ class Attempt:
         """End what is left on every node. A node that cannot be reached has a guard of its own, or no ranks."""
         if not self._guarded:
             self.guard()
-        living = [node for node in self.nodes if node not in self.lost]
-        self.left = nodes.ask(living, "end", "left", patience)
+        missed = self.lost_hosts()
+        self.left = nodes.ask([node for node in self.nodes if node.name not in missed], "end", "left", patience)
+        # Who is missed by mpirun alone may answer, but is not waited for.
+        doubtful = [node for node in self.nodes if node.name in missed and node not in self.lost]
+        self.left.update(nodes.ask(doubtful, "end", "left", min(patience, DOUBT_S)))
 
     @property
     def guarded(self):
