@@ -73,13 +73,13 @@ CELLS: dict[tuple[str, str], Cell] = {
     (RANK_SLEEPS, LAUNCH): Cell(
         how="gpu3's container is frozen; --start-timeout 5s",
         code=124,
-        sees=("ranks were up after 5 s", "rank 0 on gpu3: has not started"),
+        sees=("ranks were up after 5 s", "rank 1 on gpu3: has not started"),
         then="the run is ended; a frozen node has no rank, or ends it when it thaws",
     ),
     (RANK_SLEEPS, MID_RUN): Cell(
-        how="all ranks sleep; --stall-timeout 3s",
+        how="ranks sleep; --stall-timeout 3s",
         code=124,
-        sees=("no rank had said anything for 3 s", "what each rank was doing", "rank 7 on gpu4"),
+        sees=("no rank had said anything for 3 s", "what each rank was doing", "rank 1 on gpu2"),
         then="told where each rank is, then ended",
     ),
     (RANK_SLEEPS, STOP): Cell(
