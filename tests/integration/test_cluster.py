@@ -30,9 +30,10 @@ def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
         assert limits["RestartPolicy"]["Name"] == "unless-stopped"
         # The lab's kit.yaml says memlock: default, because a container in a container may not raise it.
         assert limits["Ulimits"] == [{"Name": "stack", "Hard": 67108864, "Soft": 67108864}]
-        assert [(m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"]] == [
-            (f"/opt/kit/{cluster.name}", "/etc/kit", False)
-        ]
+        folder = f"/opt/kit/{cluster.name}"
+        runs = [(f"{folder}/var", "/var/lib/kit", True)] if host == cluster.head else []
+        mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"])
+        assert mounts == [(folder, "/etc/kit", False), *runs]
         assert cluster.inside(host, "sh", "-c", "ulimit -s").stdout.strip() == "65536"
 
 
