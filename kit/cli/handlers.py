@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import kit
 from kit.cli import render
-from kit.errors import UnreachableError
+from kit.errors import NotReadyError, UnreachableError
 from kit.events import Note
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import RUN_ID, RunRecord
@@ -190,7 +190,10 @@ def _run_told(session: Session, ended: RunRecord) -> int:
     from kit.cli import runtext
 
     session.show("run", ended, "")
-    if ended.state != "running":
+    if ended.state == "lost":
+        session.terminal.tell(runtext.story(ended))
+        return NotReadyError.exit_code
+    if ended.state == "ended":
         return _job_ended(session, ended.exit_code, runtext.story(ended))
     session.terminal.tell(f"run {ended.id} goes on; kit attach {ended.id} shows it again, kit stop {ended.id} ends it")
     return 0
