@@ -44,6 +44,13 @@ class Run:
     def create(self, record):
         """Make the folder and write the record. Returns the lock, held; it goes with its descriptor."""
         os.makedirs(self.folder, mode=0o700)
+        try:
+            return self._create(record)
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _create(self, record):
         lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         with open(self.path("end.reserved"), "wb") as file:

@@ -7,7 +7,6 @@ starts it again where that was asked for, and looks at its end that nothing of i
 import errno
 import os
 import re
-import select
 import signal
 import subprocess
 import time
@@ -18,6 +17,7 @@ from kitrun import frames, nodes, procs
 TICK_S = 0.1
 # Short runs do without guards: a stream to each node costs more than they do.
 GUARD_AFTER_S = 1.0
+OPEN_AT_ONCE = 32
 # No beat of the operator in the foreground for so long: gone. The front takes most of it off when its input ends.
 OPERATOR_S = 60.0
 # What mpirun needs to end ranks that have gone already; then it is killed.
@@ -124,8 +124,7 @@ class Attempt:
         wake = child_pipe()
         while process.poll() is None:
             fds = {node.fd: node for node in self.nodes if node.fd is not None}
-            ready = select.select([*pipes, *fds, wake], [], [], TICK_S)[0]
-            for fd in ready:
+            for fd in nodes.ready([*pipes, *fds, wake], TICK_S):
                 if fd in pipes:
                     data = os.read(fd, 262144)
                     if data:
@@ -148,7 +147,7 @@ class Attempt:
         """What mpirun's pipes still hold; whoever else has their other end is not waited for."""
         end = time.monotonic() + 1.0
         while pipes and time.monotonic() < end:
-            ready = select.select(list(pipes), [], [], 0.05)[0]
+            ready = nodes.ready(pipes, 0.05)
             for fd in ready:
                 data = os.read(fd, 262144)
                 if data:
@@ -208,9 +207,13 @@ class Attempt:
         now = time.monotonic()
         if not self._guarded and (now - self._began > GUARD_AFTER_S or self.stop):
             self.guard()
+        if self._guarded:
+            opened = 0
+            for node in self.nodes:
+                if opened < OPEN_AT_ONCE:
+                    opened += node.fd is None
+                    node.tend()
         for node in self.nodes:
-            if self._guarded:
-                node.tend()
             if node.lost and node not in self.lost:
                 self.lost.append(node)
                 self.note("lost", host=node.name)
@@ -321,8 +324,9 @@ class Attempt:
     # Guards, and the end
 
     def guard(self):
+        """From the next tick on there are guards; a few of many nodes at a time."""
         self._guarded = True
-        for node in self.nodes:
+        for node in self.nodes[:OPEN_AT_ONCE]:
             node.open()
 
     def clean(self, patience):
