@@ -22,6 +22,8 @@ OPEN_AT_ONCE = 32
 OPERATOR_S = 60.0
 # What mpirun needs to end ranks that have gone already; then it is killed.
 MPIRUN_S = 8.0
+# How long the nodes have to say, at the end, that nothing is left on them.
+CLEAN_S = 10.0
 TAIL = 8192
 LAST_LINES = 20
 TIMED_OUT = 124
@@ -90,6 +92,7 @@ class Attempt:
         self._looked = 0.0
         self._guarded = False
         self._signal = 0
+        self._cleaned = False
 
     def _node(self, place):
         if place["node"] == self.launch["head"]:
@@ -335,6 +338,7 @@ class Attempt:
             self.guard()
         living = [node for node in self.nodes if node not in self.lost]
         self.left = nodes.ask(living, "end", "left", patience)
+        self._cleaned = True
 
     @property
     def guarded(self):
@@ -353,8 +357,10 @@ class Attempt:
         return []
 
     def lost_hosts(self):
-        """The nodes that the guards or mpirun itself miss."""
+        """The nodes that the guards or mpirun itself miss, and those that did not answer at the end."""
         names = [node.name for node in self.lost]
+        if self._cleaned and self.first is None and self.stop is None:
+            names += [n.name for n in self.nodes if n.name not in self.left and not n.helpless and n not in self.lost]
         text = "\n".join(self.words)
         if LOST in text:
             by_word = {word: place["node"] for place in self.places for word in (place["node"], place["address"])}
@@ -411,7 +417,8 @@ def supervise(run, launch):
         failure = attempt.failure()
         good = attempt.code == 0 and attempt.stop is None
         if not good:
-            attempt.clean(15.0)
+            attempt.clean(CLEAN_S)
+            failure = attempt.failure()
         if good or not again(attempt, failure, number, policy):
             break
         attempt.close()
