@@ -68,6 +68,8 @@ def _change(context: Context) -> Plan:
     with changing(context, "deploy") as change:
         plan = _plan(context, dry_run=False, again=True)
         if not plan.empty:
+            # Before the hosts' own checks: told once, and with nothing begun.
+            change.check()
             change.what = _told(plan)
             _execute(context, plan, change)
     return plan

@@ -107,25 +107,17 @@ def test_two_at_once(fired: Cluster) -> None:
 def test_a_lock_that_is_taken_away_stops_its_deploy(fired: Cluster) -> None:
     with deploying(fired, until_line="look again") as process:
         process.send_signal(signal.SIGSTOP)
-        before = fired.state()
         assert lock(fired) == "held"
         released = fired.kit("lock", "release", "--yes")
+        before = fired.state()
         assert (released.returncode, "is free" in released.stdout) == (0, True), released.stderr
         assert lock(fired) == "free"
         process.send_signal(signal.SIGCONT)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 5, said
     assert "the lock of the cluster was lost" in said
-    after = fired.state()
-    changed = {
-        path
-        for host in fired.hosts
-        for path in after[host.name][1]
-        if after[host.name][1][path] != before[host.name][1].get(path)
-    }
-    assert {host: state[0] for host, state in after.items()} == {host: state[0] for host, state in before.items()}
-    assert changed == {"./var/audit"}
-    assert audit(fired, 2) == [("lock release", "done"), ("deploy", "failed")]
+    assert fired.state() == before, "it began something"
+    assert audit(fired, 1) == [("lock release", "done")]
     assert "Nothing to do" in fired.kit("lock", "release").stdout
 
 
