@@ -159,7 +159,6 @@ def test_a_deploy_that_is_killed_while_it_ships(fired: Cluster) -> None:
         assert ships == [host.name]
     finally:
         host.text("docker", "tag", container["Image"], tag)
-    works(fired)
 
 
 def test_the_audit_is_roots_and_no_file_of_the_plans(fired: Cluster) -> None:
