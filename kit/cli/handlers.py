@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.remote.launch import Door
 
+AUDIT_LINES = 20
+
 
 def init(session: Session) -> int:
     from kit.flows.init import init
@@ -90,6 +92,42 @@ def down(session: Session) -> int:
     result = down(context, images=session.args.images)
     session.close()
     session.show("down", result, render.down(result))
+    return 0
+
+
+def lock_status(session: Session) -> int:
+    from kit.flows.lock import lock_status
+
+    status = lock_status(session.context())
+    session.close()
+    session.show("lock", status, render.lock(status))
+    return 0
+
+
+def lock_release(session: Session) -> int:
+    from kit.flows.lock import lock_release, lock_status
+
+    context = session.context()
+    seen = lock_status(context)
+    asks = seen.state == "held" and not session.args.yes and not session.json
+    if asks and not session.terminal.agrees(f"{render.lock(seen)}\nTake it away?"):
+        session.terminal.tell("Nothing was done.")
+        return 0
+    lock_release(context, seen)
+    session.close()
+    session.show("lock-released", seen, render.lock_released(seen))
+    return 0
+
+
+def audit(session: Session) -> int:
+    from kit.flows.lock import read_audit
+
+    result = read_audit(session.context(), session.args.last or AUDIT_LINES)
+    session.close()
+    for entry in result.entries if session.json else ():
+        session.show("audit", entry, "")
+    if not session.json:
+        session.terminal.say(render.audit(result))
     return 0
 
 

@@ -20,7 +20,8 @@ from kit.plan import leases, network, runs, stack
 from kit.plan.mpi import launch_plan
 from kit.plan.ranks import place
 from kit.plan.record import from_text
-from kit.remote.launch import Door, new_run_id, operator, variable
+from kit.remote.launch import Door, new_run_id, variable
+from kit.remote.operator import operator
 
 
 def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -> RunResult:

@@ -15,7 +15,8 @@ from kit.flows.follow import Follower, Manner
 from kit.model.result import RunsResult
 from kit.model.run import RunRecord
 from kit.plan import runs, stack
-from kit.remote.launch import Door, Spool, operator
+from kit.remote.launch import Door, Spool
+from kit.remote.operator import operator
 from kit.remote.scripts import script
 
 WHOLE_LOG = 0

@@ -208,18 +208,6 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
-def operator() -> str:
-    """user@machine, as others will read it."""
-    import getpass  # noqa: PLC0415
-    import platform  # noqa: PLC0415
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{platform.node()}"
-
-
 def _last(said: str) -> str:
     return said.splitlines()[-1] if said else ""
 

@@ -13,11 +13,13 @@ import pytest
 
 from kit.cli.main import main
 from kit.cli.session import Session
+from kit.cli.terminal import Terminal
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory
 from kit.model.image import ImageContent
 from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
+from kit.model.lock import AuditEntry, AuditResult, Holder, LockStatus
 from kit.model.plan import HostPlan, Plan, Ship
 from kit.model.result import (
     DeployResult,
@@ -42,6 +44,9 @@ LAUNCH = LaunchPlan(
     hostfile="10.0.0.1 slots=2\n",
     argv=("mpirun", "ls"),
 )
+
+HOLDER = Holder(who="ann@pc", what="kit deploy", since="2026-03-01T09:30:00Z", age_s=130, pid=7)
+AUDIT = AuditEntry(time="2026-03-01T09:30:00Z", who="ann@pc", verb="deploy", what="w", outcome="done", seconds=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +116,11 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             )
         },
         "kit.flows.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)})},
+        "kit.flows.lock": {
+            "lock_status": LockStatus(cluster="kit", state="held", holder=HOLDER),
+            "lock_release": None,
+            "read_audit": AuditResult(cluster="kit", entries=(AUDIT,)),
+        },
         "kit.flows.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
         "kit.flows.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
         "kit.flows.ps": {"ps": PsResult(cluster="kit", nodes=())},
@@ -153,6 +163,17 @@ VERBS: list[Row] = [
     (["deploy"], "deploy", (), {"dry_run": False}, "from the job\nCluster kit is ready on 1 host: gpu1 (1.0 s).\n", 0),
     (["deploy", "--dry-run"], "deploy", (), {"dry_run": True}, "from the job\nPlan for cluster kit\n", 0),
     (["down", "--images"], "down", (), {"images": True}, "from the job\nCluster kit is gone from 1 host: gpu1.\n", 0),
+    (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
+    (
+        ["lock", "release", "-y"],
+        "lock_release",
+        (LockStatus(cluster="kit", state="held", holder=HOLDER),),
+        {},
+        "from the job\nfrom the job\nThe lock of cluster kit is free: ann@pc had it",
+        0,
+    ),
+    (["audit"], "read_audit", (20,), {}, "from the job\nTIME  ", 0),
+    (["audit", "-n", "3"], "read_audit", (3,), {}, "from the job\nTIME  ", 0),
     (
         [*RUN, "ls", "-l"],
         "run",
@@ -203,6 +224,14 @@ def test_verb_as_json(words: list[str], flows: Flows, capsys: pytest.CaptureFixt
         told = json.loads(text)
         assert told["kit"] == 1
         assert told["kind"] != "error", told
+
+
+def test_nobody_loses_the_lock_without_a_yes(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Terminal, "agrees", lambda _, question: asked.append(question))
+    assert main(["lock", "release"], environ={}) == 0
+    assert "lock_release" not in flows.calls
+    assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
 
 
 def test_lab_up_takes_the_defaults_of_the_lab(
