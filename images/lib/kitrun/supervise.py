@@ -30,6 +30,8 @@ STOPPED = 143
 HOST_LOST = 3
 # mpirun and its child both set the child's process group; whoever is second says this. Nothing is wrong.
 HARMLESS = b"plm:rsh: Warning: setpgid"
+# How a rank ended, as kit-rank tells it: HOST CODE SIGNAL OOM.
+END = re.compile(r"(\S+) (\d{1,3}) (\d{1,3}) ([01])")
 LOST_DAEMON = re.compile(
     r"(?:HNP|Remote) daemon\s*:\s*\[\[\d+,\d+\],(\d+)\] on node (\S+)|The process \w+ on node (\S+)"
 )
@@ -85,6 +87,7 @@ class Attempt:
         self.code = None
         self.left = {}
         self._splitter = frames.Splitter()
+        self._plain = b""
         self._began = time.monotonic()
         self._spoke = self._began
         self._looked = 0.0
@@ -157,14 +160,20 @@ class Attempt:
                     del pipes[fd]
             if not ready:
                 break
+        if self._plain:
+            self.log.write(frames.record(now_ms(), b"-", "m", self._plain))
+        out = []
         for rank, kind, more, body in self._splitter.end():
-            self._entry(rank, kind, more, body, [])
-            self.log.write(frames.record(now_ms(), b"-", "m", body))
+            self._entry(rank, kind, more, body, out)
+        if out:
+            self.log.write(b"".join(out))
 
     # What the run says
 
     def _take_plain(self, data):
-        self.log.write(frames.record(now_ms(), b"-", "m", data))
+        lines, newline, self._plain = (self._plain + data).rpartition(b"\n")
+        if newline:
+            self.log.write(frames.record(now_ms(), b"-", "m", lines + newline))
 
     def _take(self, data):
         out = []
@@ -188,19 +197,18 @@ class Attempt:
             tail = self.tails.get((rank, kind), b"") + body
             self.tails[rank, kind] = tail[-TAIL:]
         elif kind == "u":
-            words = body.decode("utf-8", "replace").split()
-            self.up[int(rank)] = words[0]
+            self.up[int(rank)] = body.decode("utf-8", "replace").partition(" ")[0]
         elif kind == "x":
-            host, code, sign, oom = body.decode("utf-8", "replace").split()
-            self.ended[int(rank)] = (host, int(code), int(sign))
-            if (int(code) or int(sign)) and self.first is None and self.stop is None:
-                self.first = {
-                    "rank": int(rank),
-                    "host": host,
-                    "code": int(code),
-                    "signal": int(sign),
-                    "oom": oom == "1",
-                }
+            self._rank_ended(int(rank), END.fullmatch(body.decode("utf-8", "replace")))
+
+    def _rank_ended(self, rank, found):
+        # A rank without kit-rank around it may write what it likes.
+        if found is None:
+            return
+        host, code, sign = found.group(1), int(found.group(2)), int(found.group(3))
+        self.ended[rank] = (host, code, sign)
+        if (code or sign) and self.first is None and self.stop is None:
+            self.first = {"rank": rank, "host": host, "code": code, "signal": sign, "oom": found.group(4) == "1"}
 
     # What ends it
 
