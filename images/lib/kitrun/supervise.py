@@ -236,29 +236,37 @@ class Attempt:
         if now - self._looked < TICK_S:
             return None
         self._looked = now
+        return self.asked() or self._limit(now)
+
+    def asked(self):
+        """The wish of a person that the run end, or of one who is gone."""
         asked = self.run.stop_asked
         if asked is not None:
             return Stop(asked.get("why") or "stopped", float(asked.get("grace", 10.0)), STOPPED)
         age = self.run.operator_age
         if self.policy.get("operator") == "stop" and age is not None and age > OPERATOR_S:
             return Stop("its operator went away", 5.0, STOPPED)
-        return self._limit(now)
+        return None
+
+    def overdue(self, now):
+        """The end of the time that all attempts have together."""
+        whole = self.policy.get("timeout")
+        if not whole or now - self.launch["began"] <= whole:
+            return None
+        return Stop("its time of %g s was over" % whole, 5.0, TIMED_OUT)
 
     def _limit(self, now):
         np = sum(place["ranks"] for place in self.places)
         ran = now - self._began
-        start, stall, whole = (self.policy.get(name) for name in ("start_timeout", "stall_timeout", "timeout"))
-        why = None
+        start, stall = (self.policy.get(name) for name in ("start_timeout", "stall_timeout"))
+        stop = self.overdue(now)
         if start and len(self.up) < np and ran > start:
-            why = "%d of %d ranks were up after %g s" % (len(self.up), np, start)
-        elif whole and now - self.launch["began"] > whole:
-            why = "its time of %g s was over" % whole
-        elif stall and now - self._spoke > stall:
-            why = "no rank had said anything for %g s" % stall
-        if why is None:
-            return None
-        self._report(why, np)
-        return Stop(why, 5.0, TIMED_OUT)
+            stop = Stop("%d of %d ranks were up after %g s" % (len(self.up), np, start), 5.0, TIMED_OUT)
+        elif stop is None and stall and now - self._spoke > stall:
+            stop = Stop("no rank had said anything for %g s" % stall, 5.0, TIMED_OUT)
+        if stop is not None:
+            self._report(stop.why, np)
+        return stop
 
     def _report(self, why, np):
         """What each rank is doing, for the person who asks why nothing happens."""
@@ -319,7 +327,7 @@ class Attempt:
         hurry = asked is not None and float(asked.get("grace", 10.0)) <= 0
         if gone or hurry or now > self._deadline:
             self._told = True
-            self._deadline = now + (MPIRUN_S if not hurry else 3.0)
+            self._deadline = now + (MPIRUN_S if not hurry else min(MPIRUN_S, 3.0))
             self._process.terminate()
         elif now - self._asked > 0.2:
             self._asked = now
@@ -421,7 +429,8 @@ def supervise(run, launch):
         attempt.close()
         wait = min(60.0, float(policy.get("backoff") or 1.0) * 2 ** (number - 1))
         attempt.note("again", number=number + 1, wait=wait, dropped=drop_lost(launch, attempt, policy))
-        if not pause(run, wait):
+        attempt.stop = pause(attempt, wait)
+        if attempt.stop is not None:
             break
     ending = {
         "ended": time.time(),
@@ -470,14 +479,16 @@ def drop_lost(launch, attempt, policy):
     return lost
 
 
-def pause(run, seconds):
-    """Wait before the next attempt. False when somebody wants the run to end meanwhile."""
+def pause(attempt, seconds):
+    """Wait before the next attempt. Returns the reason to end the run meanwhile, if there is one."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if run.stop_asked is not None:
-            return False
+        stop = attempt.asked() or attempt.overdue(time.monotonic())
+        if stop is not None:
+            attempt.note("stopping", why=stop.why)
+            return stop
         time.sleep(0.1)
-    return True
+    return None
 
 
 def signal_name(number):
