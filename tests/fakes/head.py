@@ -51,6 +51,8 @@ class Head:
         self.doors: list[Door] = []
         self.ids: list[str] = []
         self.path = f"{folder}/bin:{os.environ['PATH']}"
+        # The most bytes of a file that this head's processes may write.
+        self.limit_files: int | None = None
         (folder / "bin").mkdir()
 
     def door(self) -> Door:
@@ -168,8 +170,9 @@ class Door:
 
     def __init__(self, head: Head) -> None:
         self.head = head
+        limit = ["prlimit", f"--fsize={head.limit_files}"] if head.limit_files is not None else []
         self.process = subprocess.Popen(
-            head.argv(),
+            [*limit, *head.argv()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
