@@ -77,6 +77,9 @@ class Attempt:
         self.policy = launch["policy"]
         self.places = launch["places"]
         self.nodes = [self._node(place) for place in self.places]
+        if launch["head"] not in [node.name for node in self.nodes]:
+            # It has no ranks, but mpirun runs there.
+            self.nodes.append(nodes.Here(launch["head"], run.id))
         self.stop = None
         self.lost = []
         self.up = {}
