@@ -104,7 +104,8 @@ def stacks(run_id, patience=1.0):
     mine = set(found)
     # The rank itself: the first of its processes, whose parent is none of them.
     first = {pid: rank for pid, rank in found.items() if parent(pid) not in mine}
-    before = {pid: size(stack_file(pid)) for pid in first}
+    # Another program in the rank's place would be ended by the signal.
+    before = {pid: size(stack_file(pid)) if listens(pid) else None for pid in first}
     tell([pid for pid, length in before.items() if length is not None], STACK_SIGNAL)
     end = time.monotonic() + patience
     waiting = [pid for pid, length in before.items() if length is not None]
@@ -125,6 +126,14 @@ def stacks(run_id, patience=1.0):
             }
         )
     return told
+
+
+def listens(pid):
+    """Whether the process takes STACK_SIGNAL."""
+    for line in read_text("/proc/%d/status" % pid).splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (STACK_SIGNAL - 1) & 1)
+    return False
 
 
 def parent(pid):

@@ -101,6 +101,7 @@ class Run:
         return not os.path.exists(self.path("end.json")) and self.watched
 
     def ask_to_stop(self, why, grace, by):
+        grace = float(grace) if isinstance(grace, (int, float)) else 10.0
         write(self.path("stop"), {"why": why, "grace": grace, "by": by})
 
     @property

@@ -32,6 +32,8 @@ STOPPED = 143
 HOST_LOST = 3
 # mpirun and its child both set the child's process group; whoever is second says this. Nothing is wrong.
 HARMLESS = b"plm:rsh: Warning: setpgid"
+# How a rank ended, as kit-rank tells it: HOST CODE SIGNAL OOM.
+END = re.compile(r"(\S+) (\d{1,3}) (\d{1,3}) ([01])")
 LOST_DAEMON = re.compile(
     r"(?:HNP|Remote) daemon\s*:\s*\[\[\d+,\d+\],(\d+)\] on node (\S+)|The process \w+ on node (\S+)"
 )
@@ -77,6 +79,9 @@ class Attempt:
         self.policy = launch["policy"]
         self.places = launch["places"]
         self.nodes = [self._node(place) for place in self.places]
+        if launch["head"] not in [node.name for node in self.nodes]:
+            # It has no ranks, but mpirun runs there.
+            self.nodes.append(nodes.Here(launch["head"], run.id))
         self.stop = None
         self.lost = []
         self.up = {}
@@ -87,6 +92,7 @@ class Attempt:
         self.code = None
         self.left = {}
         self._splitter = frames.Splitter()
+        self._plain = b""
         self._began = time.monotonic()
         self._spoke = self._began
         self._looked = 0.0
@@ -159,14 +165,20 @@ class Attempt:
                     del pipes[fd]
             if not ready:
                 break
+        if self._plain:
+            self.log.write(frames.record(now_ms(), b"-", "m", self._plain))
+        out = []
         for rank, kind, more, body in self._splitter.end():
-            self._entry(rank, kind, more, body, [])
-            self.log.write(frames.record(now_ms(), b"-", "m", body))
+            self._entry(rank, kind, more, body, out)
+        if out:
+            self.log.write(b"".join(out))
 
     # What the run says
 
     def _take_plain(self, data):
-        self.log.write(frames.record(now_ms(), b"-", "m", data))
+        lines, newline, self._plain = (self._plain + data).rpartition(b"\n")
+        if newline:
+            self.log.write(frames.record(now_ms(), b"-", "m", lines + newline))
 
     def _take(self, data):
         out = []
@@ -190,19 +202,18 @@ class Attempt:
             tail = self.tails.get((rank, kind), b"") + body
             self.tails[rank, kind] = tail[-TAIL:]
         elif kind == "u":
-            words = body.decode("utf-8", "replace").split()
-            self.up[int(rank)] = words[0]
+            self.up[int(rank)] = body.decode("utf-8", "replace").partition(" ")[0]
         elif kind == "x":
-            host, code, sign, oom = body.decode("utf-8", "replace").split()
-            self.ended[int(rank)] = (host, int(code), int(sign))
-            if (int(code) or int(sign)) and self.first is None and self.stop is None:
-                self.first = {
-                    "rank": int(rank),
-                    "host": host,
-                    "code": int(code),
-                    "signal": int(sign),
-                    "oom": oom == "1",
-                }
+            self._rank_ended(int(rank), END.fullmatch(body.decode("utf-8", "replace")))
+
+    def _rank_ended(self, rank, found):
+        # A rank without kit-rank around it may write what it likes.
+        if found is None:
+            return
+        host, code, sign = found.group(1), int(found.group(2)), int(found.group(3))
+        self.ended[rank] = (host, code, sign)
+        if (code or sign) and self.first is None and self.stop is None:
+            self.first = {"rank": rank, "host": host, "code": code, "signal": sign, "oom": found.group(4) == "1"}
 
     # What ends it
 
@@ -234,29 +245,37 @@ class Attempt:
         if now - self._looked < TICK_S:
             return None
         self._looked = now
+        return self.asked() or self._limit(now)
+
+    def asked(self):
+        """The wish of a person that the run end, or of one who is gone."""
         asked = self.run.stop_asked
         if asked is not None:
             return Stop(asked.get("why") or "stopped", float(asked.get("grace", 10.0)), STOPPED)
         age = self.run.operator_age
         if self.policy.get("operator") == "stop" and age is not None and age > OPERATOR_S:
             return Stop("its operator went away", 5.0, STOPPED)
-        return self._limit(now)
+        return None
+
+    def overdue(self, now):
+        """The end of the time that all attempts have together."""
+        whole = self.policy.get("timeout")
+        if not whole or now - self.launch["began"] <= whole:
+            return None
+        return Stop("its time of %g s was over" % whole, 5.0, TIMED_OUT)
 
     def _limit(self, now):
         np = sum(place["ranks"] for place in self.places)
         ran = now - self._began
-        start, stall, whole = (self.policy.get(name) for name in ("start_timeout", "stall_timeout", "timeout"))
-        why = None
+        start, stall = (self.policy.get(name) for name in ("start_timeout", "stall_timeout"))
+        stop = self.overdue(now)
         if start and len(self.up) < np and ran > start:
-            why = "%d of %d ranks were up after %g s" % (len(self.up), np, start)
-        elif whole and now - self.launch["began"] > whole:
-            why = "its time of %g s was over" % whole
-        elif stall and now - self._spoke > stall:
-            why = "no rank had said anything for %g s" % stall
-        if why is None:
-            return None
-        self._report(why, np)
-        return Stop(why, 5.0, TIMED_OUT)
+            stop = Stop("%d of %d ranks were up after %g s" % (len(self.up), np, start), 5.0, TIMED_OUT)
+        elif stop is None and stall and now - self._spoke > stall:
+            stop = Stop("no rank had said anything for %g s" % stall, 5.0, TIMED_OUT)
+        if stop is not None:
+            self._report(stop.why, np)
+        return stop
 
     def _report(self, why, np):
         """What each rank is doing, for the person who asks why nothing happens."""
@@ -317,7 +336,7 @@ class Attempt:
         hurry = asked is not None and float(asked.get("grace", 10.0)) <= 0
         if gone or hurry or now > self._deadline:
             self._told = True
-            self._deadline = now + (MPIRUN_S if not hurry else 3.0)
+            self._deadline = now + (MPIRUN_S if not hurry else min(MPIRUN_S, 3.0))
             self._process.terminate()
         elif now - self._asked > 0.2:
             self._asked = now
@@ -424,7 +443,8 @@ def supervise(run, launch):
         attempt.close()
         wait = min(60.0, float(policy.get("backoff") or 1.0) * 2 ** (number - 1))
         attempt.note("again", number=number + 1, wait=wait, dropped=drop_lost(launch, attempt, policy))
-        if not pause(run, wait):
+        attempt.stop = pause(attempt, wait)
+        if attempt.stop is not None:
             break
     ending = {
         "ended": time.time(),
@@ -473,14 +493,16 @@ def drop_lost(launch, attempt, policy):
     return lost
 
 
-def pause(run, seconds):
-    """Wait before the next attempt. False when somebody wants the run to end meanwhile."""
+def pause(attempt, seconds):
+    """Wait before the next attempt. Returns the reason to end the run meanwhile, if there is one."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if run.stop_asked is not None:
-            return False
+        stop = attempt.asked() or attempt.overdue(time.monotonic())
+        if stop is not None:
+            attempt.note("stopping", why=stop.why)
+            return stop
         time.sleep(0.1)
-    return True
+    return None
 
 
 def signal_name(number):

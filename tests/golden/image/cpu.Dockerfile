@@ -48,7 +48,12 @@ RUN mkdir -p /etc/kit /run/sshd \
  && usermod -p '*' root \
  && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
 COPY sshd_config /opt/kit/etc/sshd_config
+COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/
+# Every Python that runs as a rank can be asked where it stands.
+RUN for python in python3 python; do \
+      ! command -v $python >/dev/null || $python -c 'import site; [open(d + "/kit.pth", "w").write("/opt/kit/lib\nimport kit_stacks\n") for d in site.getsitepackages()[:1]]'; \
+    done
 LABEL kit.flavour=cpu
 ENV SSH_PORT=33
 CMD ["/opt/kit/bin/start.sh"]
