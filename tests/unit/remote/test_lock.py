@@ -18,6 +18,7 @@ import pytest
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.remote import lock
+from kit.remote.operator import operator
 from kit.remote.scripts import script
 from kit.remote.transport import Completed
 
@@ -347,7 +348,7 @@ class TestKitsSide:
             status = lock.look(Here(), "lab", str(file))
             assert status.state == "held"
             assert status.holder is not None
-            assert (status.holder.who, status.holder.what) == (lock.operator(), "kit deploy")
+            assert (status.holder.who, status.holder.what) == (operator(), "kit deploy")
             assert status.holder.since.startswith("20")
             assert 0 <= status.holder.age_s < 60
         assert lock.look(Here(), "lab", str(file)).state == "free"
@@ -358,7 +359,7 @@ class TestKitsSide:
     def test_the_second_is_told_who_and_what_to_do(self, ssh: Ssh, file: Path) -> None:
         with taken(file), pytest.raises(NotReadyError) as caught:
             lock.take(HEAD, str(file), "kit down")
-        assert f"{lock.operator()} holds the lock of the cluster since 20" in caught.value.message
+        assert f"{operator()} holds the lock of the cluster since 20" in caught.value.message
         assert caught.value.message.endswith("for kit deploy")
         assert "kit lock release" in str(caught.value.hint)
         assert (caught.value.host, caught.value.exit_code) == ("gpu1", 5)
