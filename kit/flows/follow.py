@@ -42,7 +42,10 @@ class Manner:
 
 @dataclass
 class Follower:
-    """`ending` is how the run ended (end.json), None as long as it is not known."""
+    """`ending` is how the run ended (end.json), None as long as it is not known.
+
+    `before`: how often Ctrl-C came before this began.
+    """
 
     run_id: str
     door: Door
@@ -50,6 +53,7 @@ class Follower:
     manner: Manner
     ending: Mapping[str, Any] | None = None
     interrupted: int = 0
+    before: int = 0
     # Lines of other ranks after the first failure: its aftermath, which says nothing new.
     folded: int = 0
     _failed: str = ""
@@ -69,7 +73,7 @@ class Follower:
         with Interrupts() as interrupts:
             while not self._stream(interrupts):
                 self._again(interrupts)
-            self.interrupted = interrupts.count
+            self.interrupted = self.before + interrupts.count
         for entry in self._log.end():
             self._tell(entry)
         return self.ending
@@ -92,11 +96,12 @@ class Follower:
         """Whether to look no longer. Ctrl-C of an operator asks the run to end first, and waits for how that went."""
         if not self.manner.operator:
             return interrupts.count > 0
-        if interrupts.count > self._heeded:
-            self._heeded = interrupts.count
-            self._stop(interrupts.count)
+        times = self.before + interrupts.count
+        if times > self._heeded:
+            self._heeded = times
+            self._stop(times)
         waited = time.monotonic() - self._asked if self._asked is not None else 0.0
-        return interrupts.count > PATIENCE or waited > STOP_S
+        return times > PATIENCE or waited > STOP_S
 
     def _beat(self) -> None:
         """An operator shows that there is one: the supervisor ends a run that has lost its own."""
@@ -116,6 +121,9 @@ class Follower:
         """True when this was the last."""
         if entry.kind == "event" and entry.fields.get("event") == "ended":
             self.ending = entry.fields
+            if lost := entry.fields.get("lost_bytes"):
+                text = f"{lost} bytes that the run printed are lost: the disk of the head was full"
+                self.reporter.report(Warned(text=text, hint="kit ssh HEAD -- df -h /opt/kit"))
             return True
         self._tell(entry)
         return False

@@ -11,7 +11,8 @@ from kit.config.selection import select_hosts
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
-from kit.flows.follow import Follower, Manner
+from kit.flows.follow import GRACE_S, Follower, Manner
+from kit.flows.runs import stop
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
@@ -55,20 +56,32 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
         asked = runs.start_request(
             plan, cluster=record.name, image=record.image, head=record.nodes[0].name, by=by, wait=request.wait
         )
-        _started(context, plan, door, asked)
+        interrupted = _started(context, plan, door, asked)
     except BaseException:
         door.close()
         raise
     if request.detach:
         door.close()
+        if interrupted:
+            ended = stop(context, plan.run_id, grace_s=GRACE_S)
+            raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {_left(ended)}")
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
-    follower = Follower(plan.run_id, door, context.reporter, Manner(tagged=request.tag_output, operator=True, by=by))
+    manner = Manner(tagged=request.tag_output, operator=True, by=by)
+    follower = Follower(plan.run_id, door, context.reporter, manner, before=int(interrupted))
     return _follow(context, plan, follower, start)
 
 
-def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str, Any]) -> None:
-    """Ask for the start, and wait for slots where that was asked for."""
-    answer = door.ask(asked)
+def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str, Any]) -> bool:
+    """Ask for the start, and wait for slots where that was asked for. Returns whether Ctrl-C came meanwhile."""
+    interrupted = False
+    try:
+        answer = door.ask(asked)
+    except KeyboardInterrupt:
+        # The head has been asked already: what was started has to be stopped, and cannot be before it is there.
+        interrupted = True
+        answer = door.answer()
+        if "started" not in answer:
+            raise
     while "waiting" in answer:
         holders = [runs.record_of(each) for each in answer["waiting"]]
         told = ", ".join(f"{each.id} ({each.by})" for each in holders)
@@ -83,6 +96,7 @@ def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str,
             hint=f"is its disk full? kit ssh {context.inventory.head.name} -- df -h",
             host=context.inventory.head.name,
         )
+    return interrupted
 
 
 def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float) -> RunResult:

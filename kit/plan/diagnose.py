@@ -25,6 +25,7 @@ _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Of the clean-up behind the exception that ended the program.
 _IGNORED = ("Exception ignored in", "Error in atexit")
+_UNSTARTED = "unable to reliably start one or more daemons"
 # Above and below a message of mpirun.
 _RULE_OFF = "-" * 20
 # mpirun's lines that do not say why: what follows from a rank's end, and warnings.
@@ -73,7 +74,9 @@ def cause(failure: Failure) -> Cause | None:
 def told(failure: Failure) -> str:
     """The headline: which rank on which host, and how it ended."""
     if failure.kind == "host":
-        return f"{failure.host or 'a host'} went away"
+        # Before it had a rank, it could not go away.
+        how = "could not be reached" if any(_UNSTARTED in line for line in failure.mpirun) else "went away"
+        return f"{failure.host or 'a host'} {how}"
     if failure.kind == "mpirun":
         said = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
         if said:

@@ -23,6 +23,8 @@ from kit.remote.transport import as_root
 LAUNCHER = ("python3", "-IS", "/opt/kit/bin/kit-launch")
 VERSION = 2
 READ = 1 << 18
+# What the head has to say a first word: a login, and a process in a container.
+HELLO_S = 60.0
 # A link that is cut is given up after this, and another connection tried: the run goes on meanwhile.
 KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 
@@ -68,7 +70,7 @@ class Door:
         if self._process is None:
             self.start()
         # A login may say something of its own first; the launcher's line tells itself apart.
-        while (line := self._line()) is not None:
+        while (line := self._line(HELLO_S)) is not None:
             hello = _object(line)
             if "kit-launch" not in hello:
                 continue
@@ -148,10 +150,16 @@ class Door:
             host=self._head.host,
         )
 
-    def _line(self) -> bytes | None:
+    def _line(self, patience_s: float | None = None) -> bytes | None:
         """The next line; None at the stream's end. What follows it stays for `read`."""
         out = _pipe(self._running().stdout).fileno()
         while b"\n" not in self._rest:
+            if not select.select([out], [], [], patience_s)[0]:
+                raise NotReadyError(
+                    f"the head's launcher does not answer within {patience_s:.0f} s",
+                    hint=f"does its engine hang? kit ssh {self._head.host} -- docker ps",
+                    host=self._head.host,
+                )
             data = os.read(out, READ)
             if not data:
                 return None

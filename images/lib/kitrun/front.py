@@ -124,7 +124,8 @@ class Front:
             with store.starting(self.root):
                 held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
                 if not held:
-                    lock = run.create(dict(request["info"], id=run.id, places=request["places"], started=time.time()))
+                    record = dict(request["info"], id=run.id, places=request["places"], started=time.time())
+                    lock = run.create(record, launch["hostfile"])
                     if request["policy"].get("operator") == "stop":
                         run.touch_operator()
                     if os.fork() == 0:

@@ -1,8 +1,8 @@
 """What watches over a run on one node, started by the supervisor through the node's sshd.
 
 It takes a line each from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
-`stacks`, `end` (end all that is left, say how many would not, and go). It answers in lines of JSON. Where no beat comes any more, because the head is gone or the link
-is cut, it ends the run's processes here by itself: nobody else could.
+`stacks`, `end` (end all that is left, say how many would not, and go). It answers in lines of JSON. Where no beat comes
+any more, because the head is gone or the link is cut, it ends the run's processes here by itself: nobody else could.
 """
 
 import contextlib
@@ -15,7 +15,8 @@ import time
 
 from kitrun import procs
 
-FOLDER = "/run/kit/guards"
+# The first that can be written to: a node whose disk is full is guarded like any other.
+FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")
 # Longer than a link may be cut and healed, shorter than a person waits for a GPU.
 LOST_S = 45.0
 # The supervisor is gone, not the link: the stream ended. Another of its guards may be on the way.
@@ -32,25 +33,42 @@ def say(**fields):
     return True
 
 
+def sign(run_id, mine):
+    """Write this guard's name where others of the run look for it. Returns the path, '' where none can be written."""
+    for folder in FOLDERS:
+        path = os.path.join(folder, run_id)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(mine)
+        except OSError:
+            # Half a name is nobody.s: an older guard that reads it goes, as it should.
+            forget(path)
+            continue
+        return path
+    return ""
+
+
+def forget(path):
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
 def guard(run_id):
-    os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    path = os.path.join(FOLDER, run_id)
     mine = "%d %f" % (os.getpid(), time.monotonic())
     # The latest guard is the one: an older one, whose stream broke, goes when it sees another's name.
-    with open(path, "w", encoding="ascii") as file:
-        file.write(mine)
+    path = sign(run_id, mine)
     heard = time.monotonic()
     told = 0.0
     ended = False
     rest = b""
     while True:
         now = time.monotonic()
-        if procs.read_text(path) != mine:
+        if path and procs.read_text(path) != mine:
             return 0
         if now - heard > (ENDED_S if ended else LOST_S):
             procs.sweep(run_id)
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            forget(path)
             return 1
         if not ended and now - told > TICK_S:
             told = now
@@ -74,8 +92,7 @@ def guard(run_id):
                 say(stacks=procs.stacks(run_id))
             elif line == b"end":
                 say(left=procs.sweep(run_id))
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+                forget(path)
                 return 0
 
 

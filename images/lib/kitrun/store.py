@@ -5,7 +5,11 @@
     log           all that the run printed, as records (kitrun.frames)
     operator      touched while an operator waits for the run in the foreground
     stop          somebody wants the run to end: JSON {"why", "grace", "by"}
-    end.json      how it ended; its room is reserved at the start, so that a full disk cannot lose it
+    hostfile      of the attempt that goes on
+    end.json      how it ended
+
+What is written after the start has its room reserved by then: a disk that is full by now can lose lines of the log, but
+neither how a run ended nor the wish that it end. A start for which there is no room is none.
 
 A lease of slots is no file of its own: a run that lives holds the slots in its record.
 """
@@ -22,6 +26,7 @@ import time
 ROOT = "/var/lib/kit/runs"
 VERSION = 1
 RESERVED = 65536
+RESERVED_STOP = 4096
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
@@ -41,24 +46,26 @@ class Run:
     def exists(self):
         return os.path.exists(self.path("record.json"))
 
-    def create(self, record):
-        """Make the folder and write the record. Returns the lock, held; it goes with its descriptor."""
-        os.makedirs(self.folder, mode=0o700)
-        try:
-            return self._create(record)
-        except OSError:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise
+    def create(self, record, hostfile=""):
+        """Make the folder and write the record. Returns the lock, held; it goes with its descriptor.
 
-    def _create(self, record):
+        Raises OSError, and leaves nothing, where the disk has no room for it.
+        """
+        os.makedirs(self.folder, mode=0o700)
         lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with open(self.path("end.reserved"), "wb") as file:
-            with contextlib.suppress(OSError):
-                os.posix_fallocate(file.fileno(), 0, RESERVED)
-        with open(self.path("log"), "wb"):
-            pass
-        write(self.path("record.json"), record)
+        try:
+            reserve(self.path("end.reserved"), RESERVED)
+            reserve(self.path("stop.reserved"), RESERVED_STOP)
+            with open(self.path("hostfile"), "w", encoding="utf-8") as file:
+                file.write(hostfile)
+            with open(self.path("log"), "wb"):
+                pass
+            write(self.path("record.json"), record)
+        except OSError:
+            os.close(lock)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         return lock
 
     @property
@@ -72,13 +79,9 @@ class Run:
 
     def finish(self, ending):
         """Write how it ended, into room that was reserved."""
-        path = self.path("end.reserved")
-        data = json.dumps(ending).encode()
         with contextlib.suppress(OSError):
-            with open(path, "r+b" if os.path.exists(path) else "wb") as file:
-                file.write(data)
-                file.truncate()
-            os.rename(path, self.path("end.json"))
+            overwrite(self.path("end.reserved"), json.dumps(ending).encode())
+            os.rename(self.path("end.reserved"), self.path("end.json"))
 
     @property
     def watched(self):
@@ -101,8 +104,17 @@ class Run:
         return not os.path.exists(self.path("end.json")) and self.watched
 
     def ask_to_stop(self, why, grace, by):
-        grace = float(grace) if isinstance(grace, (int, float)) else 10.0
-        write(self.path("stop"), {"why": why, "grace": grace, "by": by})
+        """Say that it end. Whoever asks again, with less patience, is heard; on a full disk, too."""
+        wish = {"why": why, "grace": float(grace) if isinstance(grace, (int, float)) else 10.0, "by": by}
+        room = self.path("stop.reserved")
+        try:
+            write(self.path("stop"), wish)
+        except OSError:
+            if os.path.exists(room):
+                overwrite(room, json.dumps(wish).encode())
+                os.rename(room, self.path("stop"))
+            else:
+                overwrite(self.path("stop"), json.dumps(wish).encode())
 
     @property
     def stop_asked(self):
@@ -120,6 +132,24 @@ class Run:
             return max(0.0, time.time() - os.stat(self.path("operator")).st_mtime)
         except OSError:
             return None
+
+
+def reserve(path, size):
+    """A file of this size, with room on the disk. Raises OSError where there is none."""
+    with open(path, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            # A file system that knows no reservation, and not one that is full.
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+
+def overwrite(path, data):
+    """Write into the room that a file has already."""
+    with open(path, "r+b" if os.path.exists(path) else "wb") as file:
+        file.write(data)
+        file.truncate()
 
 
 def write(path, value):

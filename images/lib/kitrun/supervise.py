@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections import deque
 
-from kitrun import frames, nodes, procs
+from kitrun import frames, nodes, procs, store
 
 TICK_S = 0.1
 # Short runs do without guards: a stream to each node costs more than they do.
@@ -39,6 +39,10 @@ LOST_DAEMON = re.compile(
 )
 LOST = "has lost communication with a remote daemon"
 UNSTARTED = "unable to reliably start one or more daemons"
+# What ssh says of a node on which mpirun could not start its daemon.
+UNREACHED = re.compile(
+    r"ssh: connect to host (\S+) port \d+: |Connection (?:closed|reset|timed out) by (?:\w+ )?(\S+) port"
+)
 
 
 class Log:
@@ -111,8 +115,7 @@ class Attempt:
         """Run mpirun to its end; `code` is then its exit code."""
         environment = dict(os.environ)
         environment.update(self.launch["env"])
-        with open(self.run.path("hostfile"), "w", encoding="utf-8") as file:
-            file.write(self.launch["hostfile"])
+        store.overwrite(self.run.path("hostfile"), self.launch["hostfile"].encode())
         self.note("attempt", number=self.number, np=sum(place["ranks"] for place in self.places))
         try:
             process = subprocess.Popen(
@@ -376,13 +379,18 @@ class Attempt:
         return []
 
     def lost_hosts(self):
-        """The nodes that the guards or mpirun itself miss, and those that did not answer at the end."""
+        """The nodes that the guards or mpirun itself miss, at the start, later, or at the end."""
         names = [node.name for node in self.lost]
         if self._cleaned and self.first is None and self.stop is None:
             names += [n.name for n in self.nodes if n.name not in self.left and not n.helpless and n not in self.lost]
         text = "\n".join(self.words)
+        by_word = {word: place["node"] for place in self.places for word in (place["node"], place["address"])}
+        if UNSTARTED in text and not self.up:
+            for one, other in UNREACHED.findall(text):
+                name = by_word.get(one or other)
+                if name and name not in names:
+                    names.append(name)
         if LOST in text:
-            by_word = {word: place["node"] for place in self.places for word in (place["node"], place["address"])}
             for daemon, far, near in LOST_DAEMON.findall(text):
                 name = by_word.get(far or near)
                 # The head's own daemon is 0, and is named beside the one that is missed.

@@ -1,0 +1,311 @@
+"""The fault matrix as data: what breaks, when, what the operator then sees, and which pairs are left out and why.
+
+test_fault_matrix.py makes each cell happen on the lab; docs/fault-matrix.md is written from here, and a test of the
+documentation holds it to that: `python -m tests.integration.faults`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/fault-matrix.md"
+
+RANK_KILLED = "one rank killed"
+RANK_OOM = "one rank out of memory"
+RANK_SLEEPS = "one rank sleeps for ever"
+MPIRUN_KILLED = "mpirun killed"
+HEAD_KILLED = "head container killed"
+NODE_KILLED = "node container killed"
+ENGINE_STOPPED = "a host's engine stopped"
+SSHD_STOPPED = "a host's sshd stopped"
+HOST_GONE = "a host gone"
+LINK_BLINKS = "a link cut for 20 s and healed"
+LINK_CUT = "a link cut for good"
+DISK_FULL = "a disk full"
+OPERATOR_KILLED = "the operator killed"
+CTRL_C = "Ctrl-C once"
+CTRL_C_TWICE = "Ctrl-C twice"
+FAULTS = (
+    RANK_KILLED,
+    RANK_OOM,
+    RANK_SLEEPS,
+    MPIRUN_KILLED,
+    HEAD_KILLED,
+    NODE_KILLED,
+    ENGINE_STOPPED,
+    SSHD_STOPPED,
+    HOST_GONE,
+    LINK_BLINKS,
+    LINK_CUT,
+    DISK_FULL,
+    OPERATOR_KILLED,
+    CTRL_C,
+    CTRL_C_TWICE,
+)
+
+SHIP, UP, LAUNCH, MID_RUN, STOP = "ship", "up", "launch", "mid-run", "stop"
+MOMENTS = (SHIP, UP, LAUNCH, MID_RUN, STOP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """`how` says how it is done on the lab, `code` is kit's exit code (negative: the signal that ended it), `sees` are
+    words of its standard error (or of `kit stop`'s result), `then` what becomes of the run or the cluster.
+    """
+
+    how: str
+    code: int
+    sees: tuple[str, ...] = ()
+    then: str
+
+
+CELLS: dict[tuple[str, str], Cell] = {
+    (RANK_KILLED, MID_RUN): Cell(
+        how="KILL to rank 5 of 8", code=137, sees=("rank 5 on gpu3 was killed by SIGKILL",), then="the others are ended"
+    ),
+    (RANK_OOM, MID_RUN): Cell(
+        how="400 MB for gpu2's container, rank 2 takes 600",
+        code=137,
+        sees=("rank 2 on gpu2", "out of memory"),
+        then="the others are ended",
+    ),
+    (RANK_SLEEPS, LAUNCH): Cell(
+        how="gpu3's container is frozen; --start-timeout 5s",
+        code=124,
+        sees=("ranks were up after 5 s", "rank 0 on gpu3: has not started"),
+        then="the run is ended; a frozen node has no rank, or ends it when it thaws",
+    ),
+    (RANK_SLEEPS, MID_RUN): Cell(
+        how="all ranks sleep; --stall-timeout 3s",
+        code=124,
+        sees=("no rank had said anything for 3 s", "what each rank was doing", "rank 7 on gpu4"),
+        then="told where each rank is, then ended",
+    ),
+    (RANK_SLEEPS, STOP): Cell(
+        how="ranks that are deaf to TERM; kit stop --grace 1s",
+        code=0,
+        sees=("processes left: 0",),
+        then="ended by KILL after the grace",
+    ),
+    (MPIRUN_KILLED, LAUNCH): Cell(
+        how="KILL as soon as there is an mpirun",
+        code=137,
+        sees=("mpirun",),
+        then="what had begun on the nodes is ended",
+    ),
+    (MPIRUN_KILLED, MID_RUN): Cell(how="KILL to mpirun", code=137, sees=("mpirun",), then="all ranks are ended"),
+    (MPIRUN_KILLED, STOP): Cell(
+        how="deaf ranks, kit stop --grace 30s, KILL to mpirun",
+        code=0,
+        sees=("processes left: 0",),
+        then="all ranks are ended at once",
+    ),
+    (HEAD_KILLED, UP): Cell(how="kit deploy finds it dead", code=0, then="started again"),
+    (HEAD_KILLED, LAUNCH): Cell(
+        how="kit run finds it dead", code=5, sees=("gpu1", "kit deploy"), then="nothing starts"
+    ),
+    (HEAD_KILLED, MID_RUN): Cell(
+        how="docker kill on its host", code=5, sees=("gpu1", "kit deploy"), then="kit ends the ranks; the run is lost"
+    ),
+    (HEAD_KILLED, STOP): Cell(
+        how="deaf ranks, kit stop --grace 60s, docker kill",
+        code=5,
+        sees=("gpu1", "kit deploy"),
+        then="the nodes end their ranks by themselves; the run is lost",
+    ),
+    (NODE_KILLED, UP): Cell(how="kit deploy finds it dead", code=0, then="started again"),
+    (NODE_KILLED, LAUNCH): Cell(
+        how="kit run finds it dead", code=3, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
+    ),
+    (NODE_KILLED, MID_RUN): Cell(
+        how="docker kill on its host", code=3, sees=("gpu3 went away",), then="the other ranks are ended"
+    ),
+    (NODE_KILLED, STOP): Cell(
+        how="deaf ranks, kit stop --grace 60s, docker kill",
+        code=0,
+        sees=("processes left: 0",),
+        then="the other ranks are ended at once",
+    ),
+    (ENGINE_STOPPED, UP): Cell(
+        how="kit deploy finds no engine", code=4, sees=("gpu3", "no Docker Engine answers"), then="nothing is changed"
+    ),
+    (ENGINE_STOPPED, LAUNCH): Cell(
+        how="kit run finds no engine", code=3, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
+    ),
+    (ENGINE_STOPPED, MID_RUN): Cell(
+        how="TERM to dockerd, which is not started again: its containers end",
+        code=3,
+        sees=("gpu3 went away",),
+        then="the other ranks are ended",
+    ),
+    (SSHD_STOPPED, UP): Cell(
+        how="kit deploy finds no sshd", code=3, sees=("gpu3", "no SSH connection to"), then="nothing is changed"
+    ),
+    (SSHD_STOPPED, LAUNCH): Cell(
+        how="kit run needs the head's sshd alone", code=0, then="the run is as ever: nodes have an sshd of their own"
+    ),
+    (SSHD_STOPPED, MID_RUN): Cell(
+        how="the head's and gpu3's end, the sessions stay", code=0, then="the run goes on to its end"
+    ),
+    (SSHD_STOPPED, STOP): Cell(
+        how="kit stop, gpu3's is down", code=0, sees=("processes left: 0",), then="all ranks are ended, on gpu3, too"
+    ),
+    (HOST_GONE, UP): Cell(how="kit deploy finds it gone", code=3, sees=("gpu4", "{gpu4}"), then="nothing is changed"),
+    (HOST_GONE, LAUNCH): Cell(
+        how="kit run finds it gone", code=3, sees=("{gpu4}",), then="no rank is left on the others"
+    ),
+    (HOST_GONE, MID_RUN): Cell(
+        how="the VM is switched off", code=3, sees=("gpu4 went away",), then="the other ranks are ended"
+    ),
+    (LINK_BLINKS, UP): Cell(
+        how="gpu2's interface goes down as kit deploy connects", code=3, sees=("gpu2",), then="nothing is changed"
+    ),
+    (LINK_BLINKS, MID_RUN): Cell(
+        how="the interface of gpu2 goes down and up", code=0, then="the run goes on to its end"
+    ),
+    (LINK_CUT, SHIP): Cell(
+        how="gpu4's interface goes down in the middle of the image",
+        code=4,
+        sees=("gpu4", "the image did not arrive"),
+        then="the next deploy ships it again",
+    ),
+    (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu3", "{gpu3}"), then="nothing is changed"),
+    (LINK_CUT, LAUNCH): Cell(
+        how="kit run finds it cut", code=3, sees=("{gpu3}",), then="no rank is left on the others"
+    ),
+    (LINK_CUT, MID_RUN): Cell(
+        how="the interface of gpu3 goes down",
+        code=3,
+        sees=("gpu3 went away",),
+        then="the other ranks are ended; the host that is cut off ends its own",
+    ),
+    (DISK_FULL, SHIP): Cell(
+        how="64 MB for the image's way into gpu4's engine",
+        code=4,
+        sees=("gpu4", "no space left"),
+        then="the next deploy ships it again",
+    ),
+    (DISK_FULL, UP): Cell(
+        how="gpu2's folder of keys is full",
+        code=4,
+        sees=("gpu2", "could not be written", "df -h"),
+        then="the next deploy completes it",
+    ),
+    (DISK_FULL, LAUNCH): Cell(
+        how="the head's folder of runs is full",
+        code=5,
+        sees=("could not start the run", "df -h"),
+        then="nothing starts",
+    ),
+    (DISK_FULL, MID_RUN): Cell(
+        how="the ranks print more than the head has room for",
+        code=0,
+        sees=("bytes that the run printed are lost",),
+        then="the run goes on to its end",
+    ),
+    (DISK_FULL, STOP): Cell(
+        how="Ctrl-C when the folder of runs is full", code=130, sees=("ranks left: 0",), then="all ranks are ended"
+    ),
+    (OPERATOR_KILLED, SHIP): Cell(
+        how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy ships it again"
+    ),
+    (OPERATOR_KILLED, UP): Cell(
+        how="KILL to kit deploy while containers start", code=-9, then="the next deploy completes it"
+    ),
+    (OPERATOR_KILLED, LAUNCH): Cell(
+        how="KILL to kit run as soon as there is an mpirun", code=-9, then="the head ends the run"
+    ),
+    (OPERATOR_KILLED, MID_RUN): Cell(
+        how="KILL to kit run", code=-9, then="the head ends the run within 20 s (with --keep it goes on)"
+    ),
+    (OPERATOR_KILLED, STOP): Cell(
+        how="deaf ranks, KILL to kit stop --grace 2s", code=-9, then="the run is stopped nevertheless"
+    ),
+    (CTRL_C, SHIP): Cell(
+        how="INT in the middle of the image", code=130, sees=("interrupted",), then="the next deploy ships it again"
+    ),
+    (CTRL_C, UP): Cell(
+        how="INT while containers start", code=130, sees=("not done:",), then="the next deploy completes it"
+    ),
+    (CTRL_C, LAUNCH): Cell(
+        how="INT as soon as there is an mpirun", code=130, sees=("ranks left: 0",), then="all ranks are ended"
+    ),
+    (CTRL_C, MID_RUN): Cell(
+        how="INT to kit run", code=130, sees=("its ranks have 5 s", "ranks left: 0"), then="all ranks are ended"
+    ),
+    (CTRL_C, STOP): Cell(how="deaf ranks, INT to kit stop --grace 3s", code=0, then="the run is stopped nevertheless"),
+    (CTRL_C_TWICE, LAUNCH): Cell(
+        how="INT twice as soon as there is an mpirun", code=130, sees=("ranks left: 0",), then="all ranks are ended"
+    ),
+    (CTRL_C_TWICE, MID_RUN): Cell(
+        how="deaf ranks, INT twice", code=130, sees=("ranks left: 0",), then="all ranks are ended, without the 5 s"
+    ),
+}
+
+_NO_RUN = "a deploy has no ranks"
+_BEFORE_UP = "a rank that ends before it is up is a rank that ends"
+_STOPPING = "what a stop does to it anyway"
+_LOOKED = "as at up: kit looks at every host before it ships anything"
+LEFT_OUT: dict[tuple[str, str], str] = {
+    (RANK_KILLED, SHIP): _NO_RUN,
+    (RANK_KILLED, UP): _NO_RUN,
+    (RANK_KILLED, LAUNCH): _BEFORE_UP,
+    (RANK_KILLED, STOP): _STOPPING,
+    (RANK_OOM, SHIP): _NO_RUN,
+    (RANK_OOM, UP): _NO_RUN,
+    (RANK_OOM, LAUNCH): _BEFORE_UP,
+    (RANK_OOM, STOP): _STOPPING,
+    (RANK_SLEEPS, SHIP): _NO_RUN,
+    (RANK_SLEEPS, UP): _NO_RUN,
+    (MPIRUN_KILLED, SHIP): _NO_RUN,
+    (MPIRUN_KILLED, UP): _NO_RUN,
+    (HEAD_KILLED, SHIP): "an image is shipped to the engine, whatever containers it has",
+    (NODE_KILLED, SHIP): "an image is shipped to the engine, whatever containers it has",
+    (ENGINE_STOPPED, SHIP): _LOOKED,
+    (ENGINE_STOPPED, STOP): "the engine's end is its containers' end: as with the node container",
+    (SSHD_STOPPED, SHIP): _LOOKED,
+    (HOST_GONE, SHIP): "for whoever ships, as a link that is cut",
+    (HOST_GONE, STOP): "for the head, as a link that is cut in mid-run",
+    (LINK_BLINKS, SHIP): "kit's connections bear 60 s of silence; a third image to ship is not worth its minute",
+    (LINK_BLINKS, LAUNCH): "as at up: who connects now waits 15 s for an answer",
+    (LINK_BLINKS, STOP): "a stop is a wish on the head: once it is there, the link is not needed",
+    (LINK_CUT, STOP): "the head gives the host up as in mid-run, whether the run is being stopped or not",
+    (CTRL_C_TWICE, SHIP): "the first has ended kit",
+    (CTRL_C_TWICE, UP): "the first has ended kit",
+    (CTRL_C_TWICE, STOP): "the first has ended kit",
+}
+
+_HEAD = """\
+# The fault matrix
+
+What breaks, and when, and what comes of it. Each row is done on real engines, real sshd and real mpirun by
+`tests/integration/test_fault_matrix.py`: four hosts with two slots each, of which gpu1 is the head. It checks what is
+said and the exit code; that no process of a run is left on any host that lives, and no slot held; and that the next
+`kit deploy && kit run` works. `tests/integration/faults.py` has the rows, and this page is written from there.
+
+A negative exit code is the signal that ended kit itself. In what kit says, `{gpu3}` stands for that host's address.
+"""
+
+
+def page() -> str:
+    """docs/fault-matrix.md."""
+    lines = [_HEAD]
+    for moment in MOMENTS:
+        lines += [f"## {moment}", "", "| fault | how | exit code | kit says | then |", "|---|---|---|---|---|"]
+        for fault in FAULTS:
+            cell = CELLS.get((fault, moment))
+            if cell is not None:
+                said = ", ".join(f"`{words}`" for words in cell.sees)
+                lines.append(f"| {fault} | {cell.how} | {cell.code} | {said} | {cell.then} |")
+        lines.append("")
+    lines += ["## Left out", "", "| fault | moment | why |", "|---|---|---|"]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for (fault, moment), why in LEFT_OUT.items():
+        reasons.setdefault((fault, why), []).append(moment)
+    lines += [f"| {fault} | {', '.join(moments)} | {why} |" for (fault, why), moments in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

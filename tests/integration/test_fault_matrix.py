@@ -1,0 +1,535 @@
+"""Whatever breaks, whenever: what the operator sees, that nothing is left, and that the next deploy and run work.
+
+tests/integration/faults.py has the cells; each test breaks one thing, looks at every moment that has a cell for it,
+mends what was broken, and then everything must work. Faults come as from a cloud: on a VM itself, or by this machine's
+engine, which is the lab's power switch and its network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.integration import faults
+from tests.integration.faults import CELLS, LAUNCH, MID_RUN, SHIP, STOP, UP
+from tests.integration.rig import VM, Cluster, Done, objects, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
+NONE: dict[str, list[int]] = {name: [] for name in ALL}
+SLEEP = ("sleep", "301")
+# What is ignored stays so over exec.
+DEAF = ("sh", "-c", "trap '' TERM; exec sleep 302")
+Kit = subprocess.Popen[str]
+
+
+@dataclass
+class Scene:
+    """A fault on the cluster. `met` are the moments of which the cell was seen."""
+
+    fault: str
+    cluster: Cluster
+    met: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+
+    @property
+    def alive(self) -> Cluster:
+        """The hosts that live and can be reached."""
+        hosts = tuple(host for host in self.cluster.hosts if host.name not in self.gone)
+        return Cluster(name=self.cluster.name, folder=self.cluster.folder, hosts=hosts)
+
+    def host(self, name: str) -> VM:
+        return next(host for host in self.cluster.hosts if host.name == name)
+
+    def start(self, *flags: str, ranks: dict[str, list[int]] | None = None, command: Sequence[str] = SLEEP) -> str:
+        """A detached run, once its ranks are there. Returns its id."""
+        done = self.cluster.kit("run", "-d", *flags, "--", *command)
+        assert done.returncode == 0, done.stderr
+        wanted = {host.name: (ranks or ALL).get(host.name, []) for host in self.cluster.hosts}
+        until(f"ranks {wanted}", lambda: self.cluster.ranks() == wanted)
+        return done.stdout.strip()
+
+    def saw(self, moment: str, process: Kit | Done) -> None:
+        """The cell of this moment: what kit has said, how it ended, and that no rank and no lease is left."""
+        cell = CELLS[self.fault, moment]
+        if isinstance(process, subprocess.Popen):
+            out, err = process.communicate(timeout=200)
+        else:
+            out, err = process.stdout, process.stderr
+        text = f"{self.fault} × {moment}: exit {process.returncode}\n{out[-2000:]}\n{err[-4000:]}"
+        assert process.returncode == cell.code, text
+        addresses = {host.name: host.address for host in self.cluster.hosts}
+        for words in cell.sees:
+            shown = re.sub(r"\{(\w+)\}", lambda match: addresses[match[1]], words)
+            assert shown in err + out, f"{shown!r} is not in what kit says; {text}"
+        assert "Traceback" not in err, text
+        self.nothing_left()
+        self.met.add(moment)
+
+    def nothing_left(self) -> None:
+        until("no process of a run is left", lambda: not self.alive.marked())
+        if self.cluster.head.name not in self.gone:
+            until("no run holds slots", lambda: not self.running())
+
+    def running(self) -> list[str]:
+        done = self.cluster.kit("runs", "--output", "json")
+        assert done.returncode == 0, done.stderr
+        return [run["id"] for run in objects(done)[-1]["runs"] if run["state"] == "running"]
+
+    def works(self) -> None:
+        """The next deploy and, on every slot, the next run."""
+        deploy = self.cluster.kit("deploy")
+        assert deploy.returncode == 0, deploy.stderr
+        run = self.cluster.kit("run", "--", "hostname")
+        assert run.returncode == 0, run.stderr
+        assert sorted(run.stdout.split()) == [name for name in ALL for _ in range(2)], run.stderr
+
+
+@contextlib.contextmanager
+def breaking(fault: str, cluster: Cluster) -> Iterator[Scene]:
+    scene = Scene(fault, cluster)
+    try:
+        yield scene
+    except BaseException:
+        # The next test must not pay for this one.
+        for run in scene.running():
+            cluster.kit("stop", run, "--grace", "0s")
+        cluster.kit("deploy")
+        raise
+    scene.nothing_left()
+    scene.works()
+    assert scene.met == {moment for name, moment in CELLS if name == fault}
+
+
+def test_every_pair_is_a_cell_or_left_out() -> None:
+    pairs = {(fault, moment) for fault in faults.FAULTS for moment in faults.MOMENTS}
+    assert CELLS.keys() | faults.LEFT_OUT.keys() == pairs
+    assert not CELLS.keys() & faults.LEFT_OUT.keys()
+
+
+# What breaks things
+
+
+def power(cluster: Cluster, host: str, *words: str) -> None:
+    """This machine's engine on a lab host: its power switch, and its network."""
+    name = f"kit-lab-{cluster.name}-{host}"
+    argv = ["docker", words[0], name, *words[1:]]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{argv}: {done.stderr}"
+
+
+@contextlib.contextmanager
+def cut(cluster: Cluster, host: str) -> Iterator[None]:
+    """The link of a host is down."""
+    route = f"default via {cluster.head.address.rpartition('.')[0]}.1"
+    power(cluster, host, "exec", "ip", "link", "set", "eth0", "down")
+    try:
+        yield
+    finally:
+        power(cluster, host, "exec", "ip", "link", "set", "eth0", "up")
+        power(cluster, host, "exec", "ip", "route", "replace", *route.split())
+
+
+@contextlib.contextmanager
+def stopped(cluster: Cluster, host: str, service: str) -> Iterator[None]:
+    """A service of a lab host is stopped as its service manager would: it gets TERM, and is not started again."""
+    program = f"/usr/sbin/{service}"
+    # As the lab's init starts it: a session's sshd, and the node's own, have other words.
+    words = {"sshd": "[s]shd -D -E /var/log/sshd.log", "dockerd": "[d]ockerd --host unix:"}[service]
+    end = f"mv {program} {program}.off && pkill -TERM -f '{words}'"
+    power(cluster, host, "exec", "sh", "-c", end)
+    try:
+        yield
+    finally:
+        power(cluster, host, "exec", "mv", f"{program}.off", program)
+
+
+def node(scene: Scene, host: str, *words: str) -> None:
+    """A docker command on a host, about its node's container."""
+    vm = scene.host(host)
+    vm.text("docker", *words, scene.cluster.container(vm))
+
+
+def kill(scene: Scene, host: str, wanted: Callable[[str, int | None], bool]) -> None:
+    """KILL to the processes of a run on a host that are `wanted` by command line and rank."""
+    vm = scene.host(host)
+    pids = [str(each.pid) for each in vm.marked() if wanted(each.command, each.rank)]
+    assert pids, f"{host}: no such process"
+    vm.text("kill", "-KILL", *pids)
+
+
+def is_mpirun(command: str, _rank: int | None) -> bool:
+    return command.startswith("mpirun ")
+
+
+@contextlib.contextmanager
+def at_mpirun(scene: Scene, *action: str) -> Iterator[subprocess.Popen[str]]:
+    """On the head, `action` as soon as there is an mpirun: a moment that no look from here would meet."""
+    wait = "for i in $(seq 3000); do p=$(pgrep -x mpirun) && break; sleep 0.01; done; "
+    head = scene.cluster.head
+    look = subprocess.Popen(
+        ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={head.folder}/.kit/lab/known_hosts",
+         "-i", f"{head.folder}/.kit/lab/id_ed25519", f"root@{head.address}",
+         shlex.join(["sh", "-c", "echo ready; " + wait + shlex.join(action)])],
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert look.stdout
+        assert look.stdout.readline() == "ready\n"
+        yield look
+    finally:
+        look.kill()
+        look.communicate()
+
+
+def line_of(process: Kit, words: str) -> None:
+    """Wait until kit says this on standard error."""
+    assert process.stderr
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"kit never said {words!r}: {process.communicate()}")
+
+
+def stopping(scene: Scene, run: str, *flags: str) -> contextlib.AbstractContextManager[Kit]:
+    return scene.cluster.running("stop", run, *flags)
+
+
+def asked_to_stop(scene: Scene, run: str) -> None:
+    file = f"/opt/kit/{scene.cluster.name}/var/runs/{run}/stop"
+    until("the run was asked to stop", lambda: scene.cluster.head.ssh("test", "-e", file).returncode == 0)
+
+
+# One rank
+
+
+def test_one_rank_is_killed(cluster: Cluster) -> None:
+    with breaking(faults.RANK_KILLED, cluster) as scene, cluster.running("run", "--", *SLEEP) as run:
+        cluster.wait_for_ranks(run, ALL)
+        kill(scene, "gpu3", lambda command, rank: rank == 5 and command.startswith("sleep"))
+        scene.saw(MID_RUN, run)
+
+
+def test_one_rank_is_out_of_memory(cluster: Cluster) -> None:
+    with breaking(faults.RANK_OOM, cluster) as scene:
+        node(scene, "gpu2", "update", "--memory", "400m", "--memory-swap", "400m")
+        try:
+            script = '[ "$OMPI_COMM_WORLD_RANK" != 2 ] || exec python3 -c "x = b\'x\' * (600 << 20)"; exec sleep 300'
+            scene.saw(MID_RUN, cluster.kit("run", "--", "sh", "-c", script))
+        finally:
+            node(scene, "gpu2", "rm", "--force")
+
+
+def test_one_rank_sleeps_for_ever(cluster: Cluster) -> None:
+    with breaking(faults.RANK_SLEEPS, cluster) as scene:
+        scene.saw(MID_RUN, cluster.kit("run", "--stall-timeout", "3s", "--", *SLEEP))
+        scene.saw(STOP, cluster.kit("stop", scene.start(command=DEAF), "--grace", "1s"))
+        scene.met.add(LAUNCH)  # with the long waits, below
+
+
+# The launcher, the containers
+
+
+def test_mpirun_is_killed(cluster: Cluster) -> None:
+    with breaking(faults.MPIRUN_KILLED, cluster) as scene:
+        with at_mpirun(scene, "pkill", "-KILL", "-x", "mpirun"):
+            scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
+        with cluster.running("run", "--", *SLEEP) as run:
+            cluster.wait_for_ranks(run, ALL)
+            kill(scene, "gpu1", is_mpirun)
+            scene.saw(MID_RUN, run)
+        deaf = scene.start(command=DEAF)
+        with stopping(scene, deaf, "--grace", "60s") as stop:
+            asked_to_stop(scene, deaf)
+            kill(scene, "gpu1", is_mpirun)
+            scene.saw(STOP, stop)
+
+
+def test_the_heads_container_is_killed(cluster: Cluster) -> None:
+    with breaking(faults.HEAD_KILLED, cluster) as scene:
+        with cluster.running("run", "--", *SLEEP) as run:
+            cluster.wait_for_ranks(run, ALL)
+            node(scene, "gpu1", "kill")
+            scene.saw(MID_RUN, run)
+        scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
+        scene.saw(UP, cluster.kit("deploy"))
+        deaf = scene.start(command=DEAF)
+        with stopping(scene, deaf, "--grace", "60s") as stop:
+            asked_to_stop(scene, deaf)
+            node(scene, "gpu1", "kill")
+            scene.saw(STOP, stop)
+
+
+def test_a_nodes_container_is_killed(cluster: Cluster) -> None:
+    with breaking(faults.NODE_KILLED, cluster) as scene:
+        with cluster.running("run", "--", *SLEEP) as run:
+            cluster.wait_for_ranks(run, ALL)
+            node(scene, "gpu3", "kill")
+            scene.saw(MID_RUN, run)
+        scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
+        scene.saw(UP, cluster.kit("deploy"))
+        deaf = scene.start(command=DEAF)
+        with stopping(scene, deaf, "--grace", "60s") as stop:
+            asked_to_stop(scene, deaf)
+            node(scene, "gpu3", "kill")
+            scene.saw(STOP, stop)
+
+
+# Services of a host
+
+
+def test_a_hosts_engine_is_stopped(cluster: Cluster) -> None:
+    with breaking(faults.ENGINE_STOPPED, cluster) as scene:
+        with cluster.running("run", "--", *SLEEP) as run:
+            cluster.wait_for_ranks(run, ALL)
+            with stopped(cluster, "gpu3", "dockerd"):
+                scene.saw(MID_RUN, run)
+                scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
+                scene.saw(UP, cluster.kit("deploy"))
+        until("the engine is back", lambda: scene.host("gpu3").ssh("docker", "info").returncode == 0)
+
+
+def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
+    with breaking(faults.SSHD_STOPPED, cluster) as scene:
+        sign = f"/dev/shm/{uuid.uuid4()}"
+        short = ("sh", "-c", f"while [ ! -e {sign} ]; do sleep 0.2; done")
+        with cluster.running("run", "--np", "8", "--", *short) as run:
+            cluster.wait_for_ranks(run, ALL)
+            scene.gone.update(("gpu1", "gpu3"))
+            with stopped(cluster, "gpu1", "sshd"), stopped(cluster, "gpu3", "sshd"):
+                for host in cluster.hosts:
+                    power(cluster, host.name, "exec", "docker", "exec", cluster.container(host), "touch", sign)
+                scene.saw(MID_RUN, run)
+        until("sshd is back", lambda: scene.host("gpu3").ssh("true").returncode == 0)
+        until("sshd is back", lambda: scene.host("gpu1").ssh("true").returncode == 0)
+        scene.gone.clear()
+        with stopped(cluster, "gpu3", "sshd"):
+            scene.gone.add("gpu3")
+            scene.saw(LAUNCH, cluster.kit("run", "--", "true"))
+            done = cluster.kit("run", "-d", "--", *DEAF)
+            ranks = {name: ranks for name, ranks in ALL.items() if name != "gpu3"}
+            until("its ranks", lambda: scene.alive.ranks() == ranks)
+            scene.saw(STOP, cluster.kit("stop", done.stdout.strip(), "--grace", "1s"))
+            scene.saw(UP, cluster.kit("deploy"))
+        until("sshd is back", lambda: scene.host("gpu3").ssh("true").returncode == 0)
+        scene.gone.clear()
+
+
+# Long waits, side by side
+
+
+def test_links_are_cut(cluster: Cluster) -> None:
+    """gpu4's in the middle of an image, gpu3's for good, gpu2's for 20 s: nobody minds the others."""
+    with (
+        breaking(faults.LINK_BLINKS, cluster) as blinks,
+        breaking(faults.LINK_CUT, cluster) as cuts,
+        contextlib.ExitStack() as stack,
+    ):
+        without_image(cuts, "gpu4")
+        deploy = stack.enter_context(cluster.running("deploy", "--progress", "plain"))
+        line_of(deploy, "gpu4: image")
+        long = stack.enter_context(cluster.running("run", "-H", "gpu[1,3]", "--npernode", "1", "--", *SLEEP))
+        short = ("sh", "-c", "sleep 35; hostname")
+        lucky = stack.enter_context(cluster.running("run", "-H", "gpu2", "--", *short))
+        until("both runs", lambda: cluster.ranks() == {"gpu1": [0], "gpu2": [0, 1], "gpu3": [1], "gpu4": []})
+        with cut(cluster, "gpu4"), cut(cluster, "gpu3"):
+            blinks.gone.update(("gpu3", "gpu4"))
+            cuts.gone.update(("gpu2", "gpu3", "gpu4"))
+            with cut(cluster, "gpu2"):
+                time.sleep(20)
+            cuts.gone.remove("gpu2")
+            out, err = lucky.communicate(timeout=200)
+            assert (lucky.returncode, out) == (0, "gpu2\ngpu2\n"), err
+            blinks.met.add(MID_RUN)
+            blinks.gone.add("gpu1")  # the other run is there
+            cuts.saw(MID_RUN, long)
+            blinks.gone.discard("gpu1")
+            cuts.saw(LAUNCH, cluster.kit("run", "-H", "gpu[1-3]", "--", *SLEEP))
+            cuts.saw(SHIP, deploy)
+            cuts.saw(UP, cluster.kit("deploy"))
+        # Before anything mends it: the host that was cut off has ended its ranks by itself.
+        assert {name: found for name, found in cluster.ranks().items() if found} == {}
+        cuts.gone.clear()
+        blinks.gone.clear()
+        with cut(cluster, "gpu2"):
+            up = stack.enter_context(cluster.running("deploy"))
+            time.sleep(20)
+        blinks.saw(UP, up)
+
+
+def test_a_host_is_gone(cluster: Cluster) -> None:
+    with breaking(faults.HOST_GONE, cluster) as scene:
+        with cluster.running("run", "--npernode", "1", "--", *SLEEP) as run:
+            cluster.wait_for_ranks(run, {"gpu1": [0], "gpu2": [1], "gpu3": [2], "gpu4": [3]})
+            power(cluster, "gpu4", "kill")
+            scene.gone.add("gpu4")
+            try:
+                scene.saw(MID_RUN, run)
+                scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
+                scene.saw(UP, cluster.kit("deploy"))
+            finally:
+                up = cluster.kit("lab", "up", "--name", cluster.name, "--hosts", "4", "--slots", "2")
+                assert up.returncode == 0, up.stderr
+        until("its engine is back", lambda: scene.host("gpu4").ssh("docker", "info").returncode == 0)
+        scene.gone.clear()
+
+
+# Disks
+
+
+@contextlib.contextmanager
+def small_disk(host: VM, folder: str, size: str) -> Iterator[None]:
+    """A disk of this size at a folder of a VM."""
+    host.text("mkdir", "-p", folder)
+    host.text("mount", "-t", "tmpfs", "-o", f"size={size}", "small", folder)
+    try:
+        yield
+    finally:
+        host.text("umount", "--lazy", folder)
+
+
+def full(host: VM, folder: str) -> None:
+    host.script('dd if=/dev/zero of="$1/filler" bs=4k 2>/dev/null; exit 0', folder)
+
+
+def test_the_heads_disk_is_full(cluster: Cluster) -> None:
+    with breaking(faults.DISK_FULL, cluster) as scene:
+        head, base = cluster.head, f"/opt/kit/{cluster.name}"
+        runs = f"{base}/var/runs"
+        with small_disk(head, runs, "1m"):
+            # A container sees what is mounted when it starts.
+            node(scene, "gpu1", "restart", "--time", "1")
+            until("sshd of the head", lambda: head.listeners(33) == [head.address])
+            done = cluster.kit("run", "--", "sh", "-c", "yes | head -c 1000000")
+            assert done.stdout.count("y\n") < 4_000_000
+            scene.saw(MID_RUN, done)
+            head.script('rm -rf "$1"/*', runs)
+            with cluster.running("run", "--", *SLEEP) as run:
+                cluster.wait_for_ranks(run, ALL)
+                full(head, runs)
+                run.send_signal(signal.SIGINT)
+                scene.saw(STOP, run)
+            scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
+        node(scene, "gpu1", "restart", "--time", "1")
+        until("sshd of the head", lambda: head.listeners(33) == [head.address])
+        two = cluster.hosts[1]
+        with small_disk(two, f"{base}/ssh", "16k"):
+            full(two, f"{base}/ssh")
+            scene.saw(UP, cluster.kit("deploy"))
+        scene.met.add(SHIP)  # with the other images, below
+
+
+def without_image(scene: Scene, host: str) -> None:
+    vm = scene.host(host)
+    vm.script(
+        'docker rm -f "$1" >/dev/null; docker images -q kit | xargs -r docker rmi -f >/dev/null',
+        scene.cluster.container(vm),
+    )
+
+
+def test_an_image_on_its_way(cluster: Cluster) -> None:
+    """One host lacks the image, and does not get it: its disk is full, Ctrl-C, kit is killed."""
+    scenes = {fault: Scene(fault, cluster) for fault in (faults.DISK_FULL, faults.CTRL_C, faults.OPERATOR_KILLED)}
+    one = scenes[faults.DISK_FULL]
+    four = one.host("gpu4")
+    without_image(one, "gpu4")
+    with small_disk(four, "/var/lib/docker/tmp", "64m"):
+        one.saw(SHIP, cluster.kit("deploy"))
+    for fault, number in ((faults.CTRL_C, signal.SIGINT), (faults.OPERATOR_KILLED, signal.SIGKILL)):
+        with cluster.running("deploy", "--progress", "plain") as deploy:
+            line_of(deploy, "gpu4: image")
+            deploy.send_signal(number)
+            scenes[fault].saw(SHIP, deploy)
+    one.works()
+
+
+# The operator
+
+
+def changed(scene: Scene) -> contextlib.AbstractContextManager[Kit]:
+    """A deploy that makes every container anew."""
+    return scene.cluster.running("deploy", "--verbose", "--progress", "plain", KIT_SHM_SIZE="512mb")
+
+
+def test_the_operator_is_killed(cluster: Cluster) -> None:
+    with breaking(faults.OPERATOR_KILLED, cluster) as scene:
+        with changed(scene) as deploy:
+            line_of(deploy, "docker compose up")
+            deploy.kill()
+            scene.saw(UP, deploy)
+        scene.works()
+        with contextlib.ExitStack() as stack:
+            there = stack.enter_context(at_mpirun(scene, "echo", "mpirun"))
+            young = stack.enter_context(cluster.running("run", "-H", "gpu3", "--", *SLEEP))
+            assert there.stdout
+            assert there.stdout.readline() == "mpirun\n"
+            young.kill()
+            deaf = cluster.kit("run", "-H", "gpu1", "-d", "--", *DEAF).stdout.strip()
+            assert deaf
+            some = stack.enter_context(cluster.running("run", "-H", "gpu2", "--", *SLEEP))
+            kept = stack.enter_context(cluster.running("run", "-H", "gpu4", "--keep", "--", *SLEEP))
+            until("ranks of both", lambda: (cluster.ranks()["gpu2"], cluster.ranks()["gpu4"]) == ([0, 1], [0, 1]))
+            some.kill()
+            kept.kill()
+            stop = stack.enter_context(stopping(scene, deaf, "--grace", "2s"))
+            asked_to_stop(scene, deaf)
+            stop.kill()
+            only = {**NONE, "gpu4": [0, 1]}
+            until("only the run that was to be kept", lambda: cluster.ranks() == only)
+            (run,) = scene.running()
+            assert cluster.kit("stop", run).returncode == 0
+            for moment, process in ((LAUNCH, young), (MID_RUN, some), (STOP, stop)):
+                scene.saw(moment, process)
+        scene.met.add(SHIP)  # with the other images, above
+
+
+def test_ctrl_c(cluster: Cluster) -> None:
+    with breaking(faults.CTRL_C, cluster) as scene:
+        with changed(scene) as deploy:
+            line_of(deploy, "docker compose up")
+            deploy.send_signal(signal.SIGINT)
+            scene.saw(UP, deploy)
+        scene.works()
+        with at_mpirun(scene, "echo", "mpirun") as there, cluster.running("run", "--", *SLEEP) as run:
+            assert there.stdout
+            assert there.stdout.readline() == "mpirun\n"
+            run.send_signal(signal.SIGINT)
+            scene.saw(LAUNCH, run)
+        with cluster.running("run", "--", *SLEEP) as run:
+            cluster.wait_for_ranks(run, ALL)
+            run.send_signal(signal.SIGINT)
+            scene.saw(MID_RUN, run)
+        deaf = scene.start(command=DEAF)
+        with stopping(scene, deaf, "--grace", "3s") as stop:
+            asked_to_stop(scene, deaf)
+            stop.send_signal(signal.SIGINT)
+            scene.saw(STOP, stop)
+        scene.met.add(SHIP)  # with the other images, above
+
+
+def test_ctrl_c_twice(cluster: Cluster) -> None:
+    with breaking(faults.CTRL_C_TWICE, cluster) as scene:
+        with at_mpirun(scene, "echo", "mpirun") as there, cluster.running("run", "--", *DEAF) as run:
+            assert there.stdout
+            assert there.stdout.readline() == "mpirun\n"
+            for _ in range(2):
+                run.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+            scene.saw(LAUNCH, run)
+        with cluster.running("run", "--", *DEAF) as run:
+            cluster.wait_for_ranks(run, ALL)
+            for _ in range(2):
+                run.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+            scene.saw(MID_RUN, run)
