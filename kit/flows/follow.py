@@ -157,13 +157,10 @@ class Follower:
                 door.close()
                 raise NotReadyError(f"the head does not know the run {self.run_id} any more", hint="kit runs")
             self.door.close()
-            self.door, self._log = door, self._fresh_log()
+            self.door = door
+            self._log.again()
             return
         raise error
-
-    def _fresh_log(self) -> RunLog:
-        self._base += self._log.taken
-        return RunLog()
 
     def _tell(self, entry: Entry) -> None:
         match entry.kind:
