@@ -99,10 +99,27 @@ class Head:
         command = shlex.join(guards).replace("GUARDS", f"{self.folder}/guards/'\"$address\"'")
         file = self.folder / "bin" / "ssh"
         file.write_text(
-            "#!/bin/bash\nwhile [ \"$1\" != -- ]; do shift; done\naddress=$2; for run; do :; done\n"
+            '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\naddress=$2; for run; do :; done\n'
             f'set -- {command} "$run"\n{text}\n'
         )
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+    def reached_by_ssh(self, before: str = ":") -> str:
+        """A folder for kit's PATH: its ssh runs the remote command here, and docker exec the launcher.
+
+        `before` is shell text that each ssh begins with; $count in it says which one this is, from 1 on.
+        """
+        folder = self.folder / "kit-bin"
+        folder.mkdir(exist_ok=True)
+        texts = {
+            "ssh": f"for last; do :; done\necho x >>{self.folder}/dialled\n"
+            f'count=$(grep -c x {self.folder}/dialled)\n{before}\nexec sh -c "$last"',
+            "docker": f'echo "$*" >>{self.folder}/docker-told\nPATH={self.path}\nexec {shlex.join(self.argv())}',
+        }
+        for name, text in texts.items():
+            (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+            (folder / name).chmod(0o755)
+        return str(folder)
 
     def left(self) -> list[int]:
         return [pid for run in self.ids for pid in marked(run)]
@@ -130,9 +147,17 @@ class Head:
         until(lambda: not self.processes() and not self.left())
 
 
+MakeHead = Callable[..., Head]
+
+
 def place(node: str, ranks: int, *slots: int, address: str = "") -> dict[str, Any]:
     number = node.removeprefix("gpu")
-    return {"node": node, "address": address or f"10.0.0.{number}", "ranks": ranks, "slots": list(slots or range(ranks))}
+    return {
+        "node": node,
+        "address": address or f"10.0.0.{number}",
+        "ranks": ranks,
+        "slots": list(slots or range(ranks)),
+    }
 
 
 class Story:

@@ -1,6 +1,7 @@
-"""Runs the head's and the nodes' programs (images/lib/kitrun) from the checkout, with folders and patience of the test's own.
+"""Runs the head's and the nodes' programs (images/lib/kitrun) as they are, with folders and patience of the test's own.
 
-As a program: launcher.py SETTINGS launch|guard|sweep [RUN]; SETTINGS is JSON: {"record", "runs", "set": {"module.NAME": value}}.
+As a program: launcher.py SETTINGS launch|guard|sweep [RUN]. SETTINGS is JSON:
+{"record": path, "runs": folder, "set": {"module.NAME": value}}.
 """
 
 from __future__ import annotations

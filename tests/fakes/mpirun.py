@@ -1,8 +1,8 @@
 """mpirun as far as a run can tell: mpirun.py -np N COMMAND...
 
-Each rank runs under kit-rank in a session of its own, with a pipe for its standard error that is read in pieces of 4,096
-bytes and passed on, as mpirun's daemon does. The first bad end, or a TERM, ends all: TERM, and KILL at once.
-KIT_TEST_NODES, `gpu1 gpu1 gpu2`, names the node of each rank; `stay` in KIT_TEST_LEAVE leaves the ranks alone.
+Each rank runs under kit-rank in a session of its own, with a pipe for its standard error that is read in pieces of
+4,096 bytes and passed on, as mpirun's daemon does. The first bad end, or a TERM, ends all: TERM, and KILL at once.
+KIT_TEST_NODES, `gpu1 gpu1 gpu2`, names the node of each rank.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> int:
         rank.wait()
     if not code:
         return max((rank.returncode if rank.returncode >= 0 else 128 - rank.returncode) for rank in ranks)
-    print("mpirun: a rank ended badly", file=sys.stderr)
+    sys.stderr.write("mpirun: a rank ended badly\n")
     return code
 
 

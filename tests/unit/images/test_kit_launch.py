@@ -13,8 +13,8 @@ import pytest
 from kit.plan.mpi import RUNS_FOLDER
 from kit.remote.launch import VERSION
 from tests.fakes import launcher
-from tests.fakes.head import Head, place, until
-from tests.unit.images.conftest import MakeHead
+from tests.fakes.head import Head, MakeHead, place, until
+
 
 FILES = sorted(
     path

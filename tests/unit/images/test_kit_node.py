@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.fakes import launcher
-from tests.fakes.head import Head, marked, place, until
-from tests.unit.images.conftest import MakeHead
+from tests.fakes.head import Head, MakeHead, marked, place, until
+
 
 KIT_NODE = launcher.IMAGES / "bin" / "kit-node"
 SLEEP = ("python3", "-IS", "-c", "import time; print('up', flush=True); time.sleep(600)")

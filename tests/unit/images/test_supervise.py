@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.head import MPIRUN, Head, Story, place, until
-from tests.unit.images.conftest import MakeHead
+from tests.fakes.head import MPIRUN, Head, MakeHead, Story, place, until
+
 
 SCRIPT = ("sh", "-c")
 
