@@ -14,7 +14,9 @@ import pytest
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
-from kit.remote.launch import VERSION, Door, new_run_id, operator, sweep
+from kit.remote.launch import VERSION, Door, new_run_id
+from kit.remote.operator import operator
+from kit.remote.sweep import sweep
 from kit.remote.runlog import RunLog
 from kit.remote.transport import Completed
 from tests.fakes.facts import host
