@@ -94,7 +94,7 @@ class Head:
 
     def ssh(self, text: str = 'exec "$@"', **values: Any) -> None:
         """What the head calls as ssh: shell text with $address and $run; its words are the guard's, on this machine."""
-        guards = self.argv("guard", **{"guard_FOLDER": "GUARDS", **values})
+        guards = self.argv("guard", **{"guard_FOLDERS": ["GUARDS"], **values})
         # Nodes are told apart by their folders alone: all share this machine's processes.
         command = shlex.join(guards).replace("GUARDS", f"{self.folder}/guards/'\"$address\"'")
         file = self.folder / "bin" / "ssh"

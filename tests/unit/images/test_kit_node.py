@@ -30,7 +30,7 @@ Spawn = Callable[..., "subprocess.Popen[bytes]"]
 class Guard:
     def __init__(self, head: Head, run: str, **values: Any) -> None:
         folder = str(head.folder / "guards")
-        argv = head.argv("guard", run, guard_FOLDER=folder, **values)
+        argv = head.argv("guard", run, guard_FOLDERS=[folder], **values)
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdin
         assert self.process.stdout
