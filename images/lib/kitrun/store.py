@@ -82,6 +82,8 @@ class Run:
         with contextlib.suppress(OSError):
             overwrite(self.path("end.reserved"), json.dumps(ending).encode())
             os.rename(self.path("end.reserved"), self.path("end.json"))
+        with contextlib.suppress(OSError):
+            os.unlink(self.path("stop.reserved"))
 
     @property
     def watched(self):

@@ -4,6 +4,7 @@ It starts mpirun, keeps all that it prints, notes the first failure, ends the ru
 starts it again where that was asked for, and looks at its end that nothing of it is left on any node.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -435,6 +436,9 @@ def supervise(run, launch):
     log = Log(run.path("log"))
     policy = launch["policy"]
     launch["began"] = time.monotonic()
+    with contextlib.suppress(OSError):
+        # On the head; a folder that --checkpoint-dir names may be on other nodes only.
+        os.makedirs(launch["env"]["KIT_CHECKPOINT_DIR"], exist_ok=True)
     number = 0
     while True:
         number += 1
