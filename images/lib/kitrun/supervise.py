@@ -436,9 +436,10 @@ def supervise(run, launch):
     log = Log(run.path("log"))
     policy = launch["policy"]
     launch["began"] = time.monotonic()
-    with contextlib.suppress(OSError):
-        # On the head; a folder that --checkpoint-dir names may be on other nodes only.
-        os.makedirs(launch["env"]["KIT_CHECKPOINT_DIR"], exist_ok=True)
+    checkpoints = run.path("checkpoints")
+    if not policy.get("checkpoints"):
+        with contextlib.suppress(OSError):
+            os.mkdir(checkpoints)
     number = 0
     while True:
         number += 1
@@ -458,6 +459,9 @@ def supervise(run, launch):
         attempt.stop = pause(attempt, wait)
         if attempt.stop is not None:
             break
+    with contextlib.suppress(OSError):
+        # Gone where nobody put anything into it.
+        os.rmdir(checkpoints)
     ending = {
         "ended": time.time(),
         "exit_code": code_of(attempt, failure),
