@@ -66,9 +66,11 @@ class Follower:
         """
         self._base = offset
         with Interrupts() as interrupts:
-            while not self._stream(interrupts):
-                self._again(interrupts)
-            self.interrupted = interrupts.count
+            try:
+                while not self._stream(interrupts):
+                    self._again(interrupts)
+            finally:
+                self.interrupted = interrupts.count
         for entry in self._log.end():
             self._tell(entry)
         return self.ending
