@@ -42,6 +42,12 @@ def marked(run: str) -> list[int]:
     return found
 
 
+def parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    return 0
+
+
 class Head:
     """`values` are constants of kitrun (tests.fakes.launcher)."""
 
@@ -107,13 +113,16 @@ class Head:
     def reached_by_ssh(self, before: str = ":") -> str:
         """A folder for kit's PATH: its ssh runs the remote command here, and docker exec the launcher.
 
-        `before` is shell text that each ssh begins with; $count in it says which one this is, from 1 on.
+        `before` is shell text that each ssh begins with; $count in it says which one this is, from 1 on, and cut_after
+        passes so many bytes on before the connection breaks.
         """
         folder = self.folder / "kit-bin"
         folder.mkdir(exist_ok=True)
         texts = {
             "ssh": f"for last; do :; done\necho x >>{self.folder}/dialled\n"
-            f'count=$(grep -c x {self.folder}/dialled)\n{before}\nexec sh -c "$last"',
+            f"count=$(grep -c x {self.folder}/dialled)\n"
+            'cut_after() { sh -c "$last" | dd bs=1 count="$1" status=none; }\n'
+            f'{before}\nexec sh -c "$last"',
             "docker": f'echo "$*" >>{self.folder}/docker-told\nPATH={self.path}\nexec {shlex.join(self.argv())}',
         }
         for name, text in texts.items():
@@ -132,6 +141,12 @@ class Head:
                 if f'"{self.runs}"'.encode() in cmdline.read_bytes():
                     found.append(int(cmdline.parent.name))
         return found
+
+    def supervisor(self) -> int:
+        """The process that watches over the one run that lives: the parent of its mpirun."""
+        found = {parent(pid) for pid in self.left()} & set(self.processes())
+        assert len(found) == 1, found
+        return found.pop()
 
     def close(self) -> None:
         for pid in (*self.processes(), *self.left()):
