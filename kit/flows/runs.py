@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +41,8 @@ def listing(context: Context) -> RunsResult:
 def parse(text: str) -> list[RunRecord]:
     """The output of runs.sh."""
     found = []
-    for block in text.split("@@ ")[1:]:
+    # Only at the beginning of a line: a command may hold anything.
+    for block in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:
         live, _, rest = block.partition("\n")
         objects = [json.loads(line) for line in rest.splitlines() if line.strip()]
         if objects:
