@@ -147,7 +147,7 @@ def test_no_line_is_lost_or_told_twice(following: StartFollowing, monkeypatch: p
     """Each connection passes some bytes on, and breaks: anywhere, in the middle of a record too."""
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     # The first lines of a connection are answers.
-    limit = 'if [ $count -lt 6 ]; then cut_after $((count * 31 + 800)); exit 255; fi'
+    limit = "if [ $count -lt 6 ]; then cut_after $((count * 31 + 800)); exit 255; fi"
     follower = following(*ranks(1, BUSY), before=limit, policy={"operator": "keep"})
     ending = to_its_end(follower)
     assert ending["exit_code"] == 0
@@ -159,7 +159,7 @@ def test_no_line_is_lost_or_told_twice(following: StartFollowing, monkeypatch: p
 
 def test_a_long_line_that_a_break_cuts(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
-    limit = 'if [ $count -lt 3 ]; then cut_after 20000; exit 255; fi'
+    limit = "if [ $count -lt 3 ]; then cut_after 20000; exit 255; fi"
     follower = following(*ranks(1, "printf '%050000d\\n' 7; echo next"), before=limit)
     to_its_end(follower)
     assert [len(text) for text in texts(follower)] == [50000, 4]
@@ -170,7 +170,7 @@ def test_a_link_that_is_back_after_a_while(
 ) -> None:
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     limit = (
-        'if [ $count = 1 ]; then cut_after 1000; exit 255; fi; '
+        "if [ $count = 1 ]; then cut_after 1000; exit 255; fi; "
         "if [ $count -lt 5 ]; then echo 'ssh: connect: Connection refused' >&2; exit 255; fi"
     )
     follower = following(*ranks(1, BUSY), before=limit)
@@ -201,7 +201,7 @@ def test_it_gives_up_in_the_end(following: StartFollowing, head: Head, monkeypat
 def test_a_head_that_is_another_now(
     following: StartFollowing, second: str, error: type[KitError], message: str
 ) -> None:
-    limit = f'if [ $count = 1 ]; then cut_after 1000; exit 255; fi; {second}'
+    limit = f"if [ $count = 1 ]; then cut_after 1000; exit 255; fi; {second}"
     with pytest.raises(error, match=message):
         to_its_end(following(*ranks(1, BUSY), before=limit))
 
@@ -245,9 +245,7 @@ def test_ctrl_c_gives_ranks_their_grace(following: StartFollowing, head: Head) -
     head.nothing_left()
 
 
-def test_ctrl_c_twice_is_heard_at_once(
-    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_twice_is_heard_at_once(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "GRACE_S", 600.0)
     follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"))
     thread = interrupt_when(head, b"up\n", times=2)
@@ -294,11 +292,9 @@ def test_whoever_only_looks_ends_nothing(following: StartFollowing, head: Head) 
     other.story()
 
 
-def test_ctrl_c_while_connecting_again(
-    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_connecting_again(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.05)
-    limit = f'if [ $count = 1 ]; then cut_after 1000; fi; echo x >>{head.folder}/tried; exit 255'
+    limit = f"if [ $count = 1 ]; then cut_after 1000; fi; echo x >>{head.folder}/tried; exit 255"
     follower = following(*ranks(1, BUSY), before=limit)
 
     def work() -> None:
