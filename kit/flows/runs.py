@@ -35,7 +35,8 @@ def listing(context: Context) -> RunsResult:
             hint=f"look at it by hand: kit ssh {head.name}",
             host=head.name,
         )
-    return RunsResult(cluster=context.spec.name, runs=tuple(reversed(parse(done.text))))
+    latest = sorted(parse(done.text), key=lambda run: (run.started, run.id), reverse=True)
+    return RunsResult(cluster=context.spec.name, runs=tuple(latest))
 
 
 def parse(text: str) -> list[RunRecord]:
