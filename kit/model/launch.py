@@ -37,9 +37,9 @@ class RunPolicy:
 
     `operator`: what becomes of the run when whoever started it goes away: stop, or keep; None for a run that nobody
     waits for. `share` lets it use slots that another run holds. `retry_on` is any failure, or a lost host only; with
-    `min_np` the next attempt goes without hosts that were lost, as long as so many ranks stay. `clean`: what ranks leave in the background
-    ends with a run that ended well, too. `keep_s` and `keep` say
-    how long, and how many, runs that ended are remembered.
+    `min_np` the next attempt goes without hosts that were lost, as long as so many ranks stay. `clean`: what ranks
+    leave in the background ends with a run that ended well, too. `keep_s` and `keep` say how long, and how many, runs
+    that ended are remembered.
     """
 
     operator: Literal["stop", "keep"] | None = "stop"

@@ -21,8 +21,8 @@ SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
 SLOTS_VARIABLE = "KIT_SLOTS"
 # Set where the background processes of a rank may outlive it.
 LEAVE_VARIABLE = "KIT_LEAVE"
-# At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left or
-# not. One that is stopped has had its grace from the supervisor.
+# At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left
+# or not. One that is stopped has had its grace from the supervisor.
 KILL_AT_ONCE = (("odls_base_sigkill_timeout", "0"),)
 # Open MPI notices within a minute that a node's link is cut: it asks an idle connection after 10 s, and 5 times more.
 KEEPALIVE = (("oob_tcp_keepalive_time", "10"), ("oob_tcp_keepalive_intvl", "6"), ("oob_tcp_keepalive_probes", "5"))

@@ -65,7 +65,7 @@ class RunLog:
             self._rest = self._rest[at:]
 
     def again(self) -> None:
-        """What comes next is read from byte `taken` on: a piece of a record is dropped, a line that was begun is not."""
+        """What comes next is read from byte `taken` on: a piece of a record is dropped, a line that was begun stays."""
         self._rest = b""
 
     def end(self) -> Iterator[Entry]:
