@@ -130,6 +130,16 @@ class Head:
             (folder / name).chmod(0o755)
         return str(folder)
 
+    def with_mpirun(self) -> None:
+        """What the head calls as mpirun: the fake one, with the ranks' number and command of kit's own words."""
+        file = self.folder / "bin" / "mpirun"
+        file.write_text(
+            '#!/bin/bash\nwhile [ "$1" != -np ]; do shift; done\nnp=$2\n'
+            'while [ "${1##*/}" != kit-rank ]; do shift; done\nshift\n'
+            f'exec {shlex.join(MPIRUN)} -np "$np" "$@"\n'
+        )
+        file.chmod(0o755)
+
     def left(self) -> list[int]:
         return [pid for run in self.ids for pid in marked(run)]
 

@@ -367,7 +367,7 @@ def test_interrupts_leave_what_is_ignored_alone() -> None:
         "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "from kit.remote.interrupts import Interrupts\n"
         "with Interrupts() as found:\n"
-        "    os.kill(os.getpid(), signal.SIGHUP); os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGINT)\n"
+        "    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT): os.kill(os.getpid(), number)\n"
         "    found.drain()\n"
         "    found.drain()\n"
         "print(found.count, signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"

@@ -108,14 +108,17 @@ def test_a_head_without_runs(head: Head) -> None:
 
 def test_a_command_may_hold_anything(head: Head) -> None:
     command = ("echo", "@@ yes\n@@ no", "ü\t\"'", "{}")
-    launch, door = started(head, ("true",), command=command)
+    _, door = started(head, ("true",), command=command)
     door.story()
     assert [each.command for each in listing(head)] == [command]
 
 
 @pytest.mark.parametrize(
     ("ending", "live", "state"),
-    [(None, True, "running"), (None, False, "lost"), ({"exit_code": 0}, True, "ended"), ({"exit_code": 0}, False, "ended")],
+    [
+        (None, True, "running"), (None, False, "lost"),
+        ({"exit_code": 0}, True, "ended"), ({"exit_code": 0}, False, "ended"),
+    ],
 )  # fmt: skip
 def test_the_state(ending: dict[str, Any] | None, live: bool, state: str) -> None:
     assert record_of({"id": "r"}, ending, live=live).state == state

@@ -144,8 +144,8 @@ class TestAgainstTheLauncher:
         ("echo 'sh: 1: exec: docker: not found' >&2; exit 127", NotReadyError, "launcher did not start", "kit deploy"),
         ("exit 0", NotReadyError, "did not start: exit 0", "kit deploy"),
         ("echo welcome to gpu1; echo '{\"json\": 1}'; exit 0", NotReadyError, "did not start", "kit deploy"),
-        ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError, "another version of kit's launcher",
-         "run: kit deploy"),
+        ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
+         "another version of kit's launcher", "run: kit deploy"),
     ],
 )  # fmt: skip
 def test_a_launcher_that_does_not_answer(
