@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import kit
 from kit.cli import render
-from kit.errors import NotReadyError, UnreachableError
+from kit.errors import Interrupted, NotReadyError, UnreachableError
 from kit.events import Note
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import RUN_ID, RunRecord
@@ -211,7 +211,8 @@ def wait(session: Session) -> int:
 
     ended = wait(session.context(), session.args.run)
     session.close()
-    return _run_told(session, ended)
+    # Whoever waits wants to know that it has ended.
+    return _run_told(session, ended, still_running=Interrupted.exit_code)
 
 
 def stop(session: Session) -> int:
@@ -224,17 +225,17 @@ def stop(session: Session) -> int:
     return 0
 
 
-def _run_told(session: Session, ended: RunRecord) -> int:
+def _run_told(session: Session, ended: RunRecord, *, still_running: int = 0) -> int:
     from kit.cli import runtext
 
     session.show("run", ended, "")
     if ended.state == "lost":
         session.terminal.tell(runtext.story(ended))
         return NotReadyError.exit_code
-    if ended.state == "ended":
+    if ended.state != "running":
         return _job_ended(session, ended.exit_code, runtext.story(ended))
     session.terminal.tell(f"run {ended.id} goes on; kit attach {ended.id} shows it again, kit stop {ended.id} ends it")
-    return 0
+    return still_running
 
 
 def local(session: Session) -> int:

@@ -70,9 +70,11 @@ class Follower:
         """
         self._base = offset
         with Interrupts() as interrupts:
-            while not self._stream(interrupts):
-                self._again(interrupts)
-            self.interrupted = self.before + interrupts.count
+            try:
+                while not self._stream(interrupts):
+                    self._again(interrupts)
+            finally:
+                self.interrupted = self.before + interrupts.count
         for entry in self._log.end():
             self._tell(entry)
         return self.ending

@@ -103,8 +103,9 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
     try:
         ending = follower.follow()
     except KitError:
-        # The head is gone, and with it whoever would have ended the ranks.
-        _clean_up(context, plan)
+        # The head is gone, and with it whoever would have ended the ranks; unless it was to go on in this very case.
+        if plan.policy.operator == "stop":
+            _clean_up(context, plan)
         raise
     finally:
         follower.door.close(ended=follower.ending is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,13 +37,15 @@ def listing(context: Context) -> RunsResult:
             hint=f"look at it by hand: kit ssh {head.name}",
             host=head.name,
         )
-    return RunsResult(cluster=context.spec.name, runs=tuple(reversed(parse(done.text))))
+    latest = sorted(parse(done.text), key=lambda run: (run.started, run.id), reverse=True)
+    return RunsResult(cluster=context.spec.name, runs=tuple(latest))
 
 
 def parse(text: str) -> list[RunRecord]:
     """The output of runs.sh."""
     found = []
-    for block in text.split("@@ ")[1:]:
+    # Only at the beginning of a line: a command may hold anything.
+    for block in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:
         live, _, rest = block.partition("\n")
         objects = [json.loads(line) for line in rest.splitlines() if line.strip()]
         if objects:

@@ -42,6 +42,12 @@ def marked(run: str) -> list[int]:
     return found
 
 
+def parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    return 0
+
+
 class Head:
     """`values` are constants of kitrun (tests.fakes.launcher)."""
 
@@ -107,19 +113,32 @@ class Head:
     def reached_by_ssh(self, before: str = ":") -> str:
         """A folder for kit's PATH: its ssh runs the remote command here, and docker exec the launcher.
 
-        `before` is shell text that each ssh begins with; $count in it says which one this is, from 1 on.
+        `before` is shell text that each ssh begins with; $count in it says which one this is, from 1 on, and cut_after
+        passes so many bytes on before the connection breaks.
         """
         folder = self.folder / "kit-bin"
         folder.mkdir(exist_ok=True)
         texts = {
             "ssh": f"for last; do :; done\necho x >>{self.folder}/dialled\n"
-            f'count=$(grep -c x {self.folder}/dialled)\n{before}\nexec sh -c "$last"',
+            f"count=$(grep -c x {self.folder}/dialled)\n"
+            'cut_after() { sh -c "$last" | dd bs=1 count="$1" status=none; }\n'
+            f'{before}\nexec sh -c "$last"',
             "docker": f'echo "$*" >>{self.folder}/docker-told\nPATH={self.path}\nexec {shlex.join(self.argv())}',
         }
         for name, text in texts.items():
             (folder / name).write_text(f"#!/bin/bash\n{text}\n")
             (folder / name).chmod(0o755)
         return str(folder)
+
+    def with_mpirun(self) -> None:
+        """What the head calls as mpirun: the fake one, with the ranks' number and command of kit's own words."""
+        file = self.folder / "bin" / "mpirun"
+        file.write_text(
+            '#!/bin/bash\nwhile [ "$1" != -np ]; do shift; done\nnp=$2\n'
+            'while [ "${1##*/}" != kit-rank ]; do shift; done\nshift\n'
+            f'exec {shlex.join(MPIRUN)} -np "$np" "$@"\n'
+        )
+        file.chmod(0o755)
 
     def left(self) -> list[int]:
         return [pid for run in self.ids for pid in marked(run)]
@@ -132,6 +151,12 @@ class Head:
                 if f'"{self.runs}"'.encode() in cmdline.read_bytes():
                     found.append(int(cmdline.parent.name))
         return found
+
+    def supervisor(self) -> int:
+        """The process that watches over the one run that lives: the parent of its mpirun."""
+        found = {parent(pid) for pid in self.left()} & set(self.processes())
+        assert len(found) == 1, found
+        return found.pop()
 
     def close(self) -> None:
         for pid in (*self.processes(), *self.left()):

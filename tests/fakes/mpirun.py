@@ -1,7 +1,7 @@
 """mpirun as far as a run can tell: mpirun.py -np N COMMAND...
 
 Each rank runs under kit-rank in a session of its own, with a pipe for its standard error that is read in pieces of
-4,096 bytes and passed on, as mpirun's daemon does. The first bad end, or a TERM, ends all: TERM, and KILL at once.
+4,096 bytes and passed on, as mpirun's daemon does. The first bad end, or a TERM, ends all: TERM, and then KILL.
 KIT_TEST_NODES, `gpu1 gpu1 gpu2`, names the node of each rank.
 """
 
@@ -18,6 +18,9 @@ from pathlib import Path
 KIT_RANK = Path(__file__).resolve().parents[2] / "images" / "bin" / "kit-rank"
 
 
+PATIENCE_S = 0.5
+
+
 def start(rank: int, command: list[str]) -> subprocess.Popen[bytes]:
     nodes = os.environ.get("KIT_TEST_NODES", "gpu1").split()
     return subprocess.Popen(
@@ -29,12 +32,10 @@ def start(rank: int, command: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def end(ranks: list[subprocess.Popen[bytes]]) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        for rank in ranks:
-            if rank.poll() is None:
-                os.killpg(rank.pid, sign)
-        time.sleep(0.05)
+def tell(ranks: list[subprocess.Popen[bytes]], sign: signal.Signals) -> None:
+    for rank in ranks:
+        if rank.poll() is None:
+            os.killpg(rank.pid, sign)
 
 
 def main() -> int:
@@ -43,7 +44,7 @@ def main() -> int:
     np = int(sys.argv[2])
     ranks = [start(rank, sys.argv[3:]) for rank in range(np)]
     pipes = {rank.stderr.fileno(): rank for rank in ranks if rank.stderr}
-    code = 0
+    code, deadline = 0, 0.0
     while pipes:
         for fd in select.select(list(pipes), [], [], 0.02)[0]:
             data = os.read(fd, 4096)
@@ -55,7 +56,10 @@ def main() -> int:
             bad = [rank.returncode for rank in ranks if rank.poll()]
             code = (bad[0] if bad[0] > 0 else 128 - bad[0]) if bad else 143 if told else 0
             if code:
-                end(ranks)
+                tell(ranks, signal.SIGTERM)
+                deadline = time.monotonic() + PATIENCE_S
+        elif time.monotonic() > deadline:
+            tell(ranks, signal.SIGKILL)
     for rank in ranks:
         rank.wait()
     if not code:

@@ -73,6 +73,8 @@ class FakeVM:
     gpus: int = 0
     others_listen: set[tuple[str, int]] = field(default_factory=lambda: {("0.0.0.0", 22)})  # noqa: S104
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
+    living: list[str] = field(default_factory=list)
+    runs: str = ""
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     locks: dict[str, FakeLock] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class FakeVM:
             "host_key": _public(below, "ssh/host_ed25519"),
             "client_key": _public(below, "ssh/id_ed25519"),
             "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
+            "living": self.living,
             "end": [],
         }  # fmt: skip
         return _said(
@@ -180,6 +183,10 @@ class FakeVM:
     def _tail(self, _stdin: bytes, file: str, count: str) -> Completed:
         content, _ = self.files.get(file, (b"", ""))
         return _said("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
+
+    def _runs(self, _stdin: bytes, folder: str) -> Completed:
+        assert folder.endswith("/var/runs")
+        return _failed("sh: out of memory") if "disk full" in self.faults else _said(self.runs)
 
     def _stop_run(self, _stdin: bytes, run: str) -> Completed:
         self.ranks = [rank for rank in self.ranks if rank[0] != run]

@@ -171,12 +171,16 @@ def read(path):
 
 
 def runs(root=None):
-    """All runs, the oldest first: an id begins with its time."""
+    """All runs, the oldest first. An id begins with its second, and there may be more in one: the record's file tells."""
     try:
-        names = sorted(os.listdir(root or ROOT))
+        names = os.listdir(root or ROOT)
     except OSError:
         return []
-    return [run for run in (Run(name, root) for name in names if ID.fullmatch(name)) if run.exists]
+    found = []
+    for run in (Run(name, root) for name in names if ID.fullmatch(name)):
+        with contextlib.suppress(OSError):
+            found.append((os.stat(run.path("record.json")).st_mtime_ns, run.id, run))
+    return [run for _, _, run in sorted(found, key=lambda each: each[:2])]
 
 
 def find(word, root=None):

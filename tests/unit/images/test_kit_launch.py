@@ -246,6 +246,14 @@ def test_the_latest_is_one_that_lives(head: Head) -> None:
     assert head.door().ask({"op": "attach", "id": "", "follow": False})["attached"]["id"] == head.ids[1]
 
 
+def test_the_latest_of_one_second_is_the_one_that_came_last(head: Head) -> None:
+    for run in ("20261121-101500-f000", "20261121-101500-0000"):
+        head.done("true", id=run)
+    assert head.door().ask({"op": "attach", "id": "", "follow": False})["attached"]["id"] == "20261121-101500-0000"
+    head.done("true", id="20261121-101500-5000", policy={"keep": 2})
+    assert {path.name[-4:] for path in head.runs.glob("2026*")} == {"0000", "5000"}
+
+
 @pytest.mark.parametrize("op", ["attach", "stop"])
 def test_a_run_that_there_is_not(head: Head, op: str) -> None:
     for word in ("", "none"):

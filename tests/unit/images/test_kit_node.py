@@ -247,9 +247,7 @@ def test_the_end_of_the_supervisor_ends_the_ranks_of_other_nodes(make_head: Make
     door, _ = head.run("sh", "-c", "echo up; exec sleep 600", places=TWO)
     door.read_until("up")
     until(lambda: list((head.folder / "guards").glob("*/*")))
-    own = {each.process.pid for each in head.doors}
-    (supervisor,) = [pid for pid in head.processes() if pid not in own and not is_guard(pid)]
-    os.kill(supervisor, signal.SIGKILL)
+    os.kill(head.supervisor(), signal.SIGKILL)
     assert door.story().ending["lost"]
     head.nothing_left()
 

@@ -283,17 +283,11 @@ def test_who_talks_does_not_stall_and_who_is_up_has_started(head: Head) -> None:
 # When things break
 
 
-def supervisor(head: Head) -> int:
-    """The one process of this head that is no launcher's child any more."""
-    own = {door.process.pid for door in head.doors}
-    return next(pid for pid in head.processes() if pid not in own)
-
-
 def test_a_supervisor_that_is_killed_leaves_a_run_that_is_lost(head: Head) -> None:
     door, _ = head.run(*SCRIPT, "echo up; exec sleep 600")
     door.read_until("up")
     store = head.runs / head.ids[0]
-    os.kill(supervisor(head), signal.SIGKILL)
+    os.kill(head.supervisor(), signal.SIGKILL)
     ending = door.story().ending
     assert ending["lost"]
     assert not (store / "end.json").exists()
@@ -348,7 +342,7 @@ def test_the_room_of_the_end_is_taken_at_the_start(head: Head) -> None:
 def test_the_supervisor_is_nobodys_child(head: Head) -> None:
     door, _ = head.run(*SCRIPT, "echo up; exec sleep 600")
     door.read_until("up")
-    pid = supervisor(head)
+    pid = head.supervisor()
     assert os.getsid(pid) == pid
     # The signals of a terminal that is closed, and of Ctrl-C in it, are none of its business.
     for sign in (signal.SIGHUP, signal.SIGINT):

@@ -16,8 +16,8 @@ from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
 from kit.remote.launch import VERSION, Door, new_run_id
 from kit.remote.operator import operator
-from kit.remote.sweep import sweep
 from kit.remote.runlog import RunLog
+from kit.remote.sweep import sweep
 from kit.remote.transport import Completed
 from tests.fakes.facts import host
 from tests.fakes.head import Head, until
@@ -146,8 +146,8 @@ class TestAgainstTheLauncher:
         ("echo 'sh: 1: exec: docker: not found' >&2; exit 127", NotReadyError, "launcher did not start", "kit deploy"),
         ("exit 0", NotReadyError, "did not start: exit 0", "kit deploy"),
         ("echo welcome to gpu1; echo '{\"json\": 1}'; exit 0", NotReadyError, "did not start", "kit deploy"),
-        ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError, "another version of kit's launcher",
-         "run: kit deploy"),
+        ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
+         "another version of kit's launcher", "run: kit deploy"),
     ],
 )  # fmt: skip
 def test_a_launcher_that_does_not_answer(
