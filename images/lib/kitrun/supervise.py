@@ -25,6 +25,8 @@ OPERATOR_S = 60.0
 MPIRUN_S = 8.0
 # How long the nodes have to say, at the end, that nothing is left on them.
 CLEAN_S = 10.0
+# What a node that mpirun misses has to say that it is there nevertheless.
+DOUBT_S = 3.0
 TAIL = 8192
 LAST_LINES = 20
 TIMED_OUT = 124
@@ -359,8 +361,11 @@ class Attempt:
         """End what is left on every node. A node that cannot be reached has a guard of its own, or no ranks."""
         if not self._guarded:
             self.guard()
-        living = [node for node in self.nodes if node not in self.lost]
-        self.left = nodes.ask(living, "end", "left", patience)
+        missed = self.lost_hosts()
+        self.left = nodes.ask([node for node in self.nodes if node.name not in missed], "end", "left", patience)
+        # Who is missed by mpirun alone may answer, but is not waited for.
+        doubtful = [node for node in self.nodes if node.name in missed and node not in self.lost]
+        self.left.update(nodes.ask(doubtful, "end", "left", min(patience, DOUBT_S)))
         self._cleaned = True
 
     @property
