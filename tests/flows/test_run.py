@@ -105,7 +105,7 @@ def test_the_settings_of_runs_reach_the_head(cluster: Cluster) -> None:
     spec = {"runs": {"keep": 1, "clean": "none"}}
     for _ in range(3):
         result = cluster.run("setsid sleep 600 >/dev/null 2>&1 &", np=1, spec=spec)
-    assert [record["id"] for record in cluster.records] == [result.plan.run_id]
+    until(lambda: [record["id"] for record in cluster.records] == [result.plan.run_id])
     until(lambda: not cluster.head.processes())
     assert len(cluster.head.left()) == 3
 

@@ -142,13 +142,9 @@ class Front:
             if self.input.over:
                 return 0
         say({"started": run.id})
-        policy = request["policy"]
-        try:
-            if request.get("detach"):
-                return 0
-            return self.follow(run, 0, follow=True, operator=policy.get("operator") is not None)
-        finally:
-            store.prune(float(policy.get("keep_s", 30 * 86400)), int(policy.get("keep", 200)), self.root)
+        if request.get("detach"):
+            return 0
+        return self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
 
     def _launch(self, request):
         """A copy of what the supervisor needs; None when something of it is missing."""

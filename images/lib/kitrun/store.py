@@ -224,7 +224,7 @@ def holders(places, root=None):
 
 def prune(keep_s, keep_n, root=None):
     """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended."""
-    ended = [run for run in runs(root) if not run.watched]
+    ended = [run for run in runs(root) if not run.alive]
     now = time.time()
     for index, run in enumerate(reversed(ended)):
         try:

@@ -481,6 +481,7 @@ def supervise(run, launch):
         # Told already that it ended well: what it may have left in the background ends now.
         attempt.clean(10.0)
     attempt.close()
+    store.prune(float(policy.get("keep_s", 30 * 86400)), int(policy.get("keep", 200)), os.path.dirname(run.folder))
 
 
 def code_of(attempt, failure):

@@ -51,9 +51,9 @@ COPY sshd_config /opt/kit/etc/sshd_config
 COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/
 # Every Python that runs as a rank can be asked where it stands.
-RUN for python in python3 python; do \
-      ! command -v $python >/dev/null || $python -c 'import site; [open(d + "/kit.pth", "w").write("/opt/kit/lib\nimport kit_stacks\n") for d in site.getsitepackages()[:1]]'; \
-    done
+RUN python3 -m compileall -q /opt/kit/lib \
+ && folder=$(python3 -c 'import site; print(site.getsitepackages()[0])') \
+ && mkdir -p "$folder" && printf '/opt/kit/lib\nimport kit_stacks\n' >"$folder/kit.pth"
 LABEL kit.flavour=cpu
 ENV SSH_PORT=33
 CMD ["/opt/kit/bin/start.sh"]
