@@ -318,8 +318,7 @@ def test_a_log_that_finds_no_room_loses_lines_and_not_the_run(make_head: MakeHea
     assert story.code == 6
     assert story.ending["lost_bytes"] > 100_000
     lines = story.out
-    # Whole lines, in order, up to where the room ends; what is small may fit in later.
-    assert lines[:10_000] == [str(n) for n in range(1, 10_001)]
+    # Whole lines, in order; what is small may fit in later, where a large piece did not.
     numbers = [int(line) for line in lines]
     assert numbers == sorted(set(numbers))
     assert len(numbers) < 40_000
