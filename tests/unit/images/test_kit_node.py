@@ -152,10 +152,10 @@ def test_a_newer_guard_takes_over(head: Head, spawn: Spawn) -> None:
 def test_the_program_itself(head: Head, spawn: Spawn) -> None:
     run = head.new_id()
     rank = spawn(run, rank=0)
-    done = subprocess.run([sys.executable, "-IS", KIT_NODE, "sweep", run], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-ISB", KIT_NODE, "sweep", run], capture_output=True, check=True)
     assert json.loads(done.stdout) == {"left": 0}
     assert rank.wait(30) == -signal.SIGTERM
-    done = subprocess.run([sys.executable, "-IS", KIT_NODE, "rubbish"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-ISB", KIT_NODE, "rubbish"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (2, b"usage: kit-node guard|sweep RUN\n")
 
 
