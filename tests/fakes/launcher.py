@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,16 @@ def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
     """`values`: `supervise_OPERATOR_S=1.0` sets kitrun.supervise.OPERATOR_S."""
     given = {name.replace("_", ".", 1): value for name, value in values.items()}
     settings = {"record": str(record), "runs": str(runs), "set": given}
-    return [sys.executable, "-IS", __file__, json.dumps(settings), *(words or ("launch",))]
+    # Compiled once, and not beside the sources: those go into images.
+    cache = f"pycache_prefix={tempfile.gettempdir()}/kit-tests-pycache-{os.getuid()}"
+    return [sys.executable, "-IS", "-X", cache, __file__, json.dumps(settings), *(words or ("launch",))]
 
 
 def load(name: str) -> Any:
     """A module of images/lib, as the image has it."""
     if str(LIB) not in sys.path:
         sys.path.append(str(LIB))
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.pycache_prefix is None
     try:
         return importlib.import_module(name)
     finally:
