@@ -105,7 +105,9 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
     except KitError:
         # The head is gone, and with it whoever would have ended the ranks; unless it was to go on in this very case.
         if plan.policy.operator == "stop":
-            _clean_up(context, plan)
+            left = _clean_up(context, plan)
+            if follower.interrupted:
+                raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {left}") from None
         raise
     finally:
         follower.door.close(ended=follower.ending is not None)

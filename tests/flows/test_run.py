@@ -168,9 +168,9 @@ def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str 
 def test_free_slots_are_taken_and_held_ones_refused(cluster: Cluster) -> None:
     first = detached(cluster, np=1)
     # One slot of gpu1 is free; the run is told which is its own.
-    second = cluster.run("echo slots $KIT_SLOTS", np=1)
+    second = cluster.run("echo slots $KIT_HELD_SLOTS", np=1)
     assert second.plan.places[0].slots == (1,)
-    assert second.plan.env["KIT_SLOTS"] == "gpu1=1"
+    assert second.plan.env["KIT_HELD_SLOTS"] == "gpu1=1"
     with pytest.raises(NotReadyError) as caught:
         cluster.run("true", np=2)
     assert first.plan.run_id in caught.value.message

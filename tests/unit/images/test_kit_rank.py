@@ -237,13 +237,13 @@ def test_one_that_is_not_told_to_ends_with_its_rank() -> None:
 @pytest.mark.parametrize(
     ("environ", "gpus", "expected"),
     [
-        ({"KIT_SLOTS": "gpu1=0,1 gpu7=2,3"}, True, "2,3"),
-        ({"KIT_SLOTS": "gpu1=0,1 gpu7=2,3"}, False, None),
-        ({"KIT_SLOTS": "gpu1=0,1"}, True, None),
-        ({"KIT_SLOTS": "rubbish"}, True, None),
+        ({"KIT_HELD_SLOTS": "gpu1=0,1 gpu7=2,3"}, True, "2,3"),
+        ({"KIT_HELD_SLOTS": "gpu1=0,1 gpu7=2,3"}, False, None),
+        ({"KIT_HELD_SLOTS": "gpu1=0,1"}, True, None),
+        ({"KIT_HELD_SLOTS": "rubbish"}, True, None),
         ({}, True, None),
         # A person's own word goes first.
-        ({"KIT_SLOTS": "gpu7=2", "CUDA_VISIBLE_DEVICES": "0"}, True, "0"),
+        ({"KIT_HELD_SLOTS": "gpu7=2", "CUDA_VISIBLE_DEVICES": "0"}, True, "0"),
     ],
 )
 def test_ranks_see_the_gpus_of_their_slots(
@@ -254,7 +254,7 @@ def test_ranks_see_the_gpus_of_their_slots(
     told = {"KIT_NODE": "gpu7", **environ}
     module.take_slots(told)
     assert told.get("CUDA_VISIBLE_DEVICES") == expected
-    assert "KIT_SLOTS" not in told
+    assert "KIT_HELD_SLOTS" not in told
 
 
 # Out of memory

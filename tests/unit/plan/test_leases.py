@@ -51,7 +51,7 @@ def test_no_slot_is_given_twice(nodes: list[Node], wishes: list[tuple[int | None
         for each in chosen:
             assert len(each.slots) == each.ranks > 0
             assert set(each.slots) <= set(range(slots[each.node]))
-        # A node's slots are all of its own, whoever holds them: some of them held means KIT_SLOTS.
+        # A node's slots are all of its own, whoever holds them: some of them held means KIT_HELD_SLOTS.
         assert all(n.slots == slots[n.name] for n in placement.nodes)
         assert np is None or placement.np == np
         assert npernode is None or max(placement.counts) <= npernode

@@ -76,16 +76,16 @@ def test_a_run_that_leaves_slots_to_others_says_which_are_its_own() -> None:
     places = (Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1)),
               Place(node="gpu2", address="10.0.0.2", ranks=1, slots=(1,)))  # fmt: skip
     told = plan(places=places)
-    assert told.env["KIT_SLOTS"] == "gpu2=1"
-    assert "KIT_SLOTS" in after(told.argv, "-x")
+    assert told.env["KIT_HELD_SLOTS"] == "gpu2=1"
+    assert "KIT_HELD_SLOTS" in after(told.argv, "-x")
     assert told.places == places
     whole = tuple(replace(each, slots=(0, 1)) for each in places)
-    assert "KIT_SLOTS" not in plan(places=whole).env
+    assert "KIT_HELD_SLOTS" not in plan(places=whole).env
 
 
 def test_nobody_takes_other_slots_than_the_runs_own() -> None:
     place = Place(node="gpu1", address="10.0.0.1", ranks=1, slots=(1,))
-    assert plan(places=(place,), env={"KIT_SLOTS": "gpu1=0"}).env["KIT_SLOTS"] == "gpu1=1"
+    assert plan(places=(place,), env={"KIT_HELD_SLOTS": "gpu1=0"}).env["KIT_HELD_SLOTS"] == "gpu1=1"
 
 
 @pytest.mark.parametrize("clean", [True, False])
