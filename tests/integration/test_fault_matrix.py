@@ -360,7 +360,7 @@ def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
 def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
     """gpu4's link in the middle of an image, gpu3's for good, gpu2's for 20 s: nobody minds the others.
 
-    Then gpu4 is still without its image, and there are more ways not to get it: its disk is full, Ctrl-C, kit is killed.
+    Then gpu4 is still without its image, and there are more ways not to get it: a full disk, Ctrl-C, a killed kit.
     """
     with contextlib.ExitStack() as stack:
         blinks = stack.enter_context(breaking(faults.LINK_BLINKS, cluster))

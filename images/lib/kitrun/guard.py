@@ -78,7 +78,9 @@ def guard(run_id):
             continue
         data = os.read(0, 4096)
         if not data:
+            # Counted from here: after a link that was cut, the last beat is long ago, and another guard on its way.
             ended = True
+            heard = time.monotonic()
             continue
         heard = time.monotonic()
         *lines, rest = (rest + data).split(b"\n")
