@@ -90,7 +90,7 @@ class Node:
             data = b""
         if not data:
             # ssh's own code where the connection failed; any other is what the guard, or its interpreter, ended with.
-            self.helpless = self.heard is None and self._code() not in (None, 255)
+            self.helpless = self.heard is None and 0 < self._code() < 255
             self.close()
             return
         self.heard = time.monotonic()
@@ -103,7 +103,7 @@ class Node:
         try:
             return self._process.wait(1.0)
         except subprocess.TimeoutExpired:
-            return None
+            return 255
 
     @property
     def lost(self):
