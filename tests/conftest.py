@@ -1,9 +1,36 @@
-"""For all tests: Ctrl-C works in them, however they were started."""
+"""For all tests: Ctrl-C works in them, however they were started; and a cluster's head on this machine."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.head import Head, MakeHead
 
 # A shell's background job ignores SIGINT, and so would every kit that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def make_head(tmp_path: Path) -> Iterator[MakeHead]:
+    heads: list[Head] = []
+
+    def make(**values: Any) -> Head:
+        folder = tmp_path / f"head{len(heads)}"
+        folder.mkdir()
+        heads.append(Head(folder, **values))
+        return heads[-1]
+
+    yield make
+    for each in heads:
+        each.close()
+
+
+@pytest.fixture
+def head(make_head: MakeHead) -> Head:
+    return make_head()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import kit
 from kit.cli import render
-from kit.errors import UnreachableError
+from kit.errors import Interrupted, NotReadyError, UnreachableError
 from kit.events import Note
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import RUN_ID, RunRecord
@@ -16,6 +16,8 @@ from kit.model.run import RUN_ID, RunRecord
 if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.remote.launch import Door
+
+AUDIT_LINES = 20
 
 
 def init(session: Session) -> int:
@@ -90,6 +92,42 @@ def down(session: Session) -> int:
     result = down(context, images=session.args.images)
     session.close()
     session.show("down", result, render.down(result))
+    return 0
+
+
+def lock_status(session: Session) -> int:
+    from kit.flows.lock import lock_status
+
+    status = lock_status(session.context())
+    session.close()
+    session.show("lock", status, render.lock(status))
+    return 0
+
+
+def lock_release(session: Session) -> int:
+    from kit.flows.lock import lock_release, lock_status
+
+    context = session.context()
+    seen = lock_status(context)
+    asks = seen.state == "held" and not session.args.yes and not session.json
+    if asks and not session.terminal.agrees(f"{render.lock(seen)}\nTake it away?"):
+        session.terminal.tell("Nothing was done.")
+        return 0
+    lock_release(context, seen)
+    session.close()
+    session.show("lock-released", seen, render.lock_released(seen))
+    return 0
+
+
+def audit(session: Session) -> int:
+    from kit.flows.lock import read_audit
+
+    result = read_audit(session.context(), session.args.last or AUDIT_LINES)
+    session.close()
+    for entry in result.entries if session.json else ():
+        session.show("audit", entry, "")
+    if not session.json:
+        session.terminal.say(render.audit(result))
     return 0
 
 
@@ -173,7 +211,8 @@ def wait(session: Session) -> int:
 
     ended = wait(session.context(), session.args.run)
     session.close()
-    return _run_told(session, ended)
+    # Whoever waits wants to know that it has ended.
+    return _run_told(session, ended, still_running=Interrupted.exit_code)
 
 
 def stop(session: Session) -> int:
@@ -186,14 +225,17 @@ def stop(session: Session) -> int:
     return 0
 
 
-def _run_told(session: Session, ended: RunRecord) -> int:
+def _run_told(session: Session, ended: RunRecord, *, still_running: int = 0) -> int:
     from kit.cli import runtext
 
     session.show("run", ended, "")
+    if ended.state == "lost":
+        session.terminal.tell(runtext.story(ended))
+        return NotReadyError.exit_code
     if ended.state != "running":
         return _job_ended(session, ended.exit_code, runtext.story(ended))
     session.terminal.tell(f"run {ended.id} goes on; kit attach {ended.id} shows it again, kit stop {ended.id} ends it")
-    return 0
+    return still_running
 
 
 def local(session: Session) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli.fold import fold
 from kit.model.launch import LaunchPlan, Placement
+from kit.model.lock import AuditResult, LockStatus
 from kit.model.plan import (
     ComposeUp,
     DeleteFile,
@@ -146,6 +147,35 @@ def down(value: DownResult) -> str:
     if not found:
         return f"Nothing to do: there is nothing of cluster {value.cluster} on {hosts(list(value.removed))}."
     return f"Cluster {value.cluster} is gone from {hosts(found)}."
+
+
+def lock(value: LockStatus) -> str:
+    holder = value.holder
+    if value.state == "free":
+        return f"Nobody holds the lock of cluster {value.cluster}."
+    if value.state == "stale":
+        of = f" of {holder.who}, for {holder.what}, since {holder.told()}" if holder else ""
+        return f"A lock of cluster {value.cluster}{of}, is left over. It stops nobody: the next deploy takes it over."
+    if holder is None:
+        return f"Somebody is just taking the lock of cluster {value.cluster}."
+    return f"{holder.who} holds the lock of cluster {value.cluster} since {holder.told()}, for {holder.what}."
+
+
+def lock_released(value: LockStatus) -> str:
+    """`value` is how the lock was before."""
+    if value.state == "free":
+        return f"Nothing to do: nobody holds the lock of cluster {value.cluster}."
+    if value.state == "stale" or value.holder is None:
+        return f"The lock of cluster {value.cluster} was left over, and is gone."
+    who = f"{value.holder.who} had it since {value.holder.told()}, for {value.holder.what}"
+    return f"The lock of cluster {value.cluster} is free: {who}, which stops before its next step."
+
+
+def audit(value: AuditResult) -> str:
+    if not value.entries:
+        return f"Nothing is in the audit of cluster {value.cluster}."
+    rows = [(e.time, e.who, e.verb, e.outcome, f"{e.seconds:.1f} s", e.what) for e in value.entries]
+    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"))
 
 
 def image(value: ImageResult) -> str:

@@ -81,7 +81,8 @@ def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
     if failure is None:
         return ""
     lines = [f"kit: error: run {run} failed: {diagnose.told(failure)}"]
-    shown = failure.lines if failure.kind == "rank" else failure.mpirun
+    # Of a host that went away the headline says it all: what mpirun printed of it was seen already.
+    shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": ()}[failure.kind]
     lines += [f"  │ {line}" for line in shown[-8:]]
     cause = diagnose.cause(failure)
     if cause is not None:

@@ -36,6 +36,7 @@ CLUSTER = (
 )
 
 _DRY_RUN = Option(flags=("--dry-run",), help="Print what would be done, and change nothing.")
+_YES = Option(flags=("-y", "--yes"), help="Do not ask (nor is asked where there is no terminal).")
 _NP = Option(flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks in all (default: every slot).")
 _NP_LOCAL = Option(flags=_NP.flags, value="N", kind=count, help="Ranks (default: slots in kit.yaml, or 1).")
 _NPERNODE = Option(flags=("-npernode", "--npernode"), value="N", kind=count, help="Ranks on each host, at most.")
@@ -78,6 +79,7 @@ _FAILED = (
     ("3", "a host cannot be reached"),
     ("4", "a step failed on a host"),
 )
+_LOCKED = ("5", "somebody else is changing the cluster, or has taken its lock")
 _JOB = (
     ("N", "the job's own exit code"),
     ("2", "a flag, hosts or kit.yaml is wrong"),
@@ -138,7 +140,7 @@ VERBS = (
             *CLUSTER,
         ),
         examples=("kit deploy", "kit deploy --dry-run", "kit deploy --network 10.0.0.0/16 --ssh-user ubuntu"),
-        exits=(*_FAILED, ("6", "the image cannot be found or shipped")),
+        exits=(*_FAILED, _LOCKED, ("6", "the image cannot be found or shipped")),
     ),
     Verb(
         words=("ps",),
@@ -156,10 +158,42 @@ VERBS = (
         group=CLUSTERS,
         options=(
             Option(flags=("--images",), help="Remove kit's images from the hosts, too."),
-            Option(flags=("-y", "--yes"), help="Do not ask (nor is asked where there is no terminal)."),
+            _YES,
             *CLUSTER,
         ),
         examples=("kit down", "kit down --images --yes"),
+        exits=(*_FAILED, _LOCKED),
+    ),
+    Verb(
+        words=("lock", "status"),
+        purpose="Show who is changing the cluster: deploy and down hold its lock meanwhile.",
+        handler="lock_status",
+        group=CLUSTERS,
+        options=CLUSTER,
+        examples=("kit lock status", "kit lock status --output json"),
+        exits=_FAILED,
+    ),
+    Verb(
+        words=("lock", "release"),
+        purpose="Take the lock from its holder, whose deploy or down stops before its next step.",
+        handler="lock_release",
+        group=CLUSTERS,
+        options=(_YES, *CLUSTER),
+        notes="Not needed after a kit that was killed or lost its line: the lock then goes by itself, within 30 s.",
+        examples=("kit lock release", "kit lock release --yes"),
+        exits=(*_FAILED, ("5", "the lock has another holder by now")),
+    ),
+    Verb(
+        words=("audit",),
+        purpose="Show who changed the cluster, when and how: deploys and released locks.",
+        handler="audit",
+        group=CLUSTERS,
+        options=(
+            Option(flags=("-n", "--last"), value="N", kind=count, help="Only the last N changes (default: 20)."),
+            *CLUSTER,
+        ),
+        notes="It is kept on the head's VM with the cluster's files, and goes with them: after kit down there is none.",
+        examples=("kit audit", "kit audit -n 5 --output json"),
         exits=_FAILED,
     ),
     Verb(
@@ -359,6 +393,7 @@ FAMILIAR = {
     "create": "deploy",
     "delete": "down",
     "destroy": "down",
+    "history": "audit",
     "horovodrun": "run",
     "launch": "run",
     "list": "ps",
@@ -374,5 +409,6 @@ FAMILIAR = {
     "teardown": "down",
     "top": "ps",
     "train": "run",
+    "unlock": "lock release",
     "up": "deploy",
 }

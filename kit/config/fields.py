@@ -151,9 +151,11 @@ def _wants_plain(annotation: Any, metadata: list[Any]) -> str:
         return "NAME: VALUE lines, indented"
     if annotation is bool:
         return "true or false"
+    bounds = {name: value for item in _flat(metadata) for name, value in _bound(item)}
     if annotation is int:
-        bounds = {name: value for item in _flat(metadata) for name, value in _bound(item)}
         return f"a whole number from {bounds['ge']} to {bounds['le']}"
+    if annotation is float:
+        return f"a number above {bounds['gt']}, up to {bounds['le']}"
     return "text"
 
 
@@ -166,7 +168,7 @@ def _flat(metadata: list[Any]) -> Iterator[Any]:
 
 
 def _bound(item: Any) -> Iterator[tuple[str, int]]:
-    for name in ("ge", "le"):
+    for name in ("gt", "ge", "le"):
         value = getattr(item, name, None)
         if value is not None:
             yield name, value

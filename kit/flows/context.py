@@ -10,6 +10,7 @@ from kit.events import Reporter
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
 from kit.plan.ssh import login
+from kit.remote.lock import Take, take
 from kit.remote.transport import Connect, Transport
 
 
@@ -22,6 +23,7 @@ class Context:
     folder: Path
     reporter: Reporter
     connect: Connect
+    take: Take = take
 
     def login(self, host: Host) -> Login:
         return login(host, self.spec.ssh)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kit.errors import HostsFailed, KitError, NotReadyError
 from kit.events import HostDone, HostStep, Note, Phase, Warned
+from kit.flows.change import Change, changing
 from kit.flows.context import Context
 from kit.flows.image import content
 from kit.model.host import Host
@@ -32,24 +33,10 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False) -> D
     Raises HostsFailed, naming each host with its cause; hosts without a fault are brought to the end.
     """
     start = time.monotonic()
-    spec = context.spec
-    tag = content(spec.image).tag
-    observed = look(context, tag)
-    nodes, problems = plans.nodes_of(observed, spec)
-    image = plans.Image(tag=tag)
-    problems = [*problems, *plans.problems_of(observed, spec, nodes, image)]
-    if not problems and any(facts.image_id is None for facts in observed):
-        # Only now: nobody should wait for a build to be told of a fault. The image's size may be one more.
-        image = _image(context, tag, dry_run=dry_run)
-        problems = plans.problems_of(observed, spec, nodes, image)
-    if problems:
-        raise _failed("nothing was changed", problems)
-    _warn_of_leavers(context, observed, nodes)
-    plan = plans.deploy_plan(spec, observed, nodes, image, _keys(observed, spec.name))
-    if not dry_run and not force:
-        _spare_runs(plan, observed)
+    # Most deploys have nothing to do, and need no lock for that.
+    plan = _plan(context, dry_run=dry_run, force=force)
     if not plan.empty and not dry_run:
-        _execute(context, plan)
+        plan = _change(context, force=force)
     return DeployResult(
         plan=plan,
         dry_run=dry_run,
@@ -59,10 +46,50 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False) -> D
     )
 
 
-def look(context: Context, image: str) -> Sequence[HostFacts]:
+def _plan(context: Context, *, dry_run: bool, force: bool, again: bool = False) -> Plan:
+    """Observe, check, plan. Raises before anything is changed."""
+    spec = context.spec
+    tag = content(spec.image).tag
+    observed = look(context, tag, again=again)
+    nodes, problems = plans.nodes_of(observed, spec)
+    image = plans.Image(tag=tag)
+    problems = [*problems, *plans.problems_of(observed, spec, nodes, image)]
+    if not problems and any(facts.image_id is None for facts in observed):
+        # Only now: nobody should wait for a build to be told of a fault. The image's size may be one more.
+        image = _image(context, tag, dry_run=dry_run)
+        problems = plans.problems_of(observed, spec, nodes, image)
+    if problems:
+        raise _failed("nothing was changed", problems)
+    if not again:
+        _warn_of_leavers(context, observed, nodes)
+    plan = plans.deploy_plan(spec, observed, nodes, image, _keys(observed, spec.name))
+    if not dry_run and not force:
+        _spare_runs(plan, observed)
+    return plan
+
+
+def _change(context: Context, *, force: bool) -> Plan:
+    """Under the lock: plan again, for hosts may have changed since, and execute that. Returns the plan."""
+    with changing(context, "deploy") as change:
+        plan = _plan(context, dry_run=False, force=force, again=True)
+        if not plan.empty:
+            # Before the hosts' own checks: told once, and with nothing begun.
+            change.check()
+            change.what = _told(plan)
+            _execute(context, plan, change)
+    return plan
+
+
+def _told(plan: Plan) -> str:
+    """`14 steps on 4 hosts`, for the audit."""
+    each = [p for p in (*plan.hosts, *plan.after) if p.steps]
+    return f"{sum(len(p.steps) for p in each)} steps on {len({p.host for p in each})} hosts"
+
+
+def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostFacts]:
     """The facts of all hosts, in order. Raises before anything is changed if one cannot be looked at."""
     hosts = context.inventory.hosts
-    context.reporter.report(Phase(name="look", hosts=context.inventory.names))
+    context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
     folder = stack.folder(context.spec)
 
     def work(host: Host) -> HostFacts:
@@ -156,7 +183,7 @@ def _keys(observed: Sequence[HostFacts], cluster: str) -> ClusterKeys:
     )
 
 
-def _execute(context: Context, plan: Plan) -> None:
+def _execute(context: Context, plan: Plan, change: Change) -> None:
     spec = context.spec
     names = context.inventory.names
     executor = Executor(
@@ -166,9 +193,12 @@ def _execute(context: Context, plan: Plan) -> None:
         container={name: stack.container(spec, stack.NODE if i else stack.HEAD) for i, name in enumerate(names)},
         connect=context.connect,
         reporter=context.reporter,
+        check=change.check,
     )
     failures = executor.execute(plan)
     if failures:
+        # Where the lock was lost, that is the cause, and one for all hosts.
+        change.check()
         done = len(plan.hosts) - len(failures)
         if len(failures) == 1:
             raise next(iter(failures.values()))

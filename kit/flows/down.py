@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kit.errors import KitError
 from kit.events import HostDone, HostFailed, HostStep, Phase
+from kit.flows.change import changing
 from kit.flows.context import Context
 from kit.flows.image import content
 from kit.model.host import Host
@@ -22,12 +23,12 @@ def down(context: Context, *, images: bool = False) -> DownResult:
     spec = context.spec
     tags = (content(spec.image).tag,) if images else ()
     step = teardown_step(spec, tags)
-    context.reporter.report(Phase(name="take down", hosts=context.inventory.names))
 
     def work(host: Host) -> tuple[str, ...]:
         context.reporter.report(HostStep(host=host.name, text=f"removing {stack.project(spec)}"))
         transport = context.connect(host)
         try:
+            change.check()
             removed = remove(transport, step)
         except KitError as error:
             context.reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
@@ -39,5 +40,9 @@ def down(context: Context, *, images: bool = False) -> DownResult:
         )
         return removed
 
-    removed = fanout.each(context.inventory.hosts, work).or_raise("kit down")
+    # A head that is lost must not keep the other hosts from being taken down.
+    with changing(context, "down", needs_lock=False) as change:
+        change.what = f"{len(context.inventory.hosts)} hosts"
+        context.reporter.report(Phase(name="take down", hosts=context.inventory.names))
+        removed = fanout.each(context.inventory.hosts, work).or_raise("kit down")
     return DownResult(cluster=spec.name, removed=dict(removed))

@@ -61,7 +61,6 @@ class Follower:
     _base: int = 0
     _asked: float | None = None
     _heeded: int = 0
-    _beaten: float = 0.0
     _broken: KitError | None = None
 
     def follow(self, offset: int = 0) -> Mapping[str, Any] | None:
@@ -71,17 +70,21 @@ class Follower:
         """
         self._base = offset
         with Interrupts() as interrupts:
-            while not self._stream(interrupts):
-                self._again(interrupts)
-            self.interrupted = self.before + interrupts.count
+            try:
+                while not self._stream(interrupts):
+                    self._again(interrupts)
+            finally:
+                self.interrupted = self.before + interrupts.count
         for entry in self._log.end():
             self._tell(entry)
         return self.ending
 
     def _stream(self, interrupts: Interrupts) -> bool:
         """One connection to its end. True when there is nothing more to come; False when it broke."""
+        if self.manner.operator:
+            # The supervisor ends a run that has lost its operator.
+            self.door.keep_showing(BEAT_S)
         while not self._enough(interrupts):
-            self._beat()
             data = self.door.read(1.0, also=interrupts.fd)
             if data is None:
                 return self._over()
@@ -102,13 +105,6 @@ class Follower:
             self._stop(times)
         waited = time.monotonic() - self._asked if self._asked is not None else 0.0
         return times > PATIENCE or waited > STOP_S
-
-    def _beat(self) -> None:
-        """An operator shows that there is one: the supervisor ends a run that has lost its own."""
-        now = time.monotonic()
-        if self.manner.operator and now - self._beaten > BEAT_S:
-            self._beaten = now
-            self.door.send({})
 
     def _over(self) -> bool:
         said, code = self.door.over()
@@ -165,13 +161,10 @@ class Follower:
                 door.close()
                 raise NotReadyError(f"the head does not know the run {self.run_id} any more", hint="kit runs")
             self.door.close()
-            self.door, self._log = door, self._fresh_log()
+            self.door = door
+            self._log.again()
             return
         raise error
-
-    def _fresh_log(self) -> RunLog:
-        self._base += self._log.taken
-        return RunLog()
 
     def _tell(self, entry: Entry) -> None:
         match entry.kind:

@@ -21,7 +21,8 @@ from kit.plan import leases, network, runs, stack
 from kit.plan.mpi import launch_plan
 from kit.plan.ranks import place
 from kit.plan.record import from_text
-from kit.remote.launch import Door, new_run_id, operator, variable
+from kit.remote.launch import Door, new_run_id, variable
+from kit.remote.operator import operator
 
 
 def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -> RunResult:
@@ -102,8 +103,11 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
     try:
         ending = follower.follow()
     except KitError:
-        # The head is gone, and with it whoever would have ended the ranks.
-        _clean_up(context, plan)
+        # The head is gone, and with it whoever would have ended the ranks; unless it was to go on in this very case.
+        if plan.policy.operator == "stop":
+            left = _clean_up(context, plan)
+            if follower.interrupted:
+                raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {left}") from None
         raise
     finally:
         follower.door.close(ended=follower.ending is not None)

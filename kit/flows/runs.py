@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kit.errors import InputError, NotReadyError, StepError
@@ -14,7 +16,8 @@ from kit.flows.follow import Follower, Manner
 from kit.model.result import RunsResult
 from kit.model.run import RunRecord
 from kit.plan import runs, stack
-from kit.remote.launch import Door, operator
+from kit.remote.launch import Door, Spool
+from kit.remote.operator import operator
 from kit.remote.scripts import script
 
 WHOLE_LOG = 0
@@ -25,7 +28,7 @@ def listing(context: Context) -> RunsResult:
     head = context.inventory.head
     transport = context.connect(head)
     try:
-        done = transport.run(script("runs", f"{stack.folder(context.spec)}/{stack.STATE}/runs"), timeout_s=30)
+        done = transport.run(script("runs", _folder(context)), timeout_s=30)
     finally:
         transport.close()
     if done.code != 0:
@@ -34,13 +37,15 @@ def listing(context: Context) -> RunsResult:
             hint=f"look at it by hand: kit ssh {head.name}",
             host=head.name,
         )
-    return RunsResult(cluster=context.spec.name, runs=tuple(reversed(parse(done.text))))
+    latest = sorted(parse(done.text), key=lambda run: (run.started, run.id), reverse=True)
+    return RunsResult(cluster=context.spec.name, runs=tuple(latest))
 
 
 def parse(text: str) -> list[RunRecord]:
     """The output of runs.sh."""
     found = []
-    for block in text.split("@@ ")[1:]:
+    # Only at the beginning of a line: a command may hold anything.
+    for block in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:
         live, _, rest = block.partition("\n")
         objects = [json.loads(line) for line in rest.splitlines() if line.strip()]
         if objects:
@@ -66,7 +71,10 @@ def run_logs(
 
 
 def _look(context: Context, run: str | None, manner: Manner, *, silent: bool = False) -> RunRecord:
-    door = _open(context)
+    try:
+        door = _open(context)
+    except NotReadyError as error:
+        return _from_disk(context, run, manner, error, silent=silent)
     try:
         answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": manner.follow})
         record = answer.get("attached")
@@ -78,6 +86,25 @@ def _look(context: Context, run: str | None, manner: Manner, *, silent: bool = F
     finally:
         door.close()
     return _ended(record, ending)
+
+
+def _from_disk(context: Context, run: str | None, manner: Manner, error: NotReadyError, *, silent: bool) -> RunRecord:
+    """What the head's VM keeps, where its container does not run: a run that has ended can be read all the same."""
+    found = [each for each in listing(context).runs if each.id.startswith(run or "")]
+    if not found:
+        raise error
+    if not silent:
+        head = context.login(context.inventory.head)
+        spool = Spool(head, f"{_folder(context)}/{found[0].id}/log")
+        try:
+            Follower(found[0].id, spool, context.reporter, replace(manner, follow=False)).follow()
+        finally:
+            spool.close()
+    return found[0]
+
+
+def _folder(context: Context) -> str:
+    return f"{stack.folder(context.spec)}/{stack.STATE}/runs"
 
 
 def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunRecord:

@@ -81,6 +81,8 @@ def told(failure: Failure) -> str:
         said = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
         if said:
             return f"mpirun gave up: {next(filter(_tells, said), said[0])}"
+        if failure.signal:
+            return f"mpirun on {failure.host or 'the head'} was killed by {failure.signal}"
         return "mpirun gave up" + (f" with exit code {failure.exit_code}" if failure.exit_code is not None else "")
     who = "a rank" if failure.rank is None else f"rank {failure.rank}"
     where = f" on {failure.host}" if failure.host else ""

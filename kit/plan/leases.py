@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from kit.errors import InputError, NotReadyError
+from kit.errors import NotReadyError
 from kit.model.launch import Node, Placement
 from kit.model.run import Place, RunRecord
 from kit.plan.ranks import place
@@ -26,16 +25,23 @@ def place_free(
     """
     wanted = place(nodes, np=np, npernode=npernode)
     free = {node.name: _free(node, living) for node in nodes}
-    room = [replace(node, slots=len(free[node.name])) for node in nodes if len(free[node.name]) >= (npernode or 1)]
-    try:
-        found = place(room, np=wanted.np, npernode=npernode)
-    except InputError:
+    found = _fill(nodes, [len(free[node.name]) for node in nodes], wanted.np, npernode)
+    if found.np < wanted.np:
         if wait:
             return wanted, places(wanted, {node.name: range(node.slots) for node in nodes})
-        raise _taken(wanted, living) from None
-    slots = {node.name: node.slots for node in nodes}
-    whole = tuple(replace(node, slots=slots[node.name]) for node in found.nodes)
-    return Placement(nodes=whole, counts=found.counts), places(found, free)
+        raise _taken(wanted, living)
+    return found, places(found, free)
+
+
+def _fill(nodes: Sequence[Node], room: Sequence[int], np: int, npernode: int | None) -> Placement:
+    """In order: `npernode` ranks, or as many as there is room for, on each node that has it; the last may get fewer."""
+    chosen: list[tuple[Node, int]] = []
+    for node, free in zip(nodes, room, strict=True):
+        count = min(npernode or free, np)
+        if 0 < count <= free:
+            chosen.append((node, count))
+            np -= count
+    return Placement(nodes=tuple(node for node, _ in chosen), counts=tuple(count for _, count in chosen))
 
 
 def places(placement: Placement, free: Mapping[str, Sequence[int]]) -> tuple[Place, ...]:

@@ -18,7 +18,7 @@ RUN_VARIABLE = "KIT_RUN"
 # Set by the supervisor: which attempt this is, from 1 on, and a folder on the head that outlives an attempt.
 SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
 # Which slots of which node the run holds, where it holds some of a node only: kit-rank picks the GPUs by it.
-SLOTS_VARIABLE = "KIT_SLOTS"
+SLOTS_VARIABLE = "KIT_HELD_SLOTS"
 # Set where the background processes of a rank may outlive it.
 LEAVE_VARIABLE = "KIT_LEAVE"
 # At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left
@@ -99,7 +99,7 @@ def launch_plan(
 
 
 def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
-    """KIT_SLOTS, where the run leaves a slot of a node to others: `gpu1=0 gpu2=0,1`."""
+    """KIT_HELD_SLOTS, where the run leaves a slot of a node to others: `gpu1=0 gpu2=0,1`."""
     slots = {node.name: node.slots for node in placement.nodes}
     partly = [place for place in places if len(place.slots) < slots[place.node]]
     words = [f"{place.node}={','.join(map(str, place.slots))}" for place in partly]

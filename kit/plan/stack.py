@@ -34,6 +34,11 @@ def folder(spec: ClusterSpec) -> str:
     return f"{ROOT}/{spec.name}"
 
 
+def lock_file(spec: ClusterSpec) -> str:
+    """On the head's VM, and not in the cluster's folder: `kit down` holds the lock while it removes that."""
+    return f"{ROOT}/.lock/{spec.name}"
+
+
 def project(spec: ClusterSpec) -> str:
     return f"kit-{spec.name}"
 

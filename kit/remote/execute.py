@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kit.errors import KitError, StepError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
@@ -26,12 +26,16 @@ from kit.remote.scripts import script
 from kit.remote.ship import ship
 from kit.remote.transport import Completed, Connect, Transport
 
-COMPOSE_TIMEOUT_S = 180.0
+# An earlier Compose that is still at work may be waited for, up to 120 s.
+COMPOSE_TIMEOUT_S = 300.0
 PEER_TIMEOUT_S = 60.0
 
 
 class Executor:
-    """Carries a plan out on its hosts. `folder` is the cluster's folder on every VM."""
+    """Carries a plan out on its hosts. `folder` is the cluster's folder on every VM.
+
+    `check` is called before each step, and raises a KitError when no more may be begun.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Executor:
         container: Mapping[str, str],
         connect: Connect,
         reporter: Reporter,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._hosts = hosts
         self._logins = logins
@@ -49,6 +54,7 @@ class Executor:
         self._container = container
         self._connect = connect
         self._reporter = reporter
+        self._check = check
 
     def execute(self, plan: Plan) -> dict[str, KitError]:
         """All steps. A host stops at its first failure and the others go on. Returns the failures by host."""
@@ -68,6 +74,7 @@ class Executor:
             return {}
         self._reporter.report(Phase(name="ship", hosts=tuple(host for host, _ in wanted)))
         step = wanted[0][1]
+        self._check()
         failures = ship(step.image, step.size, [self._logins[host] for host, _ in wanted], self._reporter)
         for host, _ in wanted:
             error = failures.get(host)
@@ -84,6 +91,7 @@ class Executor:
             transport = self._connect(host)
             try:
                 for step in steps[host.name]:
+                    self._check()
                     self._step(transport, step)
             except KitError as error:
                 self._reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
@@ -111,8 +119,7 @@ class Executor:
             case ComposeUp():
                 self._say(name, "docker compose up")
                 force = ["--force-recreate"] if step.recreate else []
-                argv = ["docker", "compose", "--file", f"{step.folder}/compose.yaml", "up", "--detach"]
-                done = transport.run([*argv, "--remove-orphans", *force], timeout_s=COMPOSE_TIMEOUT_S)
+                done = transport.run(script("compose_up", step.folder, *force), timeout_s=COMPOSE_TIMEOUT_S)
                 by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/compose.yaml up"
                 _ok(done, name, "docker compose up failed", f"look at it by hand: {by_hand}")
             case WaitSshd():

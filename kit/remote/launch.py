@@ -11,6 +11,7 @@ import os
 import secrets
 import select
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from typing import IO, Any
@@ -42,6 +43,7 @@ class Door:
         self._container = container
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
+        self._closed = threading.Event()
         self.record = ""
         self.living: tuple[Mapping[str, Any], ...] = ()
 
@@ -98,10 +100,19 @@ class Door:
 
     def send(self, value: Mapping[str, Any]) -> None:
         """Where nobody reads any more, what comes back says so."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             pipe = _pipe(self._running().stdin)
             pipe.write(json.dumps(value).encode() + b"\n")
             pipe.flush()
+
+    def keep_showing(self, every_s: float) -> None:
+        """Say from now on that somebody is here, whatever this program waits for: a screen may stand still for long."""
+
+        def show() -> None:
+            while not self._closed.wait(every_s):
+                self.send({})
+
+        threading.Thread(target=show, name="kit-operator", daemon=True).start()
 
     def read(self, patience_s: float, *, also: int | None = None) -> bytes | None:
         """Bytes of the log; b"" when none came in time, or `also` can be read; None when the stream is over."""
@@ -123,6 +134,7 @@ class Door:
 
         `ended`: all has been said, and nobody waits until ssh has taken leave of the other end.
         """
+        self._closed.set()
         process = self._process
         if process is None:
             return
@@ -194,21 +206,26 @@ class Door:
         return self._process
 
 
+class Spool(Door):
+    """The log of a run as a file on the head's VM, with a door's manners: for when no container runs there."""
+
+    def __init__(self, head: Login, path: str) -> None:
+        super().__init__(head, "")
+        self._process = subprocess.Popen(
+            [*openssh_argv(head), as_root(["cat", "--", path])],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def send(self, value: Mapping[str, Any]) -> None:
+        """Nobody listens."""
+
+
 def variable(name: str) -> str | None:
     """A variable of kit's own environment, for -x NAME."""
     return os.environ.get(name)
-
-
-def operator() -> str:
-    """user@machine, as others will read it."""
-    import getpass  # noqa: PLC0415
-    import platform  # noqa: PLC0415
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{platform.node()}"
 
 
 def _last(said: str) -> str:

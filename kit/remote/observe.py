@@ -12,7 +12,7 @@ from kit.model.observed import Container, Gpu, HostFacts, Interface
 from kit.remote.scripts import script
 from kit.remote.transport import Transport
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 75.0
 
 
 def observe(transport: Transport, *, folder: str, image: str) -> HostFacts:

@@ -64,6 +64,10 @@ class RunLog:
             self.taken += at
             self._rest = self._rest[at:]
 
+    def again(self) -> None:
+        """What comes next is read from byte `taken` on: a piece of a record goes, a line that was begun stays."""
+        self._rest = b""
+
     def end(self) -> Iterator[Entry]:
         """Lines that were begun, when nothing comes any more."""
         for (rank, kind), text in self._begun.items():

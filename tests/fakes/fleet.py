@@ -11,8 +11,9 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
+from kit.remote import lock
 from kit.remote.transport import AS_ROOT, Completed
-from tests.fakes.vm import FakeVM
+from tests.fakes.vm import FakeLock, FakeVM
 
 # Commands that are none of kit's own run here, as root already.
 PLAIN = AS_ROOT.replace("exec sudo -n --", "exec")
@@ -57,6 +58,7 @@ class Fleet:
     def __init__(self, count: int) -> None:
         self.vms: dict[str, FakeVM] = {}
         self.shipped: list[str] = []
+        self.taken: list[str] = []
         for n in range(1, count + 1):
             address = f"10.0.{n // 250}.{n % 250}"
             host = Host(name=f"gpu{n}", address=address, slots=2)
@@ -70,6 +72,19 @@ class Fleet:
 
     def connect(self, host: Host) -> FakeTransport:
         return FakeTransport(self.vms[host.name])
+
+    def take(self, head: Login, file: str, what: str) -> FakeLock:
+        """The lock as the real one: kept on the VM, refused with the name of its holder."""
+        vm = self.vms[head.host]
+        if "unreachable" in vm.faults:
+            raise UnreachableError("no SSH connection", hint="is the VM up?", host=head.host)
+        if "no flock" in vm.faults:
+            raise lock.no_flock(head.host)
+        if file in vm.locks and vm.locks[file].held:
+            raise lock.refused(lock.look(self.connect(vm.host), "lab", file).holder, head.host)
+        vm.locks[file] = FakeLock(vm=vm, file=file, what=what)
+        self.taken.append(what)
+        return vm.locks[file]
 
     def ship(self, image: str, _size: int, targets: Sequence[Login], _reporter: Reporter) -> dict[str, KitError]:
         failures: dict[str, KitError] = {}
@@ -100,4 +115,5 @@ class Fleet:
             folder=Path(),
             reporter=reporter,
             connect=self.connect,
+            take=self.take,
         )

@@ -1,29 +1,54 @@
-"""Runs images/bin/kit-launch with folders and patience of the test's own. Arguments: FILE RECORD RUNS GRACE."""
+"""Runs the head's and the nodes' programs (images/lib/kitrun) as they are, with folders and patience of the test's own.
+
+As a program: launcher.py SETTINGS launch|guard|sweep [RUN]. SETTINGS is JSON:
+{"record": path, "runs": folder, "set": {"module.NAME": value}}.
+"""
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
+import importlib
+import json
+import os
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
-FILE = Path(__file__).resolve().parents[2] / "images" / "bin" / "kit-launch"
+IMAGES = Path(__file__).resolve().parents[2] / "images"
+LIB = IMAGES / "lib"
 
 
-def argv(record: Path, runs: Path, *, grace_s: float = 8.0) -> list[str]:
-    return [sys.executable, __file__, str(FILE), str(record), str(runs), str(grace_s)]
+def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
+    """`values`: `supervise_OPERATOR_S=1.0` sets kitrun.supervise.OPERATOR_S."""
+    given = {name.replace("_", ".", 1): value for name, value in values.items()}
+    settings = {"record": str(record), "runs": str(runs), "set": given}
+    # Compiled once, and not beside the sources: those go into images.
+    cache = f"pycache_prefix={tempfile.gettempdir()}/kit-tests-pycache-{os.getuid()}"
+    return [sys.executable, "-IS", "-X", cache, __file__, json.dumps(settings), *(words or ("launch",))]
+
+
+def load(name: str) -> Any:
+    """A module of images/lib, as the image has it."""
+    if str(LIB) not in sys.path:
+        sys.path.append(str(LIB))
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.pycache_prefix is None
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def main() -> int:
-    sys.dont_write_bytecode = True
-    file, record, runs, grace = sys.argv[1:]
-    loader = importlib.machinery.SourceFileLoader("kit_launch", file)
-    spec = importlib.util.spec_from_loader("kit_launch", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    module.RECORD, module.RUNS, module.GRACE_S = record, runs, float(grace)
-    return int(module.main())
+    settings = json.loads(sys.argv[1])
+    for path, value in settings["set"].items():
+        module, _, name = path.rpartition(".")
+        found = load(f"kitrun.{module}")
+        if not hasattr(found, name):
+            sys.exit(f"launcher: there is no {path} to set")
+        setattr(found, name, tuple(value) if isinstance(value, list) else value)
+    if sys.argv[2] == "launch":
+        return int(load("kitrun.front").Front(settings["runs"], settings["record"]).serve())
+    return int(load("kitrun.guard").main(sys.argv[2:]))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
+from kit.errors import NotReadyError
 from kit.model.host import Host
 from kit.remote.observe import listener_word
 from kit.remote.transport import Completed
@@ -19,7 +20,7 @@ from kit.remote.transport import Completed
 if TYPE_CHECKING:
     from tests.fakes.fleet import Fleet
 
-Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall"]
+Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock"]
 
 
 @dataclass
@@ -38,6 +39,27 @@ class FakeContainer:
 
 
 @dataclass
+class FakeLock:
+    """What stands in the lock's file, and whether its holder lives. As kit sees it, too: kit.remote.lock.Lock."""
+
+    vm: FakeVM
+    file: str
+    what: str
+    who: str = "ann@laptop"
+    pid: int = 4711
+    held: bool = True
+
+    def check(self) -> None:
+        if not self.held:
+            raise NotReadyError("the lock of the cluster was lost", host=self.vm.host.name)
+
+    def release(self) -> None:
+        if self.held:
+            self.held = False
+            del self.vm.locks[self.file]
+
+
+@dataclass
 class FakeVM:
     """`changed` lists each command that changed something, in order."""
 
@@ -51,8 +73,11 @@ class FakeVM:
     gpus: int = 0
     others_listen: set[tuple[str, int]] = field(default_factory=lambda: {("0.0.0.0", 22)})  # noqa: S104
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
+    living: list[str] = field(default_factory=list)
+    runs: str = ""
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
+    locks: dict[str, FakeLock] = field(default_factory=dict)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
         """None for a command that is none of kit's own."""
@@ -71,7 +96,8 @@ class FakeVM:
     # The scripts, by their names
 
     def _observe(self, _stdin: bytes, folder: str, image: str) -> Completed:
-        below = {path.removeprefix(f"{folder}/"): file for path, file in self.files.items() if path.startswith(folder)}
+        inside = {path.removeprefix(f"{folder}/"): file for path, file in self.files.items() if path.startswith(folder)}
+        below = {path: file for path, file in inside.items() if path.rpartition("/")[0] in ("", "ssh")}
         sections: dict[str, list[str]] = {
             "system": [
                 "arch x86_64", "cores 8", "memory_kib 65536000", "os Debian GNU/Linux 13 (trixie)",
@@ -93,6 +119,7 @@ class FakeVM:
             "host_key": _public(below, "ssh/host_ed25519"),
             "client_key": _public(below, "ssh/id_ed25519"),
             "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
+            "living": self.living,
             "end": [],
         }  # fmt: skip
         return _said(
@@ -128,6 +155,39 @@ class FakeVM:
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
         return _said("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
 
+    def _compose_up(self, _stdin: bytes, folder: str, *options: str) -> Completed:
+        return self._compose(f"{folder}/compose.yaml", force="--force-recreate" in options)
+
+    def _lock_status(self, _stdin: bytes, file: str) -> Completed:
+        if file not in self.locks:
+            return _said("kit-lock free\n")
+        lock = self.locks[file]
+        state = "held" if lock.held else "stale"
+        return _said(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
+
+    def _lock_release(self, _stdin: bytes, file: str, pid: str) -> Completed:
+        if file in self.locks:
+            if str(self.locks[file].pid) != pid:
+                return _said("kit-lock changed\n")
+            self.locks.pop(file).held = False
+        return _said("kit-lock released\n")
+
+    def _audit(self, stdin: bytes, folder: str) -> Completed:
+        if "disk full" in self.faults:
+            return _failed("cat: write error: No space left on device")
+        if any(path.startswith(f"{folder}/") for path in self.files):
+            before, _ = self.files.get(f"{folder}/var/audit", (b"", ""))
+            self.files[f"{folder}/var/audit"] = (before + stdin, "600")
+        return _said()
+
+    def _tail(self, _stdin: bytes, file: str, count: str) -> Completed:
+        content, _ = self.files.get(file, (b"", ""))
+        return _said("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
+
+    def _runs(self, _stdin: bytes, folder: str) -> Completed:
+        assert folder.endswith("/var/runs")
+        return _failed("sh: out of memory") if "disk full" in self.faults else _said(self.runs)
+
     def _stop_run(self, _stdin: bytes, run: str) -> Completed:
         self.ranks = [rank for rank in self.ranks if rank[0] != run]
         return _said("0\n")
@@ -135,8 +195,6 @@ class FakeVM:
     # docker
 
     def _docker(self, argv: list[str]) -> Completed:
-        if argv[0] == "compose":
-            return self._compose(argv[argv.index("--file") + 1], force="--force-recreate" in argv)
         if argv[0] == "exec":
             container = next((c for c in self.containers if c.name == argv[1] and c.running), None)
             if container is None:

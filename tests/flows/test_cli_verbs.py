@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +13,13 @@ import pytest
 
 from kit.cli.main import main
 from kit.cli.session import Session
+from kit.cli.terminal import Terminal
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory
 from kit.model.image import ImageContent
-from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
+from kit.model.launch import LaunchPlan, Node, Placement, RunPolicy, RunRequest
+from kit.model.lock import AuditEntry, AuditResult, Holder, LockStatus
 from kit.model.plan import HostPlan, Plan, Ship
 from kit.model.result import (
     DeployResult,
@@ -29,7 +31,9 @@ from kit.model.result import (
     OutputGroup,
     PsResult,
     RunResult,
+    RunsResult,
 )
+from kit.model.run import Failure, Place, RunRecord
 from kit.model.spec import ClusterSpec
 
 INVENTORY = Inventory(
@@ -42,6 +46,16 @@ LAUNCH = LaunchPlan(
     hostfile="10.0.0.1 slots=2\n",
     argv=("mpirun", "ls"),
 )
+
+HOLDER = Holder(who="ann@pc", what="kit deploy", since="2026-03-01T09:30:00Z", age_s=130, pid=7)
+AUDIT = AuditEntry(time="2026-03-01T09:30:00Z", who="ann@pc", verb="deploy", what="w", outcome="done", seconds=1.0)
+
+
+RECORD = RunRecord(
+    id="20261121-101500-3fa2", cluster="kit", image="i", command=("ls",), state="ended", ended=5.0, exit_code=9,
+    places=(Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1)),),
+    failure=Failure(kind="mpirun", host="gpu1"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +125,19 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             )
         },
         "kit.flows.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)})},
+        "kit.flows.lock": {
+            "lock_status": LockStatus(cluster="kit", state="held", holder=HOLDER),
+            "lock_release": None,
+            "read_audit": AuditResult(cluster="kit", entries=(AUDIT,)),
+        },
         "kit.flows.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
+        "kit.flows.runs": {
+            "listing": RunsResult(cluster="kit", runs=(RECORD,)),
+            "attach": RECORD,
+            "wait": RECORD,
+            "stop": RECORD,
+            "run_logs": RECORD,
+        },
         "kit.flows.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
         "kit.flows.ps": {"ps": PsResult(cluster="kit", nodes=())},
         "kit.flows.exec": {"exec_hosts": group},
@@ -150,16 +176,28 @@ VERBS: list[Row] = [
     (["image", "render"], "content", (ClusterSpec().image,), {}, "FROM scratch\n", 0),
     (["image", "build"], "build_image", (ClusterSpec().image,), {"force": False}, "kit:cpu-0123  1.87 GB  built in", 0),
     (["image", "build", "-f"], "build_image", (ClusterSpec().image,), {"force": True}, "kit:cpu-0123  1.87 GB", 0),
-    (["deploy"], "deploy", (), {"dry_run": False}, "from the job\nCluster kit is ready on 1 host: gpu1 (1.0 s).\n", 0),
-    (["deploy", "--dry-run"], "deploy", (), {"dry_run": True}, "from the job\nPlan for cluster kit\n", 0),
+    (["deploy"], "deploy", (), {"dry_run": False, "force": False}, "from the job\nCluster kit is ready on 1 host", 0),
+    (["deploy", "--dry-run"], "deploy", (), {"dry_run": True, "force": False}, "from the job\nPlan for cluster", 0),
+    (["deploy", "--force"], "deploy", (), {"dry_run": False, "force": True}, "from the job\nCluster kit is ready", 0),
     (["down", "--images"], "down", (), {"images": True}, "from the job\nCluster kit is gone from 1 host: gpu1.\n", 0),
+    (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
+    (
+        ["lock", "release", "-y"],
+        "lock_release",
+        (LockStatus(cluster="kit", state="held", holder=HOLDER),),
+        {},
+        "from the job\nfrom the job\nThe lock of cluster kit is free: ann@pc had it",
+        0,
+    ),
+    (["audit"], "read_audit", (20,), {}, "from the job\nTIME  ", 0),
+    (["audit", "-n", "3"], "read_audit", (3,), {}, "from the job\nTIME  ", 0),
     (
         [*RUN, "ls", "-l"],
         "run",
         (
             RunRequest(
                 np=4, npernode=2, env=(("A", "1"), ("B", None)), hosts="gpu1", oversubscribe=True, tag_output=True,
-                command=("ls", "-l"),
+                command=("ls", "-l"), policy=RunPolicy(share=True),
             ),
         ),
         {"dialled": None},
@@ -175,6 +213,31 @@ VERBS: list[Row] = [
         "from the job\n# 2 ranks: 2 on gpu1\n",
         0,
     ),
+    (["run", "-d"], "run", (RunRequest(detach=True, policy=RunPolicy(operator=None)),), {"dialled": None},
+     "from the job\nr1\n", 0),
+    (
+        ["run", "--keep", "--wait", "--start-timeout", "2m", "--timeout", "8h", "--stall-timeout", "90s",
+         "--retries", "3", "--retry-on", "lost-host", "--min-np", "2", "--checkpoint-dir", "/data/c", "--", "ls"],
+        "run",
+        (
+            RunRequest(
+                wait=True, command=("ls",),
+                policy=RunPolicy(
+                    operator="keep", start_timeout=120, timeout=28800, stall_timeout=90, retries=3,
+                    retry_on="lost-host", min_np=2, checkpoints="/data/c",
+                ),
+            ),
+        ),
+        {"dialled": None}, "from the job\n", 7,
+    ),
+    (["runs"], "listing", (), {}, "from the job\nRUN ", 0),
+    (["attach", "--tag-output"], "attach", (None,), {"tagged": True}, "from the job\n", 9),
+    (["attach", "2026"], "attach", ("2026",), {"tagged": False}, "from the job\n", 9),
+    (["wait", "2026"], "wait", ("2026",), {}, "from the job\n", 9),
+    (["stop"], "stop", (None,), {"grace_s": None}, "from the job\nNothing to do: run 20261121", 0),
+    (["stop", "2026", "--grace", "2m"], "stop", ("2026",), {"grace_s": 120}, "from the job\n", 0),
+    (["logs", "20261121-101500-3fa2", "--rank", "3", "--since", "10m"], "run_logs", ("20261121-101500-3fa2",),
+     {"rank": 3, "since_s": 600, "follow": False, "tagged": False}, "from the job\n", 0),
     (["local", "-np", "2", "ls"], "local", (ClusterSpec(), Path(), RunRequest(np=2, command=("ls",))), {}, "", 7),
     (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a fresh", 0),
     (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),
@@ -203,6 +266,14 @@ def test_verb_as_json(words: list[str], flows: Flows, capsys: pytest.CaptureFixt
         told = json.loads(text)
         assert told["kit"] == 1
         assert told["kind"] != "error", told
+
+
+def test_nobody_loses_the_lock_without_a_yes(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Terminal, "agrees", lambda _, question: asked.append(question))
+    assert main(["lock", "release"], environ={}) == 0
+    assert "lock_release" not in flows.calls
+    assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
 
 
 def test_lab_up_takes_the_defaults_of_the_lab(
@@ -237,6 +308,23 @@ def test_a_job_that_fails_is_told_of_once_and_not_when_quiet(flows: Flows, capsy
     assert capsys.readouterr().err.endswith("kit: the job ended with exit code 7\n")
     assert main(["-q", "run"], environ={}) == 7
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "code", "told"),
+    [
+        ("attach", "running", 0, "goes on; kit attach"), ("wait", "running", 130, "goes on; kit attach"),
+        ("attach", "lost", 5, "nobody watches over the run"), ("wait", "lost", 5, "nobody watches over the run"),
+        ("wait", "ended", 0, ""),
+    ],
+)  # fmt: skip
+def test_a_run_without_an_end_is_no_success(  # noqa: PLR0917
+    flows: Flows, capsys: pytest.CaptureFixture[str], verb: str, state: Any, code: int, told: str
+) -> None:
+    exit_code = 0 if state == "ended" else None
+    flows.answers[verb] = replace(RECORD, state=state, exit_code=exit_code, failure=None)
+    assert main([verb], environ={}) == code
+    assert told in capsys.readouterr().err
 
 
 def test_ps_shows_the_others_and_says_that_one_is_lost(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kit.errors import HostsFailed, KitError, StepError, UnreachableError
+from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
 from kit.flows.deploy import deploy
 from kit.flows.down import down
 from kit.model.plan import Ship, WriteFile
@@ -254,6 +254,31 @@ def test_a_record_that_cannot_be_read_is_written_anew(fleet: Fleet, reporter: Re
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3", "gpu4"]))
     assert fleet["gpu1"].files["/opt/kit/lab/cluster.json"] == good
     assert reporter.warnings == []
+
+
+def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet.forget_changes()
+    fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    # What touches no container is done.
+    assert not deploy(fleet.context(reporter)).changed
+    with pytest.raises(NotReadyError) as caught:
+        deploy(fleet.context(reporter, env={"A": "1"}))
+    assert "20261121-101500-3fa2 goes on" in caught.value.message
+    assert "--force" in str(caught.value.hint)
+    assert fleet.changes == {}
+    assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.hosts
+    assert fleet.changes == {}
+    assert deploy(fleet.context(reporter, env={"A": "1"}), force=True).changed
+    assert any("up mpihead" in changes for changes in fleet.changes.values())
+
+
+def test_a_host_more_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"], network="10.0.0.0/24"))
+    fleet.forget_changes()
+    fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], network="10.0.0.0/24")).changed
+    assert "up mpinode" in fleet.changes["gpu3"]
 
 
 def test_only_what_is_missing_is_shipped(fleet: Fleet, reporter: Remembering) -> None:

@@ -17,7 +17,8 @@ import json
 import re
 
 BEGIN = b"\x1ekit-line "
-HEAD = re.compile(rb"\x1ekit-line (\d+) ([oeux]) ([+.]) (\d+)\n")
+# A record is never longer than what mpirun's daemon reads at once: a longer one is none, and nothing waits for it.
+HEAD = re.compile(rb"\x1ekit-line (\d{1,9}) ([oeux]) ([+.]) (\d{1,4})\n")
 # A head is never longer: what begins like one and has no newline by then is none.
 HEAD_ROOM = 64
 
@@ -38,39 +39,43 @@ class Splitter:
 
     def __init__(self):
         self._rest = b""
+        # So much of the rest is known to be mpirun's own words.
+        self._plain = 0
 
     def feed(self, data):
         self._rest += data
         while True:
-            at = self._rest.find(BEGIN)
+            at = self._rest.find(BEGIN, self._plain)
             if at < 0:
-                # A head may just have begun at the very end.
-                end = self._rest.rfind(b"\n") + 1
-                if end:
-                    yield None, "m", ".", self._rest[:end]
-                    self._rest = self._rest[end:]
+                # A head may just have begun at the very end, behind the last newline.
+                at = self._rest.rfind(b"\n") + 1
+                if at:
+                    yield self._words(at)
+                return
+            head = HEAD.match(self._rest, at)
+            if head is None:
+                if len(self._rest) - at < HEAD_ROOM and b"\n" not in self._rest[at:]:
+                    return
+                # Like a record, and none.
+                self._plain = at + 1
+                continue
+            end = head.end() + int(head.group(4))
+            if len(self._rest) < end:
                 return
             if at:
                 # A record in the middle of another's line: that line ends here.
-                yield None, "m", ".", self._rest[:at]
-                self._rest = self._rest[at:]
-            head = HEAD.match(self._rest)
-            if head is None:
-                if b"\n" not in self._rest[:HEAD_ROOM] and len(self._rest) < HEAD_ROOM:
-                    return
-                # Like a record, and none.
-                line, newline, self._rest = self._rest.partition(b"\n")
-                yield None, "m", ".", line + newline
-                continue
-            size = int(head.group(4))
-            if len(self._rest) < head.end() + size:
-                return
-            body = self._rest[head.end() : head.end() + size]
-            self._rest = self._rest[head.end() + size :]
+                yield self._words(at)
+            end -= at
+            body = self._rest[head.end() - at : end]
+            self._rest = self._rest[end:]
             yield head.group(1), head.group(2).decode(), head.group(3).decode(), body
+
+    def _words(self, end):
+        words, self._rest, self._plain = self._rest[:end], self._rest[end:], 0
+        return None, "m", ".", words
 
     def end(self):
         """What is left when nothing comes any more."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest, self._plain = self._rest, b"", 0
         if rest:
             yield None, "m", ".", rest

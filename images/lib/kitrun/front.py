@@ -18,6 +18,7 @@ While the log is coming, kit's lines are {} (still here) and {"stop": {…}}. Wh
 a run with an operator in the foreground is ended by its supervisor when none has shown for a while.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -28,6 +29,8 @@ from kitrun import frames, store, supervise
 
 RECORD = "/etc/kit/cluster.json"
 CHUNK = 262144
+# What a start is made of.
+LAUNCH = {"hostfile": str, "argv": list, "env": dict, "places": list, "head": str, "policy": dict, "info": dict}
 # While a run is young its lines are looked for more often: many runs are short.
 YOUNG_S, QUICK_S, SLOW_S = 5.0, 0.01, 0.04
 # What an operator whose stream ended has left to come back on another one.
@@ -93,6 +96,7 @@ class Front:
         try:
             operation = {"start": self.start, "attach": self.attach, "stop": self.stop}[request["op"]]
             word = request["id"]
+            request["offset"] = max(0, int(request.get("offset", 0)))
             run = store.Run(word, self.root) if request["op"] == "start" else store.find(word + "", self.root)
         except (KeyError, TypeError, ValueError):
             sys.stderr.write("kit-launch: this is not a request: %s\n" % json.dumps(request)[:80])
@@ -103,6 +107,8 @@ class Front:
         try:
             return operation(run, request)
         except BrokenPipeError:
+            # Nor may anything that is still to be written complain at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 0
         except OSError as error:
             say({"failed": str(error)})
@@ -136,22 +142,22 @@ class Front:
             if self.input.over:
                 return 0
         say({"started": run.id})
-        code = 0
-        if not request.get("detach"):
-            code = self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
-        store.prune(
-            float(request["policy"].get("keep_s", 30 * 86400)), int(request["policy"].get("keep", 200)), self.root
-        )
-        return code
+        if request.get("detach"):
+            return 0
+        return self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
 
     def _launch(self, request):
         """A copy of what the supervisor needs; None when something of it is missing."""
         try:
-            launch = {name: request[name] for name in ("hostfile", "argv", "env", "places", "head", "policy", "info")}
-            launch["argv"][0], dict(launch["env"]), dict(launch["policy"]), dict(launch["info"])
+            launch = {name: request[name] for name in LAUNCH}
+            good = all(isinstance(launch[name], kind) for name, kind in LAUNCH.items()) and launch["argv"]
+            texts = [*launch["argv"], *launch["env"].values()]
             for place in launch["places"]:
-                place["node"], place["address"], place["ranks"] + 0, list(place["slots"])
-        except (KeyError, TypeError, ValueError, IndexError):
+                texts += [place["node"], place["address"]]
+                good = good and all(isinstance(number, int) for number in [place["ranks"], *place["slots"]])
+            if not good or not all(isinstance(text, str) for text in texts):
+                return None
+        except (AttributeError, KeyError, TypeError):
             return None
         launch["env"] = dict(launch["env"], KIT_CHECKPOINT_DIR=self._checkpoints(launch, request["id"]))
         return launch
@@ -162,9 +168,7 @@ class Front:
     def attach(self, run, request):
         say({"attached": run.record, "alive": run.alive, "ending": run.ending})
         operator = bool(request.get("operator"))
-        return self.follow(
-            run, int(request.get("offset", 0)), follow=bool(request.get("follow", True)), operator=operator
-        )
+        return self.follow(run, request["offset"], follow=bool(request.get("follow", True)), operator=operator)
 
     def stop(self, run, request):
         if not run.alive:
@@ -176,41 +180,56 @@ class Front:
 
     def follow(self, run, offset, follow, operator):
         """Pass the log on from this byte, until the run has ended (or, without `follow`, to the log's end as it is)."""
-        out = sys.stdout.buffer
         began = time.monotonic()
         if operator:
             run.touch_operator()
         log = os.open(run.path("log"), os.O_RDONLY)
         os.lseek(log, offset, os.SEEK_SET)
-        while True:
-            # Asked before reading: what was written until then is read below, and nothing comes after it.
-            over = not run.alive
-            idle = True
+        os.set_blocking(1, False)
+        try:
             while True:
-                data = os.read(log, CHUNK)
-                if not data:
-                    break
-                out.write(data)
-                out.flush()
-                idle = False
-            if over or not follow:
-                break
-            patience = QUICK_S if time.monotonic() - began < YOUNG_S else SLOW_S
-            for value in self.input.lines(patience if idle else 0):
-                if operator:
-                    run.touch_operator()
-                if isinstance(value, dict) and isinstance(value.get("stop"), dict):
-                    wish = value["stop"]
-                    run.ask_to_stop(wish.get("why"), wish.get("grace", 10.0), wish.get("by"))
-            if self.input.over:
-                if operator:
-                    self._leave(run)
-                return 0
-        if not run.alive:
-            ending = run.ending or {"lost": True}
-            out.write(frames.event(supervise.now_ms(), "ended", **ending))
-            out.flush()
-        return 0
+                # Asked before reading: what was written until then is read below, and nothing comes after it.
+                over = not run.alive
+                idle = True
+                while True:
+                    data = os.read(log, CHUNK)
+                    if not data:
+                        break
+                    self._pass_on(data, run, operator)
+                    idle = False
+                if over:
+                    ending = run.ending or {"lost": True}
+                    self._pass_on(frames.event(supervise.now_ms(), "ended", **ending), run, operator)
+                if over or not follow:
+                    return 0
+                patience = QUICK_S if time.monotonic() - began < YOUNG_S else SLOW_S
+                self._hear(run, operator, patience if idle else 0)
+        except BrokenPipeError:
+            if operator:
+                self._leave(run)
+            raise
+
+    def _pass_on(self, data, run, operator):
+        """Write as fast as it is read. An operator whose screen stands still is there all the same, and is heard."""
+        view = memoryview(data)
+        while view:
+            heard, ready, _ = select.select([0], [1], [])
+            if heard:
+                self._hear(run, operator, 0)
+            if ready:
+                with contextlib.suppress(BlockingIOError):
+                    view = view[os.write(1, view) :]
+
+    def _hear(self, run, operator, patience):
+        """Take what kit says. Raises BrokenPipeError when that has ended: nobody waits for the log any more."""
+        for value in self.input.lines(patience):
+            if operator:
+                run.touch_operator()
+            if isinstance(value, dict) and isinstance(value.get("stop"), dict):
+                wish = value["stop"]
+                run.ask_to_stop(wish.get("why"), wish.get("grace", 10.0), wish.get("by"))
+        if self.input.over:
+            raise BrokenPipeError
 
     def _leave(self, run):
         """The operator's stream ended: another one may come, but not for long."""

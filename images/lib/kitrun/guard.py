@@ -42,7 +42,7 @@ def sign(run_id, mine):
             with open(path, "w", encoding="ascii") as file:
                 file.write(mine)
         except OSError:
-            # Half a name is nobody.s: an older guard that reads it goes, as it should.
+            # Half a name is nobody's: an older guard that reads it goes, as it should.
             forget(path)
             continue
         return path
@@ -100,8 +100,8 @@ def guard(run_id):
 
 def main(argv):
     # A stream that broke must not end this before it has ended the ranks.
-    for sign in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
-        signal.signal(sign, signal.SIG_IGN)
+    for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     if len(argv) == 2 and argv[0] == "guard":
         return guard(argv[1])
     if len(argv) == 2 and argv[0] == "sweep":

@@ -18,14 +18,26 @@ SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8", "-o", "Serv
 SSH += ("-o", "ServerAliveCountMax=3")
 
 
+def ready(fds, seconds):
+    """Those that can be read within so many seconds. Not by select, which knows no descriptor beyond 1023."""
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return [fd for fd, _ in poller.poll(seconds * 1000)]
+
+
 class Node:
-    """One node of a run. `heard` is when it last said anything (monotonic), None before that."""
+    """One node of a run. `heard` is when it last said anything (monotonic), None before that.
+
+    `helpless`: its guard cannot run there. Then nobody can say that the node is lost, and mpirun alone watches over it.
+    """
 
     def __init__(self, name, address, run_id):
         self.name, self.address, self.run_id = name, address, run_id
         self.heard = None
         self.begun = time.monotonic()
         self.said = []
+        self.helpless = False
         self._process = None
         self._rest = b""
         self._tried = 0.0
@@ -60,7 +72,7 @@ class Node:
         """A beat when it is due; another stream where the last one broke."""
         now = time.monotonic()
         if self._process is None:
-            if now - self._tried > AGAIN_S:
+            if now - self._tried > AGAIN_S and not self.helpless:
                 self.open()
         elif now - self._beat > BEAT_S:
             self._beat = now
@@ -77,6 +89,8 @@ class Node:
         except OSError:
             data = b""
         if not data:
+            # ssh's own code where the connection failed; any other is what the guard, or its interpreter, ended with.
+            self.helpless = self.heard is None and 0 < self._code() < 255
             self.close()
             return
         self.heard = time.monotonic()
@@ -85,10 +99,16 @@ class Node:
             with contextlib.suppress(ValueError):
                 self.said.append(json.loads(line.decode("utf-8", "replace")))
 
+    def _code(self):
+        try:
+            return self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return 255
+
     @property
     def lost(self):
         """Whether it has not been heard for so long that its guard has ended the ranks there, or soon will."""
-        return time.monotonic() - (self.heard if self.heard is not None else self.begun) > LOST_S
+        return not self.helpless and time.monotonic() - (self.heard if self.heard is not None else self.begun) > LOST_S
 
     def close(self):
         process, self._process = self._process, None
@@ -104,7 +124,7 @@ class Node:
 class Here:
     """The head's own part in a run, with the manners of a Node."""
 
-    lost = False
+    lost = helpless = False
     fd = None
 
     def __init__(self, name, run_id):
@@ -142,17 +162,17 @@ def ask(nodes, word, key, patience):
         node.said = []
         node.send(word)
     end = time.monotonic() + patience
-    while len(answers) < len(nodes) and time.monotonic() < end:
+    while time.monotonic() < end:
         for node in nodes:
             for said in node.said:
                 if key in said:
                     answers[node.name] = said[key]
             node.said = []
-        waiting = [node for node in nodes if node.name not in answers]
+        waiting = [node for node in nodes if node.name not in answers and not node.helpless]
         if not waiting:
             break
         fds = {node.fd: node for node in waiting if node.fd is not None}
-        for fd in select.select(list(fds), [], [], 0.1)[0]:
+        for fd in ready(fds, 0.1):
             fds[fd].read()
         for node in waiting:
             if node.fd is None and not isinstance(node, Here):

@@ -102,9 +102,15 @@ def stacks(run_id, patience=1.0):
     """What each rank here is doing: [{rank, pid, state, command, wchan, stack}]. `stack` is '' for what is no Python."""
     found = ranks(run_id)
     mine = set(found)
-    # The rank itself: the first of its processes, whose parent is none of them.
+    # The rank itself: the first of its processes, whose parent is none of them; or, where that is a shell or the like,
+    # the first below it that can tell where it stands.
     first = {pid: rank for pid, rank in found.items() if parent(pid) not in mine}
-    before = {pid: size(stack_file(pid)) for pid in first}
+    for pid, rank in sorted(first.items()):
+        below = sorted(other for other, whose in found.items() if whose == rank and other != pid and listens(other))
+        if below and not listens(pid):
+            first[below[0]] = first.pop(pid)
+    # Another program in the rank's place would be ended by the signal.
+    before = {pid: size(stack_file(pid)) if listens(pid) else None for pid in first}
     tell([pid for pid, length in before.items() if length is not None], STACK_SIGNAL)
     end = time.monotonic() + patience
     waiting = [pid for pid, length in before.items() if length is not None]
@@ -125,6 +131,14 @@ def stacks(run_id, patience=1.0):
             }
         )
     return told
+
+
+def listens(pid):
+    """Whether the process takes STACK_SIGNAL."""
+    for line in read_text("/proc/%d/status" % pid).splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (STACK_SIGNAL - 1) & 1)
+    return False
 
 
 def parent(pid):

@@ -82,6 +82,8 @@ class Run:
         with contextlib.suppress(OSError):
             overwrite(self.path("end.reserved"), json.dumps(ending).encode())
             os.rename(self.path("end.reserved"), self.path("end.json"))
+        with contextlib.suppress(OSError):
+            os.unlink(self.path("stop.reserved"))
 
     @property
     def watched(self):
@@ -105,7 +107,7 @@ class Run:
 
     def ask_to_stop(self, why, grace, by):
         """Say that it end. Whoever asks again, with less patience, is heard; on a full disk, too."""
-        wish = {"why": why, "grace": grace, "by": by}
+        wish = {"why": why, "grace": float(grace) if isinstance(grace, (int, float)) else 10.0, "by": by}
         room = self.path("stop.reserved")
         try:
             write(self.path("stop"), wish)
@@ -169,12 +171,16 @@ def read(path):
 
 
 def runs(root=None):
-    """All runs, the oldest first: an id begins with its time."""
+    """All runs, the oldest first. An id begins with its second, and there may be more in one: the record's file tells."""
     try:
-        names = sorted(os.listdir(root or ROOT))
+        names = os.listdir(root or ROOT)
     except OSError:
         return []
-    return [run for run in (Run(name, root) for name in names if ID.fullmatch(name)) if run.exists]
+    found = []
+    for run in (Run(name, root) for name in names if ID.fullmatch(name)):
+        with contextlib.suppress(OSError):
+            found.append((os.stat(run.path("record.json")).st_mtime_ns, run.id, run))
+    return [run for _, _, run in sorted(found, key=lambda each: each[:2])]
 
 
 def find(word, root=None):
@@ -218,7 +224,7 @@ def holders(places, root=None):
 
 def prune(keep_s, keep_n, root=None):
     """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended."""
-    ended = [run for run in runs(root) if not run.watched]
+    ended = [run for run in runs(root) if not run.alive]
     now = time.time()
     for index, run in enumerate(reversed(ended)):
         try:

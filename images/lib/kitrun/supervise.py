@@ -4,10 +4,10 @@ It starts mpirun, keeps all that it prints, notes the first failure, ends the ru
 starts it again where that was asked for, and looks at its end that nothing of it is left on any node.
 """
 
+import contextlib
 import errno
 import os
 import re
-import select
 import signal
 import subprocess
 import time
@@ -18,10 +18,13 @@ from kitrun import frames, nodes, procs, store
 TICK_S = 0.1
 # Short runs do without guards: a stream to each node costs more than they do.
 GUARD_AFTER_S = 1.0
+OPEN_AT_ONCE = 32
 # No beat of the operator in the foreground for so long: gone. The front takes most of it off when its input ends.
 OPERATOR_S = 60.0
 # What mpirun needs to end ranks that have gone already; then it is killed.
 MPIRUN_S = 8.0
+# How long the nodes have to say, at the end, that nothing is left on them.
+CLEAN_S = 10.0
 # What a node that mpirun misses has to say that it is there nevertheless.
 DOUBT_S = 3.0
 TAIL = 8192
@@ -32,6 +35,8 @@ STOPPED = 143
 HOST_LOST = 3
 # mpirun and its child both set the child's process group; whoever is second says this. Nothing is wrong.
 HARMLESS = b"plm:rsh: Warning: setpgid"
+# How a rank ended, as kit-rank tells it: HOST CODE SIGNAL OOM.
+END = re.compile(r"(\S+) (\d{1,3}) (\d{1,3}) ([01])")
 LOST_DAEMON = re.compile(
     r"(?:HNP|Remote) daemon\s*:\s*\[\[\d+,\d+\],(\d+)\] on node (\S+)|The process \w+ on node (\S+)"
 )
@@ -81,6 +86,9 @@ class Attempt:
         self.policy = launch["policy"]
         self.places = launch["places"]
         self.nodes = [self._node(place) for place in self.places]
+        if launch["head"] not in [node.name for node in self.nodes]:
+            # It has no ranks, but mpirun runs there.
+            self.nodes.append(nodes.Here(launch["head"], run.id))
         self.stop = None
         self.lost = []
         self.up = {}
@@ -91,11 +99,13 @@ class Attempt:
         self.code = None
         self.left = {}
         self._splitter = frames.Splitter()
+        self._plain = b""
         self._began = time.monotonic()
         self._spoke = self._began
         self._looked = 0.0
         self._guarded = False
         self._signal = 0
+        self._cleaned = False
 
     def _node(self, place):
         if place["node"] == self.launch["head"]:
@@ -129,8 +139,7 @@ class Attempt:
         wake = child_pipe()
         while process.poll() is None:
             fds = {node.fd: node for node in self.nodes if node.fd is not None}
-            ready = select.select([*pipes, *fds, wake], [], [], TICK_S)[0]
-            for fd in ready:
+            for fd in nodes.ready([*pipes, *fds, wake], TICK_S):
                 if fd in pipes:
                     data = os.read(fd, 262144)
                     if data:
@@ -153,7 +162,7 @@ class Attempt:
         """What mpirun's pipes still hold; whoever else has their other end is not waited for."""
         end = time.monotonic() + 1.0
         while pipes and time.monotonic() < end:
-            ready = select.select(list(pipes), [], [], 0.05)[0]
+            ready = nodes.ready(pipes, 0.05)
             for fd in ready:
                 data = os.read(fd, 262144)
                 if data:
@@ -162,14 +171,20 @@ class Attempt:
                     del pipes[fd]
             if not ready:
                 break
+        if self._plain:
+            self.log.write(frames.record(now_ms(), b"-", "m", self._plain))
+        out = []
         for rank, kind, more, body in self._splitter.end():
-            self._entry(rank, kind, more, body, [])
-            self.log.write(frames.record(now_ms(), b"-", "m", body))
+            self._entry(rank, kind, more, body, out)
+        if out:
+            self.log.write(b"".join(out))
 
     # What the run says
 
     def _take_plain(self, data):
-        self.log.write(frames.record(now_ms(), b"-", "m", data))
+        lines, newline, self._plain = (self._plain + data).rpartition(b"\n")
+        if newline:
+            self.log.write(frames.record(now_ms(), b"-", "m", lines + newline))
 
     def _take(self, data):
         out = []
@@ -193,19 +208,18 @@ class Attempt:
             tail = self.tails.get((rank, kind), b"") + body
             self.tails[rank, kind] = tail[-TAIL:]
         elif kind == "u":
-            words = body.decode("utf-8", "replace").split()
-            self.up[int(rank)] = words[0]
+            self.up[int(rank)] = body.decode("utf-8", "replace").partition(" ")[0]
         elif kind == "x":
-            host, code, sign, oom = body.decode("utf-8", "replace").split()
-            self.ended[int(rank)] = (host, int(code), int(sign))
-            if (int(code) or int(sign)) and self.first is None and self.stop is None:
-                self.first = {
-                    "rank": int(rank),
-                    "host": host,
-                    "code": int(code),
-                    "signal": int(sign),
-                    "oom": oom == "1",
-                }
+            self._rank_ended(int(rank), END.fullmatch(body.decode("utf-8", "replace")))
+
+    def _rank_ended(self, rank, found):
+        # A rank without kit-rank around it may write what it likes.
+        if found is None:
+            return
+        host, code, sign = found.group(1), int(found.group(2)), int(found.group(3))
+        self.ended[rank] = (host, code, sign)
+        if (code or sign) and self.first is None and self.stop is None:
+            self.first = {"rank": rank, "host": host, "code": code, "signal": sign, "oom": found.group(4) == "1"}
 
     # What ends it
 
@@ -213,9 +227,13 @@ class Attempt:
         now = time.monotonic()
         if not self._guarded and (now - self._began > GUARD_AFTER_S or self.stop):
             self.guard()
+        if self._guarded:
+            opened = 0
+            for node in self.nodes:
+                if opened < OPEN_AT_ONCE:
+                    opened += node.fd is None
+                    node.tend()
         for node in self.nodes:
-            if self._guarded:
-                node.tend()
             if node.lost and node not in self.lost:
                 self.lost.append(node)
                 self.note("lost", host=node.name)
@@ -233,36 +251,37 @@ class Attempt:
         if now - self._looked < TICK_S:
             return None
         self._looked = now
-        asked = self.asked()
+        return self.asked() or self._limit(now)
+
+    def asked(self):
+        """The wish of a person that the run end, or of one who is gone."""
+        asked = self.run.stop_asked
         if asked is not None:
-            return asked
+            return Stop(asked.get("why") or "stopped", float(asked.get("grace", 10.0)), STOPPED)
         age = self.run.operator_age
         if self.policy.get("operator") == "stop" and age is not None and age > OPERATOR_S:
             return Stop("its operator went away", 5.0, STOPPED)
-        return self._limit(now)
+        return None
 
-    def asked(self):
-        """The wish of a person that it end, if there is one."""
-        asked = self.run.stop_asked
-        if asked is None:
+    def overdue(self, now):
+        """The end of the time that all attempts have together."""
+        whole = self.policy.get("timeout")
+        if not whole or now - self.launch["began"] <= whole:
             return None
-        return Stop(asked.get("why") or "stopped", float(asked.get("grace", 10.0)), STOPPED)
+        return Stop("its time of %g s was over" % whole, 5.0, TIMED_OUT)
 
     def _limit(self, now):
         np = sum(place["ranks"] for place in self.places)
         ran = now - self._began
-        start, stall, whole = (self.policy.get(name) for name in ("start_timeout", "stall_timeout", "timeout"))
-        why = None
+        start, stall = (self.policy.get(name) for name in ("start_timeout", "stall_timeout"))
+        stop = self.overdue(now)
         if start and len(self.up) < np and ran > start:
-            why = "%d of %d ranks were up after %g s" % (len(self.up), np, start)
-        elif whole and now - self.launch["began"] > whole:
-            why = "its time of %g s was over" % whole
-        elif stall and now - self._spoke > stall:
-            why = "no rank had said anything for %g s" % stall
-        if why is None:
-            return None
-        self._report(why, np)
-        return Stop(why, 5.0, TIMED_OUT)
+            stop = Stop("%d of %d ranks were up after %g s" % (len(self.up), np, start), 5.0, TIMED_OUT)
+        elif stop is None and stall and now - self._spoke > stall:
+            stop = Stop("no rank had said anything for %g s" % stall, 5.0, TIMED_OUT)
+        if stop is not None:
+            self._report(stop.why, np)
+        return stop
 
     def _report(self, why, np):
         """What each rank is doing, for the person who asks why nothing happens."""
@@ -323,7 +342,7 @@ class Attempt:
         hurry = asked is not None and float(asked.get("grace", 10.0)) <= 0
         if gone or hurry or now > self._deadline:
             self._told = True
-            self._deadline = now + (MPIRUN_S if not hurry else 3.0)
+            self._deadline = now + (MPIRUN_S if not hurry else min(MPIRUN_S, 3.0))
             self._process.terminate()
         elif now - self._asked > 0.2:
             self._asked = now
@@ -333,8 +352,9 @@ class Attempt:
     # Guards, and the end
 
     def guard(self):
+        """From the next tick on there are guards; a few of many nodes at a time."""
         self._guarded = True
-        for node in self.nodes:
+        for node in self.nodes[:OPEN_AT_ONCE]:
             node.open()
 
     def clean(self, patience):
@@ -346,6 +366,7 @@ class Attempt:
         # Who is missed by mpirun alone may answer, but is not waited for.
         doubtful = [node for node in self.nodes if node.name in missed and node not in self.lost]
         self.left.update(nodes.ask(doubtful, "end", "left", min(patience, DOUBT_S)))
+        self._cleaned = True
 
     @property
     def guarded(self):
@@ -364,8 +385,10 @@ class Attempt:
         return []
 
     def lost_hosts(self):
-        """The nodes that the guards or mpirun itself miss, or that could not be reached in the first place."""
+        """The nodes that the guards or mpirun itself miss, at the start, later, or at the end."""
         names = [node.name for node in self.lost]
+        if self._cleaned and self.first is None and self.stop is None:
+            names += [n.name for n in self.nodes if n.name not in self.left and not n.helpless and n not in self.lost]
         text = "\n".join(self.words)
         by_word = {word: place["node"] for place in self.places for word in (place["node"], place["address"])}
         if UNSTARTED in text and not self.up:
@@ -418,6 +441,10 @@ def supervise(run, launch):
     log = Log(run.path("log"))
     policy = launch["policy"]
     launch["began"] = time.monotonic()
+    checkpoints = run.path("checkpoints")
+    if not policy.get("checkpoints"):
+        with contextlib.suppress(OSError):
+            os.mkdir(checkpoints)
     number = 0
     while True:
         number += 1
@@ -427,15 +454,19 @@ def supervise(run, launch):
         failure = attempt.failure()
         good = attempt.code == 0 and attempt.stop is None
         if not good:
-            attempt.clean(15.0)
+            attempt.clean(CLEAN_S)
+            failure = attempt.failure()
         if good or not again(attempt, failure, number, policy):
             break
         attempt.close()
         wait = min(60.0, float(policy.get("backoff") or 1.0) * 2 ** (number - 1))
         attempt.note("again", number=number + 1, wait=wait, dropped=drop_lost(launch, attempt, policy))
-        if not pause(run, wait):
-            attempt.stop = attempt.asked()
+        attempt.stop = pause(attempt, wait)
+        if attempt.stop is not None:
             break
+    with contextlib.suppress(OSError):
+        # Gone where nobody put anything into it.
+        os.rmdir(checkpoints)
     ending = {
         "ended": time.time(),
         "exit_code": code_of(attempt, failure),
@@ -450,6 +481,7 @@ def supervise(run, launch):
         # Told already that it ended well: what it may have left in the background ends now.
         attempt.clean(10.0)
     attempt.close()
+    store.prune(float(policy.get("keep_s", 30 * 86400)), int(policy.get("keep", 200)), os.path.dirname(run.folder))
 
 
 def code_of(attempt, failure):
@@ -483,14 +515,16 @@ def drop_lost(launch, attempt, policy):
     return lost
 
 
-def pause(run, seconds):
-    """Wait before the next attempt. False when somebody wants the run to end meanwhile."""
+def pause(attempt, seconds):
+    """Wait before the next attempt. Returns the reason to end the run meanwhile, if there is one."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if run.stop_asked is not None:
-            return False
+        stop = attempt.asked() or attempt.overdue(time.monotonic())
+        if stop is not None:
+            attempt.note("stopping", why=stop.why)
+            return stop
         time.sleep(0.1)
-    return True
+    return None
 
 
 def signal_name(number):

@@ -102,6 +102,13 @@ ENDINGS = (
         signal="SIGABRT",
     ),
     Rule(
+        name="mpirun-killed",
+        text="something outside the run killed mpirun on the head: a person, or a service that watches over memory",
+        hint="what the kernel says: kit ssh {host} -- sudo dmesg",
+        kind="mpirun",
+        signal="SIGKILL",
+    ),
+    Rule(
         name="killed",
         text="something outside the run killed the rank: a person, or a service that watches over memory",
         hint="what the kernel says: kit ssh {host} -- sudo dmesg",

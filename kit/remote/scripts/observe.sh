@@ -4,6 +4,9 @@ folder=$1
 image=$2
 export LC_ALL=C
 
+# While Compose makes a node anew, be it for a kit that was killed, its port and its container do not fit together.
+if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -s -w 15 "$folder" true; fi
+
 echo '@@ system'
 echo "arch $(uname -m)"
 echo "cores $(nproc)"

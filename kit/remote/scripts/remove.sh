@@ -2,6 +2,8 @@
 cluster=$1
 folder=$2
 shift 2
+# A Compose that a killed deploy left behind would bring a container back.
+if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -w 120 "$folder" true; fi
 # An engine that does not answer may hold containers that come back with it: then nothing is removed.
 ids=
 if command -v docker >/dev/null 2>&1; then

@@ -48,7 +48,12 @@ RUN mkdir -p /etc/kit /run/sshd \
  && usermod -p '*' root \
  && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
 COPY sshd_config /opt/kit/etc/sshd_config
+COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/
+# Every Python that runs as a rank can be asked where it stands.
+RUN python3 -m compileall -q /opt/kit/lib \
+ && folder=$(python3 -c 'import site; print(site.getsitepackages()[0])') \
+ && mkdir -p "$folder" && printf '/opt/kit/lib\nimport kit_stacks\n' >"$folder/kit.pth"
 LABEL kit.flavour=cuda-tensorflow
 ENV SSH_PORT=33
 CMD ["/opt/kit/bin/start.sh"]

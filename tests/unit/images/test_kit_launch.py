@@ -1,4 +1,4 @@
-"""The launcher for real, with a shell script as mpirun: what it passes on, how it ends, and what it leaves (nothing)."""
+"""The door to the runs for real: what it starts, passes on, refuses, and what an operator's coming and going does."""
 
 from __future__ import annotations
 
@@ -6,247 +6,408 @@ import ast
 import json
 import os
 import signal
-import subprocess
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kit.plan.mpi import RUNS_FOLDER
-from kit.remote.launch import EXIT_MARK
+from kit.remote.launch import VERSION
 from tests.fakes import launcher
-
-WAIT_S = 60
-
-
-class Launcher:
-    """A running kit-launch, whose processes carry a mark of this test's own."""
-
-    def __init__(self, tmp_path: Path, *, grace_s: float = 8.0) -> None:
-        self.mark = f"test-{uuid.uuid4().hex[:12]}"
-        self.runs = tmp_path / "runs"
-        self.record = tmp_path / "cluster.json"
-        self.process = subprocess.Popen(
-            launcher.argv(self.record, self.runs, grace_s=grace_s),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
-        self.hello = json.loads(self.stdout.readline())
-
-    def ask(self, *argv: str, **more: Any) -> None:
-        request = {"run_id": "r1", "hostfile": "10.0.0.1 slots=2\n", "argv": argv, "env": {"KIT_RUN": self.mark}, **more}
-        self.stdin.write(json.dumps(request).encode() + b"\n")
-        self.stdin.flush()
-
-    def hang_up(self) -> None:
-        self.stdin.close()
-
-    def end(self) -> tuple[int, bytes, bytes]:
-        """(exit code, standard output, standard error) with standard input still open."""
-        code = self.process.wait(WAIT_S)
-        assert self.process.stderr is not None
-        return code, self.stdout.read(), self.process.stderr.read()
-
-    def left(self) -> list[int]:
-        """Processes that carry the mark."""
-        wanted = f"KIT_RUN={self.mark}".encode()
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if wanted in environ.read_bytes().split(b"\0"):
-                    found.append(int(environ.parent.name))
-            except OSError:
-                continue
-        return found
+from tests.fakes.head import Head, MakeHead, place, until
 
 
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launcher]:
-    (tmp_path / "cluster.json").write_text('{"kit": 1}\n')
-    one = Launcher(tmp_path)
-    yield one
-    one.process.kill()
-    one.process.wait()
-    for pid in one.left():
-        os.kill(pid, signal.SIGKILL)
-
-
-def mark_of(stderr: bytes) -> tuple[int, bool]:
-    """The exit code in the last line, and whether it says stopped."""
-    found = EXIT_MARK.search(stderr.removesuffix(b"\n"))
-    assert found, stderr
-    return int(found[1]), found[2] is not None
-
-
-def nothing_left(launch: Launcher) -> None:
-    assert launch.left() == []
-    assert not launch.runs.exists() or list(launch.runs.iterdir()) == []
-
-
-def test_it_says_hello_with_the_record(launch: Launcher) -> None:
-    assert launch.hello == {"kit-launch": 1, "record": '{"kit": 1}\n'}
-
-
-def test_it_says_hello_without_a_record(tmp_path: Path) -> None:
-    one = Launcher(tmp_path)
-    one.hang_up()
-    assert one.hello["record"] == ""
-    assert one.end() == (0, b"", b"")
-
-
-def test_what_it_passes_on(launch: Launcher) -> None:
-    script = 'cat "$1"; echo "$MINE|$2|$3"; echo oops >&2; cat'
-    hostfile = str(launch.runs / "r1" / "hostfile")
-    launch.ask("sh", "-c", script, "mpirun", hostfile, "a 'b\n", "ü", env={"KIT_RUN": launch.mark, "MINE": "x y"})
-    code, out, err = launch.end()
-    # mpirun reads nothing from kit: `cat` ended at once.
-    assert out.decode() == "10.0.0.1 slots=2\nx y|a 'b\n|ü\n"
-    assert err == b"oops\n\x1ekit-exit 0\n"
-    assert code == 0
-    nothing_left(launch)
-
-
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137), ("kill -SEGV $$", 139), ("true", 0)],
+FILES = sorted(
+    path
+    for path in (*launcher.LIB.rglob("*.py"), *(launcher.IMAGES / "bin").iterdir())
+    if path.is_file() and (path.suffix == ".py" or b"python" in path.read_bytes().partition(b"\n")[0])
 )
-def test_the_exit_code(launch: Launcher, script: str, expected: int) -> None:
-    launch.ask("sh", "-c", script)
-    code, _, err = launch.end()
-    assert code == expected
-    assert mark_of(err) == (expected, False)
-    nothing_left(launch)
 
 
-def test_the_mark_is_last_even_behind_half_a_line(launch: Launcher) -> None:
-    launch.ask("sh", "-c", "printf half >&2; exit 4")
-    _, _, err = launch.end()
-    assert err == b"half\x1ekit-exit 4\n"
+def test_it_says_hello_with_the_record(head: Head) -> None:
+    head.record.write_text('{"kit": 1}\n')
+    assert head.door().hello == {"kit-launch": VERSION, "record": '{"kit": 1}\n', "runs": []}
 
 
-def test_the_end_of_input_stops_the_run(launch: Launcher) -> None:
-    launch.ask("sh", "-c", "trap 'echo cleaned up; exit 9' TERM; echo up; while :; do sleep 0.1; done")
-    assert launch.stdout.readline() == b"up\n"
-    launch.hang_up()
-    code, out, err = launch.end()
-    assert out == b"cleaned up\n"
-    assert code == 9
-    assert mark_of(err) == (9, True)
-    nothing_left(launch)
+def test_it_says_hello_without_a_record(head: Head) -> None:
+    door = head.door()
+    door.hang_up()
+    assert door.hello["record"] == ""
+    assert door.end() == (0, b"", b"")
 
 
-def test_one_that_does_not_listen_is_killed_after_the_grace(tmp_path: Path) -> None:
-    launch = Launcher(tmp_path, grace_s=0.3)
-    launch.ask("python3", "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); "
-               "time.sleep(60)")  # fmt: skip
-    assert launch.stdout.readline() == b"up\n"
-    launch.hang_up()
-    code, _, err = launch.end()
-    assert code == 137
-    assert mark_of(err) == (137, True)
-    nothing_left(launch)
-
-
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_stops_the_run(launch: Launcher, sign: signal.Signals) -> None:
-    launch.ask("sh", "-c", "echo up; exec sleep 60")
-    assert launch.stdout.readline() == b"up\n"
-    launch.process.send_signal(sign)
-    code, _, err = launch.end()
-    assert code == 143
-    assert mark_of(err) == (143, True)
-    assert b"Traceback" not in err
-    nothing_left(launch)
-
-
-def test_a_signal_at_once_leaves_nothing(launch: Launcher) -> None:
-    """mpirun's first act is the signal: there is no moment in which the launcher could go without it."""
-    launch.ask("sh", "-c", "kill -TERM $PPID; exec sleep 60")
-    code, _, err = launch.end()
-    assert code == 143
-    assert mark_of(err) == (143, True)
-    nothing_left(launch)
-
-
-def test_what_follows_the_request_is_not_taken_for_its_end(launch: Launcher) -> None:
-    launch.ask("sh", "-c", "echo up; read -r line <\"$0\"; exit 5", str(fifo(launch)))
-    assert launch.stdout.readline() == b"up\n"
-    launch.stdin.write(b"more\n")
-    launch.stdin.flush()
-    fifo(launch).write_text("go\n")
-    assert launch.end()[0] == 5
-
-
-def fifo(launch: Launcher) -> Path:
-    path = launch.record.with_name("fifo")
-    if not path.exists():
-        os.mkfifo(path)
-    return path
-
-
-def test_input_that_ends_before_the_request(launch: Launcher) -> None:
-    launch.hang_up()
-    assert launch.end() == (0, b"", b"")
-    assert not launch.runs.exists()
-
-
-def test_input_that_ends_within_the_request(launch: Launcher) -> None:
-    launch.stdin.write(b'{"run_id": "r1", ')
-    launch.hang_up()
-    assert launch.end() == (0, b"", b"")
+def test_what_it_passes_on(head: Head) -> None:
+    run = head.new_id()
+    hostfile = head.runs / run / "hostfile"
+    script = 'cat "$1"; echo "$MINE|$2|$3"; echo oops >&2; cat'
+    door, answer = head.run("sh", "-c", script, "mpirun", str(hostfile), "a 'b\n", "ü", id=run, env={"MINE": "x y"})
+    assert answer == {"started": run}
+    story = door.story()
+    # mpirun reads nothing from kit: `cat` ended at once.
+    assert sorted(story.mpirun) == ["10.0.0.1 slots=1", "oops", "x y|a 'b", "|ü"]
+    assert (story.code, story.ending["stopped"], story.ending["failure"], story.ending["attempt"]) == (0, "", None, 1)
+    assert door.end() == (0, b"", b"")
+    head.nothing_left()
 
 
 @pytest.mark.parametrize(
-    "line",
-    [b"rubbish", b"[]", b"{}", b"null", b"\xff\xfe", b'{"run_id": "r", "hostfile": "", "argv": [], "env": {}}',
-     b'{"run_id": 3, "hostfile": "", "argv": ["true"], "env": {}}',
-     b'{"run_id": "r", "hostfile": "", "argv": ["true"], "env": 3}'],
-)  # fmt: skip
-def test_rubbish_is_refused_in_a_line(launch: Launcher, line: bytes) -> None:
-    launch.stdin.write(line + b"\n")
-    launch.stdin.flush()
-    code, out, err = launch.end()
-    assert (code, out) == (2, b"")
-    assert err.startswith(b"kit-launch: this is not a launch: ")
-    assert b"Traceback" not in err
-    assert mark_of(err) == (2, False)
-    nothing_left(launch)
+    ("script", "code", "failure"),
+    [
+        ("exit 3", 3, (3, "")),
+        ("exit 255", 255, (255, "")),
+        ("kill -9 $$", 137, (None, "SIGKILL")),
+        ("kill -SEGV $$", 139, (None, "SIGSEGV")),
+    ],
+)
+def test_how_mpirun_ends(head: Head, script: str, code: int, failure: tuple[object, str]) -> None:
+    story = head.done("sh", "-c", f"echo its words >&2; {script}")
+    assert story.code == code
+    told = story.ending["failure"]
+    assert (told["kind"], told["host"], told["mpirun"]) == ("mpirun", "gpu1", ["its words"])
+    assert (told["exit_code"], told["signal"]) == failure
+    head.nothing_left()
 
 
-def test_no_mpirun(launch: Launcher) -> None:
-    launch.ask("no-such-mpirun")
-    code, _, err = launch.end()
-    assert code == 127
-    assert b"no-such-mpirun" in err
-    assert mark_of(err) == (127, False)
-    nothing_left(launch)
+def test_half_a_line_is_a_line_at_the_end(head: Head) -> None:
+    story = head.done("sh", "-c", "printf half >&2; printf other; exit 4")
+    assert sorted(story.mpirun) == ["half", "other"]
+    assert story.code == 4
 
 
-def test_a_folder_that_cannot_be_made(launch: Launcher) -> None:
-    launch.runs.write_text("a file stands in the way\n")
-    launch.ask("true")
-    code, _, err = launch.end()
-    assert mark_of(err) == (127, False)
-    assert code == 127
-    assert b"Traceback" not in err
+def test_a_long_line_stays_one(head: Head) -> None:
+    """mpirun's pipes are read in pieces of any size."""
+    script = "for n in 1 2 3; do printf '%0700000d\\n' $n; printf '%0700000d\\n' $n >&2; done"
+    assert [len(line) for line in head.done("sh", "-c", script).mpirun] == [700000] * 6
+
+
+def test_no_mpirun(head: Head) -> None:
+    story = head.done("no-such-mpirun")
+    assert story.code == 127
+    assert story.mpirun == ["no-such-mpirun: No such file or directory"]
+    assert story.ending["failure"]["kind"] == "mpirun"
+    head.nothing_left()
+
+
+def test_a_folder_that_cannot_be_made(head: Head) -> None:
+    head.runs.write_text("a file stands in the way\n")
+    door, answer = head.run("true")
+    assert "exists" in answer["failed"] or "directory" in answer["failed"]
+    assert door.end() == (1, b"", b"")
+    head.nothing_left()
+
+
+def test_an_id_is_given_once(head: Head) -> None:
+    run = head.new_id()
+    assert head.run("true", id=run)[0].story().code == 0
+    _, answer = head.run("true", id=run)
+    assert "exists" in answer["failed"]
+
+
+def test_input_that_ends_before_or_within_the_request(head: Head) -> None:
+    for text in (b"", b'{"op": "start", '):
+        door = head.door()
+        door.stdin.write(text)
+        door.hang_up()
+        assert door.end() == (0, b"", b"")
+    assert not head.runs.exists()
+
+
+RUBBISH = [
+    b"rubbish", b"[]", b"{}", b"null", b"\xff\xfe", b'{"op": "start"}', b'{"op": "fly", "id": "a"}',
+    b'{"op": ["start"], "id": "a"}', b'{"op": "start", "id": 3}', b'{"op": "start", "id": "../a"}',
+    b'{"op": "attach", "id": 3}', b'{"op": "attach", "id": "", "offset": "x"}', b'{"op": "stop", "id": null}',
+]  # fmt: skip
+
+
+def test_rubbish_is_refused_in_a_line(head: Head) -> None:
+    # An id that there is.
+    head.done("true")
+    before = sorted(head.runs.iterdir())
+    for line in RUBBISH:
+        door = head.door()
+        door.stdin.write(line + b"\n")
+        door.stdin.flush()
+        code, out, err = door.end()
+        assert (code, out) == (2, b""), line
+        assert err.startswith(b"kit-launch: this is not a "), line
+        assert err.count(b"\n") == 1, line
+    assert sorted(head.runs.iterdir()) == before
+
+
+NO_LAUNCH: list[dict[str, object]] = [
+    {"argv": []}, {"argv": 3}, {"argv": "mpirun"}, {"argv": [3]}, {"env": 3}, {"env": {"A": 1}}, {"env": []},
+    {"places": 3}, {"places": [{}]}, {"places": [place("gpu1", 1) | {"slots": 3}]}, {"policy": []}, {"policy": None},
+    {"places": [place("gpu1", 1) | {"ranks": "1"}]}, {"info": []}, {"hostfile": None}, {"head": 1},
+]  # fmt: skip
+
+
+def test_a_launch_that_is_none_is_refused(head: Head) -> None:
+    for change in NO_LAUNCH:
+        door = head.door()
+        door.send({**head.request("true"), **change})
+        assert door.end() == (2, b"", b"kit-launch: this is not a launch\n"), change
+    assert not head.runs.exists()
+
+
+# Slots
+
+
+def test_slots_that_a_run_holds_are_given_to_no_other(head: Head) -> None:
+    head.ssh()
+    holder, answer = head.run("sh", "-c", "echo up; exec sleep 600", places=[place("gpu1", 2), place("gpu2", 1, 3)])
+    (known,) = head.door().hello["runs"]
+    assert (known["id"], known["by"]) == (answer["started"], "me@here")
+    for wanted in (place("gpu1", 1, 1), place("gpu2", 1, 3)):
+        second, refused = head.run("true", places=[place("gpu3", 1), wanted])
+        assert [each["id"] for each in refused["held"]] == [known["id"]]
+        assert second.end()[0] == 3
+    # Others are free, and --oversubscribe does not ask.
+    assert head.done("true", places=[place("gpu1", 1, 2), place("gpu2", 1, 0)]).code == 0
+    assert head.done("true", places=[place("gpu1", 1, 1)], policy={"share": True}).code == 0
+    holder.stop(grace=0.0)
+    holder.story()
+    assert head.done("true", places=[place("gpu1", 1, 1)]).code == 0
+    head.nothing_left()
+
+
+def test_a_run_may_wait_for_its_slots(head: Head) -> None:
+    holder, answer = head.run("sh", "-c", "echo up; exec sleep 600")
+    holder.read_until("up")
+    second, waiting = head.run("echo", "mine", wait=True)
+    assert [each["id"] for each in waiting["waiting"]] == [answer["started"]]
+    assert not any((head.runs / run / "record.json").exists() for run in head.ids[1:])
+    holder.stop(grace=0.0)
+    assert second.answer() == {"started": head.ids[1]}
+    assert second.story().mpirun == ["mine"]
+
+
+def test_whoever_hangs_up_waits_no_longer(head: Head) -> None:
+    holder, _ = head.run("sh", "-c", "echo up; exec sleep 600")
+    second, _ = head.run("true", wait=True)
+    second.hang_up()
+    assert second.end() == (0, b"", b"")
+    assert len(list(head.runs.glob("t-*"))) == 1
+    holder.stop(grace=0.0)
+    holder.story()
+
+
+# Looking
+
+
+def test_attach_tells_all_of_it_after_the_end_too(head: Head) -> None:
+    run = head.done("sh", "-c", "echo one; echo two >&2; exit 3").ending and head.ids[0]
+    for word in (run, run[:9], ""):
+        door = head.door()
+        answer = door.ask({"op": "attach", "id": word})
+        assert (answer["attached"]["id"], answer["alive"], answer["ending"]["exit_code"]) == (run, False, 3)
+        story = door.story()
+        assert sorted(story.mpirun) == ["one", "two"]
+        assert story.code == 3
+
+
+def test_attach_goes_on_where_a_log_was_left(head: Head) -> None:
+    head.done("sh", "-c", "echo one; sleep 0.2; echo two")
+    log = (head.runs / head.ids[0] / "log").read_bytes()
+    offset = log.index(b"two\n") - len(log[: log.index(b"two\n")].rpartition(b"\x1e")[2]) - 1
+    door = head.door()
+    door.ask({"op": "attach", "id": "", "offset": offset})
+    assert door.story().mpirun == ["two"]
+
+
+def test_attach_to_a_run_that_goes_on(head: Head) -> None:
+    first, _ = head.run("sh", "-c", "echo up; exec sleep 600")
+    first.read_until("up")
+    glance = head.door()
+    assert glance.ask({"op": "attach", "id": "", "follow": False})["alive"]
+    story = glance.story()
+    assert story.mpirun == ["up"]
+    assert not story.events("ended")
+    other = head.door()
+    other.ask({"op": "attach", "id": ""})
+    other.read_until("up")
+    # Whoever looks may go; the run does not mind.
+    other.hang_up()
+    other.end()
+    assert first.process.poll() is None
+    third = head.door()
+    third.ask({"op": "attach", "id": "", "follow": True})
+    third.stop(grace=0.0, why="from elsewhere")
+    assert third.story().ending["stopped"] == first.story().ending["stopped"] == "from elsewhere"
+    head.nothing_left()
+
+
+def test_the_latest_is_one_that_lives(head: Head) -> None:
+    head.ssh()
+    living, answer = head.run("sh", "-c", "exec sleep 600")
+    head.done("true", places=[place("gpu2", 1)])
+    assert head.door().ask({"op": "attach", "id": "", "follow": False})["attached"]["id"] == answer["started"]
+    living.stop(grace=0.0)
+    living.story()
+    assert head.door().ask({"op": "attach", "id": "", "follow": False})["attached"]["id"] == head.ids[1]
+
+
+def test_the_latest_of_one_second_is_the_one_that_came_last(head: Head) -> None:
+    for run in ("20261121-101500-f000", "20261121-101500-0000"):
+        head.done("true", id=run)
+    assert head.door().ask({"op": "attach", "id": "", "follow": False})["attached"]["id"] == "20261121-101500-0000"
+    head.done("true", id="20261121-101500-5000", policy={"keep": 2})
+    assert {path.name[-4:] for path in head.runs.glob("2026*")} == {"0000", "5000"}
+
+
+@pytest.mark.parametrize("op", ["attach", "stop"])
+def test_a_run_that_there_is_not(head: Head, op: str) -> None:
+    for word in ("", "none"):
+        door = head.door()
+        assert door.ask({"op": op, "id": word}) == {"missing": word}
+        assert door.end()[0] == 4
+    head.done("true")
+    head.done("true")
+    # The beginning of two is the name of none.
+    assert head.door().ask({"op": op, "id": "t-"}) == {"missing": "t-"}
+
+
+def test_stop_from_another_door(head: Head) -> None:
+    first, answer = head.run("sh", "-c", "echo up; exec sleep 600")
+    first.read_until("up")
+    second = head.door()
+    told = second.ask({"op": "stop", "id": "", "why": "stopped by you", "grace": 0.0, "by": "you"})
+    assert told["stopping"]["id"] == answer["started"]
+    ending = second.story().ending
+    assert (ending["exit_code"], ending["stopped"], ending["left"]) == (143, "stopped by you", {"gpu1": 0})
+    assert first.story().ending["stopped"] == "stopped by you"
+    third = head.door()
+    told = third.ask({"op": "stop", "id": "", "why": "again", "grace": 0.0, "by": "you"})
+    assert told["ending"]["stopped"] == "stopped by you"
+    assert third.end()[0] == 0
+    head.nothing_left()
+
+
+# The operator
+
+
+def supervised(head: Head) -> bool:
+    return bool(head.processes())
+
+
+@pytest.mark.parametrize("operator", ["keep", None])
+def test_a_run_goes_on_without_whoever_started_it(head: Head, operator: str | None) -> None:
+    """By the end of the line, and by the death of the door with all its group."""
+    gate = head.folder / "gate"
+    os.mkfifo(gate)
+    script = f"echo up; read -r word <{gate}; echo $word"
+    door, answer = head.run("sh", "-c", script, policy={"operator": operator}, detach=operator is None)
+    assert answer == {"started": head.ids[0]}
+    if operator is None:
+        assert door.end() == (0, b"", b"")
+    else:
+        door.read_until("up")
+        os.kill(door.process.pid, signal.SIGKILL)
+        door.process.wait()
+    gate.write_text("went-on\n")
+    other = head.door()
+    other.ask({"op": "attach", "id": ""})
+    story = other.story()
+    assert story.mpirun == ["up", "went-on"]
+    assert (story.code, story.ending["stopped"]) == (0, "")
+    head.nothing_left()
+
+
+@pytest.mark.parametrize("how", ["hang up", "kill"])
+def test_a_run_whose_operator_went_away_is_ended(make_head: MakeHead, how: str) -> None:
+    head = make_head(supervise_OPERATOR_S=1.0, front_COME_BACK_S=0.2)
+    door, _ = head.run("sh", "-c", "echo up; exec sleep 600")
+    door.read_until("up")
+    if how == "hang up":
+        door.hang_up()
+        assert door.end()[0] == 0
+    else:
+        door.process.kill()
+    other = head.door()
+    other.ask({"op": "attach", "id": ""})
+    ending = other.story().ending
+    assert (ending["stopped"], ending["exit_code"]) == ("its operator went away", 143)
+    head.nothing_left()
+
+
+def test_an_operator_may_come_back(make_head: MakeHead) -> None:
+    head = make_head(supervise_OPERATOR_S=3.0, front_COME_BACK_S=2.0)
+    gate = head.folder / "gate"
+    os.mkfifo(gate)
+    door, _ = head.run("sh", "-c", f"echo up; read -r word <{gate}; echo $word")
+    door.read_until("up")
+    door.hang_up()
+    door.end()
+    again = head.door()
+    again.ask({"op": "attach", "id": "", "operator": True})
+    operator = head.runs / head.ids[0] / "operator"
+    before = operator.stat().st_mtime
+    again.send({})
+    until(lambda: operator.stat().st_mtime > before)
+    gate.write_text("went-on\n")
+    story = again.story()
+    assert (story.mpirun, story.ending["stopped"]) == (["up", "went-on"], "")
+
+
+def test_a_door_that_nobody_reads_from_is_left(make_head: MakeHead) -> None:
+    """Its input is open still, and what it writes comes back: the operator is as gone as with the end of input."""
+    head = make_head(front_COME_BACK_S=0.1, supervise_OPERATOR_S=30.0)
+    door, _ = head.run("sh", "-c", "echo up; while :; do echo more; sleep 0.05; done")
+    door.read_until("up")
+    door.stdout.close()
+    assert door.process.wait(30) == 0
+    until(lambda: not supervised(head))
+    assert json.loads((head.runs / head.ids[0] / "end.json").read_text())["stopped"] == "its operator went away"
+    head.nothing_left()
+
+
+# What stays
+
+
+def test_runs_that_ended_are_forgotten_by_number_and_age(head: Head) -> None:
+    head.ssh()
+    for _ in range(3):
+        head.done("true", policy={"keep": 2})
+    assert sorted(path.name for path in head.runs.glob("t-*")) == head.ids[1:]
+    for run in head.ids[1:]:
+        os.utime(head.runs / run / "log", (1, 1))
+    living, _ = head.run("sh", "-c", "exec sleep 600")
+    os.utime(head.runs / head.ids[3] / "log", (1, 1))
+    head.done("true", places=[place("gpu2", 1)], policy={"keep_s": 3600})
+    assert sorted(path.name for path in head.runs.glob("t-*")) == head.ids[3:]
+    living.stop(grace=0.0)
+    living.story()
+
+
+def test_the_folder_is_the_heads_alone(head: Head) -> None:
+    head.done("true", env={"TOKEN": "s3cret"})
+    run = head.runs / head.ids[0]
+    assert run.stat().st_mode & 0o77 == 0
+    assert {path.name for path in run.iterdir()} == {
+        "record.json", "lock", "log", "operator", "end.json", "hostfile", "supervisor",
+    }  # fmt: skip
+    assert not any(b"s3cret" in path.read_bytes() for path in run.iterdir() if path.is_file())
+
+
+# The files of the image
 
 
 def test_the_folder_is_the_one_that_the_plan_names() -> None:
-    values = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in ast.parse(launcher.FILE.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    assert values["RUNS"] == RUNS_FOLDER
-    assert values["RECORD"] == "/etc/kit/cluster.json"
+    assert launcher.load("kitrun.store").ROOT == RUNS_FOLDER
+    assert launcher.load("kitrun.front").RECORD == "/etc/kit/cluster.json"
 
 
-def test_it_keeps_to_python_3_6() -> None:
+def test_the_programs_find_their_library() -> None:
+    for name in ("kit-launch", "kit-node"):
+        module = ast.parse((launcher.IMAGES / "bin" / name).read_text(encoding="utf-8"))
+        assert '"lib"' in ast.unparse(module).replace("'", '"')
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_it_keeps_to_python_3_6(path: Path) -> None:
     """Vendor images bring old interpreters; a newer word of the language is a syntax error there."""
-    ast.parse(launcher.FILE.read_text(encoding="utf-8"), feature_version=(3, 6))
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 6))
+
+
+def test_all_of_the_programs_are_looked_at() -> None:
+    assert {"kit-launch", "kit-node", "kit-rank", "front.py", "supervise.py", "kit_stacks.py"} <= {p.name for p in FILES}
+
+

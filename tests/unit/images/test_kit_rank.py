@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kit.remote.ranklines import RankLines
+from tests.fakes import launcher
+from tests.fakes.head import marked
 
-KIT_RANK = Path(__file__).resolve().parents[3] / "images" / "bin" / "kit-rank"
-MARKED = {**os.environ, "OMPI_COMM_WORLD_RANK": "5", "KIT_RUN": "a-run"}
+frames = launcher.load("kitrun.frames")
+
+KIT_RANK = launcher.IMAGES / "bin" / "kit-rank"
+MARKED = {**os.environ, "OMPI_COMM_WORLD_RANK": "5", "KIT_RUN": "a-run", "KIT_NODE": "gpu7"}
+# Sets constants of kit-rank, and runs it: NAME VALUE ... -- COMMAND.
+WITH = """
+import importlib.machinery, importlib.util, sys
+sys.dont_write_bytecode = True
+loader = importlib.machinery.SourceFileLoader("kit_rank", sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_rank", loader))
+loader.exec_module(module)
+module.OOM_COUNTS = (sys.argv[2],)
+module.main(sys.argv[3:])
+"""
 
 
-def start(*argv: str, **environ: str) -> subprocess.Popen[bytes]:
+def load() -> Any:
+    loader = importlib.machinery.SourceFileLoader("kit_rank", str(KIT_RANK))
+    spec = importlib.util.spec_from_loader("kit_rank", loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+def start(*argv: str, program: tuple[str, ...] = (str(KIT_RANK),), **environ: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, KIT_RANK, *argv],
+        [sys.executable, "-IS", *program, *argv],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -27,22 +58,66 @@ def start(*argv: str, **environ: str) -> subprocess.Popen[bytes]:
     )
 
 
-def lines_of(data: bytes) -> list[tuple[str, str, bytes]]:
-    reader = RankLines()
-    return [(line.rank, line.stream, line.text) for line in (*reader.feed(data), *reader.end())]
+def records(data: bytes) -> list[tuple[str, str, bytes]]:
+    """(kind, more, body) of each record; nothing else may be there."""
+    splitter = frames.Splitter()
+    found = [*splitter.feed(data), *splitter.end()]
+    assert {rank for rank, *_ in found} <= {b"5"}, found
+    return [(kind, more, body) for _, kind, more, body in found]
 
 
-def run(script: str) -> tuple[int, list[tuple[str, str, bytes]]]:
-    process = start("sh", "-c", script)
+def lines_of(data: bytes) -> list[tuple[str, bytes]]:
+    """(kind, line) of the output."""
+    texts: dict[str, bytes] = {}
+    for kind, more, body in records(data):
+        if kind in "oe":
+            texts[kind] = texts.get(kind, b"") + body + (b"" if more == "+" or body.endswith(b"\n") else b"\n")
+    return [(kind, line) for kind, text in texts.items() for line in text.splitlines()]
+
+
+def life(data: bytes) -> list[tuple[str, list[bytes]]]:
+    """(kind, words) of how it came up and ended; `up` without its pid."""
+    return [(kind, body.split()[:1] if kind == "u" else body.split()) for kind, _, body in records(data) if kind in "ux"]
+
+
+def run(script: str, **environ: str) -> tuple[int, bytes]:
+    process = start("sh", "-c", script, **environ)
     out, err = process.communicate(timeout=60)
     assert out == b""
-    return process.returncode, lines_of(err)
+    return process.returncode, err
+
+
+def read_until(process: subprocess.Popen[bytes], text: bytes) -> bytes:
+    assert process.stderr
+    data = b""
+    while text not in data:
+        piece = os.read(process.stderr.fileno(), 4096)
+        assert piece, data
+        data += piece
+    return data
 
 
 def test_both_streams_come_as_records() -> None:
-    code, lines = run("echo out; echo err >&2; exit 7")
+    code, err = run("echo out; echo err >&2; exit 7")
     assert code == 7
-    assert sorted(lines) == [("5", "stderr", b"err"), ("5", "stdout", b"out")]
+    assert sorted(lines_of(err)) == [("e", b"err"), ("o", b"out")]
+
+
+def test_it_says_that_it_is_up_first_and_how_it_ended_last() -> None:
+    code, err = run("echo $$; exit 7")
+    assert code == 7
+    (kind, _, up), *_, (last, _, end) = records(err)
+    pid = lines_of(err)[0][1]
+    assert (kind, up) == ("u", b"gpu7 " + pid)
+    assert (last, end) == ("x", b"gpu7 7 0 0")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("exit 0", b"0 0 0"), ("exit 255", b"255 0 0"), ("kill -9 $$", b"0 9 0"), ("kill -SEGV $$", b"0 11 0")],
+)
+def test_how_it_ended(script: str, words: bytes) -> None:
+    assert life(run(script)[1]) == [("u", [b"gpu7"]), ("x", [b"gpu7", *words.split()])]
 
 
 def test_every_read_of_4096_bytes_is_whole_records() -> None:
@@ -51,18 +126,18 @@ def test_every_read_of_4096_bytes_is_whole_records() -> None:
     assert process.stderr
     pieces = []
     while piece := os.read(process.stderr.fileno(), 4096):
-        assert piece.startswith(b"\x1ekit-line 5 o ")
+        assert piece.startswith(b"\x1ekit-line 5 ")
+        records(piece)
         pieces.append(piece)
     assert process.wait(60) == 0
     process.communicate()
-    texts = [text for _, _, text in lines_of(b"".join(pieces))]
+    texts = [text for _, text in lines_of(b"".join(pieces))]
     assert texts == [*(str(n).encode() for n in range(1, 20001)), b"%09000d" % 1, b"end"]
 
 
 def test_a_line_comes_when_it_is_written() -> None:
     process = start("sh", "-c", "echo now; exec sleep 600")
-    assert process.stderr
-    assert lines_of(os.read(process.stderr.fileno(), 4096)) == [("5", "stdout", b"now")]
+    assert lines_of(read_until(process, b"now")) == [("o", b"now")]
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
@@ -70,28 +145,37 @@ def test_a_line_comes_when_it_is_written() -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_it_ends_as_the_command_did(sign: signal.Signals) -> None:
-    code, lines = run(f"echo last; kill -{int(sign)} $$")
+    code, err = run(f"echo last; kill -{int(sign)} $$")
     assert code == -sign
-    assert lines == [("5", "stdout", b"last")]
+    assert lines_of(err) == [("o", b"last")]
 
 
 def test_what_a_command_says_at_its_end_is_passed_on() -> None:
     """mpirun sends SIGTERM to the whole group."""
     process = start("sh", "-c", "trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.05; done")
-    assert process.stderr
-    first = os.read(process.stderr.fileno(), 4096)
+    first = read_until(process, b"up")
     os.killpg(process.pid, signal.SIGTERM)
     _, rest = process.communicate(timeout=60)
-    assert [text for _, _, text in lines_of(first + rest) if text in (b"up", b"bye")] == [b"up", b"bye"]
+    # The shell may have a word on its own child, too.
+    assert [line for kind, line in lines_of(first + rest) if kind == "o"] == [b"up", b"bye"]
     assert process.returncode == 4
 
 
-def test_a_child_that_stays_does_not_hold_the_rank() -> None:
-    process = start("sh", "-c", "echo done; sleep 600 &")
-    _, err = process.communicate(timeout=60)
-    assert lines_of(err) == [("5", "stdout", b"done")]
-    assert process.returncode == 0
-    os.killpg(process.pid, signal.SIGKILL)
+@pytest.mark.parametrize(
+    ("script", "leave", "stays"),
+    [("sleep 600 & exit 0", False, False), ("sleep 600 & exit 3", False, False), ("sleep 600 & exit 0", True, True),
+     ("sleep 600 & exit 3", True, False), ("trap '' TERM; sh -c 'sleep 600; sleep 601' & exit 0", False, False)],
+)  # fmt: skip
+def test_what_a_rank_leaves_in_the_background(script: str, leave: bool, stays: bool) -> None:
+    """It holds the rank's output, and is waited for by nobody; it ends with the rank, unless it may stay."""
+    mark = f"t-{uuid.uuid4().hex[:12]}"
+    code, err = run(f"echo done; {script}", KIT_RUN=mark, **({"KIT_LEAVE": "1"} if leave else {}))
+    assert lines_of(err) == [("o", b"done")]
+    assert code == int(script[-1])
+    left = marked(mark)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert bool(left) is stays
 
 
 def test_a_command_that_is_not_there_is_127() -> None:
@@ -103,9 +187,98 @@ def test_a_command_that_is_not_there_is_127() -> None:
 
 def test_by_hand_it_is_the_command_itself() -> None:
     process = subprocess.run(
-        [sys.executable, KIT_RANK, "sh", "-c", "echo out; echo err >&2"],
+        [sys.executable, "-IS", KIT_RANK, "sh", "-c", "echo out; echo err >&2"],
         capture_output=True,
         check=True,
         env={name: value for name, value in MARKED.items() if name != "KIT_RUN"},
     )
     assert (process.stdout, process.stderr) == (b"out\n", b"err\n")
+
+
+def test_a_pipe_that_mpirun_does_not_give_is_left_alone(tmp_path: Path) -> None:
+    """Standard error into a file: nobody is there to read records."""
+    with (tmp_path / "err").open("wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-IS", KIT_RANK, "sh", "-c", "echo err >&2"], check=True, env=MARKED, stderr=file
+        )
+    assert done.returncode == 0
+    assert (tmp_path / "err").read_bytes() == b"err\n"
+
+
+# A run that is stopped: its ranks end one by one, and mpirun must not take the end of one for the end of all
+
+
+def test_one_that_is_told_to_hold_stays_until_mpirun_ends_it() -> None:
+    process = start("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done")
+    said = read_until(process, b"up")
+    rank = int(records(said)[0][2].split()[1])
+    process.send_signal(signal.SIGURG)
+    os.kill(rank, signal.SIGTERM)
+    said += read_until(process, b"x . ")
+    assert life(said)[-1] == ("x", [b"gpu7", b"0", b"0", b"0"])
+    time.sleep(0.3)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.communicate()
+
+
+def test_one_that_is_not_told_to_ends_with_its_rank() -> None:
+    process = start("sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done")
+    said = read_until(process, b"up")
+    os.kill(int(records(said)[0][2].split()[1]), signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.communicate()
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    ("environ", "gpus", "expected"),
+    [
+        ({"KIT_HELD_SLOTS": "gpu1=0,1 gpu7=2,3"}, True, "2,3"),
+        ({"KIT_HELD_SLOTS": "gpu1=0,1 gpu7=2,3"}, False, None),
+        ({"KIT_HELD_SLOTS": "gpu1=0,1"}, True, None),
+        ({"KIT_HELD_SLOTS": "rubbish"}, True, None),
+        ({}, True, None),
+        # A person's own word goes first.
+        ({"KIT_HELD_SLOTS": "gpu7=2", "CUDA_VISIBLE_DEVICES": "0"}, True, "0"),
+    ],
+)
+def test_ranks_see_the_gpus_of_their_slots(
+    environ: dict[str, str], gpus: bool, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = load()
+    monkeypatch.setattr(module.os.path, "exists", lambda path: gpus and path == "/dev/nvidiactl")
+    told = {"KIT_NODE": "gpu7", **environ}
+    module.take_slots(told)
+    assert told.get("CUDA_VISIBLE_DEVICES") == expected
+    assert "KIT_HELD_SLOTS" not in told
+
+
+# Out of memory
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sign", "oom"),
+    [("oom 3\noom_kill 1\n", "oom 3\noom_kill 2\n", "KILL", b"1"), ("oom_kill 1\n", "oom_kill 1\n", "KILL", b"0"),
+     ("oom_kill 1\n", "oom_kill 2\n", "SEGV", b"0"), ("rubbish\n", "oom_kill x\n", "KILL", b"0")],
+)  # fmt: skip
+def test_the_kernel_says_that_memory_was_over(tmp_path: Path, before: str, after: str, sign: str, oom: bytes) -> None:
+    counts = tmp_path / "memory.events"
+    counts.write_text(before)
+    script = f"printf '{after}' >{counts}; kill -{sign} $$"
+    process = start("sh", "-c", script, program=("-c", WITH, str(KIT_RANK), str(counts)))
+    _, err = process.communicate(timeout=60)
+    assert life(err)[-1][1][-1] == oom, err
+
+
+def test_where_the_kernel_counts_by_the_second_version_and_the_first() -> None:
+    assert load().OOM_COUNTS == ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+def test_hold_and_stacks_are_one_thing_on_both_sides() -> None:
+    procs, module = launcher.load("kitrun.procs"), load()
+    assert procs.HOLD == module.HOLD
+    assert module.STACKS == procs.STACKS + "/%d"

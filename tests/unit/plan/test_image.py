@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -10,8 +9,7 @@ from pydantic import ValidationError
 from kit.model.spec import ImageSpec
 from kit.plan.image import CA_PATH, image_content, needed_bases
 from kit.remote.assets import read_images
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "image"
+from tests.fakes.golden import check_golden
 
 SPECS = {
     "cpu": ImageSpec(),
@@ -30,11 +28,11 @@ def templates() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", SPECS)
 def test_dockerfile_is_the_golden_one(name: str, templates: Mapping[str, bytes]) -> None:
     dockerfile = image_content(SPECS[name], templates).files["Dockerfile"].decode()
-    assert dockerfile == (GOLDEN / f"{name}.Dockerfile").read_text()
+    check_golden(f"image/{name}.Dockerfile", dockerfile)
 
 
 def test_sshd_config_is_the_golden_one(templates: Mapping[str, bytes]) -> None:
-    assert image_content(ImageSpec(), templates).files["sshd_config"].decode() == (GOLDEN / "sshd_config").read_text()
+    check_golden("image/sshd_config", image_content(ImageSpec(), templates).files["sshd_config"].decode())
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kit.model.launch import LaunchPlan, Placement
+from kit.model.launch import LaunchPlan, Placement, RunPolicy
+from kit.model.run import Place
 from kit.model.spec import ClusterSpec, MpiSpec
 from kit.plan.mpi import hostfile, launch_plan
 from tests.fakes.facts import node
@@ -56,7 +58,7 @@ def test_both_channels_are_given_the_network() -> None:
 
 
 def test_the_hostfile_is_where_the_launcher_puts_it() -> None:
-    assert after(plan().argv, "--hostfile") == ["/run/kit/runs/20260102-030405-ab12/hostfile"]
+    assert after(plan().argv, "--hostfile") == ["/var/lib/kit/runs/20260102-030405-ab12/hostfile"]
 
 
 def test_the_command_is_last_and_whole() -> None:
@@ -65,9 +67,35 @@ def test_the_command_is_last_and_whole() -> None:
 
 def test_variables_are_named_once_and_values_stay_off_the_line() -> None:
     told = plan(env={"TOKEN": "s3cret", "A": "1"}, forward=("A", "PATH"))
-    assert after(told.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "PATH"]
+    assert after(told.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "KIT_ATTEMPT", "KIT_CHECKPOINT_DIR", "PATH"]
     assert told.env == {"KIT_RUN": told.run_id, "TOKEN": "s3cret", "A": "1"}
     assert not any("s3cret" in word for word in told.argv)
+
+
+def test_a_run_that_leaves_slots_to_others_says_which_are_its_own() -> None:
+    places = (Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1)),
+              Place(node="gpu2", address="10.0.0.2", ranks=1, slots=(1,)))  # fmt: skip
+    told = plan(places=places)
+    assert told.env["KIT_HELD_SLOTS"] == "gpu2=1"
+    assert "KIT_HELD_SLOTS" in after(told.argv, "-x")
+    assert told.places == places
+    whole = tuple(replace(each, slots=(0, 1)) for each in places)
+    assert "KIT_HELD_SLOTS" not in plan(places=whole).env
+
+
+def test_nobody_takes_other_slots_than_the_runs_own() -> None:
+    place = Place(node="gpu1", address="10.0.0.1", ranks=1, slots=(1,))
+    assert plan(places=(place,), env={"KIT_HELD_SLOTS": "gpu1=0"}).env["KIT_HELD_SLOTS"] == "gpu1=1"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_may_stay_in_the_background(clean: bool) -> None:
+    told = plan(policy=RunPolicy(clean=clean))
+    assert ("KIT_LEAVE" in told.env) is ("KIT_LEAVE" in after(told.argv, "-x")) is not clean
+
+
+def test_the_daemons_on_the_nodes_carry_the_mark() -> None:
+    assert mca(plan().argv)["orte_launch_agent"] == "env KIT_RUN=20260102-030405-ab12 orted"
 
 
 def test_nobody_gives_a_run_another_mark() -> None:

@@ -1,159 +1,136 @@
-"""A launch from kit's side, against a fake ssh on the PATH that runs the launcher here, or misbehaves."""
+"""The door from kit's side, against a fake ssh on the PATH that runs the launcher here, or misbehaves."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
-import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
-from kit.events import OutputLine
 from kit.model.host import Host, Login
-from kit.model.launch import LaunchPlan, Placement
-from kit.remote.launch import Ended, Launch, new_run_id, sweep
+from kit.model.run import RUN_ID
+from kit.remote.launch import VERSION, Door, new_run_id
+from kit.remote.operator import operator
+from kit.remote.runlog import RunLog
+from kit.remote.sweep import sweep
 from kit.remote.transport import Completed
-from tests.fakes import launcher
-from tests.fakes.facts import host, node
-from tests.fakes.reporter import Remembering
+from tests.fakes.facts import host
+from tests.fakes.head import Head, until
 
-HEAD = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
+LOGIN = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
 
-Ssh = Callable[[str], Launch]
-
-
-@pytest.fixture
-def reporter() -> Remembering:
-    return Remembering()
+Ssh = Callable[[str], Door]
 
 
 @pytest.fixture
-def with_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reporter: Remembering) -> Ssh:
-    """A launch whose ssh is this shell script; `$last` in it is the remote command."""
+def with_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
+    """A door whose ssh is this shell script."""
 
-    def make(script: str) -> Launch:
+    def make(script: str) -> Door:
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         file = folder / "ssh"
-        file.write_text(f"#!/bin/sh\nfor last; do :; done\n{script}\n")
+        file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        return Launch(HEAD, "kit-lab-mpihead", reporter)
+        return Door(LOGIN, "kit-lab-mpihead")
 
     return make
 
 
 @pytest.fixture
-def local(tmp_path: Path, with_ssh: Ssh) -> Launch:
+def local(head: Head, monkeypatch: pytest.MonkeyPatch) -> Door:
     """ssh runs the remote command here, and docker exec runs the launcher."""
-    (tmp_path / "cluster.json").write_text('{"kit": 1, "name": "lab"}\n')
-    launch = with_ssh('exec sh -c "$last"')
-    argv = shlex.join(launcher.argv(tmp_path / "cluster.json", tmp_path / "runs", grace_s=0.5))
-    docker = tmp_path / "bin" / "docker"
-    docker.write_text(f'#!/bin/sh\necho "$*" >"{tmp_path}/docker-told"\nexec {argv}\n')
-    docker.chmod(0o755)
-    return launch
+    head.record.write_text('{"kit": 1, "name": "lab"}\n')
+    monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
+    return Door(LOGIN, "kit-lab-mpihead")
 
 
-def plan(*argv: str, **env: str) -> LaunchPlan:
-    placement = Placement(nodes=(node(1),), counts=(1,))
-    return LaunchPlan(run_id="r1", placement=placement, hostfile="10.0.0.1 slots=1\n", argv=argv, env=env)
-
-
-def texts(reporter: Remembering, stream: str = "stdout") -> list[str]:
-    return [line.text for line in reporter.lines if line.stream == stream]
+def lines(door: Door) -> list[bytes]:
+    """All lines of the log, to the end of the run."""
+    log, found = RunLog(), []
+    while (data := door.read(30.0)) is not None:
+        for entry in log.feed(data):
+            found += entry.lines
+            if entry.fields.get("event") == "ended":
+                return found
+    pytest.fail("the stream ended before the run")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password")
 class TestAgainstTheLauncher:
-    def test_one_that_is_abandoned_ends(self, local: Launch, tmp_path: Path) -> None:
-        local.start()
-        local.abandon()
-        assert local.leads_to(HEAD, "kit-lab-mpihead")
-        assert not local.leads_to(HEAD, "kit-other-mpihead")
-        assert not (tmp_path / "runs").exists()
-
-    def test_a_whole_launch(self, local: Launch, reporter: Remembering, tmp_path: Path) -> None:
+    def test_a_whole_run(self, local: Door, head: Head) -> None:
         local.open()
         assert json.loads(local.record) == {"kit": 1, "name": "lab"}
-        told = (tmp_path / "docker-told").read_text()
+        assert local.living == ()
+        told = (head.folder / "docker-told").read_text()
         assert told == "exec --interactive kit-lab-mpihead python3 -IS /opt/kit/bin/kit-launch\n"
-        ended = local.run(plan("sh", "-c", 'echo "one  $A"; echo two; echo bad >&2', A="a b"), tagged=False)
+        answer = local.ask(head.request("sh", "-c", "echo one; echo two"))
+        assert answer == {"started": head.ids[0]}
+        assert lines(local) == [b"one", b"two"]
+        assert local.read(30.0) is None
+        assert local.over() == ("", 0)
         local.close()
-        assert ended == Ended(exit_code=0, stopped=False)
-        assert texts(reporter) == ["one  a b", "two"]
-        assert texts(reporter, "stderr") == ["bad"]
+        head.nothing_left()
 
-    @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
-    def test_the_exit_code_is_the_jobs(self, local: Launch, script: str, code: int) -> None:
+    def test_it_knows_who_lives(self, local: Door, head: Head) -> None:
+        first, _ = head.run("sleep", "600")
         local.open()
-        assert local.run(plan("sh", "-c", script), tagged=False).exit_code == code
+        assert [run["id"] for run in local.living] == head.ids
+        local.close()
+        first.stop(grace=0.0)
+        first.story()
 
-    def test_half_a_line_before_the_mark_is_still_a_line(self, local: Launch, reporter: Remembering) -> None:
-        local.open()
-        ended = local.run(plan("sh", "-c", "printf half >&2; printf last; exit 4"), tagged=False)
-        assert ended.exit_code == 4
-        assert texts(reporter, "stderr") == ["half"]
-        assert texts(reporter) == ["last"]
+    def test_one_that_is_abandoned_ends(self, local: Door, head: Head) -> None:
+        local.start()
+        local.close()
+        assert local.leads_to(LOGIN, "kit-lab-mpihead")
+        assert not local.leads_to(LOGIN, "kit-other-mpihead")
+        assert local.another().leads_to(LOGIN, "kit-lab-mpihead")
+        assert not head.runs.exists()
+        head.nothing_left()
 
-    def test_a_rank_cannot_pass_for_the_launcher(self, local: Launch, reporter: Remembering) -> None:
-        script = r"printf '\036kit-exit nonsense\n\036kit-exit 0 and more\n' >&2; exit 3"
-        local.open()
-        assert local.run(plan("sh", "-c", script), tagged=False).exit_code == 3
-        assert len(texts(reporter, "stderr")) == 2
-
-    @pytest.mark.parametrize("tagged", [True, False])
-    def test_ranks_become_sources_when_asked_for(self, tagged: bool, local: Launch, reporter: Remembering) -> None:
-        script = r"printf '\036kit-line 13 o . 7\nhi 13\nx\036kit-line 2 e . 2\ne\n' >&2; echo mpirun"
-        local.open()
-        local.run(plan("sh", "-c", script), tagged=tagged)
-        source = ["13", "2"] if tagged else ["", ""]
-        assert sorted(reporter.lines, key=lambda line: line.text) == [
-            OutputLine(text="e", stream="stderr", source=source[1]),
-            OutputLine(text="hi 13", stream="stdout", source=source[0]),
-            OutputLine(text="mpirun", stream="stdout", source=""),
-            OutputLine(text="x", stream="stdout", source=source[0]),
-        ]
-
-    def test_bytes_that_are_no_text(self, local: Launch, reporter: Remembering) -> None:
-        local.open()
-        local.run(plan("printf", r"a\377b\n"), tagged=False)
-        assert texts(reporter) == ["a\ufffdb"]
-
-    def test_the_harmless_warning_is_dropped(self, local: Launch, reporter: Remembering) -> None:
-        warning = "[gpu1:1] plm:rsh: Warning: setpgid(1,1) failed in parent with errno=Permission denied(13)"
-        local.open()
-        local.run(plan("sh", "-c", f"echo '{warning}' >&2; echo kept >&2"), tagged=False)
-        assert texts(reporter, "stderr") == ["kept"]
-
-    def test_stop(self, local: Launch, reporter: Remembering) -> None:
-        local.open()
-        up = threading.Event()
-        report = reporter.report
-
-        def watch(event: object) -> None:
-            report(event)  # type: ignore[arg-type]
-            up.set()
-
-        reporter.report = watch  # type: ignore[method-assign, assignment]
-        running = threading.Thread(
-            target=local.run, args=(plan("sh", "-c", "echo up; exec sleep 600"),), kwargs={"tagged": False}
-        )
-        running.start()
-        assert up.wait(30)
-        assert local.stop() == Ended(exit_code=143, stopped=True)
-        running.join(30)
-        assert not running.is_alive()
-
-    def test_close_before_any_launch(self, local: Launch, tmp_path: Path) -> None:
+    def test_close_before_any_request(self, local: Door, head: Head) -> None:
         local.open()
         local.close()
-        assert not (tmp_path / "runs").exists()
+        local.close()
+        local.send({"op": "attach"})
+        head.nothing_left()
+
+    def test_reading_does_not_wait_for_ever(self, local: Door, head: Head) -> None:
+        local.open()
+        local.ask(head.request("sleep", "600"))
+        read_end, write_end = os.pipe()
+        data = b""
+        while piece := local.read(0.2):
+            data += piece
+        assert b'"attempt"' in data
+        os.write(write_end, b"!")
+        start = time.monotonic()
+        assert local.read(60.0, also=read_end) == b""
+        assert time.monotonic() - start < 30
+        os.close(read_end)
+        os.close(write_end)
+        local.send({"stop": {"why": "x", "grace": 0, "by": "me"}})
+        lines(local)
+        local.close()
+
+    def test_an_operator_shows_while_kit_is_busy(self, local: Door, head: Head) -> None:
+        local.open()
+        local.ask(head.request("sleep", "600"))
+        local.keep_showing(0.05)
+        seen = head.runs / head.ids[0] / "operator"
+        for _ in range(3):
+            before = seen.stat().st_mtime
+            until(lambda before=before: seen.stat().st_mtime > before)
+        local.send({"stop": {"why": "x", "grace": 0, "by": "me"}})
+        lines(local)
+        local.close()
 
 
 @pytest.mark.parametrize(
@@ -169,45 +146,65 @@ class TestAgainstTheLauncher:
         ("echo 'sh: 1: exec: docker: not found' >&2; exit 127", NotReadyError, "launcher did not start", "kit deploy"),
         ("exit 0", NotReadyError, "did not start: exit 0", "kit deploy"),
         ("echo welcome to gpu1; echo '{\"json\": 1}'; exit 0", NotReadyError, "did not start", "kit deploy"),
+        ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
+         "another version of kit's launcher", "run: kit deploy"),
     ],
 )  # fmt: skip
 def test_a_launcher_that_does_not_answer(
     with_ssh: Ssh, script: str, kind: type[KitError], message: str, hint: str
 ) -> None:
+    door = with_ssh(script)
     with pytest.raises(kind) as caught:
-        with_ssh(script).open()
+        door.open()
+    door.close()
     assert message in caught.value.message
     assert hint in str(caught.value.hint)
     assert caught.value.host == "gpu1"
 
 
-HELLO = """echo '{"kit-launch": 1, "record": "r"}'"""
+HELLO = f"""echo '{{"kit-launch": {VERSION}, "record": "r", "runs": []}}'"""
 
 
 def test_a_login_that_says_something_of_its_own(with_ssh: Ssh) -> None:
-    launch = with_ssh(f"echo 'Welcome to Ubuntu'; echo; {HELLO}; cat >/dev/null")
-    launch.open()
-    launch.close()
-    assert launch.record == "r"
+    door = with_ssh(f"echo 'Welcome to Ubuntu'; echo; echo '{{}}'; echo '[1]'; {HELLO}; cat >/dev/null")
+    door.open()
+    door.close()
+    assert door.record == "r"
 
 
 @pytest.mark.parametrize(
     ("script", "kind", "message"),
     [
         (f"{HELLO}; read -r line; exit 255", UnreachableError, "the connection to the head broke"),
+        (f"{HELLO}; read -r line; echo 'Timeout, server not responding.' >&2; exit 255", UnreachableError,
+         "the connection to the head broke: Timeout, server not responding."),
         (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a word (exit 137)"),
         # It is gone before it is asked.
         (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a word (exit 137)"),
     ],
-)
+)  # fmt: skip
 def test_a_launcher_that_goes(with_ssh: Ssh, script: str, kind: type[KitError], message: str) -> None:
-    launch = with_ssh(script)
-    launch.open()
+    door = with_ssh(script)
+    door.open()
     with pytest.raises(kind) as caught:
-        launch.run(plan("true", LONG="x" * 200_000), tagged=False)
+        door.ask({"op": "start", "long": "x" * 200_000})
+    door.close()
     assert message in caught.value.message
     assert caught.value.host == "gpu1"
-    assert launch.stop() is None
+
+
+def test_one_that_does_not_go_is_left_behind(with_ssh: Ssh) -> None:
+    door = with_ssh(f"{HELLO}; exec sleep 600")
+    door.open()
+    door.close()
+    door.close()
+
+
+def test_a_door_that_was_not_opened() -> None:
+    door = Door(LOGIN, "kit-lab-mpihead")
+    door.close()
+    with pytest.raises(RuntimeError):
+        door.answer()
 
 
 class Answering:
@@ -244,5 +241,10 @@ def test_sweep_does_not_take_silence_for_none() -> None:
 def test_run_ids_differ_and_sort_by_time() -> None:
     first, second = new_run_id(), new_run_id()
     assert first != second
-    assert first[:8].isdigit()
-    assert "/" not in first
+    assert RUN_ID.fullmatch(first)
+
+
+def test_an_operator_has_a_name() -> None:
+    user, _, machine = operator().partition("@")
+    assert user
+    assert machine

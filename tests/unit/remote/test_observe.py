@@ -55,6 +55,13 @@ def seen(**sections: str) -> HostFacts:
     return parse(HOST, "".join(f"@@ {name}\n{text.rstrip()}\n" for name, text in values.items()) + "@@ end\n")
 
 
+def test_runs_that_go_on() -> None:
+    assert seen(living="20261121-101500-3fa2\n20261121-101501-0000").living == (
+        "20261121-101500-3fa2", "20261121-101501-0000",
+    )  # fmt: skip
+    assert seen().living == ()
+
+
 def test_the_system() -> None:
     facts = seen()
     assert (facts.arch, facts.cores, facts.memory_mib, facts.os) == ("x86_64", 96, 1031727, "Ubuntu 22.04.4 LTS")

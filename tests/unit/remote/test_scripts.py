@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -168,6 +169,28 @@ def test_write_file_fails_whole(tmp_path: Path, fault: str) -> None:
     assert (folder / "f").read_bytes() == b"old"
     assert sorted(p.name for p in folder.iterdir()) == (["d", "f"] if fault == "is a folder" else ["f"])
     assert not list((folder / "d").iterdir() if fault == "is a folder" else [])
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_observe_tells_the_runs_that_go_on(tmp_path: Path, shell: str) -> None:
+    """One whose supervisor lives and that has not ended; the lock alone tells."""
+    held = []
+    for name, watched, ended in (("a", True, False), ("b", False, False), ("c", True, True), ("d", False, True)):
+        run_folder = tmp_path / "var" / "runs" / name
+        run_folder.mkdir(parents=True)
+        (run_folder / "record.json").write_text("{}")
+        file = (run_folder / "lock").open("w")
+        if watched:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if ended:
+            (run_folder / "end.json").write_text("{}")
+        held.append(file)
+    (tmp_path / "var" / "runs" / "half").mkdir()
+    done = run(script("observe", str(tmp_path), "no/such:image"), shell=shell)
+    assert parse(host(1), done.stdout.decode()).living == ("a",)
+    for file in held:
+        file.close()
 
 
 # runs and ranks

@@ -1,0 +1,40 @@
+# Holds a cluster's lock while standard input brings a line now and then, and gives each line back.
+# Arguments: FILE SILENCE WHO WHAT. Says 'kit-lock held'; or 'kit-lock taken' and by whom; or 'kit-lock no-flock'.
+file=$1
+folder=${file%/*}
+umask 077
+# A line that is cut must not end this before it has tidied up.
+trap '' PIPE
+command -v flock >/dev/null 2>&1 || { echo 'kit-lock no-flock'; exit 1; }
+
+# Whether the file that is open here is still the one that others find.
+same() { [ "$(stat -Lc %d:%i "/proc/$$/fd/9" 2>/dev/null)" = "$(stat -c %d:%i "$file" 2>/dev/null)" ]; }
+
+try=0
+while :; do
+  # An earlier holder may remove file and folders at any moment here: then the same again.
+  try=$((try + 1))
+  [ "$try" -le 20 ] || { echo "$file cannot be made" >&2; exit 1; }
+  (umask 022 && mkdir -p "${folder%/*}") && mkdir -p "$folder" || { sleep 0.1; continue; }
+  command exec 9>>"$file" || { sleep 0.1; continue; }
+  if flock -n 9; then
+    same && break
+  elif same; then
+    # Its holder may not have written its name yet.
+    [ -s "$file" ] || sleep 0.2
+    echo 'kit-lock taken'
+    echo "now $(date +%s)"
+    cat "$file"
+    exit 1
+  fi
+done
+
+printf 'pid %s\nsince %s\nwho %s\nwhat %s\n' "$$" "$(date +%s)" "$3" "$4" >"$file"
+echo 'kit-lock held'
+# No child may keep the lock open: whoever ends this process ends the lock.
+while beat=$(exec 9>&- 2>/dev/null; exec timeout "$2" head -n 1) && [ -n "$beat" ]; do
+  echo "$beat" 2>/dev/null
+done
+rm -f -- "$file"
+rmdir "$folder" "${folder%/*}" 2>/dev/null
+exit 0

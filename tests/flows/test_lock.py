@@ -1,0 +1,230 @@
+"""The cluster's lock and its audit on VMs in memory: who holds it when, who is refused, and what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
+from kit.events import Phase, Reporter
+from kit.flows.deploy import deploy
+from kit.flows.down import down
+from kit.flows.lock import lock_release, lock_status, read_audit
+from kit.flows.ps import ps
+from kit.model.host import Login
+from kit.remote.execute import Executor
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+from tests.fakes.vm import FakeLock
+
+FILE = "/opt/kit/.lock/lab"
+
+
+def audited(fleet: Fleet, reporter: Reporter) -> list[tuple[str, str, str]]:
+    return [(e.verb, e.outcome, e.what) for e in read_audit(fleet.context(reporter), 20).entries]
+
+
+def others(fleet: Fleet, *, held: bool = True) -> FakeLock:
+    """Somebody else's lock on the head."""
+    lock = FakeLock(vm=fleet["gpu1"], file=FILE, what="kit deploy", who="bob@pc", held=held)
+    fleet["gpu1"].locks[FILE] = lock
+    return lock
+
+
+def test_only_what_changes_hosts_takes_the_lock(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter)
+    deploy(context, dry_run=True)
+    ps(context)
+    assert fleet.taken == []
+    deploy(context)
+    assert fleet.taken == ["kit deploy"]
+    deploy(context)
+    lock_status(context)
+    assert fleet.taken == ["kit deploy"], "with nothing to do there is nothing to lock"
+    down(context)
+    assert fleet.taken == ["kit deploy", "kit down"]
+    assert all(vm.locks == {} for vm in fleet.vms.values())
+
+
+@pytest.mark.parametrize("verb", [deploy, down])
+def test_who_comes_second_is_told_who_since_when_and_for_what(
+    fleet: Fleet, reporter: Remembering, verb: Callable[..., object]
+) -> None:
+    if verb is down:
+        deploy(fleet.context(reporter))
+        fleet.forget_changes()
+    others(fleet)
+    with pytest.raises(NotReadyError) as caught:
+        verb(fleet.context(reporter))
+    assert caught.value.host == "gpu1"
+    assert caught.value.message == (
+        "bob@pc holds the lock of the cluster since 1970-01-01T00:16:40Z (2 min ago), for kit deploy"
+    )
+    for step in ("wait", "kit lock status", "kit lock release"):
+        assert step in str(caught.value.hint)
+    assert fleet.changes == {}
+    assert fleet["gpu1"].locks[FILE].who == "bob@pc"
+
+
+def test_with_nothing_to_do_nobody_is_refused(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    others(fleet)
+    assert not deploy(fleet.context(reporter)).changed
+
+
+def test_a_stale_lock_stops_nobody(fleet: Fleet, reporter: Remembering) -> None:
+    others(fleet, held=False)
+    assert lock_status(fleet.context(reporter)).state == "stale"
+    assert deploy(fleet.context(reporter)).changed
+    assert lock_status(fleet.context(reporter)).state == "free"
+
+
+def test_hosts_are_looked_at_again_under_the_lock(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another deploy did all that was to do, between the first look and the lock."""
+    real = fleet.take
+
+    def late(head: Login, file: str, what: str) -> FakeLock:
+        monkeypatch.setattr(fleet, "take", real)
+        deploy(fleet.context(Remembering()))
+        fleet.forget_changes()
+        return real(head, file, what)
+
+    monkeypatch.setattr(fleet, "take", late)
+    result = deploy(fleet.context(reporter))
+    assert (result.changed, result.plan.empty, fleet.changes) == (False, True, {})
+    assert [phase.name for phase in reporter.of(Phase)] == ["look", "lock", "look again"]
+    assert len(audited(fleet, reporter)) == 1
+
+
+def test_a_lock_that_is_taken_away_stops_the_deploy(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Executor._step
+
+    def released(self: Executor, transport: object, what: object) -> None:
+        step(self, transport, what)
+        lock_release(fleet.context(reporter), lock_status(fleet.context(reporter)))
+
+    monkeypatch.setattr(Executor, "_step", released)
+    with pytest.raises(NotReadyError, match="was lost"):
+        deploy(fleet.context(reporter))
+    assert all(vm.containers == [] for vm in fleet.vms.values())
+    # Each host had one step at the most, and the two threads may have seen the same lock.
+    assert all(len(changed) <= 2 for changed in fleet.changes.values())
+
+
+def test_a_lock_that_was_lost_at_the_very_end_is_told(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Executor.execute
+
+    def execute(self: Executor, plan: object) -> dict[str, KitError]:
+        failures = real(self, plan)
+        fleet["gpu1"].locks[FILE].release()
+        return failures
+
+    monkeypatch.setattr(Executor, "execute", execute)
+    assert deploy(fleet.context(reporter)).changed
+    (warned,) = reporter.warnings
+    assert "all is done, but the lock of the cluster was lost" in warned.text
+
+
+def test_a_failed_deploy_gives_the_lock_back_and_is_written_down(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].faults.add("compose fails")
+    with pytest.raises(StepError):
+        deploy(fleet.context(reporter))
+    assert fleet["gpu1"].locks == {}
+    fleet["gpu3"].faults.clear()
+    deploy(fleet.context(reporter))
+    first, second = audited(fleet, reporter)
+    assert first[:2] == ("deploy", "failed")
+    assert second == ("deploy", "done", "4 steps on 2 hosts")
+    entry = read_audit(fleet.context(reporter), 1).entries[0]
+    assert "@" in entry.who
+    assert entry.time.endswith("Z")
+    assert deploy(fleet.context(reporter)).plan.empty, "the audit is no file of the plan's"
+
+
+def test_an_interrupted_deploy_is_written_down(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu2"].containers.clear()
+
+    def interrupted(*_: object) -> None:
+        raise Interrupted("interrupted; not done: gpu2")
+
+    monkeypatch.setattr(Executor, "_side_by_side", interrupted)
+    with pytest.raises(Interrupted):
+        deploy(fleet.context(reporter))
+    assert fleet["gpu1"].locks == {}
+    assert [outcome for _, outcome, _ in audited(fleet, reporter)] == ["done", "interrupted"]
+
+
+def test_an_audit_that_cannot_be_written_is_a_warning(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise UnreachableError("the connection broke", host="gpu1")
+
+    monkeypatch.setattr("kit.remote.audit.append", broken)
+    assert deploy(fleet.context(reporter)).changed
+    (warned,) = reporter.warnings
+    assert warned.text == "kit deploy is not in the cluster's audit: gpu1: the connection broke"
+
+
+def test_down_takes_the_audit_with_it(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    down(fleet.context(reporter))
+    assert audited(fleet, reporter) == []
+    assert fleet["gpu1"].files == {}
+
+
+def test_a_down_that_left_the_head_is_written_down(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu1"].faults.add("no engine")
+    with pytest.raises(StepError):
+        down(fleet.context(reporter))
+    assert audited(fleet, reporter)[-1] == ("down", "failed", "4 hosts")
+
+
+@pytest.mark.parametrize("fault", ["unreachable", "no flock"])
+def test_down_needs_no_lock_where_the_head_cannot_give_one(fleet: Fleet, reporter: Remembering, fault: str) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu1"].faults.add(fault)
+    if fault == "unreachable":
+        with pytest.raises(UnreachableError):
+            down(fleet.context(reporter))
+    else:
+        down(fleet.context(reporter))
+    assert [name for name, vm in fleet.vms.items() if vm.containers] == (["gpu1"] if fault == "unreachable" else [])
+    assert "goes on without the cluster's lock" in reporter.warnings[0].text
+
+
+def test_deploy_needs_flock(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu1"].faults.add("no flock")
+    with pytest.raises(StepError, match="there is no flock") as caught:
+        deploy(fleet.context(reporter))
+    assert "util-linux" in str(caught.value.hint)
+    assert fleet.changes == {}
+
+
+def test_release(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter)
+    deploy(context)
+    assert lock_release(context, lock_status(context)).state == "free"
+    lock = others(fleet)
+    seen = lock_status(context)
+    assert lock_release(context, seen).state == "held"
+    assert not lock.held
+    assert lock_status(context).state == "free"
+    assert audited(fleet, reporter)[-1] == (
+        "lock release", "done", "held: bob@pc, since 1970-01-01T00:16:40Z, for kit deploy",
+    )  # fmt: skip
+    others(fleet).pid = 4712
+    with pytest.raises(NotReadyError, match="another holder"):
+        lock_release(context, seen)
+    assert fleet["gpu1"].locks[FILE].held

@@ -1,0 +1,305 @@
+"""kit run and the verbs on runs: from the request to the result, on VMs in memory and a real launcher as their head."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
+from kit.events import Note
+from kit.flows import follow, runs
+from kit.flows.context import Context
+from kit.flows.deploy import deploy
+from kit.flows.run import run
+from kit.model.launch import RunPolicy, RunRequest
+from kit.model.result import RunResult
+from kit.model.run import RUN_ID
+from kit.remote.launch import Door
+from tests.fakes.fleet import Fleet
+from tests.fakes.head import Head, until
+from tests.fakes.reporter import Remembering
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
+)
+
+
+class Cluster:
+    """A fleet that was deployed; its head's launcher is one of this machine."""
+
+    def __init__(self, fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fleet, self.head, self.reporter = fleet, head, reporter
+        deploy(self.context())
+        self.head.record.write_bytes(fleet["gpu1"].files["/opt/kit/lab/cluster.json"][0])
+        self.head.with_mpirun()
+        self.head.ssh()
+        self._monkeypatch = monkeypatch
+        self.reach()
+
+    def reach(self, before: str = ":") -> None:
+        folder = self.head.reached_by_ssh(before)
+        rest = [part for part in os.environ["PATH"].split(":") if part != folder]
+        self._monkeypatch.setenv("PATH", ":".join((folder, *rest)))
+
+    def context(self, **spec: object) -> Context:
+        return self.fleet.context(self.reporter, **spec)
+
+    def run(self, script: str, **more: Any) -> RunResult:
+        request = {"hosts": "gpu1", "command": ("sh", "-c", script), **more}
+        spec = request.pop("spec", {})
+        dialled = request.pop("dialled", None)
+        result = run(self.context(**spec), RunRequest(**request), dialled=dialled)
+        self.head.ids.append(result.plan.run_id)
+        return result
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted(self.head.runs.glob("*/record.json"))]
+
+    @property
+    def out(self) -> list[str]:
+        return [line.text for line in self.reporter.lines if line.stream == "stdout"]
+
+    def log(self) -> bytes:
+        return b"".join(path.read_bytes() for path in self.head.runs.glob("*/log"))
+
+
+@pytest.fixture
+def cluster(fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    one = Cluster(fleet, head, reporter, monkeypatch)
+    yield one
+    # Runs that an error left have names that nobody knows.
+    head.ids += [record["id"] for record in one.records]
+
+
+def test_a_whole_run(cluster: Cluster) -> None:
+    result = cluster.run("echo rank $OMPI_COMM_WORLD_RANK of $A", env=(("A", "b c"),), tag_output=True)
+    assert (result.exit_code, result.stopped, result.failure, result.attempts) == (0, "", None, 1)
+    assert sorted((line.source, line.text) for line in cluster.reporter.lines) == [
+        ("0", "rank 0 of b c"), ("1", "rank 1 of b c"),
+    ]  # fmt: skip
+    (record,) = cluster.records
+    assert RUN_ID.fullmatch(record["id"])
+    assert (record["cluster"], record["env"], record["command"][0]) == ("lab", ["A"], "sh")
+    assert record["image"].startswith("kit:cpu-")
+    assert [(place["node"], place["ranks"], place["slots"]) for place in record["places"]] == [("gpu1", 2, [0, 1])]
+    cluster.head.nothing_left()
+
+
+def test_a_run_that_fails(cluster: Cluster) -> None:
+    result = cluster.run("echo why >&2; exit 9", np=1)
+    assert result.exit_code == 9
+    assert result.failure is not None
+    assert (result.failure.rank, result.failure.exit_code, result.failure.lines) == (0, 9, ("why",))
+    assert result.left == {"gpu1": 0}
+
+
+def test_the_settings_of_runs_reach_the_head(cluster: Cluster) -> None:
+    spec = {"runs": {"keep": 1, "clean": "none"}}
+    for _ in range(3):
+        result = cluster.run("setsid sleep 600 >/dev/null 2>&1 &", np=1, spec=spec)
+    until(lambda: [record["id"] for record in cluster.records] == [result.plan.run_id])
+    until(lambda: not cluster.head.processes())
+    assert len(cluster.head.left()) == 3
+
+
+def test_a_door_that_was_dialled_is_taken_if_it_leads_here(cluster: Cluster) -> None:
+    login = cluster.context().login(cluster.fleet["gpu1"].host)
+    right, wrong = Door(login, "kit-lab-mpihead"), Door(login, "kit-other-mpihead")
+    for door in (right, wrong):
+        door.start()
+    assert cluster.run("true", dialled=right).exit_code == 0
+    assert cluster.run("true", dialled=wrong).exit_code == 0
+    assert (cluster.head.folder / "dialled").read_text().count("x") == 3
+    cluster.head.nothing_left()
+
+
+def test_detached(cluster: Cluster) -> None:
+    gate = cluster.head.folder / "gate"
+    os.mkfifo(gate)
+    result = cluster.run(f"read -r word <{gate}; echo $word", np=1, detach=True, policy=RunPolicy(operator=None))
+    assert result.exit_code is None
+    assert cluster.out == []
+    gate.write_text("went-on\n")
+    ended = runs.attach(cluster.context(), None, tagged=False)
+    assert (ended.id, ended.state, ended.exit_code) == (result.plan.run_id, "ended", 0)
+    assert cluster.out == ["went-on"]
+    # Told again, from the beginning of its id; and waiting tells nothing.
+    assert runs.attach(cluster.context(), ended.id[:12], tagged=False).exit_code == 0
+    assert runs.wait(cluster.context(), ended.id).exit_code == 0
+    assert runs.run_logs(cluster.context(), ended.id, rank=0, since_s=600, follow=None, tagged=True).exit_code == 0
+    assert cluster.out == ["went-on"] * 3
+    cluster.head.nothing_left()
+
+
+def detached(cluster: Cluster, **more: Any) -> RunResult:
+    return cluster.run("echo up; exec sleep 600", detach=True, policy=RunPolicy(operator=None), **more)
+
+
+def test_stop(cluster: Cluster) -> None:
+    result = detached(cluster)
+    ended = runs.stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+    assert (ended.state, ended.exit_code, ended.left) == ("ended", 143, {"gpu1": 0})
+    assert ended.stopped.startswith("stopped by ")
+    again = runs.stop(cluster.context(), None, grace_s=None)
+    assert (again.id, again.stopped) == (ended.id, ended.stopped)
+    cluster.head.nothing_left()
+
+
+@pytest.mark.parametrize("verb", [runs.wait, lambda context, word: runs.stop(context, word, grace_s=None)])
+def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str | None], object]) -> None:
+    with pytest.raises(NotReadyError, match="has had no run yet"):
+        verb(cluster.context(), None)
+    cluster.run("true")
+    with pytest.raises(InputError, match="there is no run 'x'"):
+        verb(cluster.context(), "x")
+
+
+# Slots
+
+
+def test_free_slots_are_taken_and_held_ones_refused(cluster: Cluster) -> None:
+    first = detached(cluster, np=1)
+    # One slot of gpu1 is free; the run is told which is its own.
+    second = cluster.run("echo slots $KIT_HELD_SLOTS", np=1)
+    assert second.plan.places[0].slots == (1,)
+    assert second.plan.env["KIT_HELD_SLOTS"] == "gpu1=1"
+    with pytest.raises(NotReadyError) as caught:
+        cluster.run("true", np=2)
+    assert first.plan.run_id in caught.value.message
+    assert cluster.run("true", np=3, oversubscribe=True, policy=RunPolicy(share=True)).exit_code == 0
+    runs.stop(cluster.context(), first.plan.run_id, grace_s=0.0)
+    assert cluster.run("true", np=2).exit_code == 0
+
+
+def test_waiting_for_slots(cluster: Cluster) -> None:
+    first = detached(cluster)
+
+    def work() -> None:
+        until(lambda: any("waiting for slots" in note.text for note in cluster.reporter.of(Note)))
+        runs.stop(cluster.context(), first.plan.run_id, grace_s=0.0)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert cluster.run("echo mine", np=2, wait=True).exit_code == 0
+    thread.join()
+    assert cluster.out == ["mine", "mine"]
+    (note,) = [note.text for note in cluster.reporter.of(Note) if "waiting" in note.text]
+    assert first.plan.run_id in note
+
+
+def test_somebody_who_was_quicker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the start."""
+    first = detached(cluster)
+    opened = Door.open
+
+    def blind(door: Door) -> None:
+        opened(door)
+        door.living = ()
+
+    monkeypatch.setattr(Door, "open", blind)
+    with pytest.raises(NotReadyError, match=first.plan.run_id):
+        cluster.run("true")
+
+
+def test_a_head_without_room(cluster: Cluster) -> None:
+    cluster.head.runs.write_text("in the way")
+    with pytest.raises(NotReadyError) as caught:
+        cluster.run("true")
+    assert "could not start the run" in caught.value.message
+    assert "df -h" in str(caught.value.hint)
+    cluster.head.runs.unlink()
+
+
+# What goes wrong
+
+
+def interrupt(cluster: Cluster, times: int = 1) -> threading.Thread:
+    def work() -> None:
+        until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+        until(lambda: b"up\n" in cluster.log())
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.3)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_ctrl_c(cluster: Cluster) -> None:
+    thread = interrupt(cluster)
+    with pytest.raises(Interrupted, match="was stopped; ranks left: 0"):
+        cluster.run("echo up; exec sleep 600")
+    thread.join()
+    assert json.loads(next(cluster.head.runs.glob("*/end.json")).read_text())["stopped"] == "Ctrl-C"
+    cluster.head.nothing_left()
+
+
+def test_ctrl_c_ends_the_looking_of_who_only_looks(cluster: Cluster) -> None:
+    result = detached(cluster)
+    thread = interrupt(cluster)
+    found = runs.attach(cluster.context(), None, tagged=False)
+    thread.join()
+    assert (found.state, found.exit_code) == ("running", None)
+    runs.stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+
+
+def kill_supervisor(cluster: Cluster) -> threading.Thread:
+    def work() -> None:
+        until(lambda: b"up\n" in cluster.log())
+        cluster.head.ids += [record["id"] for record in cluster.records]
+        os.kill(cluster.head.supervisor(), signal.SIGKILL)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_a_supervisor_that_is_killed(cluster: Cluster) -> None:
+    thread = kill_supervisor(cluster)
+    cluster.fleet["gpu1"].ranks = []
+    with pytest.raises(NotReadyError, match=r"nobody watches over the run .* ranks left: 0"):
+        cluster.run("echo up; exec sleep 600")
+    thread.join()
+    assert runs.wait(cluster.context(), None).state == "lost"
+
+
+@pytest.mark.parametrize("operator", ["stop", "keep"])
+def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, operator: Any) -> None:
+    """Its ranks on other hosts are ended from here, unless the run was to go on in this very case."""
+    monkeypatch.setattr(follow, "AGAIN_S", 0.1)
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.02)
+    swept: list[str] = []
+    monkeypatch.setattr("kit.flows.run._clean_up", lambda context, plan: swept.append(plan.run_id) or "0")
+    cluster.reach('if [ $count = 1 ]; then cut_after 2500; fi; echo "ssh: no route" >&2; exit 255')
+    with pytest.raises(UnreachableError, match="no route"):
+        cluster.run("while :; do echo up; sleep 0.01; done", policy=RunPolicy(operator=operator))
+    assert [RUN_ID.fullmatch(each) is not None for each in swept] == ([True] if operator == "stop" else [])
+
+
+def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> None:
+    """No container need run."""
+    fleet["gpu1"].runs = '@@ yes\n{"id": "b", "started": 1}\n\n@@ no\n{"id": "a", "started": 2}\n{"exit_code": 3}\n\n'
+    found = runs.listing(fleet.context(reporter))
+    assert found.cluster == "lab"
+    assert [(each.id, each.state) for each in found.runs] == [("a", "ended"), ("b", "running")]
+    assert fleet.changes == {}
+    fleet["gpu1"].faults.add("disk full")
+    with pytest.raises(StepError, match="its runs could not be read"):
+        runs.listing(fleet.context(reporter))
+
+
+def test_before_any_deploy(fleet: Fleet, reporter: Remembering, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The container is there, and says nothing of a cluster."""
+    monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
+    with pytest.raises(NotReadyError):
+        run(fleet.context(reporter), RunRequest(command=("true",)))
+    head.nothing_left()

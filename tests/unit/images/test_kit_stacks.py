@@ -1,0 +1,128 @@
+"""A Python rank tells where it stands: kit_stacks in the rank, kitrun.procs on its node. On real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import launcher
+from tests.fakes.head import until
+
+procs = launcher.load("kitrun.procs")
+
+# What kit.pth does in the image.
+START = f"import sys; sys.dont_write_bytecode = True; sys.path.append({str(launcher.LIB)!r}); import kit_stacks\n"
+WAITING = START + """
+import threading
+def deep_inside(event):
+    event.wait()
+threading.Thread(target=deep_inside, args=(threading.Event(),), daemon=True).start()
+def at_the_top():
+    print('up', flush=True)
+    import time
+    time.sleep(600)
+at_the_top()
+"""
+BECOME = START + "import os; os.execvp('sh', ['sh', '-c', 'echo up; while :; do sleep 0.05; done'])"
+
+Rank = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def no_folder() -> str:
+    try:
+        Path(procs.STACKS).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return f"{procs.STACKS} cannot be made here: {error.strerror}"
+    return "" if os.access(procs.STACKS, os.W_OK) else f"{procs.STACKS} cannot be written here"
+
+
+pytestmark = pytest.mark.skipif(bool(no_folder()), reason=no_folder() or "-")
+
+
+@pytest.fixture
+def run() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def rank(run: str) -> Iterator[Rank]:
+    started = []
+
+    def start(number: int, script: str, *, argv: tuple[str, ...] = (sys.executable, "-IS", "-c")) -> object:
+        env = {**os.environ, "KIT_RUN": run, "OMPI_COMM_WORLD_RANK": str(number)}
+        process = subprocess.Popen([*argv, script], stdout=subprocess.PIPE, env=env, start_new_session=True)
+        started.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield start
+    for each in started:
+        os.killpg(each.pid, signal.SIGKILL)
+        each.communicate()
+        Path(procs.stack_file(each.pid)).unlink(missing_ok=True)
+
+
+def test_every_thread_of_every_rank(run: str, rank: Rank) -> None:
+    second, first = rank(1, WAITING), rank(0, WAITING)
+    told = procs.stacks(run)
+    assert [(each["rank"], each["pid"]) for each in told] == [(0, first.pid), (1, second.pid)]
+    for each in told:
+        assert "in at_the_top" in each["stack"]
+        assert "in deep_inside" in each["stack"]
+        assert each["state"] == "S"
+    # Again, and what was told before is not told twice.
+    again = procs.stacks(run)
+    assert [each["stack"].count("in at_the_top") for each in again] == [1, 1]
+
+
+def test_a_rank_that_is_no_python_is_not_touched(run: str, rank: Rank) -> None:
+    shell = rank(0, "echo up; while :; do sleep 0.05; done", argv=("sh", "-c"))
+    (told,) = procs.stacks(run, patience=0.1)
+    assert (told["rank"], told["pid"], told["stack"]) == (0, shell.pid, "")
+    assert shell.poll() is None
+
+
+def test_a_program_that_took_the_place_of_a_python_is_not_ended(run: str, rank: Rank) -> None:
+    """Its file is there, and the signal would end it."""
+    process = rank(0, BECOME)
+    assert procs.size(procs.stack_file(process.pid)) == 0
+    (told,) = procs.stacks(run, patience=0.1)
+    assert told["stack"] == ""
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.2)
+
+
+def test_one_that_is_stopped_does_not_hold_the_others_up(run: str, rank: Rank) -> None:
+    stopped, _ = rank(0, WAITING), rank(1, WAITING)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    until(lambda: procs.state(stopped.pid) == "T")
+    first, second = procs.stacks(run, patience=0.3)
+    assert (first["state"], first["stack"]) == ("T", "")
+    assert "in at_the_top" in second["stack"]
+
+
+@pytest.mark.parametrize("missing", ["KIT_RUN", "OMPI_COMM_WORLD_RANK"])
+def test_a_python_that_is_no_rank_does_nothing(missing: str) -> None:
+    env = {**os.environ, "KIT_RUN": "r", "OMPI_COMM_WORLD_RANK": "0"}
+    del env[missing]
+    script = START + "import os; print(os.path.exists('%s/%%d' %% os.getpid()), 'faulthandler' in sys.modules)" % procs.STACKS
+    done = subprocess.run([sys.executable, "-IS", "-c", script], env=env, capture_output=True, check=True)
+    assert done.stdout == b"False False\n"
+
+
+def test_a_rank_that_cannot_tell_is_still_a_rank(tmp_path: Path) -> None:
+    """A folder that cannot be written, and a Python without the module."""
+    script = START.replace("import kit_stacks", "sys.modules['faulthandler'] = None; import kit_stacks")
+    env = {**os.environ, "KIT_RUN": "r", "OMPI_COMM_WORLD_RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", script + "print('on')"], env=env, capture_output=True, check=True
+    )
+    assert (done.stdout, done.stderr) == (b"on\n", b"")

@@ -1,0 +1,363 @@
+"""The supervisor for real, with ranks under kit-rank: what is first, how a run is stopped, started again, and limited."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.head import MPIRUN, Head, MakeHead, Story, place, until
+
+
+SCRIPT = ("sh", "-c")
+
+
+def ranks(head: Head, np: int, script: str, **more: object) -> Story:
+    door, answer = head.ranks(np, script, **more)
+    assert "started" in answer, answer
+    return door.story()
+
+
+def test_ranks_tell_what_they_do(head: Head) -> None:
+    story = ranks(head, 2, "echo out $OMPI_COMM_WORLD_RANK; echo err >&2")
+    assert sorted((each.rank, each.kind, *each.lines) for each in story.entries if each.kind in ("out", "err")) == [
+        ("0", "err", b"err"), ("0", "out", b"out 0"), ("1", "err", b"err"), ("1", "out", b"out 1"),
+    ]  # fmt: skip
+    assert sorted((each.rank, each.kind, each.words[0]) for each in story.entries if each.kind in ("up", "end")) == [
+        ("0", "end", "gpu1"), ("0", "up", "gpu1"), ("1", "end", "gpu1"), ("1", "up", "gpu1"),
+    ]  # fmt: skip
+    assert [event["number"] for event in story.events("attempt")] == [1]
+    assert story.code == 0
+    head.nothing_left()
+
+
+def test_the_first_failure_is_told_and_not_its_aftermath(head: Head) -> None:
+    script = '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo said; echo "cause 1" >&2; echo "cause 2" >&2; exit 5'
+    story = ranks(head, 3, script, env={"KIT_TEST_NODES": "gpu1 gpu2 gpu2"})
+    assert story.code == 5
+    failure = story.ending["failure"]
+    assert (failure["kind"], failure["rank"], failure["host"]) == ("rank", 1, "gpu2")
+    assert (failure["exit_code"], failure["signal"], failure["oom"]) == (5, "", False)
+    assert failure["lines"] == ["cause 1", "cause 2"]
+    assert failure["mpirun"] == ["mpirun: a rank ended badly"]
+    head.nothing_left()
+
+
+def test_a_rank_that_a_signal_ends_and_that_only_spoke_on_stdout(head: Head) -> None:
+    failure = ranks(head, 1, "echo last words; kill -SEGV $$").ending["failure"]
+    assert (failure["exit_code"], failure["signal"], failure["lines"]) == (None, "SIGSEGV", ["last words"])
+
+
+def test_mpiruns_harmless_warning_is_left_out(head: Head) -> None:
+    warning = "[gpu1:1] plm:rsh: Warning: setpgid(1,1) failed in parent with errno=Permission denied(13)"
+    story = head.done(*SCRIPT, f"echo '{warning}' >&2; echo kept >&2; exit 1")
+    assert story.mpirun == story.ending["failure"]["mpirun"] == ["kept"]
+
+
+def test_rubbish_in_a_record_ends_no_run(head: Head) -> None:
+    """A rank that runs without kit-rank may write what it likes."""
+    records = r"\036kit-line 0 x . 4\n\001\002 \n\036kit-line 1 u . 0\n\036kit-line 2 x . 6\na b c d\036kit-line 3"
+    story = head.done(*SCRIPT, f"printf '{records}' >&2; printf '\\036kit-line 9 o . 99999999\\n' >&2; echo on >&2")
+    assert (story.code, story.ending["failure"]) == (0, None)
+    assert "on" in story.mpirun
+
+
+# Stop
+
+
+def test_stopped_ranks_end_one_by_one_in_their_own_time(head: Head) -> None:
+    script = (
+        "trap 'sleep 0.$OMPI_COMM_WORLD_RANK; echo bye $OMPI_COMM_WORLD_RANK; exit 0' TERM; echo up; "
+        "while :; do sleep 0.02; done"
+    )
+    door, _ = head.ranks(3, script)
+    for _ in range(3):
+        door.read_until("up")
+    until(lambda: (head.runs / head.ids[0] / "log").read_bytes().count(b"up\n") == 3)
+    door.stop(grace=20.0)
+    story = door.story()
+    # mpirun would have killed the others at the end of the first.
+    assert {line for line in story.out if line.startswith("bye")} == {"bye 0", "bye 1", "bye 2"}
+    assert (story.code, story.ending["stopped"], story.ending["failure"]) == (143, "Ctrl-C", None)
+    assert [event["why"] for event in story.events("stopping")] == ["Ctrl-C"]
+    head.nothing_left()
+
+
+@pytest.mark.parametrize("patience", ["over", "hurry"])
+def test_ranks_that_do_not_listen(head: Head, patience: str) -> None:
+    """They are ended when the grace is over, or when somebody asks again with less of it."""
+    door, _ = head.ranks(2, "trap '' TERM; echo up; while :; do sleep 0.02; done")
+    until(lambda: (head.runs / head.ids[0] / "log").read_bytes().count(b"up\n") == 2)
+    door.stop(grace=0.3 if patience == "over" else 600.0)
+    if patience == "hurry":
+        until(lambda: b'"stopping"' in (head.runs / head.ids[0] / "log").read_bytes())
+        door.stop(grace=0.0)
+    story = door.story()
+    assert (story.code, story.ending["stopped"], story.ending["left"]) == (143, "Ctrl-C", {"gpu1": 0})
+    head.nothing_left()
+
+
+def test_an_mpirun_that_does_not_listen(make_head: MakeHead) -> None:
+    head = make_head(supervise_MPIRUN_S=0.3)
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    door, _ = head.run("python3", "-IS", "-c", script)
+    door.read_until("up")
+    door.stop(grace=0.0)
+    assert door.story().code == 143
+    head.nothing_left()
+
+
+def test_a_wish_that_is_rubbish_is_a_wish(head: Head) -> None:
+    door, _ = head.run(*SCRIPT, "echo up; exec sleep 600")
+    door.read_until("up")
+    door.send(["no", "object"])
+    door.send({"stop": {"grace": "long"}})
+    assert (door.story().ending["stopped"], door.end()[0]) == ("stopped", 0)
+    head.nothing_left()
+
+
+# What is left
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_ranks_leave_in_the_background(make_head: MakeHead, clean: bool) -> None:
+    """In their own group, and in a session of its own; the guards see the latter."""
+    head = make_head(supervise_GUARD_AFTER_S=0.0)
+    env = {} if clean else {"KIT_LEAVE": "1"}
+    script = "sleep 601 >/dev/null 2>&1 & setsid sleep 602 >/dev/null 2>&1 & sleep 0.3"
+    story = ranks(head, 1, script, env=env, policy={"clean": clean})
+    assert story.code == 0
+    until(lambda: not head.processes() or clean)
+    if clean:
+        head.nothing_left()
+    else:
+        assert len(head.left()) == 2
+
+
+def test_a_run_that_fails_leaves_nothing_either_way(head: Head) -> None:
+    script = "setsid sleep 600 >/dev/null 2>&1 & echo up; exit 3"
+    story = ranks(head, 1, script, env={"KIT_LEAVE": "1"}, policy={"clean": False})
+    assert (story.code, story.ending["left"]) == (3, {"gpu1": 0})
+    assert head.left() == []
+
+
+# Again
+
+
+def attempts(head: Head) -> str:
+    """A shell script that says which attempt this is and counts in a file."""
+    return f'echo "attempt $KIT_ATTEMPT in $KIT_CHECKPOINT_DIR"; echo x >>{head.folder}/count; '
+
+
+def test_it_is_started_again_until_it_is_well(head: Head) -> None:
+    script = f"{attempts(head)} [ $KIT_ATTEMPT = 3 ]"
+    story = head.done(*SCRIPT, script, policy={"retries": 5, "backoff": 0.02})
+    folder = f"{head.runs}/{head.ids[0]}/checkpoints"
+    assert story.mpirun == [f"attempt {n} in {folder}" for n in (1, 2, 3)]
+    assert (story.code, story.ending["attempt"], story.ending["failure"]) == (0, 3, None)
+    assert [(event["number"], event["wait"]) for event in story.events("again")] == [(2, 0.02), (3, 0.04)]
+    head.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [({"retries": 2}, 3), ({"retries": 0}, 1), ({}, 1), ({"retries": 2, "retry_on": "lost-host"}, 1)],
+)
+def test_how_often_it_is_started(head: Head, policy: dict[str, object], expected: int) -> None:
+    story = head.done(*SCRIPT, f"{attempts(head)} exit 7", policy={**policy, "backoff": 0.01, "checkpoints": "/data/c"})
+    assert (story.code, story.ending["attempt"]) == (7, expected)
+    assert story.mpirun == [f"attempt {n} in /data/c" for n in range(1, expected + 1)]
+
+
+LOST = """[lead:1] ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[1,0],0] on node gpu1
+  Remote daemon: [[1,0],2] on node gpu3
+"""
+
+
+@pytest.mark.parametrize(("least", "np", "dropped"), [(2, "3", ["gpu3"]), (4, "5", []), (None, "5", [])])
+def test_lost_hosts_are_left_out_where_enough_ranks_stay(
+    head: Head, least: int | None, np: str, dropped: list[str]
+) -> None:
+    head.ssh()
+    places = [place("gpu1", 1), place("gpu2", 2), place("gpu3", 2)]
+    text = head.folder / "lost"
+    text.write_text(LOST)
+    script = f'echo np $2; cat {head.runs}/$KIT_RUN/hostfile; [ $KIT_ATTEMPT = 2 ] || {{ cat {text} >&2; exit 1; }}'
+    story = head.done(
+        *SCRIPT, script, "mpirun", "-np", "5", places=places, hostfile="10.0.0.1 slots=1\n10.0.0.2 slots=2\n10.0.0.3 slots=2\n",
+        policy={"retries": 1, "retry_on": "lost-host", "min_np": least, "backoff": 0.01},
+    )  # fmt: skip
+    hosts = [f"10.0.0.{n} slots={1 if n == 1 else 2}" for n in (1, 2, 3) if f"gpu{n}" not in dropped]
+    first = story.mpirun.index("np 5")
+    assert story.mpirun[first + 1 : first + 4][0] == "10.0.0.1 slots=1"
+    last = len(story.mpirun) - 1 - story.mpirun[::-1].index(f"np {np}")
+    assert story.mpirun[last:] == [f"np {np}", *hosts]
+    assert [event["dropped"] for event in story.events("again")] == [dropped]
+    assert story.code == 0
+    head.nothing_left()
+
+
+def test_a_host_that_mpirun_misses_is_the_failure(head: Head) -> None:
+    head.ssh()
+    text = head.folder / "lost"
+    text.write_text(LOST)
+    story = head.done(*SCRIPT, f"cat {text} >&2; exit 1", places=[place("gpu1", 1), place("gpu3", 1)])
+    assert story.code == 3
+    assert (story.ending["failure"]["kind"], story.ending["failure"]["host"]) == ("host", "gpu3")
+
+
+def test_a_stop_between_two_attempts(head: Head) -> None:
+    door, _ = head.run("false", policy={"retries": 3, "backoff": 600.0})
+    until(lambda: b'"again"' in (head.runs / head.ids[0] / "log").read_bytes())
+    door.stop(why="enough")
+    story = door.story()
+    assert (story.ending["stopped"], story.code, story.ending["attempt"]) == ("enough", 143, 1)
+    head.nothing_left()
+
+
+def test_an_operator_who_goes_between_two_attempts(make_head: MakeHead) -> None:
+    head = make_head(supervise_OPERATOR_S=0.5, front_COME_BACK_S=0.1)
+    door, _ = head.run("false", policy={"retries": 3, "backoff": 600.0})
+    until(lambda: b'"again"' in (head.runs / head.ids[0] / "log").read_bytes())
+    door.hang_up()
+    until(lambda: not head.processes())
+    ending = json.loads((head.runs / head.ids[0] / "end.json").read_text())
+    assert (ending["stopped"], ending["exit_code"]) == ("its operator went away", 143)
+
+
+def test_a_timeout_between_two_attempts(head: Head) -> None:
+    story = head.done("false", policy={"retries": 3, "backoff": 600.0, "timeout": 0.3})
+    assert (story.code, story.ending["stopped"]) == (124, "its time of 0.3 s was over")
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("policy", "script", "why"),
+    [
+        ({"start_timeout": 0.4}, "exec sleep 600", "0 of 2 ranks were up after 0.4 s"),
+        ({"timeout": 0.4}, "while :; do echo busy; sleep 0.02; done", "its time of 0.4 s was over"),
+        ({"stall_timeout": 0.4}, "echo once; exec sleep 600", "no rank had said anything for 0.4 s"),
+    ],
+)
+def test_a_limit_tells_what_ranks_do_and_ends_the_run(
+    head: Head, policy: dict[str, object], script: str, why: str
+) -> None:
+    if "start_timeout" in policy:
+        # No rank says that it is up.
+        story = head.done(*SCRIPT, script, places=[place("gpu1", 2)], policy={**policy, "retries": 3})
+    else:
+        story = ranks(head, 2, script, policy={**policy, "retries": 3})
+    assert (story.code, story.ending["stopped"], story.ending["attempt"]) == (124, why, 1)
+    (hang,) = story.events("hang")
+    assert (hang["why"], [each["rank"] for each in hang["ranks"]]) == (why, [0, 1])
+    for each in hang["ranks"]:
+        assert each["host"] == "gpu1"
+        if "start_timeout" in policy:
+            assert each["waiting"]
+        else:
+            assert each["pid"] > 0
+            assert each["last"] == ("busy" if "timeout" in policy else "once")
+    head.nothing_left()
+
+
+def test_a_timeout_is_that_of_all_attempts(head: Head) -> None:
+    story = head.done(*SCRIPT, "sleep 0.1; exit 1", policy={"timeout": 0.5, "retries": 100, "backoff": 0.001})
+    assert story.code == 124
+    assert story.ending["attempt"] > 1
+
+
+def test_who_talks_does_not_stall_and_who_is_up_has_started(head: Head) -> None:
+    script = "for n in 1 2 3 4 5 6 7; do echo $n; sleep 0.1; done"
+    story = ranks(head, 2, script, policy={"stall_timeout": 0.6, "start_timeout": 0.6})
+    assert (story.code, story.ending["stopped"]) == (0, "")
+
+
+# When things break
+
+
+def test_a_supervisor_that_is_killed_leaves_a_run_that_is_lost(head: Head) -> None:
+    door, _ = head.run(*SCRIPT, "echo up; exec sleep 600")
+    door.read_until("up")
+    store = head.runs / head.ids[0]
+    os.kill(head.supervisor(), signal.SIGKILL)
+    ending = door.story().ending
+    assert ending["lost"]
+    assert not (store / "end.json").exists()
+    again = head.door()
+    assert again.hello["runs"] == []
+    assert again.ask({"op": "attach", "id": ""})["alive"] is False
+    assert again.story().ending["lost"]
+    over = head.door().ask({"op": "stop", "id": "", "why": "", "grace": 0, "by": ""})
+    assert (over["over"]["id"], over["ending"]) == (head.ids[0], None)
+    # Its slots are free, as far as anybody can tell.
+    assert head.done("true").code == 0
+
+
+def test_a_supervisor_that_breaks_says_so_and_ends_the_run(make_head: MakeHead) -> None:
+    head = make_head(supervise_TICK_S="no number")
+    story = head.done(*SCRIPT, "exec sleep 600")
+    assert story.code == 70
+    assert "Traceback" in (head.runs / head.ids[0] / "supervisor").read_text()
+    head.nothing_left()
+
+
+def test_a_log_that_finds_no_room_loses_lines_and_not_the_run(make_head: MakeHead, tmp_path: Path) -> None:
+    """/dev/full is too blunt; a limit on the size of files stands for the disk."""
+    head = make_head()
+    head.limit_files = 100_000
+    script = "seq 1 40000; echo last >&2; exit 6"
+    door, _ = head.ranks(1, script)
+    door.story()
+    # Who looked on meanwhile may have seen the piece of a record that was taken back.
+    again = head.door()
+    again.ask({"op": "attach", "id": ""})
+    story = again.story()
+    assert story.code == 6
+    assert story.ending["lost_bytes"] > 100_000
+    lines = story.out
+    # Whole lines, in order; what is small may fit in later, where a large piece did not.
+    numbers = [int(line) for line in lines]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) < 40_000
+    head.nothing_left()
+
+
+def test_the_room_of_the_end_is_taken_at_the_start(head: Head) -> None:
+    door, _ = head.run(*SCRIPT, "echo up; exec sleep 600")
+    door.read_until("up")
+    store = head.runs / head.ids[0]
+    reserved = (store / "end.reserved").stat()
+    assert reserved.st_size == 65536
+    assert reserved.st_blocks * 512 >= 65536
+    door.stop(grace=0.0)
+    ending = door.story().ending
+    assert not (store / "end.reserved").exists()
+    assert json.loads((store / "end.json").read_text())["exit_code"] == ending["exit_code"] == 143
+
+
+def test_the_supervisor_is_nobodys_child(head: Head) -> None:
+    door, _ = head.run(*SCRIPT, "echo up; exec sleep 600")
+    door.read_until("up")
+    pid = head.supervisor()
+    assert os.getsid(pid) == pid
+    # The signals of a terminal that is closed, and of Ctrl-C in it, are none of its business.
+    for sign in (signal.SIGHUP, signal.SIGINT):
+        os.kill(pid, sign)
+    time.sleep(0.1)
+    assert pid in head.processes()
+    door.stop(grace=0.0)
+    assert door.story().code == 143
+
+
+def test_a_run_may_have_any_number_of_ranks_on_a_host(head: Head) -> None:
+    story = head.done(*MPIRUN, "-np", "5", *SCRIPT, "echo $OMPI_COMM_WORLD_RANK", places=[place("gpu1", 5)])
+    assert sorted(story.out) == ["0", "1", "2", "3", "4"]
+    assert story.code == 0
