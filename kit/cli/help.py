@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from kit.cli.grammar import Option, Verb
-from kit.cli.verbs import CLUSTER, GLOBAL, HELP, VERBS
+from kit.cli.options import CLUSTER, GLOBAL, HELP
+from kit.cli.verbs import VERBS
 
 WIDTH = 100
 _INTRO = "kit turns a list of GPU VMs into an MPI cluster and runs Horovod training on it."

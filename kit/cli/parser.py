@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from kit.cli.grammar import Operand, Option, Verb
-from kit.cli.verbs import FAMILIAR, GLOBAL, HELP, VERBS
+from kit.cli.options import GLOBAL, HELP
+from kit.cli.verbs import FAMILIAR, VERBS
 from kit.errors import InputError
 
 

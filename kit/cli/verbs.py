@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-from kit.cli.grammar import Operand, Option, Verb, count, lines, port, rate, span, variable, words
-
-HELP = Option(flags=("-h", "--help"), help="Show this help.")
-
-GLOBAL = (
-    Option(flags=("-C", "--folder"), value="DIR", kind=words, help="Folder of hosts and kit.yaml (default: this one)."),
-    Option(flags=("--hosts",), value="FILE", kind=words, to="hosts_file", help="The hosts file (default: hosts)."),
-    Option(flags=("--config",), value="FILE", kind=words, to="config_file", help="The cluster's file (kit.yaml)."),
-    Option(
-        flags=("--output",),
-        value="FORM",
-        choices=("text", "json"),
-        help="text, or json: one object a line on stdout.",
-    ),
-    Option(
-        flags=("--progress",),
-        value="HOW",
-        choices=("auto", "tty", "plain", "quiet"),
-        help="auto, tty (bars), plain (lines) or quiet; it goes to stderr.",
-    ),
-    Option(flags=("-q", "--quiet"), help="No progress: only results, warnings and errors."),
-    Option(flags=("-v", "--verbose"), help="More: the content of files in plans, times in progress."),
-    Option(flags=("--no-color",), help="No colours (NO_COLOR does the same)."),
-)
-
-CLUSTER = (
-    Option(flags=("--name",), value="NAME", kind=words, help="Name of the cluster (name in kit.yaml)."),
-    Option(flags=("--network",), value="CIDR", kind=words, help="Network of MPI, NCCL and Horovod (network)."),
-    Option(flags=("--ssh-port",), value="PORT", kind=port, help="Port of the containers' own sshd (ssh_port)."),
-    Option(flags=("--ssh-user",), value="USER", kind=words, help="Login on the VMs (ssh.user)."),
-    Option(flags=("--ssh-key",), value="FILE", kind=words, help="Private key of that login (ssh.key)."),
-)
-
-_DRY_RUN = Option(flags=("--dry-run",), help="Print what would be done, and change nothing.")
-_YES = Option(flags=("-y", "--yes"), help="Do not ask (nor is asked where there is no terminal).")
-_NP = Option(flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks in all (default: every slot).")
-_NP_LOCAL = Option(flags=_NP.flags, value="N", kind=count, help="Ranks (default: slots in kit.yaml, or 1).")
-_NPERNODE = Option(flags=("-npernode", "--npernode"), value="N", kind=count, help="Ranks on each host, at most.")
-_X = Option(
-    flags=("-x",),
-    value="VAR[=VALUE]",
-    kind=variable,
-    many=True,
-    to="env",
-    help="A variable for every rank; without a value, this shell's. May be given again.",
-)
-_OVERSUBSCRIBE = Option(flags=("--oversubscribe",), help="Allow more ranks than slots.")
-_TAG_OUTPUT = Option(flags=("--tag-output",), help="Begin each line of output with its rank.")
-_LIMITS = (
-    Option(flags=("--start-timeout",), value="TIME", kind=span, help="End it unless all ranks are up by then: 2m."),
-    Option(flags=("--timeout",), value="TIME", kind=span, help="End it after this time: 90s, 10m, 8h."),
-    Option(flags=("--stall-timeout",), value="TIME", kind=span, help="End it when no rank says anything for so long."),
-    Option(flags=("--retries",), value="N", kind=lines, help="Start it again when it fails, at most N times."),
-    Option(
-        flags=("--retry-on",),
-        value="WHAT",
-        choices=("any", "lost-host"),
-        help="any failure (default), or lost-host only.",
-    ),
-    Option(flags=("--min-np",), value="N", kind=count, help="Again without lost hosts, if N ranks or more stay."),
-    Option(
-        flags=("--checkpoint-dir",),
-        value="DIR",
-        kind=words,
-        help="KIT_CHECKPOINT_DIR of the ranks (default: a folder on the head, for this run).",
-    ),
-)
-_RUN = Operand(name="run", help="A run's id, or its beginning (default: the latest).", optional=True)
-_FORCE = Option(flags=("-f", "--force"), help="Overwrite files that are there.")
-
-_LAB_NAME = Option(flags=("--name",), value="NAME", kind=words, help="Name of the lab (default: lab).")
-
-_FAILED = (
-    ("2", "a flag, hosts or kit.yaml is wrong"),
-    ("3", "a host cannot be reached"),
-    ("4", "a step failed on a host"),
-)
-_LOCKED = ("5", "somebody else is changing the cluster, or has taken its lock")
-_JOB = (
-    ("N", "the job's own exit code"),
-    ("2", "a flag, hosts or kit.yaml is wrong"),
-    ("3", "a host cannot be reached"),
-    ("5", "not ready: nothing is deployed, or the image is not here"),
-    ("130", "interrupted, and every rank has ended"),
+from kit.cli.grammar import Operand, Option, Verb, count, lines, rate, span, words
+from kit.cli.options import (
+    CLUSTER,
+    DRY_RUN,
+    FAILED,
+    FORCE,
+    JOB,
+    LAB_NAME,
+    LIMITS,
+    LOCKED,
+    NP,
+    OVERSUBSCRIBE,
+    RUN,
+    TAG_OUTPUT,
+    YES,
+    X,
 )
 
 START, CLUSTERS, WORK, LAB = "Start", "The cluster", "Work on it", "A cluster to try"
@@ -96,7 +28,7 @@ VERBS = (
         purpose="Write hosts and kit.yaml to edit.",
         handler="init",
         group=START,
-        options=(_FORCE,),
+        options=(FORCE,),
         examples=("kit init", "kit -C ~/resnet init"),
     ),
     Verb(
@@ -135,12 +67,12 @@ VERBS = (
         handler="deploy",
         group=CLUSTERS,
         options=(
-            _DRY_RUN,
+            DRY_RUN,
             Option(flags=("--force",), help="Also where that ends a run: its containers are made anew."),
             *CLUSTER,
         ),
         examples=("kit deploy", "kit deploy --dry-run", "kit deploy --network 10.0.0.0/16 --ssh-user ubuntu"),
-        exits=(*_FAILED, _LOCKED, ("6", "the image cannot be found or shipped")),
+        exits=(*FAILED, LOCKED, ("6", "the image cannot be found or shipped")),
     ),
     Verb(
         words=("ps",),
@@ -158,11 +90,11 @@ VERBS = (
         group=CLUSTERS,
         options=(
             Option(flags=("--images",), help="Remove kit's images from the hosts, too."),
-            _YES,
+            YES,
             *CLUSTER,
         ),
         examples=("kit down", "kit down --images --yes"),
-        exits=(*_FAILED, _LOCKED),
+        exits=(*FAILED, LOCKED),
     ),
     Verb(
         words=("lock", "status"),
@@ -171,17 +103,17 @@ VERBS = (
         group=CLUSTERS,
         options=CLUSTER,
         examples=("kit lock status", "kit lock status --output json"),
-        exits=_FAILED,
+        exits=FAILED,
     ),
     Verb(
         words=("lock", "release"),
         purpose="Take the lock from its holder, whose deploy or down stops before its next step.",
         handler="lock_release",
         group=CLUSTERS,
-        options=(_YES, *CLUSTER),
+        options=(YES, *CLUSTER),
         notes="Not needed after a kit that was killed or lost its line: the lock then goes by itself, within 30 s.",
         examples=("kit lock release", "kit lock release --yes"),
-        exits=(*_FAILED, ("5", "the lock has another holder by now")),
+        exits=(*FAILED, ("5", "the lock has another holder by now")),
     ),
     Verb(
         words=("audit",),
@@ -194,7 +126,7 @@ VERBS = (
         ),
         notes="It is kept on the head's VM with the cluster's files, and goes with them: after kit down there is none.",
         examples=("kit audit", "kit audit -n 5 --output json"),
-        exits=_FAILED,
+        exits=FAILED,
     ),
     Verb(
         words=("run",),
@@ -203,14 +135,14 @@ VERBS = (
         group=WORK,
         command="rest",
         options=(
-            _NP,
+            NP,
             Option(
                 flags=("-npernode", "--npernode"),
                 value="N",
                 kind=count,
                 help="Ranks on each host (default: its slots).",
             ),
-            _X,
+            X,
             Option(
                 flags=("-H", "--host"),
                 value="HOST,…",
@@ -218,13 +150,13 @@ VERBS = (
                 to="hosts",
                 help="Only these hosts, such as gpu1 or gpu[1-4].",
             ),
-            _OVERSUBSCRIBE,
-            _TAG_OUTPUT,
+            OVERSUBSCRIBE,
+            TAG_OUTPUT,
             Option(flags=("-d", "--detach"), help="Start it, print its id, and leave it running."),
             Option(flags=("--keep",), help="Let it go on when this kit is killed or cut off (default: it is ended)."),
             Option(flags=("--wait",), help="Wait for slots that other runs hold."),
-            *_LIMITS,
-            _DRY_RUN,
+            *LIMITS,
+            DRY_RUN,
             *CLUSTER,
         ),
         notes="The command is everything from the first plain word or -- on, with its own flags. Without one, "
@@ -236,7 +168,7 @@ VERBS = (
             "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
             "kit run -d --timeout 8h --retries 3 -- python train.py",
         ),
-        exits=_JOB,
+        exits=JOB,
     ),
     Verb(
         words=("local",),
@@ -248,14 +180,14 @@ VERBS = (
             Option(
                 flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks (default: slots in kit.yaml, or 1)."
             ),
-            _X,
-            _TAG_OUTPUT,
-            _DRY_RUN,
+            X,
+            TAG_OUTPUT,
+            DRY_RUN,
         ),
         notes="The container has the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
         "It is removed when the command ends, or on Ctrl-C.",
         examples=("kit local --np 2", "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4"),
-        exits=_JOB,
+        exits=JOB,
     ),
     Verb(
         words=("runs",),
@@ -264,34 +196,34 @@ VERBS = (
         group=WORK,
         options=CLUSTER,
         examples=("kit runs", "kit runs --output json"),
-        exits=_FAILED,
+        exits=FAILED,
     ),
     Verb(
         words=("attach",),
         purpose="Show all that a run has printed, then what it prints; Ctrl-C leaves it running.",
         handler="attach",
         group=WORK,
-        operands=(_RUN,),
-        options=(_TAG_OUTPUT, *CLUSTER),
+        operands=(RUN,),
+        options=(TAG_OUTPUT, *CLUSTER),
         examples=("kit attach", "kit attach 20261121-101500-3fa2"),
-        exits=_JOB,
+        exits=JOB,
     ),
     Verb(
         words=("wait",),
         purpose="Wait for the end of a run; its exit code is kit's.",
         handler="wait",
         group=WORK,
-        operands=(_RUN,),
+        operands=(RUN,),
         options=CLUSTER,
         examples=("kit wait && kit run -- python evaluate.py",),
-        exits=_JOB,
+        exits=JOB,
     ),
     Verb(
         words=("stop",),
         purpose="End a run: every rank on every host, and nothing else.",
         handler="stop",
         group=WORK,
-        operands=(_RUN,),
+        operands=(RUN,),
         options=(
             Option(
                 flags=("--grace",),
@@ -302,7 +234,7 @@ VERBS = (
             *CLUSTER,
         ),
         examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m"),
-        exits=_FAILED,
+        exits=FAILED,
     ),
     Verb(
         words=("logs",),
@@ -315,11 +247,11 @@ VERBS = (
             Option(flags=("--tail",), value="N", kind=lines, help="Of a host: only its last N lines."),
             Option(flags=("--rank",), value="N", kind=lines, help="Of a run: only this rank's lines."),
             Option(flags=("--since",), value="TIME", kind=span, help="Of a run: only lines of the last 10m, say."),
-            _TAG_OUTPUT,
+            TAG_OUTPUT,
             *CLUSTER,
         ),
         examples=("kit logs", "kit logs gpu3 -f --tail 20", "kit logs 20261121-101500-3fa2 --rank 3 --since 10m"),
-        exits=_FAILED,
+        exits=FAILED,
     ),
     Verb(
         words=("exec",),
@@ -331,7 +263,7 @@ VERBS = (
         operands=(Operand(name="hosts", help="Such as gpu1,gpu3 or gpu[1-4] (default: all).", optional=True),),
         options=CLUSTER,
         examples=("kit exec -- nvidia-smi -L", "kit exec 'gpu[1-4]' -- df -h /data"),
-        exits=(("N", "the greatest exit code of the command"), *_FAILED[:2]),
+        exits=(("N", "the greatest exit code of the command"), *FAILED[:2]),
     ),
     Verb(
         words=("ssh",),
@@ -354,7 +286,7 @@ VERBS = (
             Option(flags=("--slots",), value="N", kind=count, help="Slots of each host (default: 2)."),
             Option(flags=("--link-rate",), value="RATE", kind=rate, help="Slow each host's link, to 200mbit, say."),
             Option(flags=("--user",), value="USER", kind=words, help="Login of the hosts: root (default) or ubuntu."),
-            _LAB_NAME,
+            LAB_NAME,
         ),
         examples=("kit lab up --hosts 4 --slots 2", "kit lab up --hosts 2 --link-rate 200mbit"),
         exits=(("4", "a host of the lab could not be made"),),
@@ -364,7 +296,7 @@ VERBS = (
         purpose="Show the lab's hosts.",
         handler="lab_status",
         group=LAB,
-        options=(_LAB_NAME,),
+        options=(LAB_NAME,),
         examples=("kit lab status",),
     ),
     Verb(
@@ -372,7 +304,7 @@ VERBS = (
         purpose="Remove the lab: containers, network, volumes, files.",
         handler="lab_down",
         group=LAB,
-        options=(_LAB_NAME,),
+        options=(LAB_NAME,),
         examples=("kit lab down",),
     ),
     Verb(

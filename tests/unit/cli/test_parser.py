@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kit.cli import handlers
 from kit.cli.main import main
+from kit.cli.options import GLOBAL
 from kit.cli.parser import parse
-from kit.cli.verbs import FAMILIAR, GLOBAL, VERBS
+from kit.cli.verbs import FAMILIAR, VERBS
 from kit.errors import InputError
 
 MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
