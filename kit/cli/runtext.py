@@ -20,13 +20,13 @@ def runs(value: RunsResult) -> str:
             _state(run),
             run.np,
             render.hosts([place.node for place in run.places]),
-            _when(run.started),
+            _span(time.time() - run.started),
             _span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
             _cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs
     ]
-    return render.table(rows, ("RUN", "STATE", "NP", "HOSTS", "STARTED", "TOOK", "COMMAND"))
+    return render.table(rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"))
 
 
 def _state(run: RunRecord) -> str:
@@ -35,10 +35,6 @@ def _state(run: RunRecord) -> str:
     if run.stopped:
         return "stopped"
     return "done" if run.exit_code == 0 else f"failed ({run.exit_code})"
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _span(seconds: float) -> str:

@@ -35,11 +35,11 @@ def test_no_run() -> None:
 
 
 def test_the_table() -> None:
-    head, row = rows(RUN)
-    assert head == ["RUN", "STATE", "NP", "HOSTS", "STARTED", "TOOK", "COMMAND"]
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW)).split()
+    began = time.time() - 7500
+    head, row = rows(replace(RUN, started=began, ended=began + 200))
+    assert head == ["RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"]
     assert row[:3] == [RUN.id, "done", "6"]
-    assert " ".join(row[3:]).endswith(" ".join((*when, "3m", "20s", "python3", "train.py", "--name", "'a", "b'")))
+    assert " ".join(row[3:]).endswith(" ".join(("2h", "5m", "3m", "20s", "python3", "train.py", "--name", "'a", "b'")))
     assert row[3:6] == ["3", "hosts:", "gpu[1-3]"]
 
 
