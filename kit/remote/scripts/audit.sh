@@ -2,4 +2,6 @@
 [ -d "$1" ] || exit 0
 umask 077
 [ -d "$1/var" ] || mkdir "$1/var" || exit 1
+# The engine makes it, too, as the source of a mount, and for everybody to look into.
+chmod 700 "$1/var" || exit 1
 cat >>"$1/var/audit"
