@@ -3,6 +3,7 @@
     KitError                1   something failed; message, hint, and the host where it happened
     ├── InputError          2   a flag, the hosts file or kit.yaml: file, line, what is wrong, what to write
     ├── UnreachableError    3   a host cannot be reached, or is not the host that it should be
+    │   └── LoginRefusedError   it answers, and does not let this login in
     ├── StepError           4   a host was reached, and a step failed on it
     ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, say)
     ├── ImageError          6   an image cannot be built, found or shipped
@@ -64,6 +65,10 @@ class InputErrors(InputError):
 
 class UnreachableError(KitError):
     exit_code = 3
+
+
+class LoginRefusedError(UnreachableError):
+    """The host answers, and does not let this login in. Each further try counts against this address there."""
 
 
 class StepError(KitError):

@@ -27,7 +27,8 @@ class Glance:
 
 def glance(folder: Path, *, flags: Mapping[str, object], environ: Mapping[str, str]) -> Glance | None:
     """The head as the folder's own two files have it. None where a flag or variable of kit's could change that."""
-    if flags or any(name.startswith("KIT_") for name in environ):
+    # A registry and the login to it say nothing of how the head is reached.
+    if flags or any(name.startswith("KIT_") and not name.startswith("KIT_REGISTRY") for name in environ):
         return None
     try:
         inventory = parse_hosts((folder / "hosts").read_text(encoding="utf-8"), source="hosts")

@@ -32,6 +32,18 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Helper:
+    """A process of a run that is none of the command's ranks and holds no slot: a part of MXNet's parameter server.
+
+    Helpers are the ranks behind those of the placement, in their order: servers, then the one scheduler.
+    """
+
+    role: Literal["server", "scheduler"]
+    node: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunPolicy:
     """What the run's supervisor does by itself. Times are seconds; None is no limit.
 
@@ -69,6 +81,7 @@ class LaunchPlan:
     command: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
     policy: RunPolicy = field(default_factory=RunPolicy)
+    helpers: tuple[Helper, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +100,8 @@ class ClusterRecord:
 class RunRequest:
     """What `kit run` was asked for.
 
-    `env` holds (name, value), value None to forward. An empty command is kit.yaml's.
+    `env` holds (name, value), value None to forward. An empty command is kit.yaml's. With the launcher ps the ranks are
+    the workers of a parameter server with so many `servers`.
     """
 
     np: int | None = None
@@ -99,5 +113,7 @@ class RunRequest:
     dry_run: bool = False
     detach: bool = False
     wait: bool = False
+    launcher: Literal["mpi", "ps"] = "mpi"
+    servers: int | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
     command: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kit.model.host import Host
+from kit.model.swarm import SwarmFacts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +27,10 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """A container of kit on a host. `image` is the tag it was made from, `spec` the hash of its definition."""
+    """A container of kit on a host. `image` is the tag it was made from, `spec` the hash of its definition.
+
+    `swarm`: it is a task of a service, and Swarm makes it anew when it ends.
+    """
 
     name: str
     service: str
@@ -35,6 +39,7 @@ class Container:
     spec: str
     running: bool
     status: str
+    swarm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,8 +47,9 @@ class HostFacts:
     """One host, as it was seen.
 
     `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.
-    `listening` holds address:port of every TCP listener. `record` is the text of cluster.json, on a head;
-    `living` are the ids of the runs that go on, as a head knows them.
+    `listening` holds address:port of every TCP listener, `udp` of every UDP socket. `record` is the text of
+    cluster.json, on a head; `living` are the ids of the runs that go on, as a head knows them. `absent` are those
+    of the folders asked about that are not there. `python` is the version of python3, if any.
     """
 
     host: Host
@@ -66,4 +72,8 @@ class HostFacts:
     host_key: str | None = None
     client_key: str | None = None
     listening: frozenset[str] = frozenset()
+    udp: frozenset[str] = frozenset()
     living: tuple[str, ...] = ()
+    absent: frozenset[str] = frozenset()
+    swarm: SwarmFacts = field(default_factory=SwarmFacts)
+    python: str | None = None

@@ -6,17 +6,37 @@ The object that --dry-run prints, a golden file pins and the executor runs is th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from kit.model.secret import Secret
+
+if TYPE_CHECKING:
+    # Read by those who plan for Swarm; every other verb starts without it.
+    from kit.model.swarm import SwarmStep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ship:
-    """Bring the image to the host."""
+    """Bring the image to the host: those of its layers that are not there. Other hosts reach it at `address`.
+
+    They come from this machine's engine, or that of the host `source` (name, address).
+    """
 
     image: str
     image_id: str
     size: int
+    address: str
+    why: str
+    source: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pull:
+    """Let the host's engine pull `source` from its registry, as it is at `digest`, and name it `image`."""
+
+    image: str
+    source: str
+    digest: str
     why: str
 
 
@@ -77,7 +97,8 @@ class RemoveCluster:
     why: str
 
 
-Step = Ship | WriteFile | DeleteFile | ComposeUp | WaitSshd | VerifyPeers | RemoveCluster
+OwnStep = Ship | Pull | WriteFile | DeleteFile | ComposeUp | WaitSshd | VerifyPeers | RemoveCluster
+Step: TypeAlias = "OwnStep | SwarmStep"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +110,31 @@ class HostPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """Hosts that are done side by side. It begins when every step before it has been done. `name`: of the phase."""
+
+    name: str
+    hosts: tuple[HostPlan, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All steps. `hosts` are done side by side; `after` only where every host of it succeeded."""
+    """All steps. `hosts` are done side by side; `after` only where every host of it succeeded.
+
+    Where one host's steps need another's (a swarm), `before` comes before `hosts`, and `rounds` between it and `after`.
+    """
 
     cluster: str
     hosts: tuple[HostPlan, ...]
     after: tuple[HostPlan, ...] = ()
+    before: tuple[HostPlan, ...] = ()
+    rounds: tuple[Round, ...] = ()
+
+    @property
+    def all(self) -> tuple[HostPlan, ...]:
+        """In the order in which they are done."""
+        return (*self.before, *self.hosts, *(each for r in self.rounds for each in r.hosts), *self.after)
 
     @property
     def empty(self) -> bool:
-        return not any(h.steps for h in (*self.hosts, *self.after))
+        return not any(h.steps for h in self.all)

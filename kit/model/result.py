@@ -32,7 +32,8 @@ class RunResult:
     """`exit_code` is the job's; None for a dry run, and for a run that nobody waited for.
 
     `stopped` says why kit ended it, '' where it ended by itself. `folded` counts lines that were not told, for they
-    only were the aftermath of `failure`; the run's log has them.
+    only were the aftermath of `failure`; the run's log has them. `interrupted`: Ctrl-C came, and the run had ended by
+    itself before it could be stopped: whoever has more to do than this run stops there.
     """
 
     plan: LaunchPlan
@@ -43,6 +44,7 @@ class RunResult:
     folded: int = 0
     attempts: int = 1
     left: dict[str, int] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,3 +108,11 @@ class DownResult:
 
     cluster: str
     removed: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileResult:
+    """A file as kit would write it on `host`."""
+
+    host: str
+    text: str

@@ -18,12 +18,14 @@ class Failure:
 
     `kind`: a rank ended badly; a host went away; mpirun itself gave up before any rank did. `host` is '' where none can
     be named. A rank that a signal ended has `signal` (SIGKILL) and no `exit_code`. `lines` are that rank's last lines
-    (of standard error, or of standard output where it wrote none there), `mpirun` mpirun's own.
+    (of standard error, or of standard output where it wrote none there), `mpirun` mpirun's own. `role` is what the rank
+    was to MXNet's parameter server: `worker 3`, `server 0`, `scheduler`; '' in a run without one.
     """
 
     kind: Literal["rank", "host", "mpirun"]
     host: str = ""
     rank: int | None = None
+    role: str = ""
     exit_code: int | None = None
     signal: str = ""
     oom: bool = False
@@ -48,7 +50,8 @@ class RunRecord:
     `state`: lost means that nobody watches over the run any more, and it did not end by itself: its head was killed.
     `env` holds names alone: a value may be a secret. `by` is user@machine of whoever started it. `stopped` says why kit
     ended it (a person, a deadline, an operator who went away), '' where it ended by itself. `left` counts the processes
-    that were still there after the end, by host; a host that could not be asked is not in it.
+    that were still there after the end, by host; a host that could not be asked is not in it. `roles` are those of the
+    ranks behind the command's own, in their order: servers, then the scheduler.
     """
 
     id: str
@@ -56,6 +59,7 @@ class RunRecord:
     image: str
     command: tuple[str, ...]
     places: tuple[Place, ...]
+    roles: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     by: str = ""
     state: RunState = "running"

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
+from pydantic_core.core_schema import ValidationInfo
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
 ZERO_FIRST = re.compile(r"[+-]?0[0-9_]*[1-9][0-9_]*", re.ASCII)
@@ -19,14 +20,20 @@ SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", re.ASCII)
+# A server, which a dot, a port or the name localhost tells from a folder on Docker's own; then folders.
+REGISTRY = re.compile(
+    r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]{1,5})?"
+    r"(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*",
+    re.ASCII,
+)
 LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
-VOLUME_MODES = frozenset(
-    {"ro", "rw", "z", "Z", "nocopy", "shared", "rshared", "slave", "rslave", "private", "rprivate"}
-)
+PROPAGATIONS = frozenset({"shared", "rshared", "slave", "rslave", "private", "rprivate"})
+VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 Flavour = Literal["cpu", "cuda-tensorflow", "cuda-mxnet", "ssh-layer"]
 Framework = Literal["tensorflow", "mxnet"]
+Orchestrator = Literal["compose", "swarm"]
 
 
 class FieldError(ValueError):
@@ -227,7 +234,23 @@ class ClusterSpec(_Section):
         description="Name of the cluster: labels, container names and folders carry it.",
         examples=["resnet-lab"],
     )
+    orchestrator: Orchestrator = Field(
+        "compose",
+        description="What starts the containers: Compose, a file on each VM; or Swarm, one stack for all. "
+        "docs/swarm.md has the differences.",
+    )
     image: ImageSpec = Field(default_factory=ImageSpec, description="The image that every node runs.")
+    builder: Literal["local", "head"] = Field(
+        "local",
+        description="Whose engine builds the image: this machine's (local), or the first host's (head): then none is "
+        "needed here.",
+    )
+    registry: str | None = Field(
+        None,
+        description="Registry that has the image (`kit image push` puts it there). Hosts then pull it, and nothing is "
+        "sent from here.",
+        examples=["registry.example.com:5000/team"],
+    )
     ssh: SshSpec = Field(
         default_factory=SshSpec, description="How kit reaches the VMs. What the hosts file says of a host goes first."
     )
@@ -275,6 +298,18 @@ class ClusterSpec(_Section):
             raise FieldError("is not a name: at most 40 lower-case letters and digits, with dashes between them")
         return value
 
+    @field_validator("registry")
+    @classmethod
+    def _registry(cls, value: str | None) -> str | None:
+        if value is None or REGISTRY.fullmatch(value):
+            return value
+        bare = value.partition("://")[2].rstrip("/") or value.rstrip("/")
+        if bare != value and REGISTRY.fullmatch(bare):
+            raise FieldError("is an address of the web; a registry has neither https:// nor / at its end", write=bare)
+        if REGISTRY.fullmatch(f"docker.io/{value}"):
+            raise FieldError("has no server before it", write=f"docker.io/{value}, if it is there")
+        raise FieldError("is not a registry: a server, its port if it has one, and folders in small letters")
+
     @field_validator("network")
     @classmethod
     def _network(cls, value: str) -> str:
@@ -307,10 +342,12 @@ class ClusterSpec(_Section):
 
     @field_validator("volumes")
     @classmethod
-    def _volumes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _volumes(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         targets: set[str] = set()
         for volume in value:
             target = _volume_target(volume)
+            if info.data.get("orchestrator") == "swarm":
+                _swarm_can(volume)
             if target in targets:
                 raise FieldError(
                     f"two volumes have the target {target!r}", write="give each volume a target of its own"
@@ -355,3 +392,26 @@ def _volume_target(volume: str) -> str:
         if mode not in VOLUME_MODES:
             raise FieldError(f"{volume!r} has {mode!r} where ro or rw can stand")
     return target.rstrip("/") or "/"
+
+
+def _swarm_can(volume: str) -> None:
+    """Refuses what Swarm's mounts have no word for, and would not say."""
+    source, _, *rest = volume.split(":")
+    modes = set(rest[0].split(",")) if rest else set()
+    by_name = source[0] not in "/."
+    if modes & {"z", "Z"}:
+        raise FieldError(
+            f"{volume!r} has a label for SELinux, which Swarm cannot set",
+            write=f"take z out, and label the folder on the VMs: chcon -Rt container_file_t {source}; "
+            "or orchestrator: compose",
+        )
+    if by_name and modes & PROPAGATIONS:
+        raise FieldError(
+            f"{volume!r} has a propagation, which Swarm knows for folders only",
+            write=f"take it out: {source}:{volume.split(':')[1]}",
+        )
+    if not by_name and "nocopy" in modes:
+        raise FieldError(
+            f"{volume!r} has nocopy, which is for volumes with a name, and a folder is never copied into",
+            write=f"take it out: {source}:{volume.split(':')[1]}",
+        )

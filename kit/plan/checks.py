@@ -11,12 +11,20 @@ from kit.model.spec import ClusterSpec
 from kit.plan import stack
 
 MIB = 1024 * 1024
-# A load needs the archive's layers unpacked beside what is there; a tenth is room to live.
-SHIP_FACTOR = 1.1
+# While the engine loads it, a layer is there three times: as it came, as the engine took it, and unpacked.
+SHIP_FACTOR = 3
+# What the program that takes layers in is written for.
+PYTHON = (3, 6)
+# What engines and kernels call the same processors.
+_KERNELS = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l"}
 
 
-def host_problems(facts: HostFacts, *, image_size: int) -> list[KitError]:
-    """Faults of one host alone. `image_size` is in bytes, 0 when the image is there already or not known."""
+def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, ships: bool = True) -> list[KitError]:
+    """Faults of one host alone. `image_size` is in bytes, 0 when the image is there already or not known.
+
+    `compose`: whether Compose is to start the container. `ships`: whether an image that is not there is shipped, and
+    not pulled by the host's engine.
+    """
     name = facts.host.name
     problems: list[KitError] = []
     if not facts.engine:
@@ -28,7 +36,7 @@ def host_problems(facts: HostFacts, *, image_size: int) -> list[KitError]:
             )
         )
         return problems
-    if facts.compose is None:
+    if compose and facts.compose is None:
         problems.append(
             StepError(
                 f"the engine {facts.engine} has no Compose v2 plugin",
@@ -45,16 +53,44 @@ def host_problems(facts: HostFacts, *, image_size: int) -> list[KitError]:
                 host=name,
             )
         )
+    if ships and facts.image_id is None and not _python_fits(facts.python):
+        what = f"has Python {facts.python}" if facts.python else "has no python3"
+        problems.append(
+            StepError(
+                f"{what}, and taking an image in needs 3.6 or newer",
+                hint="sudo apt-get install python3 (or: dnf install python3)",
+                host=name,
+            )
+        )
     if facts.image_id is None and image_size and facts.disk_free_mib < image_size * SHIP_FACTOR / MIB:
         problems.append(
             StepError(
                 f"{facts.disk_free_mib} MiB are free for the engine, and the image needs "
-                f"{int(image_size * SHIP_FACTOR / MIB)}",
+                f"{int(image_size * SHIP_FACTOR / MIB)} while it is loaded",
                 hint="make room: docker system prune, or a larger disk",
                 host=name,
             )
         )
     return problems
+
+
+def arch_problems(facts: HostFacts, arches: tuple[str, ...]) -> list[KitError]:
+    """An image for other processors than the host's, as far as both are known."""
+    wanted = {_KERNELS.get(arch, arch) for arch in arches}
+    if facts.image_id is not None or not wanted or not facts.arch or facts.arch in wanted:
+        return []
+    return [
+        StepError(
+            f"is {facts.arch}, and the image is for {' and '.join(sorted(wanted))}",
+            hint="build it on such a host: builder: head in kit.yaml, or kit deploy --builder head",
+            host=facts.host.name,
+        )
+    ]
+
+
+def _python_fits(version: str | None) -> bool:
+    words = (version or "").split(".")
+    return len(words) > 1 and words[0].isdigit() and words[1].isdigit() and (int(words[0]), int(words[1])) >= PYTHON
 
 
 def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | None:

@@ -11,7 +11,7 @@ from kit.errors import KitError
 from kit.model.keys import ClusterKeys
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
-from kit.model.plan import ComposeUp, DeleteFile, HostPlan, Plan, Ship, Step, VerifyPeers, WaitSshd, WriteFile
+from kit.model.plan import ComposeUp, DeleteFile, HostPlan, Plan, Pull, Ship, Step, VerifyPeers, WaitSshd, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.plan import checks, network, record, ssh, stack
@@ -23,15 +23,23 @@ VERIFIED = "verified"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """The image to have: `id` and `size` (bytes) as this machine's engine has it, empty and 0 when it does not."""
+    """The image to have: `id` as hosts will have it and `size` (bytes), empty and 0 when none does, or it is not known.
+
+    The engine is this machine's, or that of the host `builder`. Where hosts pull it, `source` is its name at the
+    registry, and `digest` what that name stands for. `arches` are those it is for, as engines name them.
+    """
 
     tag: str
     id: str = ""
     size: int = 0
+    builder: str = ""
+    source: str = ""
+    digest: str = ""
+    arches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class File:
     path: str
     content: bytes | Secret
     mode: str
@@ -71,7 +79,9 @@ def problems_of(
     observed: Sequence[HostFacts], spec: ClusterSpec, nodes: Sequence[Node], image: Image
 ) -> list[KitError]:
     """All that speaks against a deploy, so that it is told before anything is changed."""
-    problems = [p for facts in observed for p in checks.host_problems(facts, image_size=image.size)]
+    compose, ships, size = spec.orchestrator == "compose", spec.registry is None, image.size
+    problems = [p for f in observed for p in checks.host_problems(f, image_size=size, compose=compose, ships=ships)]
+    problems += [p for facts in observed for p in checks.arch_problems(facts, image.arches)]
     by_name = {node.name: node for node in nodes}
     for facts in observed:
         if facts.host.name in by_name:
@@ -133,9 +143,9 @@ def deploy_plan(
         digests.append(body["labels"][stack.LABEL_SPEC])
         steps: list[Step] = []
         if facts.image_id is None:
-            steps.append(Ship(image=image.tag, image_id=image.id, size=image.size, why="the host does not have it"))
+            steps.append(bring(image, node, nodes))
         files = list(_files(spec, name, body, node=node, known=known, keys=keys))
-        changes = [*_file_steps(files, facts), *_stale_steps(files, facts, head=index == 0)]
+        changes = [*file_steps(files, facts), *stale_steps(files, facts, head=index == 0)]
         new_key = keys.hosts[node.name].private is not None
         current = checks.container_is_current(facts, spec, name, digests[-1])
         steps += changes
@@ -161,8 +171,8 @@ def deploy_plan(
     hosts = tuple(plans)
     after: tuple[HostPlan, ...] = ()
     # Written when the check has passed, so that one that failed, or never came, is made up for by the next deploy.
-    seal = _File(VERIFIED, _state(known, keys, digests), PUBLIC, "the check has passed")
-    if any(plan.steps for plan in hosts) or not _stands(seal, observed[0]):
+    seal = File(VERIFIED, state(known, keys, digests), PUBLIC, "the check has passed")
+    if any(plan.steps for plan in hosts) or not stands(seal, observed[0]):
         # What an earlier check left goes first: it would stand though this one fails.
         old = [DeleteFile(path=VERIFIED, why="the check is made anew")] if VERIFIED in observed[0].files else []
         verify = VerifyPeers(
@@ -173,6 +183,16 @@ def deploy_plan(
         passed = WriteFile(path=seal.path, content=seal.content, mode=seal.mode, why=seal.why)
         after = (HostPlan(host=nodes[0].name, steps=(*old, verify, passed)),)
     return Plan(cluster=spec.name, hosts=hosts, after=after)
+
+
+def bring(image: Image, node: Node, nodes: Sequence[Node]) -> Ship | Pull:
+    why = "the host does not have it"
+    if image.source:
+        return Pull(image=image.tag, source=image.source, digest=image.digest, why=why)
+    head = nodes[0]
+    # The head is the one host that builds.
+    source = (head.name, head.address) if image.builder == head.name else None
+    return Ship(image=image.tag, image_id=image.id, size=image.size, address=node.address, source=source, why=why)
 
 
 def _why_up(facts: HostFacts, spec: ClusterSpec, service: str, *, new_key: bool) -> str:
@@ -188,57 +208,63 @@ def _why_up(facts: HostFacts, spec: ClusterSpec, service: str, *, new_key: bool)
 
 def _files(
     spec: ClusterSpec, service: str, body: dict[str, object], *, node: Node, known: ClusterRecord, keys: ClusterKeys
-) -> Iterable[_File]:
+) -> Iterable[File]:
     """Every file of the host's folder. Private keys are among them only when they are new."""
     pair = keys.hosts[node.name]
     # The environment of kit.yaml may hold a token: the file is root's alone, and its content never prints.
     text = stack.compose_text(spec, service, body)
-    yield _File("compose.yaml", Secret(text.encode()), PRIVATE, "the host's Compose file")
-    yield _File("ssh/host_ed25519.pub", f"{pair.public}\n".encode(), PUBLIC, "the node's host key")
+    yield File("compose.yaml", Secret(text.encode()), PRIVATE, "the host's Compose file")
+    yield File("ssh/host_ed25519.pub", f"{pair.public}\n".encode(), PUBLIC, "the node's host key")
     if pair.private:
-        yield _File("ssh/host_ed25519", pair.private, PRIVATE, "the node's host key")
+        yield File("ssh/host_ed25519", pair.private, PRIVATE, "the node's host key")
     allowed = ssh.authorized_keys(keys.client.public, known.nodes[0].address)
-    yield _File("ssh/authorized_keys", allowed, PRIVATE, "the head alone may log in")
+    yield File("ssh/authorized_keys", allowed, PRIVATE, "the head alone may log in")
     if service != stack.HEAD:
         return
-    yield _File(record.FILE, record.to_text(known).encode(), PUBLIC, "what the cluster is made of")
+    yield File(record.FILE, record.to_text(known).encode(), PUBLIC, "what the cluster is made of")
     if keys.client.private:
-        yield _File("ssh/id_ed25519", keys.client.private, PRIVATE, "the head's key")
-    yield _File("ssh/id_ed25519.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
+        yield File("ssh/id_ed25519", keys.client.private, PRIVATE, "the head's key")
+    yield File("ssh/id_ed25519.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
+    yield from launch_files(spec, known, keys, client_key=ssh.CLIENT_KEY)
+
+
+def launch_files(spec: ClusterSpec, known: ClusterRecord, keys: ClusterKeys, *, client_key: str) -> Iterable[File]:
+    """What the head launches with. `client_key` is the path of its private key in the container."""
     publics = {name: key.public for name, key in keys.hosts.items()}
     pinned = ssh.known_hosts(known.nodes, publics, spec.ssh_port)
-    yield _File("ssh/known_hosts", pinned, PUBLIC, "every node's host key, pinned")
-    yield _File("ssh/config", ssh.client_config(known.nodes, spec.ssh_port), PUBLIC, "how the head reaches nodes")
+    yield File("ssh/known_hosts", pinned, PUBLIC, "every node's host key, pinned")
+    config = ssh.client_config(known.nodes, spec.ssh_port, key=client_key)
+    yield File("ssh/config", config, PUBLIC, "how the head reaches nodes")
     ranked = known.nodes if spec.head_runs_ranks else known.nodes[1:]
     hostfile = "".join(f"{n.address} slots={n.slots}\n" for n in ranked)
-    yield _File("hosts", hostfile.encode(), PUBLIC, "the hostfile for launches by hand")
+    yield File("hosts", hostfile.encode(), PUBLIC, "the hostfile for launches by hand")
     # A file and no variable: a host that joins may widen it, and must not make the other nodes' containers anew.
-    yield _File("network", f"{known.network}\n".encode(), PUBLIC, "the network for launches by hand")
+    yield File("network", f"{known.network}\n".encode(), PUBLIC, "the network for launches by hand")
 
 
-def _state(known: ClusterRecord, keys: ClusterKeys, digests: Iterable[str]) -> bytes:
+def state(known: ClusterRecord, keys: ClusterKeys, digests: Iterable[str]) -> bytes:
     """Tells apart any two clusters in which the head's logins could go differently. `digests`: of the services."""
     publics = sorted(f"{name} {pair.public}" for name, pair in keys.hosts.items())
     text = "\n".join([record.to_text(known), keys.client.public, *publics, *digests])
     return f"{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
 
 
-def _stands(file: _File, facts: HostFacts) -> bool:
+def stands(file: File, facts: HostFacts) -> bool:
     """Whether the host has this very file."""
     content = file.content
     digest = content.digest() if isinstance(content, Secret) else hashlib.sha256(content).hexdigest()
     return facts.files.get(file.path) == digest and facts.modes.get(file.path) == file.mode
 
 
-def _file_steps(files: Sequence[_File], facts: HostFacts) -> Iterable[Step]:
+def file_steps(files: Sequence[File], facts: HostFacts) -> Iterable[Step]:
     for file in files:
-        if _stands(file, facts):
+        if stands(file, facts):
             continue
         why = file.why if file.path not in facts.files else f"{file.why}: changed"
         yield WriteFile(path=file.path, content=file.content, mode=file.mode, why=why)
 
 
-def _stale_steps(files: Sequence[_File], facts: HostFacts, *, head: bool) -> Iterable[Step]:
+def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Iterable[Step]:
     # A private key that is already right is not among `files`: it belongs to the .pub beside it.
     wanted = {file.path for file in files} | {f.path.removesuffix(".pub") for f in files if f.path.endswith(".pub")}
     if head:

@@ -85,6 +85,8 @@ def told(failure: Failure) -> str:
             return f"mpirun on {failure.host or 'the head'} was killed by {failure.signal}"
         return "mpirun gave up" + (f" with exit code {failure.exit_code}" if failure.exit_code is not None else "")
     who = "a rank" if failure.rank is None else f"rank {failure.rank}"
+    if failure.role:
+        who = f"{failure.role} ({who})"
     where = f" on {failure.host}" if failure.host else ""
     why = ": out of memory" if failure.oom else ""
     if failure.signal:

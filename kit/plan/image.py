@@ -87,7 +87,7 @@ def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_d
         }
     dockerfile = "Dockerfile.ssh-layer.j2" if recipe is None else "Dockerfile.j2"
     scripts = {path: content for path, content in templates.items() if path.startswith("bin/")}
-    library = {path: content for path, content in templates.items() if path.startswith("lib/")}
+    library = {path: content for path, content in templates.items() if path.startswith(("lib/", "src/"))}
     files = {
         "Dockerfile": _render(templates, dockerfile, values),
         "sshd_config": _render(templates, "sshd_config.j2", values),
@@ -100,8 +100,9 @@ def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_d
 
 def needed_bases(content: ImageContent) -> tuple[str, ...]:
     """The images that the Dockerfile starts from, each once, in its order."""
-    lines = content.files["Dockerfile"].decode().splitlines()
-    return tuple(dict.fromkeys(line.split()[1] for line in lines if line.startswith("FROM ")))
+    lines = [line.split() for line in content.files["Dockerfile"].decode().splitlines() if line.startswith("FROM ")]
+    stages = {words[3] for words in lines if len(words) > 3}
+    return tuple(dict.fromkeys(words[1] for words in lines if words[1] not in stages))
 
 
 def _render(templates: Mapping[str, bytes], name: str, values: Mapping[str, object]) -> bytes:

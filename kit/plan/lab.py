@@ -14,12 +14,13 @@ from kit.model.spec import NAME
 
 USERS = ("root", "ubuntu")
 MAX_HOSTS = 200
+RATE_WORDS = "Write a whole number and kbit, mbit or gbit: 200mbit"
 RATE = re.compile(r"^[1-9][0-9]*(kbit|mbit|gbit)$")
 FIRST_ADDRESS = 11
 
 # Each lab host's own engine takes its bridges from here.
 _INNER_ENGINES = ipaddress.IPv4Network("172.16.0.0/12")
-_MARK = re.compile(r"^# Made by kit for the lab '[^']*'\. .* \[([0-9a-f]{12})\]$")
+_MARK = re.compile(r"^# Made by kit for the lab '([^']*)'\. .* \[([0-9a-f]{12})\]$")
 
 IPv4Network = ipaddress.IPv4Network
 
@@ -34,12 +35,16 @@ def check(spec: LabSpec) -> None:
         raise InputError(f"a lab has 1 to {MAX_HOSTS} hosts, not {spec.hosts}", hint="Write, say, --hosts 4.")
     if spec.slots < 1:
         raise InputError(f"a host has 1 slot or more, not {spec.slots}", hint="Write, say, --slots 2.")
-    if spec.link_rate is not None and not RATE.match(spec.link_rate):
-        raise InputError(
-            f"'{spec.link_rate}' is not the rate of a link", hint="Write a number and kbit, mbit or gbit: 200mbit."
-        )
+    if spec.link_rate is not None:
+        check_rate(spec.link_rate)
     if spec.user not in USERS:
         raise InputError(f"lab hosts have no user '{spec.user}'", hint=f"They have {' and '.join(USERS)}.")
+
+
+def check_rate(rate: str) -> None:
+    """Raises InputError when this is not the rate of a link."""
+    if not RATE.match(rate):
+        raise InputError(f"'{rate}' is not the rate of a link", hint=f"{RATE_WORDS}.")
 
 
 def names(spec: LabSpec) -> tuple[str, ...]:
@@ -141,7 +146,13 @@ def whose(text: str) -> Literal["ours", "edited", "foreign"]:
     mark = _MARK.match(head)
     if not mark:
         return "foreign"
-    return "ours" if mark[1] == _digest(body) else "edited"
+    return "ours" if mark[2] == _digest(body) else "edited"
+
+
+def lab_of(text: str) -> str | None:
+    """The lab that a kit.yaml was made for, also where a person has changed it since."""
+    mark = _MARK.match(text.partition("\n")[0])
+    return mark[1] if mark else None
 
 
 def known_hosts_text(keys: Iterable[tuple[str, str]]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kit.model.launch import LaunchPlan, Placement, RunPolicy
+from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
+from kit.plan import roles
 
 # Where the supervisor keeps runs and writes the hostfile, inside the head's container (images/lib/kitrun/store.py).
 RUNS_FOLDER = "/var/lib/kit/runs"
@@ -67,11 +68,16 @@ def launch_plan(
     oversubscribe: bool = False,
     places: Sequence[Place] = (),
     policy: RunPolicy | None = None,
+    helpers: Sequence[Helper] = (),
 ) -> LaunchPlan:
-    """The launch as data. `env` is set for every rank; `forward` names variables that the head already has."""
+    """The launch as data. `env` is set for every rank; `forward` names variables that the head already has.
+
+    With `helpers` the ranks are the workers of a parameter server, and these come behind them (kit.plan.roles).
+    """
     folder = f"{RUNS_FOLDER}/{run_id}"
-    argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np), "--hostfile", f"{folder}/hostfile"]
-    argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
+    argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np + len(helpers))]
+    argv += ["--hostfile", f"{folder}/hostfile", "--map-by", "seq" if helpers else "slot"]
+    argv += ["--bind-to", spec.mpi.bind_to]
     for name, value in mca(network, run_id):
         argv += ["--mca", name, value]
     if yields(spec, placement):
@@ -80,21 +86,27 @@ def launch_plan(
         argv += ["--oversubscribe"]
     # Nobody may give a run another mark than its own.
     ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
+    supervisors: tuple[str, ...] = SUPERVISORS
+    wrapper: tuple[str, ...] = RELAY
+    if helpers:
+        ours |= roles.variables(placement, helpers, join=policy.start_timeout if policy else None)
+        supervisors, wrapper = (*SUPERVISORS, roles.ROOT_PORT), (*RELAY, *roles.WRAPPER)
     if policy is not None and not policy.clean:
         ours[LEAVE_VARIABLE] = "1"
     variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
-    for name in (*variables, *(f for f in (*SUPERVISORS, *forward) if f not in variables)):
+    for name in (*variables, *(f for f in (*supervisors, *forward) if f not in variables)):
         argv += ["-x", name]
-    argv += [*spec.mpi.args, *RELAY, *command]
+    argv += [*spec.mpi.args, *wrapper, *command]
     return LaunchPlan(
         run_id=run_id,
         placement=placement,
-        hostfile=hostfile(placement),
+        hostfile=roles.hostfile(placement, helpers) if helpers else hostfile(placement),
         argv=tuple(argv),
         env=dict(variables),
         command=tuple(command),
         places=tuple(places),
         policy=policy or RunPolicy(),
+        helpers=tuple(helpers),
     )
 
 

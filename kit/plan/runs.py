@@ -23,6 +23,7 @@ def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: 
         "env": dict(plan.env),
         "head": head,
         "places": [asdict(place) for place in plan.places],
+        "helpers": [asdict(helper) for helper in plan.helpers],
         "policy": asdict(plan.policy),
         # Names alone: a value may be a secret, and the record is kept.
         "info": {
@@ -55,6 +56,7 @@ def record_of(record: Mapping[str, Any], ending: Mapping[str, Any] | None = None
         image=str(record.get("image", "")),
         command=tuple(record.get("command", ())),
         places=tuple(_place(each) for each in record.get("places", ())),
+        roles=tuple(str(each["role"]) for each in record.get("helpers", ())),
         env=tuple(record.get("env", ())),
         by=str(record.get("by", "")),
         state=state,
@@ -83,6 +85,7 @@ def _failure(value: Mapping[str, Any]) -> Failure:
         kind=kind if kind in ("rank", "host") else "mpirun",
         host=str(value.get("host", "")),
         rank=value.get("rank"),
+        role=str(value.get("role", "")),
         exit_code=value.get("exit_code"),
         signal=str(value.get("signal", "")),
         oom=bool(value.get("oom")),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # As mounted in the containers.
 MOUNT = "/etc/kit"
+CLIENT_KEY = f"{MOUNT}/ssh/id_ed25519"
 
 
 def login(host: Host, spec: SshSpec) -> Login:
@@ -39,7 +40,7 @@ def known_hosts(nodes: Sequence[Node], keys: Mapping[str, str], port: int) -> by
     return ("\n".join(lines) + "\n").encode()
 
 
-def client_config(nodes: Sequence[Node], port: int) -> bytes:
+def client_config(nodes: Sequence[Node], port: int, *, key: str = CLIENT_KEY) -> bytes:
     """ssh_config of the head, for the cluster's nodes alone: any other host is reached as before."""
     lines = ["# Written by kit deploy: how the head reaches the nodes. Host keys are pinned in known_hosts."]
     for node in nodes:
@@ -48,7 +49,7 @@ def client_config(nodes: Sequence[Node], port: int) -> bytes:
     settings = {
         "Port": str(port),
         "User": "root",
-        "IdentityFile": f"{MOUNT}/ssh/id_ed25519",
+        "IdentityFile": key,
         "IdentitiesOnly": "yes",
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",

@@ -63,7 +63,7 @@ def service(
 ) -> dict[str, Any]:
     """One service as Compose writes it. `interface` is the host's own, for NCCL and Gloo, which take names only.
 
-    `host_key` is the public half.
+    `host_key` is the public half, '' where there is none yet.
     """
     environment = {
         **spec.env,
@@ -86,10 +86,10 @@ def service(
         "init": True,
         "restart": "unless-stopped",
         "shm_size": spec.shm_size,
-        "ulimits": _ulimits(spec),
+        "ulimits": ulimits(spec),
         "environment": dict(sorted(environment.items())),
         "volumes": [f"{folder(spec)}:{MOUNT}:ro", *_runs(spec, name), *spec.volumes],
-        "labels": {LABEL: spec.name, LABEL_SERVICE: name, LABEL_KEY: _short(host_key)},
+        "labels": {LABEL: spec.name, LABEL_SERVICE: name, **({LABEL_KEY: short(host_key)} if host_key else {})},
     }
     if gpus:
         devices = [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
@@ -105,14 +105,15 @@ def _runs(spec: ClusterSpec, name: str) -> list[str]:
 
 def digest(body: Mapping[str, Any]) -> str:
     """What tells two definitions of a service apart; the running container carries it as a label."""
-    return _short(json.dumps(body, sort_keys=True))
+    return short(json.dumps(body, sort_keys=True))
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _ulimits(spec: ClusterSpec) -> dict[str, Any]:
+def ulimits(spec: ClusterSpec) -> dict[str, Any]:
+    """The limits as both Compose and Swarm write them."""
     limits: dict[str, Any] = {}
     if spec.ulimits.memlock == "unlimited":
         limits["memlock"] = {"soft": -1, "hard": -1}
@@ -128,7 +129,7 @@ def compose_text(spec: ClusterSpec, name: str, body: Mapping[str, Any]) -> str:
     head = (
         f"# Cluster {spec.name}, written by kit deploy. By hand: docker compose -f {folder(spec)}/compose.yaml up -d\n"
     )
-    document: dict[str, Any] = {"name": project(spec), "services": {name: _escape(body)}}
+    document: dict[str, Any] = {"name": project(spec), "services": {name: escape(body)}}
     # A volume that is no path is Compose's own, and has to be declared.
     named = [source for source, _, _ in (volume.partition(":") for volume in spec.volumes) if source[0] not in "/."]
     if named:
@@ -136,13 +137,14 @@ def compose_text(spec: ClusterSpec, name: str, body: Mapping[str, Any]) -> str:
     return head + yamltext.dump(document)
 
 
-def _escape(value: Any) -> Any:
+def escape(value: Any) -> Any:
+    """The value with each `$` doubled, at any depth."""
     if isinstance(value, str):
         return value.replace("$", "$$") if "$" in value else value
     if isinstance(value, dict):
-        return {key: _escape(item) for key, item in value.items()}
+        return {key: escape(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_escape(item) for item in value]
+        return [escape(item) for item in value]
     return value
 
 

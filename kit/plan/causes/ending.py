@@ -41,6 +41,12 @@ WARNINGS = (
         hint="see what is left, run: kit ps",
         says=("tcp_peer_send_blocking: send() to socket",),
     ),
+    Rule(
+        name="mpi-garbled",
+        text="a rank failed in Open MPI, and mpirun garbled the message that says why (a fault of Open MPI 4.1)",
+        hint="run it again: the message comes through most of the time",
+        says=("ORTE_ERROR_LOG: … in file …/show_help.c",),
+    ),
 )
 
 # What is no cause by itself: the end of another rank, or a failure that says no more than that it was one.

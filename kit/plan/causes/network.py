@@ -65,8 +65,8 @@ NETWORK = (
     ),
     Rule(
         name="ssh-closed",
-        text="a node's sshd closed the connection before it was made",
-        hint="what it says: kit logs",
+        text="a node's sshd hung up before the login",
+        hint="too many at once (MaxStartups), or it refused the head before and makes it wait; its words: kit logs",
         says=("kex_exchange_identification: ", "ssh_exchange_identification: ", "banner exchange: "),
     ),
     Rule(

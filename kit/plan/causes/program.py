@@ -24,6 +24,18 @@ PROGRAM = (
         raised=("Horovod has not been initialized; use hvd.init()",),
     ),
     Rule(
+        name="launcher-ps",
+        text="the program uses MPI, or Horovod, and --launcher ps gives it a parameter server instead",
+        hint="run it without --launcher ps",
+        says=("Component: none-with-launcher-ps",),
+    ),
+    Rule(
+        name="han-in-place",
+        text="Open MPI's hierarchical all-reduce (HAN) breaks on what is summed in place, as Horovod does",
+        hint="let HAN do it in one piece: put --mca coll_han_use_simple_allreduce 1 into mpi.args in kit.yaml",
+        says=("mca_coll_han_allreduce_intra",),
+    ),
+    Rule(
         name="graphdef",
         text="the TensorFlow graph is over 2 GB: data stands in it as constants",
         hint="read the data with tf.data from files, instead of from an array",

@@ -34,12 +34,18 @@ RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site
  && find . -name '*.a' -delete \
  && find horovod mxnet -name '*.so*' -type f -exec strip --strip-unneeded {} +
 
+# After Horovod, and in a stage of its own: a change here compiles a second long, and nothing of the above.
+FROM build AS programs
+COPY src/ /kit/src/
+RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
+
 FROM nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /opt/venv /opt/venv
+COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
 # Host keys belong to a cluster, never to an image. A root whose password is locked with "!" could not log in by key
 # either; "*" is no password, too, and can.

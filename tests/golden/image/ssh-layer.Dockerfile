@@ -6,6 +6,12 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       iproute2 openssh-client openssh-server procps htop >/dev/null \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+# By the base's own Open MPI, where it can compile; where it cannot, mpi_perf says so.
+COPY src/ /kit/src/
+RUN mkdir -p /opt/kit/bin \
+ && { mpicc -O3 -std=gnu11 -o /opt/kit/bin/mpi_perf /kit/src/mpi_perf.c \
+   || { printf '#!/bin/sh\necho "mpi_perf: not in this image: its base has no mpicc that works" >&2\nexit 2\n' >/opt/kit/bin/mpi_perf \
+     && chmod 755 /opt/kit/bin/mpi_perf; }; }
 ENV PATH=/opt/kit/bin:$PATH PYTHONUNBUFFERED=1
 # Host keys belong to a cluster, never to an image. A root whose password is locked with "!" could not log in by key
 # either; "*" is no password, too, and can.

@@ -20,7 +20,7 @@ from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory
 from kit.model.spec import ClusterSpec
 
-MODERATE = settings(max_examples=250, deadline=None)
+MODERATE = settings(max_examples=250)
 
 HOST_WORDS = r"""
     n1 10.0.0.1 gpu[01-03] gpu[3-1] u@n2 slots=2 slots=0 max_slots=4 port=22 user=u key=~/k name=a name=b[1-3]

@@ -192,3 +192,29 @@ def test_a_folder_in_the_place_of_a_file_is_told(folder: Path) -> None:
         load_hosts(folder, hosts_flag="a\0b", environ={})
     with pytest.raises(InputError, match="there is no hosts file '~nobody-here/x'"):
         load_hosts(folder, hosts_flag="~nobody-here/x", environ={})
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ("/data:/data:ro,z", "has a label for SELinux"),
+        ("/data:/data:Z", "has a label for SELinux"),
+        ("scratch:/s:rshared", "has a propagation"),
+        ("/data:/data:nocopy", "has nocopy"),
+    ],
+)
+def test_what_swarm_cannot_do_is_refused_with_its_line(folder: Path, volume: str, message: str) -> None:
+    (folder / "kit.yaml").write_text(f"volumes:\n  - /fine:/fine:ro\n  - {volume}\norchestrator: swarm\n")
+    with pytest.raises(InputError) as caught:
+        load_spec(folder, flags={}, environ={})
+    assert message in caught.value.message
+    assert caught.value.hint
+    assert (caught.value.file, caught.value.line) == (str(folder / "kit.yaml"), 1)
+    # Compose can, and a flag decides.
+    assert load_spec(folder, flags={"orchestrator": "compose"}, environ={}).volumes[1] == volume
+
+
+@pytest.mark.parametrize("volume", ["/d:/d", "/d:/d:ro,rslave", "vol:/s:nocopy", "vol:/s:ro"])
+def test_what_swarm_can_do(folder: Path, volume: str) -> None:
+    (folder / "kit.yaml").write_text(f"orchestrator: swarm\nvolumes: ['{volume}']\n")
+    assert load_spec(folder, flags={}, environ={}).orchestrator == "swarm"

@@ -10,7 +10,14 @@ import pytest
 from kit.errors import KitError, StepError
 from kit.model.observed import Container
 from kit.model.spec import ClusterSpec
-from kit.plan.checks import MIB, cluster_problems, container_is_current, host_problems, port_problem
+from kit.plan.checks import (
+    MIB,
+    arch_problems,
+    cluster_problems,
+    container_is_current,
+    host_problems,
+    port_problem,
+)
 from tests.fakes.facts import facts, gpus, node
 
 SPEC = ClusterSpec(name="lab")
@@ -43,7 +50,12 @@ def whole(problem: KitError, host: str) -> None:
         ({"engine": ""}, 0, "no Docker Engine answers", "systemctl start docker"),
         ({"compose": None}, 0, "no Compose v2 plugin", "docker-compose-plugin"),
         ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine has no nvidia runtime", "nvidia-ctk"),
-        ({"disk_free_mib": 1000}, GIB, "1000 MiB are free for the engine, and the image needs 1126", "make room"),
+        (
+            {"disk_free_mib": 1000},
+            GIB,
+            "1000 MiB are free for the engine, and the image needs 3072 while it is loaded",
+            "make room",
+        ),
     ],
 )
 def test_faults_of_one_host(seen: dict[str, Any], image_size: int, cause: str, hint: str) -> None:
@@ -129,3 +141,19 @@ def test_another_architecture() -> None:
 )
 def test_the_wanted_container(containers: tuple[Container, ...], expected: bool) -> None:
     assert container_is_current(facts(1, containers=containers), SPEC, "mpinode", "abc") is expected
+
+
+@pytest.mark.parametrize(
+    ("arch", "arches", "told"),
+    [
+        ("x86_64", ("amd64",), None),
+        ("aarch64", ("amd64", "arm64"), None),
+        ("aarch64", ("amd64",), "is aarch64, and the image is for x86_64"),
+        ("aarch64", (), None),
+        ("", ("amd64",), None),
+    ],
+)
+def test_an_image_for_other_processors(arch: str, arches: tuple[str, ...], told: str | None) -> None:
+    problems = arch_problems(facts(1, arch=arch), arches)
+    assert [problem.message for problem in problems] == ([told] if told else [])
+    assert arch_problems(facts(1, arch=arch, image_id="sha256:1f"), arches) == []

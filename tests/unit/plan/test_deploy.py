@@ -276,7 +276,27 @@ def test_the_image_is_missing_on_one_host() -> None:
     plan = plan_of(seen)
     assert kinds(plan, "gpu1") == []
     (ship,) = steps(plan, "gpu2")
-    assert ship == Ship(image=IMAGE.tag, image_id=IMAGE.id, size=IMAGE.size, why="the host does not have it")
+    assert isinstance(ship, Ship)
+    assert (ship.image, ship.size, ship.why) == (IMAGE.tag, IMAGE.size, "the host does not have it")
+
+
+def test_the_image_comes_from_a_registry() -> None:
+    image = plans.Image(tag=IMAGE.tag, source=f"r.example.com:5000/team/{IMAGE.tag}", digest="sha256:dd")
+    new = [facts(1), facts(2)]
+    nodes, _ = plans.nodes_of(new, SPEC)
+    plan = plans.deploy_plan(SPEC, new, nodes, image, keys_for(new))
+    check_golden("deploy-pull.txt", told(plan))
+    assert plan_of(carried_out(new, plan)).empty
+
+
+def test_the_image_comes_from_the_head() -> None:
+    seen = deployed(1, 2)
+    seen[1] = replace(seen[1], image_id=None)
+    nodes, _ = plans.nodes_of(seen, SPEC)
+    plan = plans.deploy_plan(SPEC, seen, nodes, replace(IMAGE, builder="gpu1"), keys_for(seen))
+    (ship,) = steps(plan, "gpu2")
+    assert isinstance(ship, Ship)
+    assert ship.source == ("gpu1", "10.0.0.1")
 
 
 def test_the_spec_changed() -> None:

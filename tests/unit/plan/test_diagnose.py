@@ -260,9 +260,9 @@ def test_it_tells_something_of_anything(failure: Failure) -> None:
 )
 def test_ten_thousand_lines_take_no_time(line: str) -> None:
     lines = (line,) * 10_000
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert cause(rank(*lines, exit_code=3, mpirun=lines)) is None
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
 
 
 def seen(rule: Rule) -> str:

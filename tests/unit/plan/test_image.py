@@ -56,7 +56,7 @@ def test_what_goes_into_an_image_changes_its_tag(templates: Mapping[str, bytes])
     tag = image_content(ImageSpec(), templates).tag
     assert image_content(ImageSpec(packages=("htop",)), templates).tag != tag
     assert image_content(ImageSpec(), templates, ssh_port_default=2222).tag != tag
-    for path in ("bin/start.sh", "requirements/mxnet.txt", "sshd_config.j2", "ssh.j2"):
+    for path in ("bin/start.sh", "src/mpi_perf.c", "requirements/mxnet.txt", "sshd_config.j2", "ssh.j2"):
         assert image_content(ImageSpec(), {**templates, path: templates[path] + b"\n#\n"}).tag != tag, path
 
 

@@ -114,5 +114,13 @@ def test_a_file_tells_whether_a_person_changed_it(write: object) -> None:
     assert plan.whose("") == "foreign"
 
 
+def test_the_cluster_file_names_its_lab() -> None:
+    text = plan.kit_yaml_text(LabSpec(name="second"), SUBNET)
+    assert plan.lab_of(text) == "second"
+    assert plan.lab_of(text + "# mine\n") == "second"
+    assert plan.lab_of("name: second\n") is None
+    assert plan.lab_of("") is None
+
+
 def test_known_hosts_drops_the_comment_of_a_key() -> None:
     assert plan.known_hosts_text([("10.213.7.11", "ssh-ed25519 AAAA root@gpu1")]) == "10.213.7.11 ssh-ed25519 AAAA\n"

@@ -16,7 +16,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(TEXT, TREES, max_size=5))
 def test_what_is_written_reads_back_as_it_was(document: dict[str, object]) -> None:
     text = dump(document)

@@ -1,0 +1,172 @@
+"""What a session of kit bench comes to: figures with their spread, what follows from them; two sessions compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Workload = Literal["training", "perf", "paced", "network", "none"]
+Better = Literal["higher", "lower"]
+# img/s; B/s: bytes a second; bit/s, as links are sold; s: seconds; 1: a share of one; x: times as much.
+Unit = Literal["img/s", "B/s", "bit/s", "s", "1", "x"]
+State = Literal["measured", "failed", "not run"]
+Verdict = Literal["better", "worse", "noise", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stat:
+    """A figure over the repeats that count. `mad` is the median of the distances from the median, not scaled."""
+
+    median: float
+    low: float
+    high: float
+    mad: float
+    values: tuple[float, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """One metric of a case. `size` is the message's, in bytes, where the metric goes by size.
+
+    `primary`: compared between sessions. What says the same in another unit is not.
+    """
+
+    metric: str
+    unit: Unit
+    better: Better
+    stat: Stat
+    size: int | None = None
+    primary: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaling:
+    """How a case compares with the one of fewest ranks in its series. `speedup` is 1 there, and ideal np / base_np.
+
+    The spreads go from the slowest repeat over the base's fastest to the fastest over its slowest.
+    """
+
+    base_np: int
+    ideal: float
+    speedup: Stat
+    efficiency: Stat
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseSummary:
+    """A case with all that its repeats came to. `failures` and `disturbed` hold the reasons, one a repeat.
+
+    `planned` and `counted` are numbers of repeats without warm-up. `disturbed_counted`: the disturbed repeats are in
+    the figures, because too few others are there.
+    """
+
+    id: str
+    title: str
+    rung: str
+    proves: str
+    series: str
+    x: int | str
+    np: int
+    state: State
+    workload: Workload
+    simulated: bool
+    planned: int
+    counted: int
+    warmups: int = 0
+    failures: tuple[str, ...] = ()
+    disturbed: tuple[str, ...] = ()
+    disturbed_counted: bool = False
+    measures: tuple[Measure, ...] = ()
+    scaling: Scaling | None = None
+    command: tuple[str, ...] = ()
+    npernode: int | None = None
+    launcher: str = "mpi"
+    servers: int = 0
+    env: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def measure(self, metric: str, size: int | None = None) -> Measure | None:
+        return next((each for each in self.measures if (each.metric, each.size) == (metric, size)), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One setting among others. `times` is how many times as good as the base it is, 2 being twice as good."""
+
+    label: str
+    case: str
+    np: int
+    stat: Stat
+    times: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Settings side by side: the same work, measured by the same metric; the first choice is the base."""
+
+    series: str
+    metric: str
+    unit: Unit
+    better: Better
+    size: int | None
+    simulated: bool
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """A session, summed up. `statements` and `recommendations` are sentences for a reader."""
+
+    session: str
+    preset: str
+    cluster: str
+    started: str
+    facts: Mapping[str, str]
+    cases: tuple[CaseSummary, ...]
+    groups: tuple[Group, ...] = ()
+    statements: tuple[str, ...] = ()
+    recommendations: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        return any(case.simulated for case in self.cases)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One metric of a case in both sessions. `percent` is (b - a) / a, 5.0 for 5 %."""
+
+    case: str
+    title: str
+    metric: str
+    unit: Unit
+    better: Better
+    size: int | None
+    a: Stat
+    b: Stat
+    percent: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """`only_a` and `only_b`: case id → why the other has no figure of it. `differences`: what → (in a, in b).
+
+    `by_chance`: how many of the changes would be called beyond the noise if nothing had changed at all.
+    """
+
+    a: str
+    b: str
+    changes: tuple[Change, ...]
+    only_a: Mapping[str, str]
+    only_b: Mapping[str, str]
+    differences: Mapping[str, tuple[str, str]]
+    by_chance: float

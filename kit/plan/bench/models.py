@@ -1,0 +1,119 @@
+"""The names that kit bench takes, as far as they are known before anything runs: presets, networks, stores, models."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from kit.errors import InputError
+from kit.plan.bench.cases import LADDER, NETWORKS, PRESETS, WORKLOADS, Asked, BenchFacts, workload_of
+
+# MXNet 1.9's gluon model zoo, and Keras 2.15's applications: what the images that kit builds have.
+GLUON = (
+    "alexnet", "densenet121", "densenet161", "densenet169", "densenet201", "inceptionv3",
+    "mobilenet0.25", "mobilenet0.5", "mobilenet0.75", "mobilenet1.0",
+    "mobilenetv2_0.25", "mobilenetv2_0.5", "mobilenetv2_0.75", "mobilenetv2_1.0",
+    "resnet101_v1", "resnet101_v2", "resnet152_v1", "resnet152_v2", "resnet18_v1", "resnet18_v2",
+    "resnet34_v1", "resnet34_v2", "resnet50_v1", "resnet50_v2", "squeezenet1.0", "squeezenet1.1",
+    "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn",
+)  # fmt: skip
+KERAS = (
+    "convnextbase", "convnextlarge", "convnextsmall", "convnexttiny", "convnextxlarge",
+    "densenet121", "densenet169", "densenet201",
+    *(f"efficientnetb{n}" for n in range(8)), *(f"efficientnetv2{n}" for n in ("b0", "b1", "b2", "b3", "l", "m", "s")),
+    "inceptionresnetv2", "inceptionv3", "mobilenet", "mobilenetv2", "mobilenetv3large", "mobilenetv3small",
+    "nasnetlarge", "nasnetmobile",
+    *(f"regnet{kind}{n:03}" for kind in "xy" for n in (2, 4, 6, 8, 16, 32, 40, 64, 80, 120, 160, 320)),
+    "resnet101", "resnet101v2", "resnet152", "resnet152v2", "resnet50", "resnet50v2",
+    *(f"resnetrs{n}" for n in (50, 101, 152, 200, 270, 350, 420)), "vgg16", "vgg19", "xception",
+)  # fmt: skip
+# What mxnet_train knows, by the names of MXNet's image-classification examples.
+MXNET_TRAIN = (
+    "alexnet", "densenet-121", "densenet-161", "densenet-169", "densenet-201", "googlenet", "inception-v3",
+    "lenet", "mlp", "mobilenet", "mobilenet-0.25", "mobilenet-0.5", "mobilenet-0.75", "mobilenet-v2",
+    "resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152",
+    "resnet-v2-18", "resnet-v2-34", "resnet-v2-50", "resnet-v2-101", "resnet-v2-152",
+    "squeezenet", "vgg-11", "vgg-13", "vgg-16", "vgg-16-bn", "vgg-19",
+)  # fmt: skip
+# Whose gradients paced_benchmark knows (images/lib/models.json).
+PACED = (
+    "alexnet", "bertbase", "bertlarge", "densenet121", "efficientnetb0", "googlenet", "gpt2", "gpt2xl", "inceptionv3",
+    "mobilenet", "mobilenetv2", "resnet101", "resnet152", "resnet18", "resnet34", "resnet50", "squeezenet",
+    "transformerxl", "vgg16", "vgg19", "xception",
+)  # fmt: skip
+
+
+def check_words(asked: Asked, *, stores: Sequence[str]) -> None:
+    """Raises InputError, with the list of what there is, for a name that is wrong on any cluster.
+
+    The preset first: it decides.
+    """
+    one_of("--preset", asked.preset, (LADDER, *PRESETS))
+    if asked.workload is not None:
+        one_of("--workload", asked.workload, WORKLOADS)
+    for network in asked.networks:
+        one_of("--networks", network, NETWORKS)
+    for store in asked.stores:
+        one_of("--stores", store, stores)
+    _belongs(asked)
+    if asked.paced is not None:
+        one_of("--paced", _folded(asked.paced), PACED)
+
+
+def check_names(facts: BenchFacts, asked: Asked, *, stores: Sequence[str]) -> None:
+    """`check_words`, and what this cluster's image has."""
+    check_words(asked, stores=stores)
+    needs = {"kvstore": "mxnet", "compression": "tensorflow"}.get(asked.preset)
+    if needs is not None and asked.paced is None and facts.frameworks and needs not in facts.frameworks:
+        raise InputError(
+            f"--preset {asked.preset}: the cluster's image has no {needs}",
+            hint="change image.frameworks in kit.yaml and deploy"
+            + ("" if needs == "mxnet" else ", or add --paced MODEL"),
+        )
+    # An image on a base of the person's own may have any models: its first run tells.
+    if asked.model is not None and asked.paced is None and facts.frameworks:
+        _model(facts, asked, asked.model)
+
+
+def one_of(flag: str, word: str, known: Sequence[str]) -> None:
+    if word in known:
+        return
+    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    guess = f"did you mean {close[0]}? " if close else ""
+    raise InputError(f"{flag}: there is no '{word}'", hint=f"{guess}There are: {', '.join(known)}")
+
+
+def _model(facts: BenchFacts, asked: Asked, model: str) -> None:
+    if asked.preset == "kvstore":
+        one_of("--model", model, MXNET_TRAIN)
+        return
+    workload = "tf" if asked.preset == "compression" else workload_of(facts, asked)
+    if workload == "tf":
+        one_of("--model", _folded(model), KERAS)
+    else:
+        one_of("--model", model.lower(), GLUON)
+
+
+def _folded(model: str) -> str:
+    """ResNet-50 and resnet50 are one, as they are to the programs."""
+    return model.lower().replace("_", "").replace("-", "")
+
+
+def _belongs(asked: Asked) -> None:
+    """Flags that the preset would not look at are a mistake, and not a wish."""
+    of = {
+        "--networks": (asked.networks, ("networks",)),
+        "--stores": (asked.stores, ("kvstore",)),
+        "--ranks": (asked.ranks, (LADDER, "egs")),
+        "--workload": (asked.workload, (LADDER, "egs")),
+        "--paced": (asked.paced, (LADDER, "egs", "compression", "tuning")),
+        "--model": (asked.model, (LADDER, "egs", "kvstore", "compression")),
+    }
+    for flag, (given, presets) in of.items():
+        if given and asked.preset not in presets:
+            told = " or ".join("the ladder" if p == LADDER else f"--preset {p}" for p in presets)
+            raise InputError(f"{flag} is nothing that --preset {asked.preset} looks at", hint=f"it is for {told}")
+    if asked.step_ms is not None and asked.paced is None and asked.preset != "tuning":
+        raise InputError("--step-ms is the step of a paced model", hint="add --paced resnet50, say")
+    if asked.paced is not None and (asked.model is not None or asked.workload is not None):
+        raise InputError("--paced names the model already", hint="leave --model and --workload out, or --paced")

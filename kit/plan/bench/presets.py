@@ -1,0 +1,258 @@
+"""The presets of kit bench: each makes one of the tables that people compare clusters by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import product
+
+from kit.errors import InputError
+from kit.model.bench import Case, Rung
+from kit.plan.bench.cases import (
+    LADDER,
+    NETWORKS,
+    PRESETS,
+    Asked,
+    BenchFacts,
+    Planned,
+    paced,
+    plural,
+    sizes_of,
+    training,
+)
+from kit.plan.bench.ladder import PROVES, ladder, scaling
+from kit.plan.bench.models import check_names, check_words
+
+STORES = ("local", "device", "nccl", "dist_sync", "dist_device_sync", "dist_async", "horovod")
+# Within one process: all GPUs of a host, or one CPU rank.
+ONE_PROCESS = ("local", "device", "nccl")
+
+
+def _tuned(number: int) -> tuple[tuple[str, str], ...]:
+    return (
+        ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1"),
+        ("OMPI_MCA_coll_tuned_allreduce_algorithm", str(number)),
+    )
+
+
+# Open MPI's own numbers of its ways to all-reduce, by the names that papers give them.
+ALGORITHMS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "default": (),
+    "recursive-doubling": _tuned(3),
+    "ring": _tuned(4),
+    "segmented-ring": _tuned(5),
+    "rabenseifner": _tuned(6),
+    # In pieces, Open MPI 4.1.4's HAN breaks on what is summed in place, as Horovod does (open-mpi/ompi#11488).
+    "hierarchical": (("OMPI_MCA_coll_han_priority", "100"), ("OMPI_MCA_coll_han_use_simple_allreduce", "1")),
+}
+
+
+def plan(facts: BenchFacts, asked: Asked) -> Planned:
+    """The cases of the ladder or of a preset. Raises InputError for what is not there, with what there is."""
+    check_names(facts, asked, stores=STORES)
+    found = _PLANS[asked.preset](facts, asked)
+    if not found.cases:
+        why = "; ".join(f"{what}: {reason}" for what, reason in found.skipped.items())
+        raise InputError(f"--preset {asked.preset}: nothing of it can be measured here ({why})")
+    return found
+
+
+def check(asked: Asked) -> None:
+    """What can be known to be wrong before any host is asked. Raises InputError."""
+    check_words(asked, stores=STORES)
+
+
+def egs(facts: BenchFacts, asked: Asked) -> Planned:
+    """Images/s, speed-up and efficiency on 1, 2, 4 … all ranks."""
+    return Planned(cases=scaling(facts, asked, "egs"))
+
+
+def networks(facts: BenchFacts, asked: Asked) -> Planned:
+    """TCP rate and latency between the first two hosts: of the wire itself, and through each network of a container."""
+    cases: list[Case] = []
+    skipped: dict[str, str] = {}
+    for network in NETWORKS:
+        if asked.networks and network not in asked.networks:
+            continue
+        why = _cannot(facts, network)
+        if why:
+            skipped[network] = why
+            continue
+        cases.append(
+            Case(
+                id=f"networks/{network}",
+                rung="ring",
+                title=f"TCP through {_NETWORKS[network]}",
+                proves="a stream between two hosts goes this way, how fast, and how long a byte takes there and back",
+                command=("tcp_probe",),
+                np=2,
+                npernode=1,
+                series="TCP",
+                x=network,
+                network=network,
+                repeats=asked.repeats,
+                warmup=asked.warmup or 0,
+                timeout_s=min(asked.timeout_s, 120.0),
+            )
+        )
+    return Planned(cases=tuple(cases), skipped=skipped)
+
+
+_NETWORKS = {
+    "bare": "the VMs' own network, no container",
+    "host": "the VMs' own network, in containers",
+    "bridge": "the engine's bridge, with a published port",
+    "overlay": "an overlay network of Swarm's",
+}
+
+
+def _cannot(facts: BenchFacts, network: str) -> str:
+    if len(facts.nodes) < 2:
+        return "there is one host alone, and no network to measure"
+    two = facts.nodes[:2]
+    if network == "overlay" and not all(node.name in facts.members for node in two):
+        return "the hosts are in no common swarm, whose manager the head is (orchestrator: swarm)"
+    without = [node.name for node in two if node.name not in facts.pythons]
+    if network == "bare" and without:
+        return f"no python3 on {' and '.join(without)}"
+    return ""
+
+
+def kvstore(facts: BenchFacts, asked: Asked) -> Planned:
+    """Images/s by MXNet's key-value store: within a host, with parameter servers on all hosts, and Horovod beside."""
+    cases, skipped = [], {}
+    for store in asked.stores or STORES:
+        if store == "nccl" and not facts.gpus:
+            skipped[store] = "it is for GPUs, and there is none"
+            continue
+        cases.append(_store(facts, asked, store))
+        if store == "dist_sync":
+            cases.append(_store(facts, asked, store, two_bit=True))
+    return Planned(cases=tuple(cases), skipped=skipped)
+
+
+def _store(facts: BenchFacts, asked: Asked, store: str, *, two_bit: bool = False) -> Case:
+    network = asked.model or ("resnet-50" if facts.gpus else "resnet-18")
+    sizes = sizes_of(facts, asked, "mxnet")
+    one, servers = store in ONE_PROCESS, store.startswith("dist_")
+    slots = facts.nodes[0].slots
+    gpus = ("--gpus", ",".join(map(str, range(slots)))) if one and facts.gpus else ()
+    name = f"{store}-2bit" if two_bit else store
+    ranks = 1 if one else facts.slots
+    return Case(
+        id=f"kvstore/{network}/{name}", rung="training", title=f"{network}, kv-store {name.replace('-', ', ')}",
+        proves=f"MXNet trains through the store {store}, and how fast",
+        command=(
+            "mxnet_train", "--network", network, "--batch-size", str(sizes.batch),
+            "--image-shape", f"3,{sizes.image},{sizes.image}", "--kv-store", store, *gpus, "--benchmark", "1",
+            *(("--gc-type", "2bit", "--gc-threshold", "0.5") if two_bit else ()),
+            "--num-warmup", str(sizes.warmup), "--num-iters", str(sizes.iters),
+            "--num-batches-per-iter", str(sizes.batches), "--json",
+        ),
+        np=ranks, npernode=1 if one else None, series=network, x=name,
+        launcher="ps" if servers else "mpi", servers=len(facts.nodes) if servers else 0,
+        repeats=asked.repeats, warmup=asked.warmup or 0, timeout_s=asked.timeout_s,
+    )  # fmt: skip
+
+
+def compression(facts: BenchFacts, asked: Asked) -> Planned:
+    """Plain Horovod, fp16 on the wire, hierarchical all-reduce and top-k, on all ranks, side by side."""
+    # Horovod's own hierarchical all-reduce is NCCL's; without GPUs Open MPI has one.
+    hierarchical = ("--hierarchical-allreduce",) if facts.gpus else ()
+    env = () if facts.gpus else ALGORITHMS["hierarchical"]
+    # Said, because on a cluster that kit tune --fp16 has been at, what is not said is fp16.
+    plain = ("--compression", "none")
+    ways: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+        "plain": (plain, ()),
+        "fp16": (("--compression", "fp16"), ()),
+        "hierarchical": ((*plain, *hierarchical), env),
+        "top-k": (("--compression", "topk", "--topk-ratio", "0.01"), ()),
+    }
+    skipped = {}
+    if asked.paced is not None:
+        ways.pop("top-k")
+        skipped["top-k"] = "it has no paced form: without --paced"
+    return Planned(
+        cases=tuple(_way(facts, asked, name, options, env) for name, (options, env) in ways.items()), skipped=skipped
+    )
+
+
+def _way(
+    facts: BenchFacts, asked: Asked, name: str, options: tuple[str, ...], env: tuple[tuple[str, str], ...]
+) -> Case:
+    if asked.paced is not None:
+        what, command = f"{asked.paced} paced", paced(asked, *options)
+    else:
+        sizes = sizes_of(facts, asked, "tf")
+        what, command = f"tf {sizes.model}", training("tf", sizes, *options)
+    return _everybody(
+        facts, asked, id=f"compression/{what.replace(' ', '-')}/{name}", title=f"{what}, {name}", command=command,
+        series=what + (" (SIMULATED)" if asked.paced else ""), x=name, env=env,
+    )  # fmt: skip
+
+
+def tuning(facts: BenchFacts, asked: Asked) -> Planned:
+    """All-reduce by algorithm; then a model's gradients by fusion, cycle time, algorithm and fp16, each with each."""
+    if facts.slots < 2:
+        return Planned(cases=(), skipped={"tuning": "there is one slot alone, and nobody to exchange with"})
+    plain = [
+        _everybody(
+            facts, asked, id=f"tuning/allreduce/{name}", title=f"all-reduce, {name}", rung="collectives",
+            command=("mpi_perf", "allreduce", "--sizes", "64K,1M,16M,64M", "--seconds", "1", "--json"),
+            series="all-reduce", x=name, env=env,
+        )
+        for name, env in ALGORITHMS.items()
+    ]  # fmt: skip
+    model = replace(asked, paced=asked.paced or "resnet50")
+    crossed = []
+    for fusion, cycle, algorithm, half in product((128, 16), (1, 5), ("default", "ring"), ("none", "fp16")):
+        name = f"fusion-{fusion}MB,cycle-{cycle}ms,{algorithm},{half}"
+        env = (
+            ("HOROVOD_FUSION_THRESHOLD", str(fusion << 20)),
+            ("HOROVOD_CYCLE_TIME", str(cycle)),
+            *ALGORITHMS[algorithm],
+        )
+        crossed.append(
+            _everybody(
+                facts,
+                model,
+                id=f"tuning/{model.paced}-paced/{name}",
+                title=f"{model.paced} paced, {name.replace(',', ', ')}",
+                command=paced(model, "--compression", half),
+                series=f"{model.paced} paced (SIMULATED)",
+                x=name,
+                env=env,
+            )
+        )
+    return Planned(cases=(*plain, *crossed))
+
+
+def _everybody(
+    facts: BenchFacts,
+    asked: Asked,
+    *,
+    id: str,  # noqa: A002  (the case's own word)
+    title: str,
+    command: tuple[str, ...],
+    series: str,
+    x: str,
+    env: tuple[tuple[str, str], ...],
+    rung: Rung = "training",
+) -> Case:
+    """A case on all ranks."""
+    return Case(
+        id=id, rung=rung, title=f"{title}, {plural(facts.slots, 'rank')}", proves=PROVES[rung], command=command,
+        np=facts.slots, series=series, x=x, env=env, simulated=command[0] == "paced_benchmark",
+        repeats=asked.repeats, warmup=asked.warmup or 0, timeout_s=asked.timeout_s,
+    )  # fmt: skip
+
+
+_PLANS: Mapping[str, Callable[[BenchFacts, Asked], Planned]] = {
+    LADDER: ladder,
+    "egs": egs,
+    "networks": networks,
+    "kvstore": kvstore,
+    "compression": compression,
+    "tuning": tuning,
+}
+assert set(_PLANS) == {LADDER, *PRESETS}  # noqa: S101  (a preset without a plan is a bug)

@@ -1,0 +1,58 @@
+"""What a sample says in a few words, for whoever watches a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kit.model.bench import Sample
+
+
+def headline(sample: Sample) -> str:
+    """`172.3 images/s`, `all-reduce 1.2 GB/s at 16 MB, latency 31 us`; '' for a result of which no figure is known."""
+    found = sample.result
+    words = []
+    if isinstance(found.get("img_sec_total"), int | float):
+        words.append(f"{found['img_sec_total']:.1f} images/s")
+    if isinstance(found.get("efficiency"), int | float):
+        words.append(f"efficiency {found['efficiency']:.1%}")
+    if isinstance(found.get("tests"), list):
+        words += [told for test in found["tests"] if isinstance(test, dict) and (told := _test(test))]
+    if found.get("right") is True:
+        words.append(f"{found.get('ranks')} ranks agree")
+    if words and found.get("simulated"):
+        words.append("SIMULATED compute")
+    return ", ".join(words)
+
+
+def _test(test: Mapping[str, Any]) -> str:
+    rows = [row for row in test.get("rows") or () if isinstance(row, dict)]
+    if not rows:
+        return ""
+    if test.get("test") == "latency":
+        return f"latency {float(rows[0].get('seconds') or 0) * 1e6:.0f} us"
+    last = max(rows, key=lambda row: float(row.get("bytes") or 0))
+    return f"{test.get('test')} {rate(float(last.get('busbw') or last.get('algbw') or 0))} at {size(last.get('bytes'))}"
+
+
+def rate(bytes_s: float) -> str:
+    """A rate as networks are sold: 941 Mbit/s, 9.41 Gbit/s."""
+    bits = bytes_s * 8
+    return f"{bits / 1e9:.2f} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.0f} Mbit/s"
+
+
+def size(count: Any) -> str:
+    """Sizes of messages are powers of two: 8 B, 64 kB, 16 MB."""
+    value = int(count or 0)
+    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if value >= factor:
+            return f"{value / factor:g} {unit}"
+    return f"{value} B"
+
+
+def span(seconds: float) -> str:
+    """`40 s`, `5 min`, `1 h 20 min`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,88 @@
+"""On what a session was measured, from the facts that it keeps to lines for a reader: name → text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Of a host, what says nothing about its speed.
+_OWN = ("name", "address")
+
+
+def told(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Hosts that are alike are told of together; what is not set is left out."""
+    given = dict(facts)
+    hosts = given.pop("hosts", None)
+    # The same hosts once more, as kit run places ranks on them.
+    if hosts:
+        given.pop("nodes", None)
+    lines = flat(given)
+    return {name: text for name, text in {**_hosts(hosts), **lines}.items() if text}
+
+
+def flat(given: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Nested values as text by dotted name; lists with commas."""
+    found: dict[str, str] = {}
+    for key, each in given.items():
+        name = f"{before}{key}"
+        if isinstance(each, Mapping):
+            found |= flat(each, f"{name}.")
+        elif key == "args" and isinstance(each, list | tuple):
+            # Words of a command line, as one would type them.
+            found[name] = " ".join(map(str, each))
+        else:
+            found[name] = _text(each)
+    return found
+
+
+def _hosts(hosts: object) -> dict[str, str]:
+    if not isinstance(hosts, list | tuple) or not all(isinstance(each, Mapping) for each in hosts):
+        return {"hosts": _text(hosts)}
+    alike: dict[str, list[str]] = {}
+    for each in hosts:
+        alike.setdefault(_host(each), []).append(str(each.get("name", "?")))
+    return {f"hosts {_names(names)}" if len(names) > 1 else f"host {names[0]}": text for text, names in alike.items()}
+
+
+def _host(host: Mapping[str, Any]) -> str:
+    parts = []
+    for name, value in host.items():
+        if name in _OWN:
+            continue
+        if name == "memory_mib" and isinstance(value, int | float):
+            parts.append(f"{value / 1024:.1f} GiB of memory")
+        elif name == "gpus":
+            parts.append(_gpus(value))
+        elif name == "engine" and value:
+            parts.append(f"engine {value}")
+        elif isinstance(value, int) and name in ("cores", "slots"):
+            parts.append(f"{value} {name if value != 1 else name[:-1]}")
+        else:
+            parts.append(_text(value))
+    return ", ".join(part for part in parts if part)
+
+
+def _gpus(value: object) -> str:
+    if not isinstance(value, list | tuple):
+        return _text(value)
+    counts: dict[str, int] = {}
+    for each in value:
+        counts[str(each)] = counts.get(str(each), 0) + 1
+    return ", ".join(f"{count} × {name}" for name, count in counts.items()) or "no GPU"
+
+
+def _names(names: Sequence[str]) -> str:
+    """All of a few, the first and the last of many."""
+    return ", ".join(names) if len(names) <= 6 else f"{names[0]} … {names[-1]} ({len(names)})"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {text}" for name, text in flat(value).items() if text)
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(each) for each in value)
+    return str(value)

@@ -1,0 +1,118 @@
+"""What must be true of the hosts before anything is changed, where Swarm is to start the containers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.errors import KitError, StepError
+from kit.model.launch import Node
+from kit.model.observed import HostFacts
+from kit.model.swarm import HEARTBEAT_S
+
+# Its own word for members to talk to managers; members among themselves; containers' data on overlay networks.
+MANAGER_PORT, GOSSIP_PORT, DATA_PORT = 2377, 7946, 4789
+OLDEST = (20, 10)
+
+
+def problems_of(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
+    """All that speaks against a deploy with Swarm. `nodes` holds those hosts alone that have an address."""
+    addresses = {node.name: node.address for node in nodes}
+    problems: list[KitError] = []
+    head = observed[0]
+    for facts in observed:
+        if not facts.engine:
+            continue  # Told already.
+        found = _engine(facts) or _swarm(facts, head)
+        if found is None and facts.swarm.state != "active" and facts.host.name in addresses:
+            found = _ports(facts, addresses[facts.host.name], manager=facts is head)
+        problems += [found] if found else []
+    return problems
+
+
+def impatience(head: HostFacts) -> str | None:
+    """A swarm of somebody else's may give up a node, and end what runs on it, long before a run would. In words."""
+    beat = head.swarm.heartbeat_s
+    if head.swarm.made or not 0 < beat < HEARTBEAT_S:
+        return None
+    return f"the swarm gives up a node after {3 * beat:.0f} s without contact, and then ends the ranks that run there"
+
+
+def _engine(facts: HostFacts) -> KitError | None:
+    name, swarm = facts.host.name, facts.swarm
+    version = tuple(int(word) for word in facts.engine.split(".")[:2] if word.isdigit())
+    if len(version) == 2 and version < OLDEST:
+        return StepError(
+            f"the engine {facts.engine} is older than 20.10, and would drop the limits (ulimits) without a word",
+            hint="install a newer engine, or set orchestrator: compose in kit.yaml",
+            host=name,
+        )
+    if swarm.live_restore and swarm.state == "inactive":
+        return StepError(
+            "the engine has live-restore on, and then takes no part in a swarm",
+            hint='take "live-restore" out of /etc/docker/daemon.json and restart the engine; or orchestrator: compose',
+            host=name,
+        )
+    # Without a runtime at all: that is told for Compose and Swarm alike.
+    if facts.gpus and facts.gpu_runtime and swarm.default_runtime != "nvidia":
+        return StepError(
+            f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine's default runtime is "
+            f"{swarm.default_runtime or 'runc'}: Swarm cannot ask for another, and ranks would see no GPU",
+            hint='write "default-runtime": "nvidia" into /etc/docker/daemon.json (sudo nvidia-ctk runtime configure '
+            "--runtime=docker --set-as-default) and restart the engine; or orchestrator: compose",
+            host=name,
+        )
+    return None
+
+
+def _swarm(facts: HostFacts, head: HostFacts) -> KitError | None:
+    """A swarm that is there already has to be the head's own, with the head as a manager."""
+    name, swarm, first = facts.host.name, facts.swarm, head.host.name
+    whose = ", ".join(address.rpartition(":")[0] for address in swarm.managers) or "not known"
+    leave = f"kit ssh {name} -- docker swarm leave{' --force' if swarm.manager or swarm.state != 'active' else ''}"
+    entry = next((node for node in head.swarm.nodes if node.id == swarm.node_id), None)
+    told: tuple[str, str] | None = None
+    if swarm.state == "inactive":
+        return None
+    if swarm.state == "locked":
+        told = "its swarm is locked", f"kit ssh {name} -- docker swarm unlock; then: kit deploy"
+    elif swarm.state != "active":
+        why = f": {swarm.error}" if swarm.error else ""
+        told = f"its membership in a swarm is {swarm.state}{why}", f"wait a little; or leave that swarm: {leave}"
+    elif facts is head and not swarm.manager:
+        told = (
+            f"is a worker in a swarm (managers: {whose}), and the head has to be a manager",
+            f"on a manager: docker node promote {name}; or put a manager first in the hosts file; or leave it: {leave}",
+        )
+    elif not head.swarm.manager:
+        told = (
+            f"is in a swarm already (managers: {whose}), and the head {first} is not in it",
+            f"put a manager of that swarm first in the hosts file; or leave it: {leave}",
+        )
+    elif entry is None:
+        told = f"is in another swarm (managers: {whose}) than the head {first}", f"leave it: {leave}"
+    elif entry.availability != "active":
+        told = (
+            f"its availability in the swarm is {entry.availability}, so it gets no task",
+            f"kit ssh {first} -- docker node update --availability active {entry.id}",
+        )
+    return None if told is None else StepError(told[0], hint=told[1], host=name)
+
+
+def _ports(facts: HostFacts, address: str, *, manager: bool) -> KitError | None:
+    """Somebody else's listener where this host's engine is about to listen."""
+    own = {f"{address}:", "0.0.0.0:"}
+
+    def taken(port: int, by: frozenset[str]) -> list[str]:
+        return sorted(word for word in (f"{start}{port}" for start in own) if word in by - facts.swarm.ports)
+
+    found = [f"{word} (tcp)" for word in taken(GOSSIP_PORT, facts.listening)]
+    if manager:
+        found += [f"{word} (tcp)" for word in taken(MANAGER_PORT, facts.listening)]
+    found += [f"{word} (udp)" for port in (GOSSIP_PORT, DATA_PORT) for word in taken(port, facts.udp)]
+    if not found:
+        return None
+    return StepError(
+        f"Swarm needs ports that are taken: {', '.join(found)}",
+        hint="Swarm's ports are its own, and cannot be others: stop what listens there, or orchestrator: compose",
+        host=facts.host.name,
+    )

@@ -1,0 +1,30 @@
+"""Samples and figures in a few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kit.model.bench import Sample
+from kit.plan.bench.told import headline, rate, size, span
+
+
+def sample(**more: Any) -> Sample:
+    return Sample(case="a", repeat=1, at="2026-01-01T00:00:00Z", seconds=1.5, **more)
+
+
+def test_headlines() -> None:
+    row = {"bytes": 1 << 20, "seconds": 0.001, "busbw": 1.25e9, "algbw": 1.0}
+    perf = {"tests": [{"test": "latency", "rows": [{"bytes": 8, "seconds": 31e-6}]}, {"test": "bcast", "rows": [row]}]}
+    assert headline(sample(result=perf)) == "latency 31 us, bcast 10.00 Gbit/s at 1 MB"
+    assert headline(sample(result={"img_sec_total": 172.34})) == "172.3 images/s"
+    paced = {"efficiency": 0.912, "simulated": True}
+    assert headline(sample(result=paced)) == "efficiency 91.2%, SIMULATED compute"
+    assert headline(sample(result={"right": True, "ranks": 8})) == "8 ranks agree"
+    assert headline(sample(result={"tests": [{"test": "latency"}, 7]})) == ""
+
+
+def test_units() -> None:
+    assert [rate(1.176e8), rate(1.25e9)] == ["941 Mbit/s", "10.00 Gbit/s"]
+    assert [size(8), size(65536), size(16 << 20), size(1 << 30)] == ["8 B", "64 kB", "16 MB", "1 GB"]
+    assert [span(0.2), span(89), span(300), span(4800)] == ["1 s", "89 s", "5 min", "80 min"]
+    assert span(2 * 3600) == "2 h 0 min"
