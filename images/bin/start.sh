@@ -5,6 +5,16 @@ set -eu
 template=/opt/kit/etc/sshd_config
 folder=/etc/kit/ssh
 config=/run/kit/sshd_config
+# Under Swarm one definition serves all nodes. What differs from node to node stands in a file of the node's own folder,
+# and has to be in the environment from the start; the host key is a secret.
+node=/etc/kit/node.env
+if [ -r "$node" ] && [ "${1:-}" != again ]; then
+  set --
+  while IFS= read -r line; do set -- "$@" "$line"; done <"$node"
+  exec env "$@" "$0" again
+fi
+key=/run/secrets/host_ed25519
+[ -e "$key" ] || key=$folder/host_ed25519
 : "${SSH_PORT:=33}" "${KIT_ADDRESS:=127.0.0.1}"
 
 fail() {
@@ -22,13 +32,13 @@ esac
 case $KIT_ADDRESS in
   *[!0-9A-Fa-f.:]*) fail "KIT_ADDRESS is '$KIT_ADDRESS', which is not an address" "set it to this node's IP" ;;
 esac
-for file in host_ed25519 authorized_keys; do
-  [ -s "$folder/$file" ] || fail "$folder/$file is missing: this container has no keys of a cluster" \
+for file in "$key" "$folder/authorized_keys"; do
+  [ -s "$file" ] || fail "$file is missing: this container has no keys of a cluster" \
     "'kit deploy' makes them and mounts their folder at /etc/kit; run it again"
-  [ "$(stat -L -c %u "$folder/$file")" = 0 ] || fail "$folder/$file is not root's" \
+  [ "$(stat -L -c %u "$file")" = 0 ] || fail "$file is not root's" \
     "on the VM: chown root:root the file; or run 'kit deploy' again"
 done
-[ -z "$(find -L "$folder/host_ed25519" -maxdepth 0 -perm /077)" ] || fail "$folder/host_ed25519 can be read by others" \
+[ -z "$(find -L "$key" -maxdepth 0 -perm /077)" ] || fail "$key can be read by others" \
   "on the VM: chmod 600 the file; or run 'kit deploy' again"
 for path in /etc/kit "$folder" "$folder/authorized_keys"; do
   ! others_write "$path" || fail "$path can be written by others, so sshd would refuse every key" \
@@ -55,7 +65,7 @@ umask 077
 mkdir -p /run/kit /run/sshd
 chmod 755 /run/sshd
 {
-  sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" "$template"
+  sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" -e "s|@HOST_KEY@|$key|" "$template"
   # Not echo: dash's reads backslashes.
   printf 'SetEnv %s\n' "$(environment | quoted | tr '\n' ' ')"
 } >"$config"

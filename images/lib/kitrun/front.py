@@ -3,7 +3,7 @@
 Protocol. First this prints a line {"kit-launch": 2, "record": "<cluster.json>", "runs": [records of living runs]}. kit
 answers with one line, and gets one or more:
 
-    {"op": "start", "id", "places", "hostfile", "argv", "env", "head", "policy", "info", "wait"}
+    {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait"}
         {"waiting": [records]} where slots are held and it may wait, {"held": [records]} where it may not,
         {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator"}
@@ -124,7 +124,8 @@ class Front:
             with store.starting(self.root):
                 held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
                 if not held:
-                    record = dict(request["info"], id=run.id, places=request["places"], started=time.time())
+                    record = dict(request["info"], id=run.id, places=request["places"], helpers=launch["helpers"])
+                    record["started"] = time.time()
                     lock = run.create(record, launch["hostfile"])
                     if request["policy"].get("operator") == "stop":
                         run.touch_operator()
@@ -155,6 +156,9 @@ class Front:
             for place in launch["places"]:
                 texts += [place["node"], place["address"]]
                 good = good and all(isinstance(number, int) for number in [place["ranks"], *place["slots"]])
+            launch["helpers"] = request.get("helpers") or []
+            for helper in launch["helpers"]:
+                texts += [helper["role"], helper["node"], helper["address"]]
             if not good or not all(isinstance(text, str) for text in texts):
                 return None
         except (AttributeError, KeyError, TypeError):

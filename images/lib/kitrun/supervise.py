@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections import deque
 
-from kitrun import frames, nodes, procs, store
+from kitrun import frames, nodes, procs, roles, store
 
 TICK_S = 0.1
 # Short runs do without guards: a stream to each node costs more than they do.
@@ -28,7 +28,8 @@ CLEAN_S = 10.0
 # What a node that mpirun misses has to say that it is there nevertheless.
 DOUBT_S = 3.0
 TAIL = 8192
-LAST_LINES = 20
+# Open MPI needs 50 to say that MPI_Init failed, and names the reason in the first of them.
+LAST_LINES = 60
 TIMED_OUT = 124
 STOPPED = 143
 # As kit's own code for a host that cannot be reached.
@@ -85,6 +86,8 @@ class Attempt:
         self.run, self.launch, self.number, self.log = run, launch, number, log
         self.policy = launch["policy"]
         self.places = launch["places"]
+        # Servers and the scheduler of a parameter server: the ranks behind those of the places.
+        self.helpers = launch.get("helpers") or []
         self.nodes = [self._node(place) for place in self.places]
         if launch["head"] not in [node.name for node in self.nodes]:
             # It has no ranks, but mpirun runs there.
@@ -94,7 +97,7 @@ class Attempt:
         self.up = {}
         self.ended = {}
         self.tails = {}
-        self.words = deque(maxlen=60)
+        self.words = deque(maxlen=LAST_LINES)
         self.first = None
         self.code = None
         self.left = {}
@@ -118,9 +121,12 @@ class Attempt:
         """Run mpirun to its end; `code` is then its exit code."""
         environment = dict(os.environ)
         environment.update(self.launch["env"])
-        store.overwrite(self.run.path("hostfile"), self.launch["hostfile"].encode())
-        self.note("attempt", number=self.number, np=sum(place["ranks"] for place in self.places))
+        store.overwrite(self.run.path("hostfile"), roles.hostfile(self.launch["hostfile"], self.helpers).encode())
+        behind = {"roles": [helper["role"] for helper in self.helpers]} if self.helpers else {}
+        self.note("attempt", number=self.number, np=self.np, **behind)
+        holder = None
         try:
+            holder = roles.hold_port(environment, self.helpers)
             process = subprocess.Popen(
                 self.launch["argv"],
                 stdin=subprocess.DEVNULL,
@@ -131,6 +137,8 @@ class Attempt:
             )
         except OSError as error:
             self.words.append("%s: %s" % (self.launch["argv"][0], error.strerror))
+            if holder is not None:
+                holder.close()
             self.log.write(frames.record(now_ms(), b"-", "m", (self.words[-1] + "\n").encode()))
             self.code = 127
             return
@@ -157,6 +165,8 @@ class Attempt:
         self.code = status if status >= 0 else 128 - status
         process.stdout.close()
         process.stderr.close()
+        if holder is not None:
+            holder.close()
 
     def _drain(self, pipes):
         """What mpirun's pipes still hold; whoever else has their other end is not waited for."""
@@ -271,7 +281,7 @@ class Attempt:
         return Stop("its time of %g s was over" % whole, 5.0, TIMED_OUT)
 
     def _limit(self, now):
-        np = sum(place["ranks"] for place in self.places)
+        np = self.np + len(self.helpers)
         ran = now - self._began
         start, stall = (self.policy.get(name) for name in ("start_timeout", "stall_timeout"))
         stop = self.overdue(now)
@@ -295,6 +305,9 @@ class Attempt:
         told = []
         for rank in range(np):
             entry = doing.get(rank, {"rank": rank, "host": self.host_of(rank)})
+            role = roles.name(rank, self.np, self.helpers)
+            if role:
+                entry["role"] = role
             if rank in self.ended:
                 entry["ended"] = True
             elif rank not in self.up:
@@ -303,8 +316,15 @@ class Attempt:
             told.append(entry)
         self.note("hang", why=why, ranks=told)
 
+    @property
+    def np(self):
+        """The ranks of the command."""
+        return sum(place["ranks"] for place in self.places)
+
     def host_of(self, rank):
         """By the order in which mpirun fills nodes."""
+        if rank >= self.np:
+            return self.helpers[rank - self.np]["node"] if rank - self.np < len(self.helpers) else ""
         for place in self.places:
             if rank < place["ranks"]:
                 return place["node"]
@@ -407,7 +427,7 @@ class Attempt:
     def failure(self):
         """The first thing that went wrong, or None."""
         lost = self.lost_hosts()
-        words = list(self.words)[-LAST_LINES * 2 :]
+        words = list(self.words)
         if lost:
             return {"kind": "host", "host": lost[0], "mpirun": words}
         if self.first is not None:
@@ -415,6 +435,7 @@ class Attempt:
             return {
                 "kind": "rank",
                 "rank": first["rank"],
+                "role": roles.name(first["rank"], self.np, self.helpers),
                 "host": first["host"],
                 "exit_code": None if first["signal"] else first["code"],
                 "signal": signal_name(first["signal"]),
