@@ -17,6 +17,8 @@ class Option:
     """A flag. `value` names its value in the help, and is None for a switch. The last flag names the attribute.
 
     `kind` turns the text into the value, and raises ValueError with what to write. `many` collects into a list.
+    `valued`, for a switch that people give a value: the words to write before that value instead. `means`: the switch
+    is short for this word.
     """
 
     flags: tuple[str, ...]
@@ -26,6 +28,8 @@ class Option:
     choices: tuple[str, ...] = ()
     many: bool = False
     to: str | None = None
+    valued: str = ""
+    means: str = ""
 
     @property
     def dest(self) -> str:
@@ -43,7 +47,8 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verb:
-    """One thing that a person can ask for. `handler` names a function of kit.cli.handlers, which --help need not load.
+    """One thing that a person can ask for. `handler` names a function of kit.cli.handlers (`module.function`: of that
+    module of kit.cli), which --help need not load.
 
     `command` says how a command of the person's own is given. rest: from the first plain word or `--` on.
     dashes: after `--` only. It is taken verbatim either way. `needs_command`: whether it may be left out.
@@ -95,6 +100,13 @@ def port(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) or not 1 <= int(text) <= 65535:
         raise ValueError(f"'{text}' is not a port from 1 to 65535")
     return int(text)
+
+
+def positive(text: str) -> float:
+    """A number above 0, such as 290 or 0.5."""
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,20})?", text, re.ASCII) or float(text) <= 0:
+        raise ValueError(f"'{text}' is not a number above 0, such as 290 or 0.5")
+    return float(text)
 
 
 def rate(text: str) -> str:

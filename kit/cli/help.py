@@ -29,8 +29,9 @@ def text(path: Sequence[str]) -> str:
     verbs = [verb for verb in VERBS if verb.words[: len(path)] == tuple(path)]
     if not path:
         return _all()
-    if len(verbs) == 1 and verbs[0].words == tuple(path):
-        return _verb(verbs[0])
+    own = next((verb for verb in verbs if verb.words == tuple(path)), None)
+    if own is not None:
+        return _verb(own, [verb for verb in verbs if verb is not own])
     rows = [(f"kit {verb.name}", verb.purpose) for verb in verbs]
     group = f"kit {' '.join(path)}"
     return f"{_section(f'{group} …', rows)}\n\nMore: {group} VERB --help"
@@ -46,7 +47,8 @@ def _all() -> str:
     return "\n\n".join(parts)
 
 
-def _verb(verb: Verb) -> str:
+def _verb(verb: Verb, longer: Sequence[Verb] = ()) -> str:
+    """`longer`: verbs whose words begin with this one's."""
     parts = [verb.purpose, f"Usage: {verb.usage}"]
     if verb.notes:
         parts.append(textwrap.fill(verb.notes, WIDTH))
@@ -61,6 +63,8 @@ def _verb(verb: Verb) -> str:
     parts.append(_section("Examples", [(example, "") for example in verb.examples]))
     if verb.exits:
         parts.append(_section("Exit codes", verb.exits))
+    if longer:
+        parts.append(_section("Also", [(f"kit {other.name}", other.purpose) for other in longer]))
     return "\n\n".join(parts)
 
 

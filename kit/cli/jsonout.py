@@ -14,7 +14,7 @@ from kit.cli.console import Progress
 from kit.cli.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine
-from kit.model.plan import Step
+from kit.model.plan import OwnStep
 from kit.model.secret import Secret
 
 FORMAT = 1
@@ -49,12 +49,12 @@ def encode(value: Any) -> Any:
 def _fields(value: Any) -> dict[str, Any]:
     """The fields, and what a class works out of them (a property), where that is a plain value."""
     fields: dict[str, Any] = {}
-    if isinstance(value, Step):
+    if isinstance(value, OwnStep) or _is_of_swarm(value):
         # A plan's steps are of several types, and a reader must be able to tell them apart.
         fields["step"] = type(value).__name__
     fields |= {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     for name, attribute in vars(type(value)).items():
-        if isinstance(attribute, property) and isinstance(found := getattr(value, name), str | int | bool):
+        if isinstance(attribute, property) and isinstance(found := getattr(value, name), str | int | float | bool):
             fields[name] = found
     return fields
 
@@ -103,3 +103,12 @@ class JsonLines:
 
     def close(self) -> None:
         self._progress.close()
+
+
+def _is_of_swarm(value: object) -> bool:
+    # By name first: most verbs start without these.
+    if type(value).__module__ != "kit.model.swarm":
+        return False
+    from kit.model.swarm import SwarmStep  # noqa: PLC0415
+
+    return isinstance(value, SwarmStep)

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import pairwise
 from types import FrameType
 
@@ -24,9 +25,8 @@ EXIT_PIPE = 141
 
 
 def handle(verb: Verb, session: Session) -> int:
-    from kit.cli import handlers  # noqa: PLC0415
-
-    found: Callable[[Session], int] = getattr(handlers, verb.handler)
+    module, _, name = verb.handler.rpartition(".")
+    found: Callable[[Session], int] = getattr(import_module(f"kit.cli.{module or 'handlers'}"), name)
     return found(session)
 
 
@@ -46,13 +46,16 @@ def main(
             environ=os.environ if environ is None else environ,
         )
         try:
-            code = _run(words, terminal, handle)
+            code = _run(words, terminal, handle, last=argv is None)
         except KeyboardInterrupt:  # a second Ctrl-C, or the reader's end, while the first was told of
             code = Interrupted.exit_code
         return _pipe_ended(terminal) if terminal.broken else code
 
 
-def _run(words: Sequence[str], terminal: Terminal, handle: Callable[[Verb, Session], int]) -> int:
+def _run(
+    words: Sequence[str], terminal: Terminal, handle: Callable[[Verb, Session], int], *, last: bool = False
+) -> int:
+    """`last`: this program ends after it."""
     json = _wants_json(words)
     session: Session | None = None
     try:
@@ -68,6 +71,9 @@ def _run(words: Sequence[str], terminal: Terminal, handle: Callable[[Verb, Sessi
         _close(session)
         return _failed(Interrupted("interrupted"), terminal, json=json)
     except KitError as error:
+        if last and isinstance(error, Interrupted):
+            # It was heard, and what came of it is told: one Ctrl-C more must not cut that short.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         _close(session)
         return _failed(error, terminal, json=json)
     except Exception as error:  # the last line: no traceback ever reaches a person
@@ -147,9 +153,9 @@ def _bug(error: Exception, words: Sequence[str], terminal: Terminal, *, json: bo
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether errors are objects, known even where the words cannot be read: --output json before any `--`."""
+    """Whether errors are objects, known even where the words cannot be read: before any `--`."""
     before = words[: words.index("--")] if "--" in words else words
-    return "--output=json" in before or ("--output", "json") in pairwise(before)
+    return "--json" in before or "--output=json" in before or ("--output", "json") in pairwise(before)
 
 
 def _pipe_ended(terminal: Terminal) -> int:

@@ -1,8 +1,11 @@
-"""Options and exit codes that several verbs share; the global ones."""
+"""Groups, options and exit codes that several verbs share; the global options."""
 
 from __future__ import annotations
 
 from kit.cli.grammar import Operand, Option, count, lines, port, span, variable, words
+
+# Under these the help lists verbs.
+START, CLUSTERS, WORK, MEASURE = "Start", "The cluster", "Work on it", "Measure"
 
 HELP = Option(flags=("-h", "--help"), help="Show this help.")
 
@@ -16,6 +19,7 @@ GLOBAL = (
         choices=("text", "json"),
         help="text, or json: one object a line on stdout.",
     ),
+    Option(flags=("--json",), means="--output=json", help="Short for --output json."),
     Option(
         flags=("--progress",),
         value="HOW",
@@ -35,6 +39,18 @@ CLUSTER = (
     Option(flags=("--ssh-key",), value="FILE", kind=words, help="Private key of that login (ssh.key)."),
 )
 
+ORCHESTRATOR = Option(
+    flags=("--orchestrator",),
+    value="WHAT",
+    choices=("compose", "swarm"),
+    help="What starts the containers: compose or swarm (orchestrator).",
+)
+BUILDER = Option(
+    flags=("--builder",), value="WHO", choices=("local", "head"), help="Whose engine builds it (builder in kit.yaml)."
+)
+REGISTRY = Option(
+    flags=("--registry",), value="REGISTRY", kind=words, help="Registry that hosts pull the image from (registry)."
+)
 DRY_RUN = Option(flags=("--dry-run",), help="Print what would be done, and change nothing.")
 YES = Option(flags=("-y", "--yes"), help="Do not ask (nor is asked where there is no terminal).")
 NP = Option(flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks in all (default: every slot).")
@@ -67,10 +83,19 @@ LIMITS = (
         help="KIT_CHECKPOINT_DIR of the ranks (default: a folder on the head, for this run).",
     ),
 )
+LAUNCHER = (
+    Option(
+        flags=("--launcher",),
+        value="WHICH",
+        choices=("mpi", "ps"),
+        help="mpi (default), or ps: MXNet's parameter server.",
+    ),
+    Option(flags=("--servers",), value="N", kind=lines, help="With ps: servers beside the ranks, on the same hosts."),
+)
 RUN = Operand(name="run", help="A run's id, or its beginning (default: the latest).", optional=True)
 FORCE = Option(flags=("-f", "--force"), help="Overwrite files that are there.")
 
-LAB_NAME = Option(flags=("--name",), value="NAME", kind=words, help="Name of the lab (default: lab).")
+LAB_NAME = Option(flags=("--name",), value="NAME", kind=words, help="Name of the lab (default: the folder's, or lab).")
 
 FAILED = (
     ("2", "a flag, hosts or kit.yaml is wrong"),

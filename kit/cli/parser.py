@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -35,7 +36,8 @@ class _Parser(argparse.ArgumentParser):
         if told:
             message = f"{told[1]}: {told[2]}"
         elif missing != message:
-            message = f"{missing} is missing"
+            names = missing.split(", ")
+            message = f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} missing"
         raise InputError(message, hint=f"{self.usage}   (all options: {self.prog} --help)")
 
 
@@ -86,11 +88,11 @@ def _walk(argv: Sequence[str]) -> _Walk:
             walk.help = True
         elif word.startswith("-") and word != "-":
             at += _option(argv, at, flags, walk)
-        elif walk.verb is None:
+        elif walk.verb is None or _longer(walk, word):
             walk.path = (*walk.path, word)
             walk.verb = _verb(walk)
             if walk.verb is not None:
-                walk.before, walk.options = walk.options, []
+                walk.before, walk.options = [*walk.before, *walk.options], []
                 flags = _flags((*GLOBAL, *walk.verb.options))
         elif walk.verb.command == "rest":
             walk.command = argv[at:]
@@ -98,17 +100,21 @@ def _walk(argv: Sequence[str]) -> _Walk:
         else:
             walk.operands.append(word)
             if len(walk.operands) > len(walk.verb.operands):
-                hint = f"put -- before a command: {walk.verb.usage}" if walk.verb.command == "dashes" else _usage(walk)
-                raise InputError(f"'{word}' is one word too many", hint=hint)
+                raise _too_many(word, argv[at - 1], flags, walk)
         at += 1
     return walk
+
+
+def _longer(walk: _Walk, word: str) -> bool:
+    """Whether the verb so far is the beginning of another, which this word completes: bench, bench report."""
+    return not walk.operands and any(verb.words == (*walk.path, word) for verb in VERBS)
 
 
 def _option(argv: Sequence[str], at: int, flags: Mapping[str, Option], walk: _Walk) -> int:
     """Take the option at this place; returns how many more words it took (1 when its value is the next one)."""
     word = argv[at]
     if not _value_follows(word, flags, walk):
-        walk.options.append(word)
+        walk.options.append((word in flags and flags[word].means) or word)
         return 0
     if at + 1 >= len(argv) or argv[at + 1] == "--":
         raise InputError(f"{word} needs a value", hint=_usage(walk))
@@ -138,10 +144,10 @@ def _verb(walk: _Walk) -> Verb | None:
 
 def _value_follows(word: str, flags: Mapping[str, Option], walk: _Walk) -> bool:
     """Whether the value of this option is the next word. InputError when there is no such option."""
-    name, equals, _ = word.partition("=")
+    name, equals, value = word.partition("=")
     if name in flags:
         if equals and flags[name].value is None:
-            raise InputError(f"{name} takes no value", hint=_usage(walk))
+            raise InputError(f"{name} takes no value", hint=_instead(flags[name], value, walk) or _usage(walk))
         return not equals and flags[name].value is not None
     if not word.startswith("--"):
         # -qv is -q -v, and -C/data is -C /data.
@@ -162,6 +168,24 @@ def _value_follows(word: str, flags: Mapping[str, Option], walk: _Walk) -> bool:
 
 def _usage(walk: _Walk) -> str:
     return f"{walk.verb.usage}   (all options: kit {walk.verb.name} --help)" if walk.verb else "all verbs: kit --help"
+
+
+def _too_many(word: str, before: str, flags: Mapping[str, Option], walk: _Walk) -> InputError:
+    """A plain word that has no place. After a switch it was most likely meant as a value of that."""
+    hint = _usage(walk)
+    if walk.verb is not None and walk.verb.command == "dashes":
+        hint = f"put -- before a command: {walk.verb.usage}"
+    option, why = flags.get(before), ""
+    if option is not None and option.value is None:
+        why, hint = f": {before} takes no value", _instead(option, word, walk) or hint
+    return InputError(f"'{word}' is one word too many{why}", hint=hint)
+
+
+def _instead(option: Option, value: str, walk: _Walk) -> str:
+    """What to type where this switch was given a value; '' where nothing better is known than the usage."""
+    if walk.verb is None or not option.valued or not value:
+        return ""
+    return f"kit {walk.verb.name} {option.valued} {shlex.quote(value)}"
 
 
 def _flags(options: Iterable[Option]) -> dict[str, Option]:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kit.cli.fold import fold
-from kit.model.launch import LaunchPlan, Placement
+from kit.model.launch import Helper, LaunchPlan, Placement
 from kit.model.lock import AuditResult, LockStatus
 from kit.model.plan import (
     ComposeUp,
     DeleteFile,
     HostPlan,
     Plan,
+    Pull,
     RemoveCluster,
     Ship,
     Step,
@@ -26,6 +27,7 @@ from kit.model.secret import Secret
 
 if TYPE_CHECKING:
     from kit.flows.build import ImageResult
+    from kit.flows.push import PushResult
     from kit.model.lab import LabRemoved, LabStatus
 
 
@@ -67,7 +69,12 @@ def plan(value: Plan, *, verbose: bool = False) -> str:
     names = [each.host for each in value.hosts]
     if value.empty:
         return f"Nothing to do: cluster {value.cluster} is as it should be on {hosts(names)}."
-    parts = [f"Plan for cluster {value.cluster}", *_sections(value.hosts, verbose=verbose)]
+    parts = [f"Plan for cluster {value.cluster}"]
+    if any(each.steps for each in value.before):
+        parts += ["First:", *_sections(value.before, verbose=verbose), "Then:"]
+    parts += _sections(value.hosts, verbose=verbose)
+    for each in value.rounds:
+        parts += [f"Then, {each.name}:", *_sections([p for p in each.hosts if p.steps], verbose=verbose)]
     if any(each.steps for each in value.after):
         parts += ["Then, when every host is done:", *_sections(value.after, verbose=verbose)]
     return "\n".join(parts)
@@ -99,7 +106,10 @@ def _step(step: Step, *, verbose: bool) -> tuple[str, str]:
     told: tuple[str, str]
     match step:
         case Ship():
-            told = "ship", f"{step.image} ({size(step.size)})"
+            how_much = f" ({size(step.size)})" if step.size else ""
+            told = "ship", f"{step.image}{how_much}{f' from {step.source[0]}' if step.source else ''}"
+        case Pull():
+            told = "pull", f"{step.source}{f'@{step.digest}' if verbose else ''}"
         case WriteFile():
             told = "write", f"{step.path} {step.mode}" + (" (secret)" if isinstance(step.content, Secret) else "")
         case DeleteFile():
@@ -113,13 +123,20 @@ def _step(step: Step, *, verbose: bool) -> tuple[str, str]:
         case RemoveCluster():
             also = f" and {len(step.images)} images" if step.images else ""
             told = "remove", f"containers of {step.cluster}, {step.folder}{also}"
+        case _:
+            from kit.cli import swarmtext  # noqa: PLC0415  (most verbs show no plan, and few plans have such steps)
+
+            told = swarmtext.step(step)
     return told
 
 
 def launch(value: LaunchPlan) -> str:
     """The hostfile and mpirun's words, each ready to paste."""
     words = [*(["env", *(f"{k}={v}" for k, v in value.env.items())] if value.env else []), *value.argv]
-    return f"# {placement(value.placement)}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
+    told = placement(value.placement)
+    if value.helpers:
+        told = f"{told.replace('rank', 'worker', 1)}\n# {helpers(value.helpers)}"
+    return f"# {told}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
 
 
 def placement(value: Placement) -> str:
@@ -129,6 +146,13 @@ def placement(value: Placement) -> str:
         by_count.setdefault(count, []).append(node.name)
     told = [f"{count} on {'each of ' if len(names) > 1 else ''}{fold(names)}" for count, names in by_count.items()]
     return f"{value.np} rank{'' if value.np == 1 else 's'}: {', '.join(told)}"
+
+
+def helpers(value: Sequence[Helper]) -> str:
+    """`4 servers: gpu1, gpu2, gpu3, gpu1; the scheduler: gpu1`."""
+    servers = [helper.node for helper in value if helper.role == "server"]
+    scheduler = next(helper.node for helper in value if helper.role == "scheduler")
+    return f"{len(servers)} server{'' if len(servers) == 1 else 's'}: {', '.join(servers)}; the scheduler: {scheduler}"
 
 
 def local(value: LocalResult) -> str:
@@ -181,6 +205,10 @@ def audit(value: AuditResult) -> str:
 def image(value: ImageResult) -> str:
     what = f"built in {value.seconds:.1f} s" if value.built else "already here"
     return f"{value.tag}  {size(value.size_bytes)}  {what}"
+
+
+def push(value: PushResult) -> str:
+    return f"{value.image}  {size(value.size_bytes)}  {value.digest}  in {value.seconds:.1f} s"
 
 
 def ps(value: PsResult) -> str:

@@ -18,7 +18,7 @@ def runs(value: RunsResult) -> str:
         (
             run.id,
             _state(run),
-            run.np,
+            f"{run.np}+{len(run.roles)}" if run.roles else run.np,
             render.hosts([place.node for place in run.places]),
             _span(time.time() - run.started),
             _span((run.ended or time.time()) - run.started) if run.state != "lost" else "",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _OVERRIDES = {
     "name": "name",
     "network": "network",
+    "orchestrator": "orchestrator",
+    "builder": "builder",
+    "registry": "registry",
     "ssh_port": "ssh_port",
     "ssh_user": "ssh.user",
     "ssh_key": "ssh.key",

@@ -67,6 +67,10 @@ class Terminal:
         self.err.flush()
         return self.inp.readline().strip().lower() in ("y", "yes")
 
+    def read(self) -> str:
+        """All that comes on standard input."""
+        return "" if self.inp is None else self.inp.read()
+
     def _write(self, stream: TextIO, text: str) -> None:
         with self._lock:
             if self.broken:

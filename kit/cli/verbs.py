@@ -1,26 +1,27 @@
-"""The table of verbs: all that kit can be asked for, with purpose, options, examples and exit codes."""
+"""The table of verbs: all that kit can be asked for, with purpose, options, examples and exit codes.
+
+Verbs of one theme have a file of their own, with what they do; what the others do is in kit.cli.handlers.
+"""
 
 from __future__ import annotations
 
-from kit.cli.grammar import Operand, Option, Verb, count, lines, rate, span, words
+from kit.cli import bench, bench_report, image, lab, predict, runs, tune
+from kit.cli.grammar import Operand, Option, Verb, count, lines, span
 from kit.cli.options import (
+    BUILDER,
     CLUSTER,
+    CLUSTERS,
     DRY_RUN,
     FAILED,
     FORCE,
-    JOB,
-    LAB_NAME,
-    LIMITS,
     LOCKED,
-    NP,
-    OVERSUBSCRIBE,
-    RUN,
+    ORCHESTRATOR,
+    REGISTRY,
+    START,
     TAG_OUTPUT,
+    WORK,
     YES,
-    X,
 )
-
-START, CLUSTERS, WORK, LAB = "Start", "The cluster", "Work on it", "A cluster to try"
 
 VERBS = (
     Verb(
@@ -38,41 +39,49 @@ VERBS = (
         group=START,
         examples=("kit schema > kit.schema.json",),
     ),
-    Verb(
-        words=("image", "build"),
-        purpose="Build the image that every node runs, if it is not here yet.",
-        handler="image_build",
-        group=START,
-        options=(Option(flags=("-f", "--force"), help="Build again, though the image is here."),),
-        examples=("kit image build", "kit image build --progress plain"),
-        exits=(("6", "the image cannot be built"),),
-    ),
-    Verb(
-        words=("image", "tag"),
-        purpose="Print the image's tag: a hash of all that goes into it.",
-        handler="image_tag",
-        group=START,
-        examples=('docker image inspect "$(kit image tag)"',),
-    ),
-    Verb(
-        words=("image", "render"),
-        purpose="Print the Dockerfile that kit.yaml asks for, and build nothing.",
-        handler="image_render",
-        group=START,
-        examples=("kit image render | less",),
-    ),
+    *image.VERBS,
     Verb(
         words=("deploy",),
-        purpose="Make the hosts a cluster: ship the image, keys and Compose files, start, verify.",
+        purpose="Make the hosts a cluster: ship image, keys and files, start, verify.",
         handler="deploy",
         group=CLUSTERS,
         options=(
             DRY_RUN,
             Option(flags=("--force",), help="Also where that ends a run: its containers are made anew."),
+            ORCHESTRATOR,
+            BUILDER,
+            REGISTRY,
             *CLUSTER,
         ),
-        examples=("kit deploy", "kit deploy --dry-run", "kit deploy --network 10.0.0.0/16 --ssh-user ubuntu"),
-        exits=(*FAILED, LOCKED, ("6", "the image cannot be found or shipped")),
+        examples=(
+            "kit deploy",
+            "kit deploy --dry-run",
+            "kit deploy --network 10.0.0.0/16 --ssh-user ubuntu",
+            "kit deploy --registry registry.example.com:5000/team",
+        ),
+        exits=(*FAILED, LOCKED, ("6", "the image cannot be found, built, shipped or pulled")),
+    ),
+    Verb(
+        words=("compose",),
+        purpose="Print the Compose file of a host, to read or to drive by hand.",
+        handler="compose",
+        group=CLUSTERS,
+        operands=(Operand(name="host", help="A name of the hosts file (default: the head).", optional=True),),
+        options=CLUSTER,
+        notes="It is the file that kit deploy writes there, with the variables of env: in it.",
+        examples=("kit compose gpu2 > compose.yaml",),
+        exits=FAILED,
+    ),
+    Verb(
+        words=("stack",),
+        purpose="Print the stack file for Swarm, to read or to drive by hand.",
+        handler="stack",
+        group=CLUSTERS,
+        options=CLUSTER,
+        notes="It is the file that kit deploy --orchestrator swarm writes on the head, with the variables of env: in "
+        "it. Keys are not: they are secrets of the swarm, named there.",
+        examples=("kit stack > stack.yaml",),
+        exits=FAILED,
     ),
     Verb(
         words=("ps",),
@@ -128,114 +137,7 @@ VERBS = (
         examples=("kit audit", "kit audit -n 5 --output json"),
         exits=FAILED,
     ),
-    Verb(
-        words=("run",),
-        purpose="Run a command on the cluster's ranks with mpirun; its exit code is kit's.",
-        handler="run",
-        group=WORK,
-        command="rest",
-        options=(
-            NP,
-            Option(
-                flags=("-npernode", "--npernode"),
-                value="N",
-                kind=count,
-                help="Ranks on each host (default: its slots).",
-            ),
-            X,
-            Option(
-                flags=("-H", "--host"),
-                value="HOST,…",
-                kind=words,
-                to="hosts",
-                help="Only these hosts, such as gpu1 or gpu[1-4].",
-            ),
-            OVERSUBSCRIBE,
-            TAG_OUTPUT,
-            Option(flags=("-d", "--detach"), help="Start it, print its id, and leave it running."),
-            Option(flags=("--keep",), help="Let it go on when this kit is killed or cut off (default: it is ended)."),
-            Option(flags=("--wait",), help="Wait for slots that other runs hold."),
-            *LIMITS,
-            DRY_RUN,
-            *CLUSTER,
-        ),
-        notes="The command is everything from the first plain word or -- on, with its own flags. Without one, "
-        "kit.yaml's command is run. Ctrl-C ends every rank on every host before kit returns. A limit that is "
-        "reached tells what each rank was doing, and ends the run with exit code 124.",
-        examples=(
-            "kit run --np 8 --npernode 2",
-            "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",
-            "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
-            "kit run -d --timeout 8h --retries 3 -- python train.py",
-        ),
-        exits=JOB,
-    ),
-    Verb(
-        words=("local",),
-        purpose="Run a command on this machine's engine alone, with nothing deployed.",
-        handler="local",
-        group=WORK,
-        command="rest",
-        options=(
-            Option(
-                flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks (default: slots in kit.yaml, or 1)."
-            ),
-            X,
-            TAG_OUTPUT,
-            DRY_RUN,
-        ),
-        notes="The container has the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
-        "It is removed when the command ends, or on Ctrl-C.",
-        examples=("kit local --np 2", "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4"),
-        exits=JOB,
-    ),
-    Verb(
-        words=("runs",),
-        purpose="Show the cluster's runs, those that ended too.",
-        handler="runs",
-        group=WORK,
-        options=CLUSTER,
-        examples=("kit runs", "kit runs --output json"),
-        exits=FAILED,
-    ),
-    Verb(
-        words=("attach",),
-        purpose="Show all that a run has printed, then what it prints; Ctrl-C leaves it running.",
-        handler="attach",
-        group=WORK,
-        operands=(RUN,),
-        options=(TAG_OUTPUT, *CLUSTER),
-        examples=("kit attach", "kit attach 20261121-101500-3fa2"),
-        exits=JOB,
-    ),
-    Verb(
-        words=("wait",),
-        purpose="Wait for the end of a run; its exit code is kit's.",
-        handler="wait",
-        group=WORK,
-        operands=(RUN,),
-        options=CLUSTER,
-        examples=("kit wait && kit run -- python evaluate.py",),
-        exits=JOB,
-    ),
-    Verb(
-        words=("stop",),
-        purpose="End a run: every rank on every host, and nothing else.",
-        handler="stop",
-        group=WORK,
-        operands=(RUN,),
-        options=(
-            Option(
-                flags=("--grace",),
-                value="TIME",
-                kind=span,
-                help="What ranks have between TERM and KILL (default: 10s).",
-            ),
-            *CLUSTER,
-        ),
-        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m"),
-        exits=FAILED,
-    ),
+    *runs.VERBS,
     Verb(
         words=("logs",),
         purpose="Print the log of a run, or of the nodes' containers.",
@@ -276,37 +178,7 @@ VERBS = (
         examples=("kit ssh gpu2", "kit ssh gpu2 -- nvidia-smi"),
         exits=(("N", "ssh's own exit code"),),
     ),
-    Verb(
-        words=("lab", "up"),
-        purpose="Make VM-like hosts as containers on this machine, with hosts and kit.yaml for them.",
-        handler="lab_up",
-        group=LAB,
-        options=(
-            Option(flags=("--hosts",), value="N", kind=count, to="lab_hosts", help="How many hosts (default: 4)."),
-            Option(flags=("--slots",), value="N", kind=count, help="Slots of each host (default: 2)."),
-            Option(flags=("--link-rate",), value="RATE", kind=rate, help="Slow each host's link, to 200mbit, say."),
-            Option(flags=("--user",), value="USER", kind=words, help="Login of the hosts: root (default) or ubuntu."),
-            LAB_NAME,
-        ),
-        examples=("kit lab up --hosts 4 --slots 2", "kit lab up --hosts 2 --link-rate 200mbit"),
-        exits=(("4", "a host of the lab could not be made"),),
-    ),
-    Verb(
-        words=("lab", "status"),
-        purpose="Show the lab's hosts.",
-        handler="lab_status",
-        group=LAB,
-        options=(LAB_NAME,),
-        examples=("kit lab status",),
-    ),
-    Verb(
-        words=("lab", "down"),
-        purpose="Remove the lab: containers, network, volumes, files.",
-        handler="lab_down",
-        group=LAB,
-        options=(LAB_NAME,),
-        examples=("kit lab down",),
-    ),
+    *lab.VERBS,
     Verb(
         words=("version",),
         purpose="Print kit's version.",
@@ -314,6 +186,10 @@ VERBS = (
         group=START,
         examples=("kit version",),
     ),
+    *bench.VERBS,
+    *bench_report.VERBS,
+    *tune.VERBS,
+    *predict.VERBS,
 )
 
 # What people of other tools type first.
@@ -326,6 +202,7 @@ FAMILIAR = {
     "delete": "down",
     "destroy": "down",
     "history": "audit",
+    "benchmark": "bench",
     "horovodrun": "run",
     "launch": "run",
     "list": "ps",

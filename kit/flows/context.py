@@ -10,6 +10,7 @@ from kit.events import Reporter
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
 from kit.plan.ssh import login
+from kit.remote.engine import Engine
 from kit.remote.lock import Take, take
 from kit.remote.transport import Connect, Transport
 
@@ -24,6 +25,7 @@ class Context:
     reporter: Reporter
     connect: Connect
     take: Take = take
+    engine_of: Callable[[Login], Engine] = Engine.over_ssh
 
     def login(self, host: Host) -> Login:
         return login(host, self.spec.ssh)

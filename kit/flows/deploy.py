@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kit.errors import HostsFailed, KitError, NotReadyError
 from kit.events import HostDone, HostStep, Note, Phase, Warned
+from kit.flows import source
 from kit.flows.change import Change, changing
 from kit.flows.context import Context
 from kit.flows.image import content
@@ -14,10 +15,11 @@ from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.plan import ComposeUp, Plan
+from kit.model.plan import ComposeUp, HostPlan, Plan
 from kit.model.result import DeployResult, HostResult
+from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
 from kit.plan import deploy as plans
-from kit.plan import stack
+from kit.plan import stack, swarm_checks, swarm_deploy, swarm_leave
 from kit.plan.record import from_text
 from kit.remote import fanout
 from kit.remote.execute import Executor
@@ -41,7 +43,7 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False) -> D
         plan=plan,
         dry_run=dry_run,
         changed=not plan.empty and not dry_run,
-        hosts=tuple(_result(p.host, len(p.steps)) for p in plan.hosts),
+        hosts=tuple(_result(p.host, sum(len(e.steps) for e in _changes(plan) if e.host == p.host)) for p in plan.hosts),
         seconds=time.monotonic() - start,
     )
 
@@ -53,16 +55,24 @@ def _plan(context: Context, *, dry_run: bool, force: bool, again: bool = False) 
     observed = look(context, tag, again=again)
     nodes, problems = plans.nodes_of(observed, spec)
     image = plans.Image(tag=tag)
+    by_swarm = spec.orchestrator == "swarm"
+    if by_swarm:
+        problems += swarm_checks.problems_of(observed, nodes)
     problems = [*problems, *plans.problems_of(observed, spec, nodes, image)]
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now: nobody should wait for a build to be told of a fault. The image's size may be one more.
-        image = _image(context, tag, dry_run=dry_run)
+        image, observed = _supplied(context, tag, observed, dry_run=dry_run)
         problems = plans.problems_of(observed, spec, nodes, image)
     if problems:
-        raise _failed("nothing was changed", problems)
+        raise failed("nothing was changed", problems)
     if not again:
         _warn_of_leavers(context, observed, nodes)
-    plan = plans.deploy_plan(spec, observed, nodes, image, _keys(observed, spec.name))
+        _warn_of_impatience(context, observed[0], by_swarm=by_swarm)
+    if by_swarm:
+        plan = swarm_deploy.deploy_plan(spec, observed, nodes, image, _swarm_keys(observed, spec.name))
+    else:
+        plan = plans.deploy_plan(spec, observed, nodes, image, _keys(observed, spec.name))
+        plan = swarm_leave.without_swarm(plan, spec, observed)
     if not dry_run and not force:
         _spare_runs(plan, observed)
     return plan
@@ -82,7 +92,7 @@ def _change(context: Context, *, force: bool) -> Plan:
 
 def _told(plan: Plan) -> str:
     """`14 steps on 4 hosts`, for the audit."""
-    each = [p for p in (*plan.hosts, *plan.after) if p.steps]
+    each = [p for p in plan.all if p.steps]
     return f"{sum(len(p.steps) for p in each)} steps on {len({p.host for p in each})} hosts"
 
 
@@ -91,12 +101,13 @@ def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostF
     hosts = context.inventory.hosts
     context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
     folder = stack.folder(context.spec)
+    paths = swarm_deploy.paths_of(context.spec) if context.spec.orchestrator == "swarm" else ()
 
     def work(host: Host) -> HostFacts:
         context.reporter.report(HostStep(host=host.name, text="connecting"))
         transport = context.connect(host)
         try:
-            facts = observe(transport, folder=folder, image=image)
+            facts = observe(transport, folder=folder, image=image, paths=paths)
         finally:
             transport.close()
         gpus = f", {len(facts.gpus)} × {facts.gpus[0].name}" if facts.gpus else ""
@@ -106,11 +117,11 @@ def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostF
 
     found = fanout.each(hosts, work)
     if found.failures:
-        raise _failed("nothing was changed", list(found.failures.values()))
+        raise failed("nothing was changed", list(found.failures.values()))
     return [found.results[host.name] for host in hosts]
 
 
-def _failed(what: str, problems: Sequence[KitError]) -> KitError:
+def failed(what: str, problems: Sequence[KitError]) -> KitError:
     if len(problems) == 1:
         return problems[0]
     return HostsFailed(f"{what}: {len(problems)} faults", problems)
@@ -119,7 +130,9 @@ def _failed(what: str, problems: Sequence[KitError]) -> KitError:
 def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
     """A container that starts anew takes the ranks in it along. Raises where that would end a run."""
     living = {run for facts in observed for run in facts.living}
-    touched = [each.host for each in plan.hosts if any(isinstance(step, ComposeUp) for step in each.steps)]
+    steps = [(each.host, step) for each in plan.all for step in each.steps]
+    touched = [host for host, step in steps if isinstance(step, ComposeUp | RemoveNode)]
+    touched += [host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts]
     stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
     if living and set(touched) - stopped:
         raise NotReadyError(
@@ -143,9 +156,29 @@ def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Seq
     for node in before.nodes:
         # A host that only has another name now is none: to take it off would take the cluster's node off.
         if node.name not in context.inventory.names and node.address not in {n.address for n in nodes}:
-            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and still runs its node"
+            runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
+            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
             hint = f"to take it off: write {node.address} alone into a file, then: kit --hosts FILE down"
             context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _warn_of_impatience(context: Context, head: HostFacts, *, by_swarm: bool) -> None:
+    text = swarm_checks.impatience(head) if by_swarm else None
+    if text is not None:
+        hint = f"kit ssh {head.host.name} -- docker swarm update --dispatcher-heartbeat {HEARTBEAT_S}s"
+        context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _supplied(
+    context: Context, tag: str, observed: Sequence[HostFacts], *, dry_run: bool
+) -> tuple[plans.Image, Sequence[HostFacts]]:
+    """The image, from where kit.yaml says; and the facts, which a build on the head changes."""
+    spec = context.spec
+    if spec.registry is not None:
+        return source.published(context, spec.registry, tag, observed), observed
+    if spec.builder == "head":
+        return source.from_head(context, tag, observed, dry_run=dry_run)
+    return _image(context, tag, dry_run=dry_run), observed
 
 
 def _image(context: Context, tag: str, *, dry_run: bool) -> plans.Image:
@@ -168,7 +201,10 @@ def _local_image(tag: str) -> plans.Image | None:
         found = engine.image(tag)
     finally:
         engine.close()
-    return None if found is None else plans.Image(tag=tag, id=found.image_id, size=found.size_bytes)
+    if found is None:
+        return None
+    arches = (found.arch,) if found.arch else ()
+    return plans.Image(tag=tag, id=found.ships_as, size=found.size_bytes, arches=arches)
 
 
 def _keys(observed: Sequence[HostFacts], cluster: str) -> ClusterKeys:
@@ -183,6 +219,19 @@ def _keys(observed: Sequence[HostFacts], cluster: str) -> ClusterKeys:
     )
 
 
+def _swarm_keys(observed: Sequence[HostFacts], cluster: str) -> ClusterKeys:
+    """The keys that the swarm's secrets are, and new ones where there is none. Nodes but the head share a host key."""
+    known = swarm_deploy.standing_keys(observed)
+    pairs = {
+        role: KeyPair(public=known[role]) if role in known else make_key(f"kit-{cluster}-{role}")
+        for role in ("client", "head", "node")
+    }
+    names = [facts.host.name for facts in observed]
+    return ClusterKeys(
+        client=pairs["client"], hosts={name: pairs["node" if i else "head"] for i, name in enumerate(names)}
+    )
+
+
 def _execute(context: Context, plan: Plan, change: Change) -> None:
     spec = context.spec
     names = context.inventory.names
@@ -193,6 +242,7 @@ def _execute(context: Context, plan: Plan, change: Change) -> None:
         container={name: stack.container(spec, stack.NODE if i else stack.HEAD) for i, name in enumerate(names)},
         connect=context.connect,
         reporter=context.reporter,
+        pull=source.puller(context, plan),
         check=change.check,
     )
     failures = executor.execute(plan)
@@ -203,6 +253,11 @@ def _execute(context: Context, plan: Plan, change: Change) -> None:
         if len(failures) == 1:
             raise next(iter(failures.values()))
         raise HostsFailed(f"{len(failures)} hosts failed, {done} are done", list(failures.values()))
+
+
+def _changes(plan: Plan) -> Sequence[HostPlan]:
+    """What is done to hosts: without the check at the end, which changes none."""
+    return plan.all[: len(plan.all) - len(plan.after)]
 
 
 def _result(host: str, steps: int) -> HostResult:

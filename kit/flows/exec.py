@@ -11,6 +11,7 @@ from kit.model.host import Host
 from kit.model.result import ExecResult, OutputGroup
 from kit.plan import stack
 from kit.remote import fanout
+from kit.remote.hiccups import run_in_node
 from kit.remote.transport import Completed
 
 TIMEOUT_S = 3600.0
@@ -27,7 +28,7 @@ def exec_hosts(context: Context, hosts: str | None, command: Sequence[str]) -> E
         container = stack.container(context.spec, stack.HEAD if host.name == head else stack.NODE)
         transport = context.connect(host)
         try:
-            done = transport.run(["docker", "exec", container, *command], timeout_s=TIMEOUT_S)
+            done = run_in_node(transport, container, command, timeout_s=TIMEOUT_S)
         finally:
             transport.close()
         # The engine's own words, not the command's: a command may well say that something is not running.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, Warned
 from kit.remote.interrupts import Interrupts
 from kit.remote.launch import Door
@@ -17,6 +17,9 @@ BEAT_S = 5.0
 # How long a connection that broke is tried anew. The run goes on meanwhile.
 AGAIN_S = 90.0
 AGAIN_EVERY_S = 2.0
+# Seldom where the login itself was refused (an agent that is locked, say): sshd's PerSourcePenalties and fail2ban count
+# refused logins, and four of them in that time shut nobody out as both are set by default.
+REFUSED_EVERY_S = 25.0
 # What the head has, beyond the ranks' own grace, to say that a stopped run has ended.
 STOP_S = 40.0
 GRACE_S = 5.0
@@ -62,6 +65,8 @@ class Follower:
     _asked: float | None = None
     _heeded: int = 0
     _broken: KitError | None = None
+    # What ranks are to a parameter server, in its runs: `worker 0`, `server 1`, `scheduler`.
+    _roles: Mapping[str, str] = field(default_factory=dict)
 
     def follow(self, offset: int = 0) -> Mapping[str, Any] | None:
         """Until the run has ended, or its log, or the person has enough. The door is open and the log is coming.
@@ -75,6 +80,9 @@ class Follower:
                     self._again(interrupts)
             finally:
                 self.interrupted = self.before + interrupts.count
+                if self.ending is not None:
+                    # As long as Ctrl-C is counted: how the run ended has yet to be told.
+                    self.door.close(ended=True)
         for entry in self._log.end():
             self._tell(entry)
         return self.ending
@@ -152,7 +160,7 @@ class Follower:
             except UnreachableError as again:
                 door.close()
                 error = again
-                time.sleep(AGAIN_EVERY_S)
+                _pause(REFUSED_EVERY_S if isinstance(again, LoginRefusedError) else AGAIN_EVERY_S, interrupts)
                 continue
             except KitError:
                 door.close()
@@ -186,12 +194,14 @@ class Follower:
             self.folded += len(entry.lines)
             return
         stream: Stream = "stdout" if entry.kind == "out" else "stderr"
-        source = entry.rank if self.manner.tagged else ""
+        source = self._roles.get(entry.rank, entry.rank) if self.manner.tagged else ""
         for line in entry.lines:
             self.reporter.report(OutputLine(text=line.decode(errors="replace"), stream=stream, source=source))
 
     def _event(self, fields: Mapping[str, Any]) -> None:
         match fields.get("event"):
+            case "attempt":
+                self._roles = roles_of(fields)
             case "lost":
                 self.reporter.report(Warned(text=f"{fields.get('host')} has gone silent: the run is being ended"))
             case "again":
@@ -207,13 +217,36 @@ class Follower:
                 return
 
 
+def _pause(seconds: float, interrupts: Interrupts) -> None:
+    end = time.monotonic() + seconds
+    while not interrupts.count and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.5))
+
+
+# How lines of the first rank are headed, tagged or not, in a run with a parameter server or without.
+FIRST_RANK = ("", "0", "worker 0")
+
+
+def roles_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """By rank, from the event of an attempt: the workers first, then those that the event names."""
+    behind = [str(role) for role in fields.get("roles", ())]
+    if not behind:
+        return {}
+    np = int(fields.get("np", 0))
+    names = [f"worker {number}" for number in range(np)]
+    for role in behind:
+        names.append(f"server {len(names) - np}" if role == "server" else role)
+    return {str(rank): name for rank, name in enumerate(names)}
+
+
 def hang_report(fields: Mapping[str, Any]) -> list[str]:
     """What each rank was doing when a limit was reached, for a person."""
     lines = [f"── {fields.get('why')}; what each rank was doing"]
     for rank in fields.get("ranks", ()):
         what = _doing(rank)
         last = f"; last line: {rank['last']}" if rank.get("last") else ""
-        lines.append(f"rank {rank.get('rank')} on {rank.get('host')}: {what}{last}")
+        role = f" ({rank['role']})" if rank.get("role") else ""
+        lines.append(f"rank {rank.get('rank')}{role} on {rank.get('host')}: {what}{last}")
         lines += [f"  {line}" for line in str(rank.get("stack", "")).splitlines() if line.strip()]
     lines.append("──")
     return lines

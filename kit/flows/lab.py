@@ -1,4 +1,4 @@
-"""`kit lab up`, `status` and `down`: a cluster of VM-like hosts on this machine.
+"""`kit lab up`, `status`, `link-rate` and `down`: a cluster of VM-like hosts on this machine.
 
 Up completes whatever it finds of the same lab, so one that was killed is finished by the next. One that fails, or that
 Ctrl-C stops, takes away the lab again if it had begun it.
@@ -7,22 +7,27 @@ Ctrl-C stops, takes away the lab again if it had begun it.
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
-from kit.errors import HostsFailed, InputError, Interrupted, KitError, StepError, UnreachableError
-from kit.events import HostDone, HostFailed, HostStep, Note, Phase, Reporter, Warned
-from kit.model.lab import HostContainer, LabFound, LabHost, LabNetwork, LabRemoved, LabSpec, LabStatus
+from kit.errors import InputError, Interrupted, KitError, NotReadyError
+from kit.events import Note, Reporter, Warned
+from kit.flows.lab_make import make
+from kit.model.lab import (
+    FOLDER_LABEL,
+    LABEL,
+    SHAPE_LABEL,
+    LabFound,
+    LabHost,
+    LabNetwork,
+    LabRemoved,
+    LabSpec,
+    LabStatus,
+)
 from kit.plan import lab as plan
 from kit.remote import lab_access as access
-from kit.remote import lab_image
 from kit.remote.lab import LabEngine
-
-READY_TIMEOUT_S = 120.0
-_POLL_S = 0.15
 
 
 @contextlib.contextmanager
@@ -56,7 +61,7 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter) -> LabStatus:
             return _status(spec.name, folder, found)
         _check_files(folder, begun=not found.empty)
         try:
-            _make(engine, spec, folder, found, reporter)
+            make(engine, spec, folder, found, reporter)
         except (KitError, KeyboardInterrupt) as error:
             if found.empty:
                 reporter.report(Warned(text="Taking away what was begun of the lab."))
@@ -65,6 +70,36 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter) -> LabStatus:
                 raise Interrupted("the lab was not finished", hint="Run `kit lab up` again.") from error
             raise
         return _status(spec.name, folder, engine.find(spec.name), changed=True)
+
+
+def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
+    """Gives each link of a standing lab another rate, in both directions; `none` takes the limit away.
+
+    A host that is stopped and started has again what the lab was made with. Raises InputError when this is no rate,
+    NotReadyError when a host of the lab does not run.
+    """
+    if rate != "none":
+        try:
+            plan.check_rate(rate)
+        except InputError as error:
+            raise InputError(error.message, hint=f"{plan.RATE_WORDS}, or none for no limit.") from error
+    folder = folder.resolve()
+    with _engine() as engine:
+        found = engine.find(name)
+        _check_folder(name, folder, found.network)
+        stopped = [container.host for container in found.containers if container.state != "running"]
+        if not found.containers or stopped:
+            up = "kit lab up" if name == "lab" else f"kit lab up --name {shlex.quote(name)}"
+            what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
+            raise NotReadyError(f"the links of the lab '{name}' cannot be shaped: {what}", hint=f"Start it: {up}")
+        network = found.network
+        labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
+        devices = [f"@{engine.link(container.id, container.host)}" for container in found.containers]
+        devices.append(engine.bridge(plan.network_name(name)))
+        engine.shape_links(engine.image(found.containers[0].id), rate, devices, labels)
+        for container in found.containers:
+            engine.shape_own_link(container.id, container.host, rate)
+        return _status(name, folder, found, changed=True)
 
 
 def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:
@@ -140,126 +175,6 @@ def _check_files(folder: Path, *, begun: bool) -> None:
                 file=str(path),
                 hint="Move it out of the way, or remove it.",
             )
-
-
-def _make(engine: LabEngine, spec: LabSpec, folder: Path, found: LabFound, reporter: Reporter) -> None:
-    content = lab_image.content()
-    reporter.report(Phase(name="Lab image"))
-    lab_image.ensure(engine.client, content, reporter)
-    public_key = access.make_key(folder, spec.name)
-    subnet = found.network.subnet if found.network else _new_network(engine, spec, folder)
-    hosts = plan.host_containers(spec, folder=str(folder), image=content.tag, subnet=subnet, public_key=public_key)
-    _write_files(folder, spec, subnet)
-
-    states = {c.host: c.state for c in found.containers}
-    reporter.report(Phase(name="Lab hosts", hosts=plan.names(spec)))
-    keys = _each(hosts, lambda host, stop: _boot(engine, host, states.get(host.host), reporter, stop), reporter)
-    pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
-    access.write(access.known_hosts_path(folder), pinned)
-    if spec.link_rate:
-        links = [engine.link(host.container, host.host) for host in hosts]
-        engine.shape_links(content.tag, spec.link_rate, links, plan.labels(spec, str(folder)))
-    _each(
-        hosts, lambda host, stop: _ready(engine, host, stop, folder=folder, user=spec.user, reporter=reporter), reporter
-    )
-
-
-def _new_network(engine: LabEngine, spec: LabSpec, folder: Path) -> plan.IPv4Network:
-    for subnet in plan.candidates(engine.taken_subnets()):
-        if engine.create_network(plan.network_name(spec.name), subnet, plan.labels(spec, str(folder))):
-            return subnet
-    raise StepError(
-        "no network is free for the lab: all that it would take overlap this machine's own",
-        hint="Remove Docker networks that are not used: docker network prune",
-    )
-
-
-def _write_files(folder: Path, spec: LabSpec, subnet: plan.IPv4Network) -> None:
-    for path, text in (
-        (folder / "hosts", plan.hosts_text(spec, subnet)),
-        (folder / "kit.yaml", plan.kit_yaml_text(spec, subnet)),
-    ):
-        standing = access.read(path)
-        if standing is None or plan.whose(standing) == "ours":
-            access.write(path, text)
-
-
-def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: Reporter, stop: threading.Event) -> str:
-    """Brings the host to the point where it has a host key, and returns the public half."""
-    if state is None:
-        reporter.report(HostStep(host=host.host, text="making", fraction=0.0))
-        engine.create(host)
-    if state != "running":
-        reporter.report(HostStep(host=host.host, text="starting", fraction=0.2))
-        engine.start(host.container, host.host)
-
-    def key() -> str | None:
-        engine.alive(host.container, host.host)
-        return engine.public_host_key(host.container, host.host)
-
-    return _until(key, "its host key was not made", host.host, stop)
-
-
-def _ready(
-    engine: LabEngine, host: HostContainer, stop: threading.Event, *, folder: Path, user: str, reporter: Reporter
-) -> None:
-    reporter.report(HostStep(host=host.host, text="waiting for sshd and the engine", fraction=0.5))
-    refused = ""
-
-    def answer() -> str | None:
-        nonlocal refused
-        engine.alive(host.container, host.host)
-        try:
-            version = access.engine_version(folder, host.address, user)
-        except UnreachableError as error:
-            refused = error.message
-            return None
-        refused = "" if version else "its engine does not answer"
-        return version
-
-    try:
-        version = _until(answer, "it did not answer", host.host, stop)
-    except StepError as error:
-        if refused and error.hint is None:
-            hint = f"See: docker logs {host.container}"
-            raise StepError(f"{error.message}: {refused}", host=host.host, hint=hint) from error
-        raise
-    reporter.report(HostDone(host=host.host, text=f"{host.address}, engine {version}"))
-
-
-def _until(probe: Callable[[], str | None], otherwise: str, host: str, stop: threading.Event) -> str:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if (got := probe()) is not None:
-            return got
-        if stop.wait(_POLL_S):
-            raise StepError("was stopped", host=host)
-    raise StepError(f"{otherwise} within {READY_TIMEOUT_S:.0f} s", host=host)
-
-
-def _each(
-    hosts: tuple[HostContainer, ...],
-    work: Callable[[HostContainer, threading.Event], str | None],
-    reporter: Reporter,
-) -> list[str]:
-    """Does the work on all hosts side by side. The first failure stops the others; all are told."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(max_workers=min(16, len(hosts))) as pool:
-        futures = [pool.submit(work, host, stop) for host in hosts]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            # Reached by Ctrl-C, too: threads that wait must end before anything is taken away.
-            stop.set()
-    failures = [e for f in futures if isinstance(e := f.exception(), KitError)]
-    for failure in failures:
-        reporter.report(HostFailed(host=failure.host or "", text=failure.message, hint=failure.hint))
-    real = [f for f in failures if f.message != "was stopped"] or failures
-    if len(real) == 1:
-        raise real[0]
-    if real:
-        raise HostsFailed(f"{len(real)} hosts of the lab did not come up", real)
-    return [future.result() or "" for future in futures]
 
 
 def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:

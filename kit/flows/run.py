@@ -11,13 +11,13 @@ from kit.config.selection import select_hosts
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
-from kit.flows.follow import GRACE_S, Follower, Manner
+from kit.flows.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.runs import stop
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
-from kit.plan import leases, network, runs, stack
+from kit.plan import leases, network, roles, runs, stack
 from kit.plan.mpi import launch_plan
 from kit.plan.ranks import place
 from kit.plan.record import from_text
@@ -33,11 +33,14 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
     Raises Interrupted after Ctrl-C, when no rank is left on any host that can be reached.
     """
     start = time.monotonic()
+    roles.check(request)
     selected = _selected(context, request)
     if request.dry_run:
         nodes = [_offline_node(context, host) for host in selected]
         covering = network.mpi_network(context.spec.network, [n.address for n in nodes])
-        plan = _plan(context, request, nodes, covering=covering, run_id="dry-run")
+        place_of_head = _offline_node(context, context.inventory.head)
+        plan = _plan(context, request, nodes, place_of_head, covering=covering, run_id="dry-run")
+        _warn_of_crowd(context, plan)
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
     head, container = context.login(context.inventory.head), stack.container(context.spec, stack.HEAD)
     if dialled is not None and dialled.leads_to(head, container):
@@ -52,36 +55,42 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
         record = from_text(door.record)
         nodes = [_node(host, record) for host in selected]
         living = [runs.record_of(each) for each in door.living]
-        plan = _plan(context, request, nodes, covering=record.network, run_id=new_run_id(), living=living)
+        plan = _plan(
+            context, request, nodes, record.nodes[0], covering=record.network, run_id=new_run_id(), living=living
+        )
+        _warn_of_crowd(context, plan)
         asked = runs.start_request(
             plan, cluster=record.name, image=record.image, head=record.nodes[0].name, by=by, wait=request.wait
         )
-        interrupted = _started(context, plan, door, asked)
+        manner = Manner(tagged=request.tag_output, operator=True, by=by)
+        follower = Follower(plan.run_id, door, context.reporter, manner)
+        follower.before = _started(context, plan, door, asked)
     except BaseException:
         door.close()
         raise
     if request.detach:
         door.close()
-        if interrupted:
+        if follower.before:
             ended = stop(context, plan.run_id, grace_s=GRACE_S)
             raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {_left(ended)}")
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
-    manner = Manner(tagged=request.tag_output, operator=True, by=by)
-    follower = Follower(plan.run_id, door, context.reporter, manner, before=int(interrupted))
     return _follow(context, plan, follower, start)
 
 
-def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str, Any]) -> bool:
-    """Ask for the start, and wait for slots where that was asked for. Returns whether Ctrl-C came meanwhile."""
-    interrupted = False
-    try:
-        answer = door.ask(asked)
-    except KeyboardInterrupt:
-        # The head has been asked already: what was started has to be stopped, and cannot be before it is there.
-        interrupted = True
-        answer = door.answer()
-        if "started" not in answer:
-            raise
+def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str, Any]) -> int:
+    """Ask for the start, and wait for slots where that was asked for. Returns how often Ctrl-C came meanwhile."""
+    interrupted = 0
+    answer: Mapping[str, Any] | None = None
+    while answer is None:
+        try:
+            answer = door.answer() if interrupted else door.ask(asked)
+        except KeyboardInterrupt:
+            # The head has been asked already: what was started has to be stopped, and cannot be before it is there.
+            interrupted += 1
+            if interrupted > PATIENCE:
+                raise
+    if interrupted and "started" not in answer:
+        raise KeyboardInterrupt
     while "waiting" in answer:
         holders = [runs.record_of(each) for each in answer["waiting"]]
         told = ", ".join(f"{each.id} ({each.by})" for each in holders)
@@ -101,7 +110,7 @@ def _started(context: Context, plan: LaunchPlan, door: Door, asked: Mapping[str,
 
 def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float) -> RunResult:
     try:
-        ending = follower.follow()
+        ending = _followed(follower)
     except KitError:
         # The head is gone, and with it whoever would have ended the ranks; unless it was to go on in this very case.
         if plan.policy.operator == "stop":
@@ -132,7 +141,17 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
         folded=follower.folded,
         attempts=found.attempt,
         left=found.left or {},
+        interrupted=follower.interrupted > 0,
     )
+
+
+def _followed(follower: Follower) -> Mapping[str, Any] | None:
+    try:
+        return follower.follow()
+    except KeyboardInterrupt:
+        # It came just before they are counted, or just after.
+        follower.before = max(follower.before, follower.interrupted) + 1
+        return follower.ending or follower.follow()
 
 
 def _left(found: RunRecord) -> str:
@@ -175,6 +194,7 @@ def _plan(
     context: Context,
     request: RunRequest,
     nodes: Sequence[Node],
+    head: Node,
     *,
     covering: str | None,
     run_id: str,
@@ -207,6 +227,7 @@ def _plan(
         forward=forward,
         oversubscribe=request.oversubscribe,
         places=chosen,
+        helpers=roles.helpers(placement, head, request.servers or 0) if request.launcher == "ps" else (),
         policy=replace(
             request.policy,
             clean=context.spec.runs.clean == "all",
@@ -214,6 +235,14 @@ def _plan(
             keep=context.spec.runs.keep,
         ),
     )
+
+
+def _warn_of_crowd(context: Context, plan: LaunchPlan) -> None:
+    """More servers than cores are not wrong, and not what anybody means: each takes its part of the workers' time."""
+    text = roles.crowded(plan.placement, plan.helpers)
+    if text is not None:
+        hosts = len(plan.placement.nodes)
+        context.reporter.report(Warned(text=text, hint=f"write --servers {hosts}: one on each host that has workers"))
 
 
 def _clean_up(context: Context, plan: LaunchPlan) -> str:

@@ -113,14 +113,21 @@ def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunReco
     grace = 10.0 if grace_s is None else grace_s
     by = operator()
     try:
-        answer = door.ask({"op": "stop", "id": run or "", "why": f"stopped by {by}", "grace": grace, "by": by})
+        door.send({"op": "stop", "id": run or "", "why": f"stopped by {by}", "grace": grace, "by": by})
+        looks = True
+        try:
+            answer = door.answer()
+        except KeyboardInterrupt:
+            # The head has been asked already, and ends the run: the looking alone ends, as it would a moment later.
+            looks = False
+            answer = door.answer()
         if "over" in answer:
             return runs.record_of(answer["over"], answer.get("ending") or {}, live=False)
         record = answer.get("stopping")
         if record is None:
             raise _missing(run)
         follower = Follower(str(record["id"]), door, Silent(), Manner())
-        ending = follower.follow()
+        ending = follower.follow() if looks else None
         door = follower.door
     finally:
         door.close()

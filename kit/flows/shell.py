@@ -10,6 +10,7 @@ from kit.flows.context import Context
 from kit.model.host import Host
 from kit.plan import stack
 from kit.remote.openssh import openssh_argv
+from kit.remote.scripts import node_logs
 from kit.remote.stream import follow, replace_process
 from kit.remote.transport import as_root
 
@@ -27,8 +28,8 @@ def logs(context: Context, host: str | None, *, tail: int | None, live: bool) ->
     commands = {}
     for one in chosen:
         container = stack.container(context.spec, stack.HEAD if one.name == head else stack.NODE)
-        argv = ["docker", "logs", *(["--tail", str(tail)] if tail is not None else []), *(["--follow"] if live else [])]
-        commands[one.name] = [*openssh_argv(context.login(one)), as_root([*argv, container])]
+        options = [*(["--tail", str(tail)] if tail is not None else []), *(["--follow"] if live else [])]
+        commands[one.name] = [*openssh_argv(context.login(one)), as_root(node_logs(container, *options))]
     return follow(commands, context.reporter, named=len(commands) > 1)
 
 

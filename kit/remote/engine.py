@@ -1,8 +1,12 @@
-"""This machine's engine, through the docker SDK: which images it has, and building one with its progress."""
+"""An engine, through the docker SDK: which images it has, and building one with its progress.
+
+This machine's, or the one of a VM.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import re
 import tarfile
@@ -12,7 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kit.errors import ImageError, UnreachableError
+from kit.model.host import Login
 from kit.model.image import ImageContent
+from kit.remote.hiccups import nothing_began, persistently
+from kit.remote.refusals import dropped, dropped_error
 
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)", re.DOTALL)
 _RUNNING = re.compile(r"^ ---> Running in ([0-9a-f]{12,64})")
@@ -40,25 +47,53 @@ class BuildStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineImage:
-    """An image on this engine: `image_id` is sha256:…, the size all its layers'."""
+    """An image on this engine: `image_id` is sha256:…, the size all its layers', `arch` as engines say it (amd64).
+
+    `ships_as` is the id that it has where it was shipped to.
+    """
 
     image_id: str
     size_bytes: int
+    arch: str = ""
+    ships_as: str = ""
 
 
 class Engine:
-    """One engine. Methods raise UnreachableError when it does not answer and ImageError when it refuses."""
+    """One engine, of `host` or of this machine (None).
 
-    def __init__(self, client: Any) -> None:
+    Methods raise UnreachableError when it does not answer and ImageError when it refuses.
+    """
+
+    def __init__(self, client: Any, host: str | None = None) -> None:
         self._client = client
+        self.host = host
 
     @classmethod
     def connect(cls) -> Engine:
         """The engine that DOCKER_HOST names, or the local socket's."""
         import docker  # noqa: PLC0415  (half a second, and only verbs with an engine need it)
 
-        with _errors():
+        with cls(None).errors():
             return cls(docker.from_env(timeout=600))
+
+    @classmethod
+    def over_ssh(cls, login: Login) -> Engine:
+        """The engine of a VM. This machine's is not asked, and need not be there."""
+        from kit.remote.ssh_engine import SshEngine  # noqa: PLC0415  (the SDK)
+
+        engine = cls(SshEngine(login), host=login.host)
+        try:
+            with engine.errors():
+                engine._client.connect()
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    @property
+    def api(self) -> Any:
+        """The SDK's own client, for use within `errors`."""
+        return self._client.api
 
     def close(self) -> None:
         self._client.close()
@@ -67,25 +102,41 @@ class Engine:
         """What `name` (tag or id) is here, or None when it is not."""
         from docker.errors import ImageNotFound  # noqa: PLC0415
 
-        with _errors():
+        from kit.remote.porter.engine import config_of  # noqa: PLC0415  (only here)
+
+        with self.errors():
             try:
                 facts = self._client.api.inspect_image(name)
             except ImageNotFound:
                 return None
-        return EngineImage(image_id=facts["Id"], size_bytes=int(facts["Size"]))
+        return EngineImage(
+            image_id=facts["Id"],
+            size_bytes=int(facts["Size"]),
+            arch=str(facts.get("Architecture") or ""),
+            ships_as="sha256:" + hashlib.sha256(config_of(facts)).hexdigest(),
+        )
 
     def pull(self, name: str) -> None:
         """Pulls `name`. ImageError says how else to get it."""
+        from docker.utils import parse_repository_tag  # noqa: PLC0415
+
         try:
-            with _errors():
-                self._client.images.pull(name)
+            with self.errors():
+                repository, tag = parse_repository_tag(name)
+                for message in self.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
+                    if "error" in message:
+                        raise ImageError(str(message["error"]).strip())
         except ImageError as error:
             debian = _DEBIAN.match(name)
+            where = "on this machine"
+            hint = f"pull it where a registry answers, and bring it here: docker save {name} | docker load"
+            if self.host is not None:
+                where = "there"
+                hint = f"bring it from a machine that has it: docker save {name} | kit ssh {self.host} -- docker load"
+            elif debian:
+                hint = f"make it from Debian's packages: scripts/base {debian[1]}"
             raise ImageError(
-                f"the base image {name} is not on this machine and cannot be pulled: {error.message}",
-                hint=f"make it from Debian's packages: scripts/base {debian[1]}"
-                if debian
-                else f"pull it where a registry answers, and bring it here: docker save {name} | docker load",
+                f"the base image {name} is not {where} and cannot be pulled: {error.message}", hint=hint, host=self.host
             ) from error
 
     def build(
@@ -102,8 +153,35 @@ class Engine:
         `fresh` builds every step anew. Whatever ends it early (Ctrl-C, too), no container of the build stays.
         """
         context = _context({**content.files, **beside}, content.executables)
+        # Where a step did not begin, the steps before it are known the next time.
+        progress = persistently(
+            lambda: self._built(content, context, arguments, on_step, fresh=fresh),
+            lambda ended: nothing_began(ended.error or ""),
+        )
+        if progress.error is not None:
+            failure = progress.failure()
+            failure.host = self.host
+            raise failure
+        built = self.image(content.tag)
+        if built is None:
+            raise ImageError(
+                f"the engine said that it built {content.tag}, and does not have it", hint="build it again"
+            )
+        return built
+
+    def _built(
+        self,
+        content: ImageContent,
+        context: io.BytesIO,
+        arguments: Mapping[str, str],
+        on_step: Callable[[BuildStep], None],
+        *,
+        fresh: bool,
+    ) -> _Progress:
+        """How a build went, to its end."""
         progress = _Progress(on_step)
-        with _errors():
+        context.seek(0)
+        with self.errors():
             stream = self._client.api.build(
                 fileobj=context,
                 custom_context=True,
@@ -121,14 +199,38 @@ class Engine:
                 stream.close()
                 self._remove(progress.container)
                 raise
-        if progress.error is not None:
-            raise progress.failure()
-        built = self.image(content.tag)
-        if built is None:
-            raise ImageError(
-                f"the engine said that it built {content.tag}, and does not have it", hint="build it again"
+        return progress
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """The SDK's exceptions, in kit's words."""
+        import requests  # noqa: PLC0415
+        import urllib3  # noqa: PLC0415
+        from docker.errors import APIError, DockerException, StreamParseError  # noqa: PLC0415
+
+        # The last three are those of messages that break off in the middle, which the SDK passes on as they come.
+        broken = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, StreamParseError, ConnectionError)
+        try:
+            yield
+        except APIError as error:
+            raise ImageError(f"the engine refuses: {error.explanation or error}", host=self.host) from error
+        except (DockerException, *broken) as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: Exception) -> UnreachableError:
+        if self.host is None:
+            return UnreachableError(
+                f"no Docker Engine answers on this machine: {error}",
+                hint="start it (sudo systemctl start docker, or scripts/engine), or set DOCKER_HOST",
             )
-        return built
+        said = self._client.said.splitlines()
+        if dropped("\n".join(said)):
+            return dropped_error("its sshd", said[0], self.host)
+        return UnreachableError(
+            f"its engine does not answer: {said[-1] if said else error}",
+            hint=f"try: kit ssh {self.host} -- docker info",
+            host=self.host,
+        )
 
     def _remove(self, container: str | None) -> None:
         from docker.errors import DockerException  # noqa: PLC0415
@@ -198,20 +300,3 @@ def _context(files: Mapping[str, bytes], executables: frozenset[str]) -> io.Byte
             tar.addfile(entry, io.BytesIO(files[path]))
     buffer.seek(0)
     return buffer
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """The SDK's exceptions, in kit's words."""
-    import requests  # noqa: PLC0415
-    from docker.errors import APIError, DockerException  # noqa: PLC0415
-
-    try:
-        yield
-    except APIError as error:
-        raise ImageError(f"the engine refuses: {error.explanation or error}") from error
-    except (requests.exceptions.RequestException, DockerException) as error:
-        raise UnreachableError(
-            f"no Docker Engine answers on this machine: {error}",
-            hint="start it (sudo systemctl start docker, or scripts/engine), or set DOCKER_HOST",
-        ) from error

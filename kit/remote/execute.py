@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from kit.errors import KitError, StepError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
@@ -12,6 +12,7 @@ from kit.model.plan import (
     DeleteFile,
     HostPlan,
     Plan,
+    Pull,
     RemoveCluster,
     Ship,
     Step,
@@ -21,9 +22,11 @@ from kit.model.plan import (
 )
 from kit.model.secret import Secret
 from kit.remote import fanout
+from kit.remote.hiccups import no_container, persistently, run_in_node
 from kit.remote.observe import listener_word
 from kit.remote.scripts import script
-from kit.remote.ship import ship
+from kit.remote.ship import Target, ship
+from kit.remote.swarm import SwarmHands
 from kit.remote.transport import Completed, Connect, Transport
 
 # An earlier Compose that is still at work may be waited for, up to 120 s.
@@ -34,7 +37,8 @@ PEER_TIMEOUT_S = 60.0
 class Executor:
     """Carries a plan out on its hosts. `folder` is the cluster's folder on every VM.
 
-    `check` is called before each step, and raises a KitError when no more may be begun.
+    `pull` lets a host's engine pull, where the plan has that. `check` is called before each step, and raises a
+    KitError when no more may be begun.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Executor:
         container: Mapping[str, str],
         connect: Connect,
         reporter: Reporter,
+        pull: Callable[[Host, Pull], None] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._hosts = hosts
@@ -54,19 +59,32 @@ class Executor:
         self._container = container
         self._connect = connect
         self._reporter = reporter
+        self._pull_image = pull
         self._check = check
+        head = next(iter(hosts.values()))
+        self._swarm = SwarmHands(head=head, connect=connect, say=self._say, check=check)
 
     def execute(self, plan: Plan) -> dict[str, KitError]:
-        """All steps. A host stops at its first failure and the others go on. Returns the failures by host."""
-        failures = self._ship(plan)
-        busy = [p for p in plan.hosts if p.steps and p.host not in failures]
-        if busy:
-            self._reporter.report(Phase(name="set up", hosts=tuple(p.host for p in busy)))
-            failures |= self._side_by_side(busy)
-        if not failures and plan.after:
-            self._reporter.report(Phase(name="verify", hosts=tuple(p.host for p in plan.after)))
-            failures |= self._side_by_side(plan.after)
-        return failures
+        """All steps. A host stops at its first failure and the others go on. Returns the failures by host.
+
+        What waits for all hosts is not begun when one has failed.
+        """
+        failures = self._round("take off", plan.before)
+        if failures:
+            return failures
+        failures = self._ship(plan) | self._pull(plan)
+        failures |= self._round("set up", [p for p in plan.hosts if p.host not in failures])
+        for each in plan.rounds:
+            if not failures:
+                failures = self._round(each.name, each.hosts)
+        return failures or self._round("verify", plan.after)
+
+    def _round(self, name: str, plans: Sequence[HostPlan]) -> dict[str, KitError]:
+        busy = [plan for plan in plans if plan.steps]
+        if not busy:
+            return {}
+        self._reporter.report(Phase(name=name, hosts=tuple(plan.host for plan in busy)))
+        return self._side_by_side(busy)
 
     def _ship(self, plan: Plan) -> dict[str, KitError]:
         wanted = [(p.host, step) for p in plan.hosts for step in p.steps if isinstance(step, Ship)]
@@ -75,16 +93,36 @@ class Executor:
         self._reporter.report(Phase(name="ship", hosts=tuple(host for host, _ in wanted)))
         step = wanted[0][1]
         self._check()
-        failures = ship(step.image, step.size, [self._logins[host] for host, _ in wanted], self._reporter)
+        targets = [Target(login=self._logins[host], address=each.address) for host, each in wanted]
+        source = Target(login=self._logins[step.source[0]], address=step.source[1]) if step.source else None
+        shipped = ship(step.image, owner=plan.cluster, targets=targets, reporter=self._reporter, source=source)
         for host, _ in wanted:
-            error = failures.get(host)
+            error = shipped.failures.get(host)
             if error is None:
                 self._reporter.report(HostDone(host=host, text="has the image"))
             else:
                 self._reporter.report(HostFailed(host=host, text=error.message, hint=error.hint))
-        return failures
+        return dict(shipped.failures)
 
-    def _side_by_side(self, plans: tuple[HostPlan, ...] | list[HostPlan]) -> dict[str, KitError]:
+    def _pull(self, plan: Plan) -> dict[str, KitError]:
+        wanted = {p.host: step for p in plan.hosts for step in p.steps if isinstance(step, Pull)}
+        pull = self._pull_image
+        if not wanted or pull is None:
+            return {}
+        self._reporter.report(Phase(name="pull", hosts=tuple(wanted)))
+
+        def work(host: Host) -> None:
+            try:
+                self._check()
+                pull(host, wanted[host.name])
+            except KitError as error:
+                self._reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
+                raise
+            self._reporter.report(HostDone(host=host.name, text="has the image"))
+
+        return dict(fanout.each([self._hosts[name] for name in wanted], work).failures)
+
+    def _side_by_side(self, plans: Sequence[HostPlan]) -> dict[str, KitError]:
         steps = {plan.host: plan.steps for plan in plans}
 
         def work(host: Host) -> None:
@@ -105,7 +143,7 @@ class Executor:
     def _step(self, transport: Transport, step: Step) -> None:
         name = transport.host.name
         match step:
-            case Ship():
+            case Ship() | Pull():
                 return  # Done for all hosts at once, above.
             case WriteFile():
                 self._say(name, f"writing {step.path}")
@@ -119,7 +157,8 @@ class Executor:
             case ComposeUp():
                 self._say(name, "docker compose up")
                 force = ["--force-recreate"] if step.recreate else []
-                done = transport.run(script("compose_up", step.folder, *force), timeout_s=COMPOSE_TIMEOUT_S)
+                argv = [*script("compose_up", step.folder, *force)]
+                done = persistently(lambda: transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S), no_container)
                 by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/compose.yaml up"
                 _ok(done, name, "docker compose up failed", f"look at it by hand: {by_hand}")
             case WaitSshd():
@@ -133,12 +172,14 @@ class Executor:
                 self._verify(transport, step)
             case RemoveCluster():
                 remove(transport, step)
+            case _:
+                self._swarm.do(transport, step)
 
     def _verify(self, transport: Transport, step: VerifyPeers) -> None:
         self._say(transport.host.name, f"ssh to {len(step.peers)} nodes")
         addresses = [address for _, address in step.peers]
-        argv = ["docker", "exec", step.container, *script("peers", *addresses)]
-        done = transport.run(argv, timeout_s=PEER_TIMEOUT_S)
+        argv = script("peers", *addresses)
+        done = run_in_node(transport, step.container, argv, timeout_s=PEER_TIMEOUT_S)
         failed = dict(line.split(" ", 1) for line in done.text.splitlines() if " " in line)
         problems = [(name, failed[address]) for name, address in step.peers if address in failed]
         if problems:

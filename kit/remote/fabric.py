@@ -6,6 +6,7 @@ character at a time, so commands go through a session of its transport instead.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -13,17 +14,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kit.errors import StepError, UnreachableError
+from kit.errors import LoginRefusedError, StepError, UnreachableError
 from kit.model.host import Host, Login
+from kit.remote.refusals import dropped, dropped_error
 from kit.remote.transport import Completed, as_root
 
 if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT_S = 15.0
+# The part of it that sshd has for its first word. Were it all, two clocks of paramiko's would run out together, and the
+# one that does not know what was waited for might be the first.
+FIRST_WORD = 0.9
 # A host that comes back, or an sshd at its MaxStartups, deserves another try.
 ATTEMPTS = 3
 CHUNK = 1 << 16
+CUT_S = 2.0
+_SILENT = "it takes the connection, and no sshd says a word in {:.0f} s"
+# Paramiko logs what it raises, too; with no handler of ours Python would print its tracebacks.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class FabricTransport:
@@ -89,8 +98,7 @@ class FabricTransport:
                 # A channel has no descriptor to wait for that tells all of this.
                 time.sleep(0.002)
         code = channel.recv_exit_status()
-        # A command that a signal ended has no exit code either, but its connection lives on.
-        if code < 0 and not channel.get_transport().is_active():
+        if code < 0 and _is_cut(channel):
             raise EOFError("it ended before the command did")
         return Completed(code=code, stdout=bytes(out), stderr=bytes(err))
 
@@ -101,6 +109,8 @@ class FabricTransport:
             try:
                 return self._connect()
             except _Retry as error:
+                if (error.final or attempt == ATTEMPTS) and dropped(str(error)):
+                    raise dropped_error(self._login.address, str(error), self._host.name) from error
                 if error.final or attempt == ATTEMPTS:
                     raise UnreachableError(
                         f"no SSH connection to {self._where()}: {error}",
@@ -115,7 +125,8 @@ class FabricTransport:
         import paramiko  # noqa: PLC0415
 
         target = self._login
-        options: dict[str, Any] = {"timeout": CONNECT_TIMEOUT_S, "banner_timeout": CONNECT_TIMEOUT_S}
+        first_word_s = FIRST_WORD * CONNECT_TIMEOUT_S
+        options: dict[str, Any] = {"timeout": CONNECT_TIMEOUT_S, "banner_timeout": first_word_s}
         if target.key:
             # The agent may hold the key's passphrase away from us; other keys of the login's are not tried.
             options |= {"key_filename": target.key, "look_for_keys": False}
@@ -135,7 +146,7 @@ class FabricTransport:
                 host=self._host.name,
             ) from error
         except (paramiko.AuthenticationException, paramiko.PasswordRequiredException) as error:
-            raise UnreachableError(
+            raise LoginRefusedError(
                 f"{self._where()} refused the login: {error}",
                 hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add",
                 host=self._host.name,
@@ -147,7 +158,8 @@ class FabricTransport:
                     hint=f"connect once and compare the fingerprint: ssh {self._port_option()}{target.address}",
                     host=self._host.name,
                 ) from error
-            raise _Retry(str(error)) from error
+            silent = isinstance(error.__context__, TimeoutError)
+            raise _Retry(_SILENT.format(first_word_s) if silent else str(error), final=silent) from error
         except socket.gaierror as error:
             raise UnreachableError(
                 f"the name {target.address} does not resolve",
@@ -179,6 +191,18 @@ class FabricTransport:
     def _forget(self) -> str:
         file = f"-f {self._login.known_hosts} " if self._login.known_hosts else ""
         return f"ssh-keygen {file}-R {self._login.address}"
+
+
+def _is_cut(channel: paramiko.Channel) -> bool:
+    """Whether a command has no exit code because its connection broke. One that a signal ended has none either.
+
+    Paramiko ends a connection's channels first, and says a moment later that it is gone.
+    """
+    connection = channel.get_transport()
+    deadline = time.monotonic() + CUT_S
+    while connection.is_active() and not channel.eof_received and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not connection.is_active()
 
 
 def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:

@@ -68,9 +68,9 @@ def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int = WIDTH
     shared = _Work(hosts, work)
     # Daemon threads: a host that hangs cannot keep kit from ending after Ctrl-C.
     threads = [threading.Thread(target=shared, daemon=True) for _ in range(min(width, len(hosts)))]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.2)

@@ -1,4 +1,4 @@
-"""Ctrl-C while kit waits for a run: counted, and not raised in the middle of something."""
+"""Ctrl-C while kit waits for a run, or makes a lab: counted, and not raised in the middle of something."""
 
 from __future__ import annotations
 

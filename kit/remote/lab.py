@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import ipaddress
+import re
 import tarfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,16 @@ from kit.model.lab import (
     LabFound,
     LabNetwork,
 )
+from kit.remote.hiccups import insist, no_exec, persistently
+from kit.remote.transport import Completed
 
 _HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
+# For what an engine is at already, or has not been told yet.
+_PATIENCE_S = 60.0
+_POLL_S = 0.3
+_NOT_YET = re.compile(
+    r"already in progress|did not receive an exit event|resource busy|has active endpoints|volume is in use"
+)
 
 
 @contextlib.contextmanager
@@ -124,30 +135,51 @@ class LabEngine:
             # What the docker command calls systempaths=unconfined; the SDK has no word for it.
             host_config |= {"MaskedPaths": [], "ReadonlyPaths": []}
             endpoint = api.create_endpoint_config(ipv4_address=wanted.address, aliases=[wanted.host])
-            api.create_container(
-                wanted.image,
-                name=wanted.container,
-                hostname=wanted.host,
-                environment=dict(wanted.env),
-                labels=dict(wanted.labels),
-                host_config=host_config,
-                networking_config={"EndpointsConfig": {wanted.network: endpoint}},
-            )
+            words = {
+                "name": wanted.container,
+                "hostname": wanted.host,
+                "environment": dict(wanted.env),
+                "labels": dict(wanted.labels),
+                "host_config": host_config,
+                "networking_config": {"EndpointsConfig": {wanted.network: endpoint}},
+            }
+            deadline = time.monotonic() + _PATIENCE_S
+            while not self._made(wanted, words):
+                if time.monotonic() > deadline:
+                    raise StepError(f"the engine does not finish making {wanted.container}", host=wanted.host)
+                time.sleep(_POLL_S)
+
+    def _made(self, wanted: HostContainer, words: dict[str, Any]) -> bool:
+        """False while the engine still makes it for an up that was killed: a name, and nothing behind it yet."""
+        try:
+            self.client.api.create_container(wanted.image, **words)
+            return True
+        except docker.errors.APIError as error:
+            if error.status_code != requests.codes.conflict:
+                raise
+            try:
+                standing = self.client.api.inspect_container(wanted.container)
+            except docker.errors.NotFound:
+                return False
+            if standing["Config"]["Labels"] != dict(wanted.labels):
+                raise
+            return True
 
     def start(self, container: str, host: str) -> None:
         with _engine_errors("starting the container", host):
-            self.client.api.start(container)
+            insist(lambda: self.client.api.start(container))
 
     def public_host_key(self, container: str, host: str) -> str | None:
         """The host key that sshd shows, or None while it has not been made. Read here as a cloud's console would."""
         with _engine_errors("reading the host key", host):
             try:
                 chunks, _ = self.client.api.get_archive(container, _HOST_KEY)
-            except docker.errors.NotFound:
+                with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+                    member = archive.extractfile(archive.getmembers()[0])
+                    text = member.read().decode().strip() if member else ""
+            except (docker.errors.NotFound, tarfile.TarError, requests.exceptions.ChunkedEncodingError):
+                # Not there, or written at this very moment: then the engine breaks off in the middle of the tar.
                 return None
-            with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-                member = archive.extractfile(archive.getmembers()[0])
-                text = member.read().decode().strip() if member else ""
         return text or None
 
     def alive(self, container: str, host: str) -> None:
@@ -166,20 +198,59 @@ class LabEngine:
     def link(self, container: str, host: str) -> int:
         """Index, in the machine's own network, of the far end of the host's eth0."""
         with _engine_errors("reading the link", host):
-            made = self.client.api.exec_create(container, ["cat", "/sys/class/net/eth0/iflink"])
-            return int(self.client.api.exec_start(made["Id"]).decode())
+            done = self._inside(container, ["cat", "/sys/class/net/eth0/iflink"])
+        if done.code or not done.text.strip().isdigit():
+            raise StepError(f"its link could not be looked at: {done.text.strip()}", host=host)
+        return int(done.text)
 
-    def shape_links(self, image: str, rate: str, indices: list[int], labels: dict[str, str]) -> None:
-        """Shapes what flows to the hosts: at the far ends, by a short-lived container in the host network."""
+    def bridge(self, network: str) -> str:
+        """The device by which this machine itself takes part in a network."""
+        with _engine_errors("reading the network"):
+            found = self.client.api.inspect_network(network)
+        return str((found.get("Options") or {}).get("com.docker.network.bridge.name") or f"br-{found['Id'][:12]}")
+
+    def shape_links(self, image: str, rate: str, devices: list[str], labels: dict[str, str]) -> None:
+        """Shapes what leaves by these devices of the machine, by a short-lived container in the host network."""
         with _engine_errors(f"shaping the links to {rate}"):
-            self.client.containers.run(
+            made = self.client.containers.create(
                 image,
-                ["/usr/local/sbin/link-rate", rate, *(f"@{index}" for index in indices)],
+                ["/usr/local/sbin/link-rate", rate, *devices],
                 network_mode="host",
                 cap_add=["NET_ADMIN"],
                 labels=labels,
-                remove=True,
             )
+            try:
+                insist(made.start)
+                code = int(made.wait()["StatusCode"])
+                said = made.logs().decode(errors="replace").strip()
+            finally:
+                made.remove(force=True)
+        if code:
+            raise StepError(f"the links could not be shaped to {rate}: {said}")
+
+    def image(self, container: str) -> str:
+        """The id of the image that a host was made from."""
+        with _engine_errors("looking at the container"):
+            return str(self.client.api.inspect_container(container)["Image"])
+
+    def shape_own_link(self, container: str, host: str, rate: str) -> None:
+        """Shapes what the host itself sends."""
+        with _engine_errors(f"shaping the link to {rate}", host):
+            done = self._inside(container, ["/usr/local/sbin/link-rate", rate, "eth0"])
+        if done.code:
+            raise StepError(f"its link could not be shaped to {rate}: {done.text.strip()}", host=host)
+
+    def _inside(self, container: str, argv: list[str]) -> Completed:
+        """A command in a host. All that it said is in its standard output."""
+        api = self.client.api
+
+        def act() -> Completed:
+            made = api.exec_create(container, argv)
+            said = api.exec_start(made["Id"])
+            return Completed(code=api.exec_inspect(made["Id"])["ExitCode"] or 0, stdout=said, stderr=b"")
+
+        # Engines tell of a command that never began by an error, or in the place of what it would have said.
+        return persistently(lambda: insist(act), no_exec)
 
     def remove(self, found: LabFound) -> None:
         """Takes all of it away. What is gone already is no error."""
@@ -189,15 +260,27 @@ class LabEngine:
                 list(pool.map(self._remove_container, containers))
             networks = [*([found.network.id] if found.network else []), *found.other_networks]
             for network in networks:
-                with contextlib.suppress(docker.errors.NotFound):
-                    self.client.api.remove_network(network)
+                _until_gone(partial(self.client.api.remove_network, network))
             for volume in found.volumes:
-                with contextlib.suppress(docker.errors.NotFound):
-                    self.client.api.remove_volume(volume, force=True)
+                _until_gone(partial(self.client.api.remove_volume, volume, force=True))
 
     def _remove_container(self, container: str) -> None:
-        with contextlib.suppress(docker.errors.NotFound):
-            self.client.api.remove_container(container, force=True, v=True)
+        _until_gone(partial(self.client.api.remove_container, container, force=True, v=True))
+
+
+def _until_gone(remove: Callable[[], object]) -> None:
+    """An engine that is busy may be told late that processes have ended, or be at the removal for somebody else."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            remove()
+            return
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if time.monotonic() > deadline or not _NOT_YET.search(str(error.explanation or error)):
+                raise
+        time.sleep(_POLL_S)
 
 
 def _container(container: Any) -> LabContainer:

@@ -18,8 +18,11 @@ from typing import IO, Any
 
 from kit.errors import KitError, NotReadyError, UnreachableError
 from kit.model.host import Login
+from kit.remote.hiccups import no_exec, persistently
 from kit.remote.openssh import openssh_argv
-from kit.remote.transport import as_root
+from kit.remote.refusals import no_session
+from kit.remote.scripts import in_node
+from kit.remote.transport import Completed, as_root
 
 LAUNCHER = ("python3", "-IS", "/opt/kit/bin/kit-launch")
 VERSION = 2
@@ -44,6 +47,7 @@ class Door:
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
         self._closed = threading.Event()
+        self._hello: Mapping[str, Any] = {}
         self.record = ""
         self.living: tuple[Mapping[str, Any], ...] = ()
 
@@ -57,7 +61,7 @@ class Door:
     def start(self) -> None:
         """Begin to connect, and wait for nothing."""
         argv = openssh_argv(self._head, options=KEEP_ALIVE)
-        command = as_root(["docker", "exec", "--interactive", self._container, *LAUNCHER])
+        command = as_root(in_node(self._container, LAUNCHER, interactive=True))
         # Ctrl-C must not reach ssh: kit asks the run to stop, and waits for how that went.
         self._process = subprocess.Popen(
             [*argv, command],
@@ -69,21 +73,33 @@ class Door:
 
     def open(self) -> None:
         """Connect, and read the first line. Raises UnreachableError or NotReadyError."""
+        ended = persistently(self._greeted, no_exec)
+        if not self._hello:
+            raise self._no_launcher(ended)
+        if self._hello["kit-launch"] != VERSION:
+            raise NotReadyError(
+                "the cluster runs another version of kit's launcher", hint="run: kit deploy", host=self._head.host
+            )
+        self.record = str(self._hello.get("record", ""))
+        self.living = tuple(self._hello.get("runs", ()))
+
+    def _greeted(self) -> Completed:
+        """Wait for the launcher's first line. Where it does not come: with what words and exit code ssh ended."""
         if self._process is None:
             self.start()
         # A login may say something of its own first; the launcher's line tells itself apart.
+        before = b""
         while (line := self._line(HELLO_S)) is not None:
-            hello = _object(line)
-            if "kit-launch" not in hello:
-                continue
-            if hello["kit-launch"] != VERSION:
-                raise NotReadyError(
-                    "the cluster runs another version of kit's launcher", hint="run: kit deploy", host=self._head.host
-                )
-            self.record = str(hello.get("record", ""))
-            self.living = tuple(hello.get("runs", ()))
-            return
-        raise self._no_launcher(*self._last_words())
+            self._hello = _object(line)
+            if "kit-launch" in self._hello:
+                return Completed(code=0, stdout=b"", stderr=b"")
+            before += line + b"\n"
+        self._hello = {}
+        before += self._rest
+        said, code = self._last_words()
+        self._hang_up(0.0)
+        self._process, self._rest = None, b""
+        return Completed(code=code, stdout=before, stderr=said.encode())
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and return its first answer."""
@@ -135,6 +151,9 @@ class Door:
         `ended`: all has been said, and nobody waits until ssh has taken leave of the other end.
         """
         self._closed.set()
+        self._hang_up(0.0 if ended else 0.5)
+
+    def _hang_up(self, patience_s: float) -> None:
         process = self._process
         if process is None:
             return
@@ -143,7 +162,7 @@ class Door:
                 with contextlib.suppress(OSError):
                     pipe.close()
         try:
-            process.wait(0.0 if ended else 0.5)
+            process.wait(patience_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -184,14 +203,11 @@ class Door:
         said = _pipe(process.stderr).read().decode(errors="replace").strip()
         return said, process.wait()
 
-    def _no_launcher(self, said: str, code: int) -> KitError:
-        last = _last(said) or f"exit {code}"
-        if code == 255:
-            return UnreachableError(
-                f"no SSH connection to {self._head.address}: {last}",
-                hint=f"does ssh {self._head.address} work from here?",
-                host=self._head.host,
-            )
+    def _no_launcher(self, ended: Completed) -> KitError:
+        said = ended.error_text
+        last = _last(said) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
+        if ended.code == 255:
+            return no_session(self._head, said)
         if "sudo" in last:
             hint = "give the user sudo without a password, or set user=root in the hosts file"
             return NotReadyError(f"the login cannot become root: {last}", hint=hint, host=self._head.host)

@@ -16,6 +16,7 @@ from requests.exceptions import RequestException
 from kit.errors import Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import OutputLine, Reporter, Stream, Warned
 from kit.model.local import LocalContainer
+from kit.remote.hiccups import insist
 
 # mpirun --tag-output: `[1,3]<stdout>:text` is a line of rank 3.
 TAG = re.compile(rb"^\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:")
@@ -71,10 +72,14 @@ class LocalEngine:
             device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if self._has_gpus else None,
             init=True,
         )
-        # Attached before the start, so that not even the first line is lost.
-        output = self._client.api.attach(name, stream=True, stdout=True, stderr=True, demux=True)
-        made.start()
-        for line in _lines(output, tagged=tagged):
+
+        def begun() -> Any:
+            # Attached before the start, so that not even the first line is lost.
+            output = self._client.api.attach(name, stream=True, stdout=True, stderr=True, demux=True)
+            made.start()
+            return output
+
+        for line in _lines(insist(begun), tagged=tagged):
             reporter.report(line)
         code = int(made.wait()["StatusCode"])
         made.reload()

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from typing import IO, Literal, Protocol
 
-from kit.errors import KitError, NotReadyError, StepError, UnreachableError
+from kit.errors import KitError, NotReadyError, StepError
 from kit.model.host import Login
 from kit.model.lock import Holder, LockStatus
 from kit.remote.openssh import openssh_argv
 from kit.remote.operator import operator
+from kit.remote.refusals import no_session
 from kit.remote.scripts import script
 from kit.remote.transport import Completed, Transport, as_root
 
@@ -169,8 +170,7 @@ def _not_taken(said: str, host: str) -> KitError:
 def _not_held(said: str, code: int, head: Login) -> KitError:
     last = said.splitlines()[-1] if said else f"exit {code}"
     if code == 255:
-        hint = f"does ssh {head.address} work from here?"
-        return UnreachableError(f"no SSH connection to {head.address}: {last}", hint=hint, host=head.host)
+        return no_session(head, said)
     return StepError(
         f"the lock of the cluster cannot be held: {last}",
         hint="is its disk full (df -h), and may the login become root without a password?",

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from kit.errors import StepError
 from kit.model.host import Host
 from kit.model.observed import Container, Gpu, HostFacts, Interface
 from kit.remote.scripts import script
+from kit.remote.swarm_facts import swarm_facts
 from kit.remote.transport import Transport
 
 TIMEOUT_S = 75.0
 
 
-def observe(transport: Transport, *, folder: str, image: str) -> HostFacts:
-    """The facts of one host. Raises UnreachableError, or StepError when the login cannot become root."""
-    done = transport.run(script("observe", folder, image), timeout_s=TIMEOUT_S)
+def observe(transport: Transport, *, folder: str, image: str, paths: Sequence[str] = ()) -> HostFacts:
+    """The facts of one host; of `paths`, those that are not there.
+
+    Raises UnreachableError, or StepError when the login cannot become root.
+    """
+    done = transport.run(script("observe", folder, image, *paths), timeout_s=TIMEOUT_S)
     if "@@ end" not in done.text:
         name = transport.host.name
         if "sudo" in done.error_text:
@@ -48,7 +53,7 @@ def parse(host: Host, text: str) -> HostFacts:
         cores=_number(system.get("cores")),
         memory_mib=_number(system.get("memory_kib")) // 1024,
         disk_free_mib=_number(system.get("disk_free_kib")) // 1024,
-        interfaces=_interfaces(sections.get("addresses", ())),
+        interfaces=interfaces_of(sections.get("addresses", ())),
         default_interface=_default_interface(sections.get("route", ())),
         gpus=_gpus(sections.get("gpus", ())),
         gpu_runtime="nvidia" in (info.get("Runtimes") or {}) or bool(info.get("DiscoveredDevices")),
@@ -59,8 +64,12 @@ def parse(host: Host, text: str) -> HostFacts:
         modes={path: mode for mode, path in _pairs(sections.get("files", ()))},
         host_key=next(iter(sections.get("host_key", ())), None),
         client_key=next(iter(sections.get("client_key", ())), None),
+        python=system.get("python"),
         living=tuple(sections.get("living", ())),
         listening=frozenset(_listener(word) for word in sections.get("listening", ())),
+        udp=frozenset(_listener(word) for word in sections.get("udp", ())),
+        absent=frozenset(sections.get("absent", ())),
+        swarm=swarm_facts(info, sections),
     )
 
 
@@ -99,7 +108,7 @@ def _compose(info: dict[str, Any]) -> str | None:
     return None
 
 
-def _interfaces(lines: list[str] | tuple[()]) -> tuple[Interface, ...]:
+def interfaces_of(lines: Sequence[str]) -> tuple[Interface, ...]:
     """Lines such as `2: eth0    inet 10.0.0.4/24 brd … scope global eth0`."""
     found = []
     for line in lines:
@@ -133,18 +142,28 @@ def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
     for line in lines:
         row = json.loads(line)
         labels = dict(pair.split("=", 1) for pair in row.get("Labels", "").split(",") if "=" in pair)
+        if "kit.bench" in labels:
+            # Of a network probe that goes on: it is gone in a moment, and no node.
+            continue
         found.append(
             Container(
                 name=row.get("Names", ""),
                 service=labels.get("kit.service", ""),
                 cluster=labels.get("kit.cluster", ""),
-                image=row.get("Image", ""),
+                image=labels.get("kit.image") or row.get("Image", ""),
                 spec=labels.get("kit.spec", ""),
                 running=row.get("State", "") == "running",
                 status=row.get("Status", ""),
+                swarm="com.docker.swarm.task.id" in labels,
             )
         )
-    return tuple(found)
+    return tuple(each for each in found if not each.swarm or each is _standing(found, each))
+
+
+def _standing(found: list[Container], task: Container) -> Container:
+    """Swarm keeps the containers of earlier tasks: of each service the one that runs counts, or else the latest."""
+    tasks = [each for each in found if each.swarm and (each.cluster, each.service) == (task.cluster, task.service)]
+    return next((each for each in tasks if each.running), tasks[0])
 
 
 def _pairs(lines: list[str] | tuple[()]) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _DISTRIBUTION = Path("/usr/share/ca-certificates")
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s.+?-----END CERTIFICATE-----", re.DOTALL)
+_LOOPBACK = re.compile(r"(^|//|@)(localhost|127\.[0-9.]+|\[::1\])(:|/|$)")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 
 
@@ -37,6 +38,13 @@ def proxy_arguments(environ: Mapping[str, str]) -> dict[str, str]:
     """The proxies that `environ` sets, as build arguments (which an engine keeps out of the image)."""
     names = [*_PROXIES, *(name.upper() for name in _PROXIES)]
     return {name: environ[name] for name in names if environ.get(name)}
+
+
+def elsewhere(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Those of `proxy_arguments` that another machine can use: a proxy on this machine's loopback is none to it."""
+    return {
+        name: value for name, value in arguments.items() if "no_proxy" in name.lower() or not _LOOPBACK.search(value)
+    }
 
 
 def _certificates(path: Path) -> list[bytes]:

@@ -6,12 +6,36 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+# Functions that stand before a script: how this VM's node is found, whatever its container is called; how one goes; how
+# a member of a swarm is changed.
+_BEFORE = {
+    "node": "node_name",
+    "wait_sshd": "node_name",
+    "remove": "remove_container",
+    "remove_node": "remove_container",
+    "probe_clean": "remove_container",
+    "swarm_nodes": "update_node",
+    "swarm_remove": "update_node",
+}
+
 
 @cache
 def _text(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.sh").read_text(encoding="utf-8")
+    before = _text(_BEFORE[name]) if name in _BEFORE else ""
+    return before + (Path(__file__).parent / f"{name}.sh").read_text(encoding="utf-8")
 
 
 def script(name: str, *arguments: str) -> Sequence[str]:
     """The argv that runs a script of this folder with these arguments."""
     return ["sh", "-c", _text(name), f"kit-{name}", *arguments]
+
+
+def in_node(name: str, argv: Sequence[str], *, interactive: bool = False) -> Sequence[str]:
+    """The argv that runs `argv` in the VM's node, of which plan/stack.py knows the name."""
+    options = ["--interactive"] if interactive else []
+    return script("node", name, "exec", *options, "--", *argv)
+
+
+def node_logs(name: str, *options: str) -> Sequence[str]:
+    """The argv that prints the log of the VM's node."""
+    return script("node", name, "logs", *options, "--")

@@ -1,7 +1,9 @@
-# Reads one VM's state; changes nothing. Arguments: FOLDER IMAGE. Each section begins with a line '@@ NAME'.
+# Reads one VM's state; changes nothing. Arguments: FOLDER IMAGE [PATH]... Each section begins with a line '@@ NAME'.
 # kit.remote.observe reads this output. The time limits together stay below its own.
 folder=$1
 image=$2
+shift 2
+cluster=${folder##*/}
 export LC_ALL=C
 
 # While Compose makes a node anew, be it for a kit that was killed, its port and its container do not fit together.
@@ -10,6 +12,7 @@ if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -s -w 15 "$f
 echo '@@ system'
 echo "arch $(uname -m)"
 echo "cores $(nproc)"
+if command -v python3 >/dev/null 2>&1; then python3 --version 2>&1 | tr 'P' 'p'; fi
 awk '/^MemTotal:/ {print "memory_kib", $2}' /proc/meminfo
 if [ -r /etc/os-release ]; then (. /etc/os-release && echo "os ${PRETTY_NAME:-unknown}"); fi
 free=$(df -Pk /var/lib/docker 2>/dev/null || df -Pk /var 2>/dev/null || df -Pk /)
@@ -21,6 +24,10 @@ echo '@@ route'
 ip -4 route show default 2>/dev/null
 echo '@@ listening'
 awk 'FNR > 1 && $4 == "0A" {print $2}' /proc/net/tcp 2>/dev/null
+echo '@@ udp'
+awk 'FNR > 1 {print $2}' /proc/net/udp 2>/dev/null
+echo '@@ absent'
+for path in "$@"; do [ -e "$path" ] || echo "$path"; done
 
 echo '@@ gpus'
 if command -v nvidia-smi >/dev/null 2>&1; then
@@ -29,14 +36,42 @@ fi
 
 echo '@@ engine'
 if command -v docker >/dev/null 2>&1; then
-  timeout 15 docker info --format '{{json .}}' 2>&1
+  info=$(timeout 15 docker info --format '{{json .}}' 2>&1)
 else
-  echo 'no docker on the PATH'
+  info='no docker on the PATH'
 fi
+printf '%s\n' "$info"
+# The members, the services of all stacks and this cluster's secrets are known to a manager alone.
+case $info in
+  *'"ControlAvailable":true'*)
+    inspect() { timeout 10 xargs -r docker "$1" inspect --format "$2" 2>/dev/null; }
+    echo '@@ nodes'
+    docker node ls --quiet | inspect node '[{{json .ID}},{{json .Spec}},{{json .Description.Hostname}},{{json .Status}}]'
+    echo '@@ services'
+    docker service ls --quiet | inspect service '[{{json .Spec.Name}},{{json .Spec.Labels}}]'
+    echo '@@ secrets'
+    docker secret ls --quiet --filter "label=kit.cluster=$cluster" |
+      inspect secret '[{{json .Spec.Name}},{{json .Spec.Labels}}]'
+    ;;
+esac
+# Ports that the engine itself has kept from an earlier swarm: it listens on for a while, or until it joins the next.
+echo '@@ engine_ports'
+if grep -qE ':(0949|1F0A|12B5) ' /proc/net/tcp /proc/net/udp 2>/dev/null; then
+  ss -Hltunp 2>/dev/null | awk '/"dockerd"/ {print $5}'
+fi
+# Kept where kit made this VM a member of a swarm: which member it was.
+echo '@@ member'
+cat "${folder%/*}/.swarm" 2>/dev/null
+# answered CODE WHAT: an engine too busy to answer must not look like one that has none.
+answered() {
+  case $1:$info in 124:'{'*) echo "the engine did not tell its $2 within 10 s" >&2; exit 1 ;; esac
+}
 echo '@@ image'
 timeout 10 docker image inspect --format '{{.Id}}' "$image" 2>/dev/null
+answered $? images
 echo '@@ containers'
 timeout 10 docker ps --all --no-trunc --filter label=kit.cluster --format '{{json .}}' 2>/dev/null
+answered $? containers
 
 echo '@@ files'
 if [ -d "$folder" ]; then

@@ -1,4 +1,5 @@
 # Takes a cluster off this VM. Arguments: CLUSTER FOLDER [IMAGE]... Prints a line for each thing that it removed.
+# remove_container.sh comes before this.
 cluster=$1
 folder=$2
 shift 2
@@ -11,9 +12,15 @@ if command -v docker >/dev/null 2>&1; then
 fi
 for id in $ids; do
   name=$(docker inspect --format '{{.Name}}' "$id" 2>/dev/null)
-  docker rm --force --volumes "$id" >/dev/null || exit 1
+  remove_container "$id" || exit 1
   echo "container ${name#/}"
 done
+# What a network probe that was killed has left.
+if command -v docker >/dev/null 2>&1; then
+  for id in $(docker network ls --quiet --filter "label=kit.cluster=$cluster"); do
+    docker network rm "$id" >/dev/null 2>&1 && echo "network $id"
+  done
+fi
 case $folder in
   /opt/kit/?*)
     if [ -d "$folder" ]; then
@@ -23,6 +30,17 @@ case $folder in
     rmdir /opt/kit 2>/dev/null || true
     ;;
 esac
+# What an interrupted ship left for the next one.
+root=$(docker info --format '{{.DockerRootDir}}' 2>/dev/null)
+if [ -n "$root" ]; then
+  parts=$(docker image ls --quiet --filter "label=kit.ship.part=$cluster" 2>/dev/null | sort -u)
+  for part in $parts; do docker image rm --force "$part" >/dev/null 2>&1; done
+  if [ -d "$root/kit-ship/$cluster" ]; then
+    rm -rf -- "$root/kit-ship/$cluster"
+    echo "layers in $root/kit-ship/$cluster"
+  fi
+  rmdir "$root/kit-ship" 2>/dev/null || true
+fi
 for image in "$@"; do
   if docker image inspect "$image" >/dev/null 2>&1; then
     docker image rm "$image" >/dev/null && echo "image $image"

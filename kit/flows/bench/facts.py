@@ -1,0 +1,149 @@
+"""What kit bench knows of a cluster before it measures: what decides on cases, and what a reader of figures wants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import kit
+from kit.errors import KitError, NotReadyError
+from kit.flows.context import Context
+from kit.model.host import Host
+from kit.model.launch import ClusterRecord, Node
+from kit.model.observed import HostFacts
+from kit.model.spec import ClusterSpec
+from kit.plan import stack
+from kit.plan.bench.cases import FLAVOURS, BenchFacts
+from kit.plan.record import from_text
+from kit.remote import fanout
+from kit.remote.observe import observe
+
+# Whose values may stand in a report; of others a name may be telling enough, and a value a secret.
+_TUNING = re.compile(r"(HOROVOD|NCCL|OMPI_MCA|OMP|MXNET|TF|KMP|UCX|LIGHT)_|KIT_COMPRESSION$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """`facts` decide on the cases, `told` goes into the session. `failures` are hosts that no run could be on.
+
+    `living` are the ids of the runs that go on.
+    """
+
+    facts: BenchFacts
+    told: Mapping[str, Any]
+    failures: Mapping[str, KitError]
+    living: tuple[str, ...] = ()
+
+
+def look(context: Context) -> Found:
+    """Look at every host. Raises where the head cannot be reached, or where nothing is deployed."""
+    spec = context.spec
+
+    def work(host: Host) -> HostFacts:
+        transport = context.connect(host)
+        try:
+            return observe(transport, folder=stack.folder(spec), image="")
+        finally:
+            transport.close()
+
+    outcome = fanout.each(context.inventory.hosts, work)
+    head = context.inventory.head.name
+    if head in outcome.failures:
+        raise outcome.failures[head]
+    seen = outcome.results
+    if seen[head].record is None:
+        raise NotReadyError(f"no cluster {spec.name} runs here", hint="run: kit deploy", host=head)
+    record = from_text(seen[head].record or "")
+    ill = {name: error for name, facts in seen.items() if (error := _ill(spec, record, facts))}
+    failures = {**outcome.failures, **ill}
+    return Found(
+        facts=_deciding(context, record, seen),
+        told=_told(context, record, seen),
+        failures=failures,
+        living=seen[head].living,
+    )
+
+
+def _ill(spec: ClusterSpec, record: ClusterRecord, facts: HostFacts) -> KitError | None:
+    """Why no run could be on this host, None where it could."""
+    name = facts.host.name
+    if not facts.engine:
+        return NotReadyError("its engine does not answer", hint=f"kit ssh {name} -- docker info", host=name)
+    node = next((each for each in facts.containers if each.cluster == spec.name), None)
+    if node is None or not node.running:
+        state = f" ({node.status})" if node is not None else ""
+        return NotReadyError(f"its node does not run{state}", hint="run: kit deploy", host=name)
+    address = next((each.address for each in record.nodes if each.name == name), None)
+    if address is not None and f"{address}:{record.ssh_port}" not in facts.listening:
+        return NotReadyError(
+            f"its node's sshd does not listen on {address}:{record.ssh_port}", hint=f"kit logs {name}", host=name
+        )
+    return None
+
+
+def _nodes(context: Context, record: ClusterRecord) -> tuple[Node, ...]:
+    """Those that run ranks, as kit run would have them."""
+    by_name = {node.name: node for node in record.nodes}
+    missing = [host.name for host in context.inventory.hosts if host.name not in by_name]
+    if missing:
+        raise NotReadyError(
+            f"the cluster {record.name} was deployed without this host", hint="run: kit deploy", host=missing[0]
+        )
+    slots = {host.name: host.slots for host in context.inventory.hosts}
+    hosts = context.inventory.names if context.spec.head_runs_ranks else context.inventory.names[1:]
+    found = [by_name[name] for name in hosts]
+    return tuple(
+        Node(name=n.name, address=n.address, slots=slots[n.name] or n.slots, cores=n.cores) for n in found
+    )  # fmt: skip
+
+
+def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> BenchFacts:
+    image = context.spec.image
+    known = image.frameworks if image.flavour == "cpu" else FLAVOURS.get(image.flavour, ())
+    swarm = seen[context.inventory.head.name].swarm
+    members = {node.id for node in swarm.nodes if node.state == "ready"}
+    return BenchFacts(
+        nodes=_nodes(context, record),
+        gpus=sum(len(facts.gpus) for facts in seen.values()),
+        frameworks=known,
+        members=frozenset(name for name, facts in seen.items() if swarm.manager and facts.swarm.node_id in members),
+        pythons=frozenset(name for name, facts in seen.items() if facts.python),
+    )
+
+
+def _told(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> dict[str, Any]:
+    spec = context.spec
+    nodes = {node.name: node for node in record.nodes}
+    env = {name: value if _TUNING.match(name) else "(set)" for name, value in spec.env.items()}
+    return {
+        "kit": kit.__version__,
+        "image": record.image,
+        "orchestrator": spec.orchestrator,
+        "network": record.network,
+        "nodes": [asdict(node) for node in _nodes(context, record)],
+        "hosts": [
+            {
+                "name": name,
+                "address": nodes[name].address if name in nodes else "",
+                "slots": nodes[name].slots if name in nodes else 0,
+                "cores": facts.cores,
+                "memory_mib": facts.memory_mib,
+                "gpus": [gpu.name for gpu in facts.gpus],
+                "os": facts.os,
+                "engine": facts.engine,
+            }
+            for name, facts in seen.items()
+        ],
+        "settings": {"env": env, "mpi": spec.mpi.model_dump(mode="json")},
+    }
+
+
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """What of a cluster, as it was told of at two times, makes figures of the two no longer one session's."""
+    return tuple(
+        f"{what}: {before.get(name)} then, {now.get(name)} now"
+        for name, what in (("image", "image"), ("nodes", "hosts"), ("network", "network"), ("settings", "settings"))
+        if before.get(name) != now.get(name)
+    )

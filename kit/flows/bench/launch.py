@@ -1,0 +1,129 @@
+"""One repeat of a benchmark's case: a run like any other, of which the last JSON object on rank 0 is kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kit.errors import Interrupted, KitError
+from kit.events import Event, Note, OutputLine, Reporter, Warned
+from kit.flows.context import Context
+from kit.flows.follow import FIRST_RANK
+from kit.flows.run import run
+from kit.model.bench import Case
+from kit.model.launch import RunPolicy, RunRequest
+from kit.model.result import RunResult
+from kit.model.spec import ClusterSpec
+from kit.plan import diagnose
+from kit.plan.bench.record import last_object
+
+# An object may be preceded by many lines, and followed by few; a table of mpi_perf is one line.
+LINES = 200
+WHY_LINES = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """What a launch gave. `runs` are the ids of the runs that it was, `hosts` those with ranks."""
+
+    result: Mapping[str, Any] = field(default_factory=dict)
+    failure: str | None = None
+    runs: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+class Kept:
+    """A reporter that keeps rank 0's lines; with `show` they are also passed on, to standard error."""
+
+    def __init__(self, inner: Reporter, *, show: bool) -> None:
+        self._inner, self._show = inner, show
+        self.lines: deque[str] = deque(maxlen=LINES)
+        self.said: deque[str] = deque(maxlen=LINES)
+
+    def report(self, event: Event) -> None:
+        match event:
+            case OutputLine():
+                if event.source in FIRST_RANK:
+                    (self.lines if event.stream == "stdout" else self.said).append(event.text)
+                if self._show:
+                    self._inner.report(replace(event, stream="stderr"))
+            case Warned() | Note():
+                self._inner.report(event)
+            case _:
+                return
+
+
+def launch(context: Context, case: Case, *, show: bool = False) -> Launched:
+    """Run the case's command once. Whatever goes wrong with it is in `failure`; Interrupted is raised."""
+    kept = Kept(context.reporter, show=show)
+    own = replace(context, reporter=kept, spec=with_settings(context.spec, case.settings))
+    try:
+        found = run(own, _request(case))
+    except Interrupted:
+        raise
+    except KitError as error:
+        return Launched(failure=f"{error}" + (f" ({error.hint})" if error.hint else ""))
+    if found.interrupted:
+        raise Interrupted(f"run {found.plan.run_id} had ended by itself")
+    hosts = tuple(node.name for node in found.plan.placement.nodes)
+    result = last_object(list(kept.lines))
+    failure = _failure(found, kept) or _wrong(case, result)
+    return Launched(result=result, failure=failure, runs=(found.plan.run_id,), hosts=hosts)
+
+
+def _request(case: Case) -> RunRequest:
+    return RunRequest(
+        np=case.np,
+        npernode=case.npernode,
+        env=case.env,
+        tag_output=True,
+        launcher=case.launcher,
+        servers=case.servers or None,
+        policy=RunPolicy(operator="stop", timeout=case.timeout_s),
+        command=case.command,
+    )
+
+
+def with_settings(spec: ClusterSpec, settings: Mapping[str, Any]) -> ClusterSpec:
+    """kit.yaml with some places (`mpi.args`) changed for a case; validated as the file is."""
+    if not settings:
+        return spec
+    data = spec.model_dump()
+    for place, value in settings.items():
+        *sections, last = place.split(".")
+        inner = data
+        for section in sections:
+            inner = inner[section]
+        inner[last] = value
+    return ClusterSpec.model_validate(data)
+
+
+def _failure(found: RunResult, kept: Kept) -> str | None:
+    """Why the run did not end well, in one line: what kit run would tell, and the cause where it is known."""
+    if found.stopped:
+        return f"ended: {found.stopped}"
+    if found.failure is not None:
+        cause = diagnose.cause(found.failure)
+        said = [line for line in (*found.failure.lines, *found.failure.mpirun) if line.strip()][-WHY_LINES:]
+        why = f"{cause.text} → {cause.hint}" if cause else " / ".join(line.strip() for line in said)
+        return f"{diagnose.told(found.failure)}" + (f": {why}" if why else "")
+    if found.exit_code:
+        said = [line.strip() for line in kept.said if line.strip()][-WHY_LINES:]
+        return f"exit code {found.exit_code}" + (f": {' / '.join(said)}" if said else "")
+    return None
+
+
+def _wrong(case: Case, result: Mapping[str, Any]) -> str | None:
+    """Whether what was printed is what was asked for."""
+    if case.rung == "reach":
+        return None
+    if not result:
+        return f"{case.command[0]} ended well and printed no result: no JSON object on its standard output"
+    ranks = result.get("ranks", case.np)
+    if ranks != case.np:
+        return f"{ranks} ranks took part, and not {case.np}"
+    if result.get("right") is False:
+        return "the ranks' all-reduce gave a wrong sum"
+    return None

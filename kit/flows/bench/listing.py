@@ -1,0 +1,43 @@
+"""kit bench list: the sessions below a folder, and how far each went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.model.bench import META, SAMPLES
+from kit.plan.bench.order import turns
+from kit.plan.bench.record import samples_of, session_of
+from kit.remote import benchfolder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionRow:
+    """`left` launches were not made, or failed; a session with none is whole."""
+
+    id: str
+    preset: str
+    cluster: str
+    started: str
+    cases: int
+    samples: int
+    left: int
+
+
+def sessions(root: Path) -> tuple[SessionRow, ...]:
+    """The latest last. Raises InputError where one cannot be read, with its file."""
+    return tuple(_row(path) for path in benchfolder.sessions(root))
+
+
+def _row(path: Path) -> SessionRow:
+    session = session_of(benchfolder.read(path, META), str(path / META))
+    samples = samples_of(benchfolder.read(path, SAMPLES), str(path / SAMPLES))
+    return SessionRow(
+        id=session.id,
+        preset=session.preset,
+        cluster=session.cluster,
+        started=session.started,
+        cases=len(session.cases),
+        samples=sum(sample.failure is None for sample in samples),
+        left=len(turns(session.cases, samples)),
+    )

@@ -1,0 +1,133 @@
+"""The folder of a bench session: session.json first, then a line of samples.jsonl each, on the disk before the next."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from kit.errors import InputError, KitError, NotReadyError
+from kit.model.bench import META, SAMPLES
+
+FOLDER = "bench"
+
+
+def new_session_id(root: Path, preset: str) -> str:
+    """Sorts by time: 20261121-164407-egs. One that there is not yet below `root`/bench."""
+    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
+    number = 1
+    while (root / FOLDER / (found := name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return found
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def sessions(root: Path) -> list[Path]:
+    """The folders of sessions below `root`/bench, the latest last."""
+    return sorted(path.parent for path in (root / FOLDER).glob(f"*/{META}"))
+
+
+def find(root: Path, wanted: str) -> Path:
+    """The session of this id (or its beginning), or in a folder of `root` or of here; '' for the latest."""
+    known = sessions(root)
+    if not wanted:
+        if not known:
+            raise InputError("there is no session yet", hint="kit bench, or kit bench --preset egs")
+        return known[-1]
+    for direct in (root / wanted, Path(wanted)):
+        if (direct / META).is_file():
+            return direct
+    found = [path for path in known if path.name.startswith(wanted)]
+    if len(found) == 1 or wanted in {path.name for path in found}:
+        return found[0] if len(found) == 1 else root / FOLDER / wanted
+    told = ", ".join(path.name for path in (found or known)[-5:]) or "none"
+    what = "more than one session begins with" if found else "there is no session"
+    raise InputError(f"{what} '{wanted}'", hint=f"the latest in {root / FOLDER}: {told}; or give a folder")
+
+
+def read(folder: Path, name: str) -> str:
+    """The text of a file of the session; '' for samples that are not there yet."""
+    try:
+        return (folder / name).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        if name == SAMPLES:
+            return ""
+        raise InputError(f"there is no {name} in {folder}", hint="give the folder that kit bench wrote") from None
+    except OSError as error:
+        raise KitError(f"cannot read {folder / name}: {error.strerror}") from error
+
+
+def check_new(path: Path) -> None:
+    """Raises InputError where this cannot become a session's folder, before an hour of measuring."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"--dir: {path} is not a folder", hint="name a folder, or one that is not there yet")
+    if (path / META).exists():
+        raise _has_one(path)
+
+
+def _has_one(path: Path) -> InputError:
+    hint = f"kit bench --resume --session {path} goes on with it; or give another folder"
+    return InputError(f"{path} has a session already", hint=hint)
+
+
+class BenchFolder:
+    """A session's folder, to be written by one kit at a time. Raises KitError where the disk refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._samples = -1
+
+    def begin(self, session: str) -> None:
+        """Make the folder with session.json. Raises InputError where there is a session already."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with (self.path / META).open("x", encoding="utf-8") as file:
+                file.write(session)
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError:
+            raise _has_one(self.path) from None
+        except OSError as error:
+            raise self._refused(error) from error
+        self.open()
+
+    def open(self) -> None:
+        """Take the samples for this kit alone. A line that a killed kit left unfinished goes."""
+        path = self.path / SAMPLES
+        try:
+            self._samples = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(self._samples, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.close()
+                raise NotReadyError(
+                    f"another kit bench is writing into {self.path}", hint="wait for its end, or end it with Ctrl-C"
+                ) from None
+            text = path.read_bytes()
+            if text and not text.endswith(b"\n"):
+                os.ftruncate(self._samples, text.rfind(b"\n") + 1)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def append(self, line: str) -> None:
+        """A whole line, on the disk when this returns."""
+        try:
+            data = line.encode()
+            while data:
+                data = data[os.write(self._samples, data) :]
+            os.fsync(self._samples)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def close(self) -> None:
+        if self._samples >= 0:
+            os.close(self._samples)
+            self._samples = -1
+
+    def _refused(self, error: OSError) -> KitError:
+        return KitError(f"cannot write into {self.path}: {error.strerror}", hint="choose a folder with room: --dir DIR")

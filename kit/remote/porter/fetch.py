@@ -1,0 +1,186 @@
+"""Takes layers from the host before, whichever that is at the time, until all are here."""
+
+import contextlib
+import errno
+import json
+import socket
+import ssl
+import threading
+import time
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, cast
+
+from . import wire
+from .layers import Corrupt, Layers, Writer
+
+# A sender that has nothing says so every two seconds.
+SILENCE_S = 10.0
+# How often the same upstream is tried before it is said to be lost.
+TRIES = 3
+CORRUPT_TRIES = 3
+
+Streams = Tuple[BinaryIO, BinaryIO, Callable[[], None]]
+
+
+class Failed(Exception):
+    """This host cannot go on. `kind`: disk, corrupt."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Fetcher:
+    """Keeps asking its upstream for what is missing. `connect` makes the streams to an upstream."""
+
+    def __init__(self, layers: Layers, need: List[str], say: Callable[[Dict[str, Any]], None]) -> None:
+        self._layers = layers
+        self._need = need
+        self._say = say
+        self._changed = threading.Condition()
+        self._upstream: Optional[Callable[[], Streams]] = None
+        self._turn = 0
+        self._close: Callable[[], None] = _nothing
+        self._corrupt: Dict[str, int] = {}
+        self._writers: Dict[str, Writer] = {}
+
+    def follow(self, turn: int, connect: Callable[[], Streams]) -> None:
+        """From now on this is the upstream; a connection to the one before it ends. `turn` counts them."""
+        with self._changed:
+            self._upstream = connect
+            self._turn = turn
+            close, self._close = self._close, _nothing
+            self._changed.notify_all()
+        close()
+
+    def missing(self) -> Dict[str, int]:
+        """What is not here, with how much of it is."""
+        return {layer: self._layers.have(layer) for layer in self._need if not self._layers.whole(layer)}
+
+    def again(self, layer: str) -> None:
+        """A layer turned out to be wrong after it had come: it is forgotten, and comes again. Raises Failed."""
+        self._layers.forget(layer)
+        self._count(layer)
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_missing(self) -> None:
+        """Until something is missing again."""
+        with self._changed:
+            while not self.missing():
+                self._changed.wait()
+
+    def run(self) -> None:
+        """Until nothing is missing. Raises Failed."""
+        tries, turn = 0, 0
+        while self.missing():
+            with self._changed:
+                while self._upstream is None or (tries >= TRIES and turn == self._turn):
+                    self._changed.wait(1.0)
+                if turn != self._turn:
+                    tries, turn = 0, self._turn
+                connect = self._upstream
+            before = self._layers.total()
+            try:
+                self._once(connect, turn)
+                continue
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise Failed("disk", "no space left for the image's layers") from error
+                why = "{}".format(error.strerror or error)
+            except wire.Broken as error:
+                why = str(error)
+            # What went well for a while is no failed try.
+            tries = tries + 1 if self._layers.total() == before else 1
+            if turn == self._turn and tries >= TRIES:
+                self._say({"lost": why, "turn": turn})
+            else:
+                time.sleep(0.3)
+
+    def _once(self, connect: Callable[[], Streams], turn: int) -> None:
+        reading, writing, close = connect()
+        with self._changed:
+            if turn != self._turn:
+                close()
+                return
+            self._close = close
+        try:
+            need = {layer: self._writer_at(layer) for layer in self.missing()}
+            wire.write_line(writing, {"need": need})
+            self._take(reading)
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                close()
+
+    def _writer_at(self, layer: str) -> int:
+        writer = self._writers.get(layer)
+        return writer.at if writer else self._layers.have(layer)
+
+    def _take(self, reading: BinaryIO) -> None:
+        while True:
+            kind, payload = wire.read_frame(reading)
+            if kind == wire.END:
+                return
+            if kind != wire.HEADER:
+                continue
+            head = json.loads(payload.decode())
+            self._layer(reading, str(head["layer"]), int(head["size"]), int(head["at"]))
+
+    def _layer(self, reading: BinaryIO, layer: str, size: int, at: int) -> None:
+        if layer not in self._need or self._layers.whole(layer):
+            raise wire.Broken("it sent what was not asked for")
+        writer = self._writers.get(layer)
+        if writer is None:
+            writer = self._writers[layer] = Writer(self._layers, layer, size)
+        if writer.at != at:
+            # What is here is longer than the layer is.
+            writer.close()
+            del self._writers[layer]
+            self._layers.forget(layer)
+            self._count(layer)
+            raise wire.Broken("what was left of the layer {} is wrong".format(layer[:12]))
+        while not writer.complete:
+            kind, payload = wire.read_frame(reading)
+            if kind == wire.DATA:
+                writer.write(payload)
+            elif kind != wire.KEEP:
+                raise wire.Broken("it stopped in the middle of a layer")
+        del self._writers[layer]
+        try:
+            writer.finish()
+        except Corrupt as error:
+            self._count(layer)
+            raise wire.Broken("the layer {} came with wrong bytes".format(layer[:12])) from error
+
+    def _count(self, layer: str) -> None:
+        """A wrong layer comes again, but not for ever."""
+        count = self._corrupt[layer] = self._corrupt.get(layer, 0) + 1
+        self._say({"corrupt": layer, "count": count})
+        if count >= CORRUPT_TRIES:
+            raise Failed("corrupt", "the layer {} came with wrong bytes {} times".format(layer[:12], count))
+
+
+def _nothing() -> None:
+    pass
+
+
+def over_tls(address: str, port: int, tls: ssl.SSLContext) -> Callable[[], Streams]:
+    """Connects to another host's listener."""
+
+    def connect() -> Streams:
+        plain = socket.create_connection((address, port), timeout=SILENCE_S)
+        try:
+            peer = tls.wrap_socket(plain)
+        except (OSError, ValueError):
+            plain.close()
+            raise
+        peer.settimeout(SILENCE_S)
+
+        def close() -> None:
+            # Not the method of `peer`: it takes TLS away from under a thread that reads, which is told as ValueError.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(peer, socket.SHUT_RDWR)
+            peer.close()
+
+        return cast(BinaryIO, peer.makefile("rb", 2 * wire.CHUNK)), cast(BinaryIO, peer.makefile("wb")), close
+
+    return connect

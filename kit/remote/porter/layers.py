@@ -1,0 +1,282 @@
+"""Layers on this machine's disk: each a file that grows while others read it, named by the SHA-256 it must have.
+
+A layer that is whole and verified is `<sha256>`, one that is not yet is `<sha256>.part`: what an interrupted ship
+leaves is where the next one goes on.
+"""
+
+import hashlib
+import os
+import tempfile
+import threading
+import time
+from typing import BinaryIO, Dict, List, Optional, Set, Tuple, cast
+
+from .wire import CHUNK
+
+PART = ".part"
+LOCK = "lock"
+
+
+class Corrupt(Exception):
+    """A layer's bytes are not what its name says. They are gone, and have to come again."""
+
+
+class Withdrawn(Exception):
+    """A layer that is being read was found to be corrupt, and is no more."""
+
+
+class Stopped(Exception):
+    """No more will come: this end is closing."""
+
+
+class _Layer:
+    def __init__(self, have: int, size: Optional[int], whole: bool) -> None:
+        self.have = have
+        self.size = size
+        self.whole = whole
+        # Counts how often the layer began anew.
+        self.life = 0
+
+
+class Layers:
+    """The folder, and who waits for what in it. Safe for one writer a layer and any number of readers."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._changed = threading.Condition()
+        self._layers: Dict[str, _Layer] = {}
+        # The order in which layers began here: it is the order in which they go on.
+        self._order: List[str] = []
+        self._stopped = False
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def adopt(self, wanted: Set[str]) -> None:
+        """Take over what an earlier ship left of these layers, and remove what it left of others."""
+        for name in sorted(os.listdir(self.folder)):
+            layer = name[: -len(PART)] if name.endswith(PART) else name
+            path = os.path.join(self.folder, name)
+            if name == LOCK:
+                continue
+            if layer not in wanted:
+                # Another image's, or what was never finished.
+                os.unlink(path)
+                continue
+            size = os.path.getsize(path)
+            whole = not name.endswith(PART)
+            with self._changed:
+                self._layers[layer] = _Layer(size, size if whole else None, whole)
+                if whole:
+                    self._order.append(layer)
+
+    def path(self, layer: str) -> str:
+        return os.path.join(self.folder, layer)
+
+    def have(self, layer: str) -> int:
+        """How many of its bytes are here."""
+        with self._changed:
+            known = self._layers.get(layer)
+            return known.have if known else 0
+
+    def whole(self, layer: str) -> bool:
+        with self._changed:
+            known = self._layers.get(layer)
+            return known is not None and known.whole
+
+    def total(self) -> int:
+        """Bytes that are here, of all layers."""
+        with self._changed:
+            return sum(known.have for known in self._layers.values())
+
+    def stop(self) -> None:
+        """Wake all who wait; they raise Stopped, and so does who would write: nothing new appears in the folder."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def wait_whole(self, layer: str, patience: float) -> bool:
+        """Whether the layer is whole within `patience` seconds."""
+        end = time.monotonic() + patience
+        with self._changed:
+            while True:
+                if self._stopped:
+                    raise Stopped
+                known = self._layers.get(layer)
+                if known is not None and known.whole:
+                    return True
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+
+    def forget(self, layer: str) -> None:
+        """Remove the layer's bytes: they were found to be wrong."""
+        with self._changed:
+            known = self._layers.get(layer)
+            if known is not None:
+                known.have, known.whole, known.life = 0, False, known.life + 1
+            if layer in self._order:
+                self._order.remove(layer)
+            for path in (self.path(layer), self.path(layer) + PART):
+                if os.path.exists(path):
+                    os.unlink(path)
+            self._changed.notify_all()
+
+    # What a writer does. Names come under the lock, so that a folder that is removed after a stop stays removed.
+
+    def _admits(self) -> None:
+        if self._stopped:
+            raise Stopped
+
+    def opened(self, layer: str) -> BinaryIO:
+        """The layer's file, to be gone on with."""
+        with self._changed:
+            self._admits()
+            return cast(BinaryIO, open(self.path(layer) + PART, "ab", buffering=0))
+
+    def nameless(self) -> Tuple[int, str]:
+        """A new file of the folder for what may turn out to be a layer: its descriptor and path."""
+        with self._changed:
+            self._admits()
+            return tempfile.mkstemp(prefix="incoming-", dir=self.folder)
+
+    def begun(self, layer: str, size: int, have: int) -> None:
+        with self._changed:
+            known = self._layers.setdefault(layer, _Layer(0, None, False))
+            known.size, known.have = size, have
+            if layer not in self._order:
+                self._order.append(layer)
+            self._changed.notify_all()
+
+    def grown(self, layer: str, have: int) -> None:
+        with self._changed:
+            self._layers[layer].have = have
+            self._changed.notify_all()
+
+    def ended(self, layer: str, path: str) -> None:
+        """The layer is whole, in this file of the folder."""
+        with self._changed:
+            self._admits()
+            # Under the lock: a reader looks, and opens what it saw.
+            os.rename(path, self.path(layer))
+            self._layers[layer].whole = True
+            self._changed.notify_all()
+
+    def admit(self, path: str, layer: str) -> None:
+        """A file of this folder turned out to be this layer."""
+        size = os.path.getsize(path)
+        with self._changed:
+            self.begun(layer, size, size)
+            self.ended(layer, path)
+
+    # What a reader does.
+
+    def next_of(self, wanted: Dict[str, int], patience: float) -> Optional[str]:
+        """The first layer of `wanted` (with the bytes that the asker has) that can be sent on from there.
+
+        None when there is none within `patience` seconds.
+        """
+        end = time.monotonic() + patience
+        with self._changed:
+            while True:
+                if self._stopped:
+                    raise Stopped
+                for layer in self._order:
+                    known = self._layers[layer]
+                    if layer in wanted and (known.whole or known.have >= wanted[layer]):
+                        return layer
+                left = end - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+
+    def reader(self, layer: str) -> "Reader":
+        with self._changed:
+            known = self._layers[layer]
+            path = self.path(layer) if known.whole else self.path(layer) + PART
+            # Under the lock: between the look and the opening it could be renamed.
+            return Reader(self, layer, open(path, "rb"), known.life, known.size or 0)
+
+    def wait_beyond(self, layer: str, at: int, life: int, patience: float) -> int:
+        """How many bytes there are, once more than `at` are; or `at` when none came within `patience` seconds."""
+        end = time.monotonic() + patience
+        with self._changed:
+            while True:
+                known = self._layers[layer]
+                if known.life != life:
+                    raise Withdrawn(layer)
+                if self._stopped:
+                    raise Stopped
+                left = end - time.monotonic()
+                if known.have > at or left <= 0:
+                    return max(known.have, at)
+                self._changed.wait(left)
+
+
+class Reader:
+    """Reads one layer while it grows."""
+
+    def __init__(self, layers: Layers, layer: str, file: object, life: int, size: int) -> None:
+        self._layers = layers
+        self._layer = layer
+        self._file = file
+        self._life = life
+        self.size = size
+
+    def read(self, at: int, patience: float) -> bytes:
+        """At most a chunk from `at` on; nothing when none came within `patience` seconds. Raises Withdrawn."""
+        have = self._layers.wait_beyond(self._layer, at, self._life, patience)
+        if have <= at:
+            return b""
+        self._file.seek(at)  # type: ignore[attr-defined]
+        data = self._file.read(min(CHUNK, have - at))  # type: ignore[attr-defined]
+        return bytes(data)
+
+    def close(self) -> None:
+        self._file.close()  # type: ignore[attr-defined]
+
+
+class Writer:
+    """Writes one layer from where it was left, and verifies it at its end."""
+
+    def __init__(self, layers: Layers, layer: str, size: int) -> None:
+        self._layers = layers
+        self.layer = layer
+        self.size = size
+        self._hash = hashlib.sha256()
+        self._path = layers.path(layer) + PART
+        self.at = 0
+        if os.path.exists(self._path):
+            with open(self._path, "rb") as file:
+                for chunk in iter(lambda: file.read(4 * CHUNK), b""):
+                    self._hash.update(chunk)
+                    self.at += len(chunk)
+        self._file = layers.opened(layer)
+        layers.begun(layer, size, self.at)
+
+    def write(self, data: bytes) -> None:
+        """Raises OSError where the disk is full."""
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        self._hash.update(data)
+        self.at += len(data)
+        self._layers.grown(self.layer, self.at)
+
+    @property
+    def complete(self) -> bool:
+        return self.at >= self.size
+
+    def finish(self) -> None:
+        """Raises Corrupt when the bytes are not those of the layer's name."""
+        self.close()
+        if self.at != self.size or self._hash.hexdigest() != self.layer:
+            self._layers.forget(self.layer)
+            raise Corrupt(self.layer)
+        self._layers.ended(self.layer, self._path)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,378 @@
+"""The porter's life on a VM: told what to do on standard input, it tells what it does on standard output.
+
+Lines of JSON either way. The first in is {"op": "begin", "image", "config", "layers", "owner", "listen", "certificate",
+"key", "source"} (or {"op": "inspect", "image"} before it, answered by {"inspected"}); the answer is
+{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. Then:
+
+    {"op": "follow", "address", "port", "turn"}   take layers from there
+    {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
+    {"op": "bytes", "count", "serial"}            that many bytes of frames come in, as often as it takes
+    {"op": "fill", "want": [layers]}              take them out of this host's own engine
+    {"op": "beat"}                                the operator is still there
+    {"op": "end", "keep": bool}                   go; what was left of an interrupted ship goes, too, or stays
+
+Out, at any time: {"at", "loaded"} now and then, {"lost", "turn"}, {"corrupt", "count"}, {"received"} when all bytes are
+here, {"done", "load_s"} when the engine has the image, {"failed", "kind"}. When standard input ends, or is silent for a
+minute, so does this.
+"""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import queue
+import shutil
+import sys
+import threading
+import time
+import traceback
+from typing import Any, BinaryIO, Dict, Optional, Tuple, cast
+
+from . import fetch, serve, source, wire
+from .engine import Archive, Engine, EngineError, config_of, fits, layers_of, part_config
+from .layers import LOCK, Layers, Stopped
+
+FOLDER = "kit-ship"
+TICK_S = 0.25
+# The operator takes a host that is silent for longer for gone.
+LIFE_S = 2.0
+# The operator sends a beat every five seconds.
+DEAF_S = 60.0
+# An earlier porter of the same cluster, whose operator is gone, ends soon.
+LOCK_S = 30.0
+# Less than the operator waits for the end.
+SETTLE_S = 8.0
+# Room for frames of the operator's that are not taken yet.
+PIPE = 8
+
+
+class Pipe(io.RawIOBase):
+    """Frames that came on standard input, as a stream."""
+
+    def __init__(self) -> None:
+        self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=PIPE)
+        self._rest = b""
+        self._over = False
+
+    def put(self, data: bytes) -> bool:
+        """Whether they were taken (or nobody wants them any more) within half a second."""
+        if self._over:
+            return True
+        try:
+            self._chunks.put(data, timeout=0.5)
+        except queue.Full:
+            return False
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            try:
+                self._rest = self._chunks.get(timeout=0.1 if self._over else fetch.SILENCE_S)
+            except queue.Empty:
+                if self._over:
+                    return 0
+                raise wire.Broken("the operator is silent") from None
+            if not self._rest:
+                return 0
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+    def end(self) -> None:
+        self._over = True
+        # Whoever waits for more is woken; where there is no room, nobody waits.
+        with contextlib.suppress(queue.Full):
+            self._chunks.put_nowait(b"")
+
+
+class Ask(io.RawIOBase):
+    """The other direction: what is asked for, as a line to the operator."""
+
+    def __init__(self, porter: "Porter", serial: int) -> None:
+        self._porter = porter
+        self._serial = serial
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._porter.say({"ask": wire.read_line(io.BytesIO(bytes(data)))["need"], "serial": self._serial})
+        return len(data)
+
+
+class Porter:
+    """One ship on one host."""
+
+    def __init__(self, reading: io.BufferedReader, writing: BinaryIO) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._lock = threading.Lock()
+        self._filling = threading.Lock()
+        self._engine = Engine()
+        # What the operator sends in answer to the latest question; what it still sends to earlier ones is dropped.
+        self._serial = 0
+        self._pipe: Tuple[int, Optional[Pipe]] = (0, None)
+        self._heard = time.monotonic()
+        self._loaded = 0
+        self._failed = False
+        self._folder = ""
+
+    def say(self, value: Dict[str, Any]) -> None:
+        with self._lock:
+            wire.write_line(self._writing, value)
+
+    def fail(self, kind: str, text: str) -> None:
+        """The first fault is the cause, and the only one that is told."""
+        with self._lock:
+            if self._failed:
+                return
+            self._failed = True
+            wire.write_line(self._writing, {"failed": text, "kind": kind})
+
+    def run(self) -> None:
+        """Until the operator says end, or is gone."""
+        self._guarded(self._open)
+        # What was said meanwhile is still to be read.
+        self._heard = time.monotonic()
+        threading.Thread(target=self._watch, daemon=True).start()
+        while True:
+            order = wire.read_line(self._reading)
+            self._heard = time.monotonic()
+            if order["op"] == "end":
+                self._settle()
+                if not order["keep"]:
+                    self._clean()
+                return
+            if order["op"] == "follow":
+                self._follow(order)
+            elif order["op"] == "bytes":
+                left = int(order["count"])
+                while left:
+                    # As they come: all of them at once may take longer than the operator may be silent.
+                    data = self._reading.read1(min(left, wire.CHUNK))
+                    if not data:
+                        raise wire.Broken("the connection ended")
+                    left -= len(data)
+                    self._heard = time.monotonic()
+                    self._bytes(int(order["serial"]), data)
+            elif order["op"] == "fill":
+                self._start(self._fill, set(order["want"]))
+
+    def _settle(self) -> None:
+        """A push that has brought enough still has to take its tag away."""
+        if not self._engine.still.is_set():
+            self._layers.stop()
+            self._engine.still.wait(SETTLE_S)
+
+    def _watch(self) -> None:
+        """Ends this when the operator is gone without a word, as when its machine was put to sleep."""
+        while time.monotonic() - self._heard < DEAF_S:
+            time.sleep(1.0)
+        os._exit(0)
+
+    def _open(self) -> None:
+        order = wire.read_line(self._reading)
+        if order["op"] == "inspect":
+            self._inspect(str(order["image"]))
+            order = wire.read_line(self._reading)
+            # To look may have taken long enough for some of them.
+            while order["op"] == "beat":
+                order = wire.read_line(self._reading)
+        self._begin(order)
+
+    def _inspect(self, image: str) -> None:
+        facts = self._engine.inspect(image)
+        if facts is None:
+            raise EngineError("no such image: " + image)
+        made = {"config": config_of(facts).decode(), "layers": layers_of(facts), "sizes": self._engine.sizes(image)}
+        self.say({"inspected": made})
+
+    def _begin(self, order: Dict[str, Any]) -> None:
+        self._image = str(order["image"])
+        self._config = str(order["config"]).encode()
+        self._chain = [str(layer) for layer in order["layers"]]
+        self._owner = str(order["owner"])
+        self._turn = 0
+        root = os.path.join(self._engine.root(), FOLDER)
+        folder = os.path.join(root, self._owner)
+        self._hold(folder)
+        os.chmod(root, 0o700)
+        self._layers = Layers(folder)
+        self._folder = folder
+        # A source has all of it, in the engine.
+        whole = len(self._chain)
+        self._held = whole if order.get("source") else fits(self._engine, self._config, self._chain, self._owner)
+        self._loaded = self._held
+        need = list(dict.fromkeys(self._chain[self._held :]))
+        self._layers.adopt(set(need))
+        port = 0
+        self._tls: Any = None
+        if order.get("listen"):
+            listening = serve.context(self._folder, order["certificate"], order["key"], True)
+            self._tls = serve.context(self._folder, order["certificate"], order["key"], False)
+            port = serve.Listener(str(order["listen"]), listening, self._layers).port
+        self._fetcher = fetch.Fetcher(self._layers, need, self.say)
+        here = {layer: self._layers.have(layer) for layer in need}
+        self.say({"ready": {"port": port, "need": here, "held": self._held}})
+        self._start(self._tick)
+        if not order.get("source"):
+            self._start(self._fetch)
+            self._start(self._load)
+
+    def _hold(self, folder: str) -> None:
+        """One porter a folder. Raises OSError when another one does not end."""
+        end = time.monotonic() + LOCK_S
+        while True:
+            # The one before may take the folder along as it goes, and the lock with it.
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+                self._lock_file = open(os.path.join(folder, LOCK), "w")
+                if self._is_mine():
+                    return
+            if time.monotonic() > end:
+                raise OSError(errno.EBUSY, "another ship of this cluster goes on here")
+            time.sleep(0.2)
+
+    def _is_mine(self) -> bool:
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return os.fstat(self._lock_file.fileno()).st_nlink > 0
+
+    def _start(self, work: Any, *arguments: Any) -> None:
+        threading.Thread(target=self._guarded, args=(work, *arguments), daemon=True).start()
+
+    def _guarded(self, work: Any, *arguments: Any) -> None:
+        """Whatever goes wrong is told to the operator."""
+        try:
+            work(*arguments)
+        except (Stopped, wire.Broken):
+            pass
+        except fetch.Failed as error:
+            self.fail(error.kind, str(error))
+        except (EngineError, source.SourceError) as error:
+            self.fail("disk" if "no space left" in str(error).lower() else "engine", str(error))
+        except OSError as error:
+            self.fail("disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "system", str(error))
+        except Exception:
+            self.fail("bug", traceback.format_exc())
+
+    def _follow(self, order: Dict[str, Any]) -> None:
+        turn = int(order["turn"])
+        if "address" in order:
+            self._fetcher.follow(turn, fetch.over_tls(str(order["address"]), int(order["port"]), self._tls))
+        else:
+            self._fetcher.follow(turn, self._from_operator)
+
+    def _bytes(self, serial: int, data: bytes) -> None:
+        current, pipe = self._pipe
+        if pipe is None or serial != current:
+            return
+        while not pipe.put(data):
+            # Beats wait behind these bytes.
+            self._heard = time.monotonic()
+
+    def _from_operator(self) -> fetch.Streams:
+        pipe = Pipe()
+        self._serial += 1
+        # Both at once: no byte of an earlier answer gets into the new pipe.
+        self._pipe = (self._serial, pipe)
+        asking = io.BufferedWriter(Ask(self, self._serial), buffer_size=1 << 24)
+        return io.BufferedReader(pipe, 2 * wire.CHUNK), asking, pipe.end
+
+    def _fill(self, wanted: Any) -> None:
+        # A layer has one writer: two hosts that turn to this one may want the same.
+        with self._filling:
+            way = source.fill(self._engine, self._image, self._chain, wanted, self._layers)
+        self.say({"filled": way})
+
+    def _fetch(self) -> None:
+        while True:
+            self._fetcher.run()
+            self.say({"received": True})
+            # The engine may still refuse a layer.
+            self._fetcher.wait_missing()
+
+    def _load(self) -> None:
+        """Each layer as soon as it and all below it are here, so that the engine unpacks while others come."""
+        busy = 0.0
+        count = self._loaded
+        while count < len(self._chain):
+            while not self._layers.wait_whole(self._chain[count], 60.0):
+                pass
+            first = count
+            while count < len(self._chain) and self._layers.whole(self._chain[count]):
+                count += 1
+            start = time.monotonic()
+            if not self._load_some(first, count):
+                count = first
+            else:
+                self._loaded = count
+            busy += time.monotonic() - start
+        if self._held == len(self._chain):
+            self._load_some(count, count)
+        self._engine.remove_parts(self._owner)
+        self.say({"done": True, "load_s": busy})
+
+    def _load_some(self, first: int, count: int) -> bool:
+        """Load the layers from `first` to `count`; False when one was refused, and has to come again."""
+        chain = self._chain[:count]
+        files = {layer: self._layers.path(layer) for layer in chain[first:]}
+        sizes = [(layer, os.path.getsize(files[layer]) if layer in files else 0) for layer in chain]
+        whole = count == len(self._chain)
+        config = self._config if whole else part_config(self._config, chain, self._owner)
+        try:
+            self._engine.load(Archive(config, sizes, files, self._image if whole else ""))
+        except EngineError as error:
+            # The engine verifies each layer itself, by the same hash.
+            wrong = [layer for layer in files if not _right(files[layer], layer)]
+            if not wrong:
+                raise
+            for layer in wrong:
+                self._fetcher.again(layer)
+            self.say({"note": str(error)})
+            return False
+        return True
+
+    def _tick(self) -> None:
+        told: Dict[str, int] = {}
+        last = 0.0
+        while True:
+            now = {"at": self._layers.total(), "loaded": self._loaded}
+            if now != told or time.monotonic() - last > LIFE_S:
+                told, last = now, time.monotonic()
+                self.say(dict(now))
+            time.sleep(TICK_S)
+
+    def _clean(self) -> None:
+        if self._folder:
+            # A layer whose last byte was handed on may be about to get its name.
+            self._layers.stop()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(self._folder))
+
+
+def _right(path: str, layer: str) -> bool:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            digest.update(chunk)
+    return digest.hexdigest() == layer
+
+
+def main() -> None:
+    # Where the operator is gone, what is here is kept for the next ship.
+    with contextlib.suppress(wire.Broken, OSError):
+        Porter(cast(io.BufferedReader, sys.stdin.buffer), sys.stdout.buffer).run()
+    sys.stdout.flush()
+    # Threads that wait for a peer or the engine are not waited for.
+    os._exit(0)

@@ -1,0 +1,17 @@
+# Before other scripts: remove_container ID. The engine's Swarm may be removing it, too: then it is gone in a moment.
+remove_container() {
+  patience=$(($(date +%s) + 60))
+  while :; do
+    said=$(docker rm --force --volumes "$1" 2>&1) && return 0
+    case $said in
+      *'already in progress'* | *'o such container'*) docker inspect "$1" >/dev/null 2>&1 || return 0 ;;
+      # A busy engine is told late that the processes have ended, or that nobody uses the files any more.
+      *'did not receive an exit event'* | *'resource busy'*) ;;
+      *) break ;;
+    esac
+    [ "$(date +%s)" -le "$patience" ] || break
+    sleep 0.4
+  done
+  printf '%s\n' "$said" >&2
+  return 1
+}

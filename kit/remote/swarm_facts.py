@@ -1,0 +1,87 @@
+"""Reads what observe.sh tells of Swarm: the engine's own state, and what a manager knows of the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kit.model.swarm import SwarmFacts, SwarmNode, SwarmSecret, SwarmService
+
+# Written before kit makes a host a member, so that one that was killed then is known all the same.
+PENDING = "pending"
+
+
+def swarm_facts(info: Mapping[str, Any], sections: Mapping[str, Sequence[str]]) -> SwarmFacts:
+    """`info` is what `docker info` says, `sections` are those of observe.sh."""
+    swarm = info.get("Swarm") or {}
+    state, node_id = str(swarm.get("LocalNodeState") or "inactive"), str(swarm.get("NodeID") or "")
+    member = next(iter(sections.get("member", ())), "")
+    return SwarmFacts(
+        state=state,
+        node_id=node_id,
+        manager=bool(swarm.get("ControlAvailable")),
+        managers=tuple(str(each.get("Addr", "")) for each in swarm.get("RemoteManagers") or ()),
+        error=str(swarm.get("Error") or ""),
+        heartbeat_s=_heartbeat_ns(swarm) / 1e9,
+        made=state == "active" and member in (node_id, PENDING),
+        live_restore=bool(info.get("LiveRestoreEnabled")),
+        default_runtime=str(info.get("DefaultRuntime") or ""),
+        ports=frozenset(sections.get("engine_ports", ())),
+        resources=_resources(info.get("GenericResources") or ()),
+        nodes=tuple(_node(*row) for row in _rows(sections.get("nodes", ()), 4)),
+        services=tuple(_service(*row) for row in _rows(sections.get("services", ()), 2)),
+        secrets=tuple(_secret(*row) for row in _rows(sections.get("secrets", ()), 2)),
+    )
+
+
+def _heartbeat_ns(swarm: Mapping[str, Any]) -> int:
+    """0 where the host is no manager."""
+    spec = (swarm.get("Cluster") or {}).get("Spec") or {}
+    return int((spec.get("Dispatcher") or {}).get("HeartbeatPeriod") or 0)
+
+
+def _rows(lines: Sequence[str], width: int) -> list[list[Any]]:
+    """Lines of JSON; anything else is the engine's complaint."""
+    found = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, list) and len(row) == width:
+            found.append(row)
+    return found
+
+
+def _resources(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """A named resource is one of its kind, a discrete one says how many it is."""
+    found: dict[str, int] = {}
+    for row in rows:
+        named, discrete = row.get("NamedResourceSpec"), row.get("DiscreteResourceSpec")
+        if named:
+            found[named["Kind"]] = found.get(named["Kind"], 0) + 1
+        if discrete:
+            found[discrete["Kind"]] = found.get(discrete["Kind"], 0) + int(discrete["Value"])
+    return found
+
+
+def _node(node_id: str, spec: Mapping[str, Any], hostname: str | None, status: Mapping[str, Any]) -> SwarmNode:
+    return SwarmNode(
+        id=node_id,
+        hostname=hostname or "",
+        address=str(status.get("Addr") or ""),
+        state=str(status.get("State") or "unknown"),
+        availability=str(spec.get("Availability") or "active"),
+        labels=dict(spec.get("Labels") or {}),
+    )
+
+
+def _service(name: str, labels: Mapping[str, str] | None) -> SwarmService:
+    given = labels or {}
+    return SwarmService(name=name, cluster=given.get("kit.cluster", ""), spec=given.get("kit.spec", ""))
+
+
+def _secret(name: str, labels: Mapping[str, str] | None) -> SwarmSecret:
+    given = labels or {}
+    return SwarmSecret(name=name, role=given.get("kit.role", ""), public=given.get("kit.public", ""))
