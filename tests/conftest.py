@@ -7,13 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.fakes.head import Head, MakeHead
 
-# A shell's background job ignores SIGINT, and so would every kit that a test starts and interrupts.
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("kit", deadline=None)
+hypothesis.settings.load_profile("kit")
+
+# A shell's background job ignores SIGINT, and one under nohup SIGHUP; so would every kit that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

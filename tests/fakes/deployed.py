@@ -8,7 +8,7 @@ from dataclasses import replace
 import yaml
 
 from kit.model.observed import Container, HostFacts
-from kit.model.plan import ComposeUp, DeleteFile, HostPlan, Ship, WaitSshd, WriteFile
+from kit.model.plan import ComposeUp, DeleteFile, HostPlan, Pull, Ship, WaitSshd, WriteFile
 from kit.model.secret import Secret
 
 
@@ -24,6 +24,8 @@ def after_plan(facts: HostFacts, plan: HostPlan, compose: bytes = b"") -> HostFa
         match step:
             case Ship():
                 facts = replace(facts, image_id=step.image_id)
+            case Pull():
+                facts = replace(facts, image_id="sha256:1f")
             case WriteFile():
                 content = content_of(step)
                 files[step.path], modes[step.path] = hashlib.sha256(content).hexdigest(), step.mode

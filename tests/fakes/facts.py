@@ -42,6 +42,7 @@ def facts(number: int, **more: Any) -> HostFacts:
         "disk_free_mib": 100000,
         "interfaces": interfaces(lo="127.0.0.1/8", docker0=DOCKER0, eth0=f"10.0.0.{number}/24"),
         "default_interface": "eth0",
+        "python": "3.13.5",
     }
     return HostFacts(**{**values, **more})
 

@@ -12,7 +12,9 @@ from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
 from kit.remote import lock
+from kit.remote.ship import Shipped, Target
 from kit.remote.transport import AS_ROOT, Completed
+from tests.fakes.engine import FakeRegistry, engine_of
 from tests.fakes.vm import FakeLock, FakeVM
 
 # Commands that are none of kit's own run here, as root already.
@@ -58,7 +60,10 @@ class Fleet:
     def __init__(self, count: int) -> None:
         self.vms: dict[str, FakeVM] = {}
         self.shipped: list[str] = []
+        self.shipped_from: str | None = None
         self.taken: list[str] = []
+        self._ids = 0
+        self.registry = FakeRegistry()
         for n in range(1, count + 1):
             address = f"10.0.{n // 250}.{n % 250}"
             host = Host(name=f"gpu{n}", address=address, slots=2)
@@ -66,6 +71,11 @@ class Fleet:
 
     def __getitem__(self, name: str) -> FakeVM:
         return self.vms[name]
+
+    def next_id(self) -> str:
+        """For members of swarms and their tasks."""
+        self._ids += 1
+        return f"id{self._ids}"
 
     def at(self, address: str) -> FakeVM | None:
         return next((vm for vm in self.vms.values() if vm.internal == address), None)
@@ -86,16 +96,26 @@ class Fleet:
         self.taken.append(what)
         return vm.locks[file]
 
-    def ship(self, image: str, _size: int, targets: Sequence[Login], _reporter: Reporter) -> dict[str, KitError]:
+    def ship(
+        self,
+        image: str,
+        *,
+        owner: str,
+        targets: Sequence[Target],
+        reporter: Reporter,
+        source: Target | None = None,
+    ) -> Shipped:
         failures: dict[str, KitError] = {}
+        self.shipped_from = source.login.host if source else None
         for target in targets:
-            if "disk full" in self.vms[target.host].faults:
-                failures[target.host] = StepError("no space left on device", hint="make room", host=target.host)
+            host = target.login.host
+            if "disk full" in self.vms[host].faults:
+                failures[host] = StepError("no space left on device", hint="make room", host=host)
             else:
-                self.vms[target.host].images[image] = "sha256:1f"
-                self.vms[target.host].changed.append(f"ship {image}")
-                self.shipped.append(target.host)
-        return failures
+                self.vms[host].images[image] = "sha256:1f"
+                self.vms[host].changed.append(f"ship {image}")
+                self.shipped.append(host)
+        return Shipped(failures=failures)
 
     @property
     def changes(self) -> Mapping[str, list[str]]:
@@ -116,4 +136,5 @@ class Fleet:
             reporter=reporter,
             connect=self.connect,
             take=self.take,
+            engine_of=lambda login: engine_of(self, login),
         )

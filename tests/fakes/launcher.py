@@ -16,6 +16,7 @@ from typing import Any
 
 IMAGES = Path(__file__).resolve().parents[2] / "images"
 LIB = IMAGES / "lib"
+BIN = IMAGES / "bin"
 
 
 def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
@@ -27,10 +28,10 @@ def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
     return [sys.executable, "-IS", "-X", cache, __file__, json.dumps(settings), *(words or ("launch",))]
 
 
-def load(name: str) -> Any:
-    """A module of images/lib, as the image has it."""
-    if str(LIB) not in sys.path:
-        sys.path.append(str(LIB))
+def load(name: str, folder: Path = LIB) -> Any:
+    """A module of images/lib, or of another folder, as the image has it."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.pycache_prefix is None
     try:
         return importlib.import_module(name)

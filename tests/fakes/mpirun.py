@@ -21,13 +21,14 @@ KIT_RANK = Path(__file__).resolve().parents[2] / "images" / "bin" / "kit-rank"
 PATIENCE_S = 0.5
 
 
-def start(rank: int, command: list[str]) -> subprocess.Popen[bytes]:
+def start(rank: int, np: int, command: list[str]) -> subprocess.Popen[bytes]:
     nodes = os.environ.get("KIT_TEST_NODES", "gpu1").split()
+    own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(np)}
     return subprocess.Popen(
         [sys.executable, "-IS", str(KIT_RANK), *command],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, "OMPI_COMM_WORLD_RANK": str(rank), "KIT_NODE": nodes[min(rank, len(nodes) - 1)]},
+        env={**os.environ, **own, "KIT_NODE": nodes[min(rank, len(nodes) - 1)]},
         start_new_session=True,
     )
 
@@ -42,7 +43,7 @@ def main() -> int:
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
     np = int(sys.argv[2])
-    ranks = [start(rank, sys.argv[3:]) for rank in range(np)]
+    ranks = [start(rank, np, sys.argv[3:]) for rank in range(np)]
     pipes = {rank.stderr.fileno(): rank for rank in ranks if rank.stderr}
     code, deadline = 0, 0.0
     while pipes:

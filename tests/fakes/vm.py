@@ -16,16 +16,22 @@ from kit.errors import NotReadyError
 from kit.model.host import Host
 from kit.remote.observe import listener_word
 from kit.remote.transport import Completed
+from tests.fakes.swarm import FakeSwarm, SwarmScripts, failed, said
 
 if TYPE_CHECKING:
     from tests.fakes.fleet import Fleet
 
-Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock"]
+Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
+    "no CA", "registry breaks", "engine hangs up", "stack fails",
+    "engine hiccups",
+]  # fmt: skip
+
+RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
 
 
 @dataclass
 class FakeContainer:
-    """`host_key` is what its sshd read when it started."""
+    """`host_key` is what its sshd read when it started. `task`: Swarm made it."""
 
     name: str
     project: str
@@ -36,6 +42,7 @@ class FakeContainer:
     port: int
     host_key: str
     running: bool = True
+    task: bool = False
 
 
 @dataclass
@@ -60,7 +67,7 @@ class FakeLock:
 
 
 @dataclass
-class FakeVM:
+class FakeVM(SwarmScripts):
     """`changed` lists each command that changed something, in order."""
 
     host: Host
@@ -73,11 +80,20 @@ class FakeVM:
     gpus: int = 0
     others_listen: set[tuple[str, int]] = field(default_factory=lambda: {("0.0.0.0", 22)})  # noqa: S104
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
+    busy: float = 0.0
     living: list[str] = field(default_factory=list)
     runs: str = ""
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     locks: dict[str, FakeLock] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    swarm: FakeSwarm | None = None
+    node_id: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+    hiccups: list[str] = field(default_factory=list)
+
+    def exists(self, path: str) -> bool:
+        return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
         """None for a command that is none of kit's own."""
@@ -86,21 +102,21 @@ class FakeVM:
             done: Completed = getattr(self, f"_{name}")(stdin, *argv[4:])
             return done
         if argv[0] == "docker":
-            return self._docker(argv[1:])
+            return self._docker(argv[1:], stdin)
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
                 self._forget(path)
-            return _said()
+            return said()
         return None
 
     # The scripts, by their names
 
-    def _observe(self, _stdin: bytes, folder: str, image: str) -> Completed:
+    def _observe(self, _stdin: bytes, folder: str, image: str, *paths: str) -> Completed:
         inside = {path.removeprefix(f"{folder}/"): file for path, file in self.files.items() if path.startswith(folder)}
         below = {path: file for path, file in inside.items() if path.rpartition("/")[0] in ("", "ssh")}
         sections: dict[str, list[str]] = {
             "system": [
-                "arch x86_64", "cores 8", "memory_kib 65536000", "os Debian GNU/Linux 13 (trixie)",
+                "arch x86_64", "cores 8", "python 3.13.5", "memory_kib 65536000", "os Debian GNU/Linux 13 (trixie)",
                 f"disk_free_kib {1024 if 'disk full' in self.faults else 100 * 1024 * 1024}",
             ],
             "addresses": [
@@ -120,29 +136,33 @@ class FakeVM:
             "client_key": _public(below, "ssh/id_ed25519"),
             "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
             "living": self.living,
+            "udp": [],
+            "absent": [path for path in paths if not self.exists(path)],
+            **self._swarm_sections(folder.rpartition("/")[2]),
             "end": [],
         }  # fmt: skip
-        return _said(
+        return said(
             "".join(f"@@ {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
         )
 
     def _write_file(self, stdin: bytes, folder: str, path: str, mode: str, size: str) -> Completed:
         if "disk full" in self.faults:
-            return _failed("cat: write error: No space left on device")
+            return failed("cat: write error: No space left on device")
         if len(stdin) != int(size):
-            return _failed(f"only a part of {path} arrived")
+            return failed(f"only a part of {path} arrived")
         self.files[f"{folder}/{path}"] = (stdin, mode)
         self.changed.append(f"write {path}")
-        return _said()
+        return said()
 
     def _wait_sshd(self, _stdin: bytes, word: str, _seconds: str, container: str) -> Completed:
         if any(listener_word(*one) == word for one in self._listening()):
-            return _said()
+            return said()
         return Completed(code=1, stdout=f"container {container}: restarting:4\n".encode(), stderr=b"")
 
     def _remove(self, _stdin: bytes, cluster: str, folder: str, *images: str) -> Completed:
         if "no engine" in self.faults:
-            return _failed("Cannot connect to the Docker daemon")
+            return failed("Cannot connect to the Docker daemon")
+        self.folders.clear()
         removed = [f"container {c.name}" for c in self.containers if c.labels["kit.cluster"] == cluster]
         self.containers = [c for c in self.containers if c.labels["kit.cluster"] != cluster]
         if any(path.startswith(f"{folder}/") for path in self.files):
@@ -150,63 +170,98 @@ class FakeVM:
             self._forget(folder)
         removed += [f"image {image}" for image in images if self.images.pop(image, None)]
         self.changed += removed
-        return _said("".join(f"{line}\n" for line in removed))
+        return said("".join(f"{line}\n" for line in removed))
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
-        return _said("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
+        return said("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
 
     def _compose_up(self, _stdin: bytes, folder: str, *options: str) -> Completed:
         return self._compose(f"{folder}/compose.yaml", force="--force-recreate" in options)
 
     def _lock_status(self, _stdin: bytes, file: str) -> Completed:
         if file not in self.locks:
-            return _said("kit-lock free\n")
+            return said("kit-lock free\n")
         lock = self.locks[file]
         state = "held" if lock.held else "stale"
-        return _said(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
+        return said(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
 
     def _lock_release(self, _stdin: bytes, file: str, pid: str) -> Completed:
         if file in self.locks:
             if str(self.locks[file].pid) != pid:
-                return _said("kit-lock changed\n")
+                return said("kit-lock changed\n")
             self.locks.pop(file).held = False
-        return _said("kit-lock released\n")
+        return said("kit-lock released\n")
 
     def _audit(self, stdin: bytes, folder: str) -> Completed:
         if "disk full" in self.faults:
-            return _failed("cat: write error: No space left on device")
+            return failed("cat: write error: No space left on device")
         if any(path.startswith(f"{folder}/") for path in self.files):
             before, _ = self.files.get(f"{folder}/var/audit", (b"", ""))
             self.files[f"{folder}/var/audit"] = (before + stdin, "600")
-        return _said()
+        return said()
 
     def _tail(self, _stdin: bytes, file: str, count: str) -> Completed:
         content, _ = self.files.get(file, (b"", ""))
-        return _said("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
+        return said("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
 
     def _runs(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.endswith("/var/runs")
-        return _failed("sh: out of memory") if "disk full" in self.faults else _said(self.runs)
+        return failed("sh: out of memory") if "disk full" in self.faults else said(self.runs)
+
+    def _load(self, _stdin: bytes, folder: str) -> Completed:
+        assert folder.startswith("/opt/kit/")
+        work = round(self.busy * 50)
+        clocks = ["cpu 0 0 0 9000 0 0 0 0 0 0", f"cpu {work} 0 0 {9400 - work} 0 0 0 0 0 0"]
+        living = "".join(f"living {run}\n" for run in self.living)
+        return said(f"cores 8\nbefore {clocks[0]}\nafter {clocks[1]}\n{living}end\n")
+
+    def _probe_clean(self, _stdin: bytes, mark: str) -> Completed:
+        self.changed.append(f"clean {mark}")
+        return said()
 
     def _stop_run(self, _stdin: bytes, run: str) -> Completed:
         self.ranks = [rank for rank in self.ranks if rank[0] != run]
-        return _said("0\n")
+        return said("0\n")
 
     # docker
 
-    def _docker(self, argv: list[str]) -> Completed:
+    def _node(self, _stdin: bytes, name: str, verb: str, *words: str) -> Completed:
+        cluster = name.removeprefix("kit-").rpartition("-mpi")[0]
+        tasks = [c.name for c in self.containers if c.task and c.running and c.labels["kit.cluster"] == cluster]
+        node = tasks[0] if tasks and f"/opt/kit/{cluster}/node.env" in self.files else name
+        at = words.index("--")
+        return self._docker([verb, *words[:at], node, *words[at + 1 :]], b"")
+
+    def _docker(self, argv: list[str], stdin: bytes) -> Completed:
+        by_swarm = self._swarm_docker(argv, stdin)
+        if by_swarm is not None:
+            return by_swarm
         if argv[0] == "exec":
             container = next((c for c in self.containers if c.name == argv[1] and c.running), None)
             if container is None:
-                return _failed(f"Error response from daemon: No such container: {argv[1]}")
+                return failed(f"Error response from daemon: No such container: {argv[1]}")
+            if self._hiccup("exec"):
+                # Engine 20.10 tells it on this stream.
+                return Completed(
+                    code=126, stdout=f"OCI runtime exec failed: exec failed: {RESET}\n".encode(), stderr=b""
+                )
             if argv[2:4] == ["sh", "-c"] and argv[5:6] == ["kit-peers"]:
                 return self._peers(container, argv[6:])
-            return self.answers.get(" ".join(argv[2:]), _said())
-        return _failed(f"docker: '{argv[0]}' is not a command of the fake")
+            return self.answers.get(" ".join(argv[2:]), said())
+        return failed(f"docker: '{argv[0]}' is not a command of the fake")
+
+    def _hiccup(self, what: str) -> bool:
+        """Whether the engine's runtime fails now: the first time that it is to begin something of a kind."""
+        if "engine hiccups" not in self.faults or what in self.hiccups:
+            return False
+        self.hiccups.append(what)
+        return True
 
     def _compose(self, path: str, *, force: bool) -> Completed:
+        if self._hiccup("compose"):
+            return failed(f"Error response from daemon: failed to create shim task: OCI runtime create failed: {RESET}")
         if "compose fails" in self.faults:
-            return _failed("Error response from daemon: failed to create shim task: OCI runtime create failed")
+            return failed("Error response from daemon: failed to create shim task: OCI runtime create failed")
         document = yaml.safe_load(self.files[path][0])
         project = document["name"]
         services = document["services"]
@@ -214,8 +269,9 @@ class FakeVM:
         self.containers = [c for c in self.containers if c.project != project or c.service in services]
         for service, body in services.items():
             if body["image"] not in self.images:
-                return _failed(f"Error: No such image: {body['image']}")
+                return failed(f"Error: No such image: {body['image']}")
             source = body["volumes"][0].split(":")[0]
+            self.folders |= {volume.split(":")[0] for volume in body["volumes"]}
             own = [c for c in self.containers if c.project == project]
             if own and own[0].running and own[0].labels == body["labels"] and not force:
                 continue
@@ -234,7 +290,7 @@ class FakeVM:
                 )
             )
             self.changed.append(f"up {service}")
-        return _said()
+        return said()
 
     def _peers(self, container: FakeContainer, addresses: list[str]) -> Completed:
         """ssh as it is: the port is open, the host key is the pinned one, and the client's key is let in from here."""
@@ -243,7 +299,7 @@ class FakeVM:
             line.split(" ", 1)[0].split(",")[0]: line.split(" ", 1)[1]
             for line in self.files[f"{folder}/known_hosts"][0].decode().splitlines()
         }
-        client = self.files[f"{folder}/id_ed25519.pub"][0].decode().strip()
+        client = self._client_key(container, folder)
         lines = []
         for address in addresses:
             peer = self.fleet.at(address)
@@ -256,7 +312,14 @@ class FakeVM:
                 lines.append(f"{address} Host key verification failed.")
             elif f'from="{container.address}" {client}\n' not in peer.files[f"{folder}/authorized_keys"][0].decode():
                 lines.append(f"{address} root@{address}: Permission denied (publickey).")
-        return _said("".join(f"{line}\n" for line in lines))
+        return said("".join(f"{line}\n" for line in lines))
+
+    def _client_key(self, container: FakeContainer, folder: str) -> str:
+        """The public half of what the head logs in with: a file of the VM's, or a secret of the swarm's."""
+        if not container.task:
+            return self.files[f"{folder}/id_ed25519.pub"][0].decode().strip()
+        clients = [labels for labels, _ in self._managed().secrets.values() if labels["kit.role"] == "client"]
+        return clients[-1]["kit.public"]
 
     # Below
 
@@ -269,7 +332,10 @@ class FakeVM:
             return "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
         runtimes: dict[str, Any] = {"runc": {}} | ({"nvidia": {}} if self.gpus else {})
         plugins = [{"Name": "compose", "Version": "2.26.1"}]
-        return json.dumps({"ServerVersion": "26.1.5", "Runtimes": runtimes, "ClientInfo": {"Plugins": plugins}})
+        return json.dumps(
+            {"ServerVersion": "26.1.5", "Runtimes": runtimes, "ClientInfo": {"Plugins": plugins},
+             "Swarm": self._swarm_info(), **self.info}
+        )  # fmt: skip
 
     def _forget(self, path: str) -> None:
         gone = [known for known in self.files if known == path or known.startswith(f"{path}/")]
@@ -293,11 +359,3 @@ def _row(container: FakeContainer) -> str:
             "Image": container.image,
         }
     )
-
-
-def _said(text: str = "") -> Completed:
-    return Completed(code=0, stdout=text.encode(), stderr=b"")
-
-
-def _failed(text: str) -> Completed:
-    return Completed(code=1, stdout=b"", stderr=f"{text}\n".encode())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kit.flows import deploy as deploy_flow
 from kit.plan import deploy as plans
 from kit.remote import execute
+from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
+from tests.fakes.head import Head
 from tests.fakes.reporter import Remembering
 
 
@@ -28,3 +32,11 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
 
     monkeypatch.setattr(deploy_flow, "_image", image)
     return four
+
+
+@pytest.fixture
+def cluster(fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    one = Cluster(fleet, head, reporter, monkeypatch)
+    yield one
+    # Runs that an error left have names that nobody knows.
+    head.ids += [record["id"] for record in one.records]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import dataclass, replace
@@ -16,11 +17,14 @@ from kit.cli.session import Session
 from kit.cli.terminal import Terminal
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
+from kit.flows.push import PushResult
 from kit.model.host import Host, Inventory
 from kit.model.image import ImageContent
+from kit.model.lab import LabSpec
 from kit.model.launch import LaunchPlan, Node, Placement, RunPolicy, RunRequest
 from kit.model.lock import AuditEntry, AuditResult, Holder, LockStatus
 from kit.model.plan import HostPlan, Plan, Ship
+from kit.model.registry import RegistryLogin
 from kit.model.result import (
     DeployResult,
     DownResult,
@@ -34,12 +38,14 @@ from kit.model.result import (
     RunsResult,
 )
 from kit.model.run import Failure, Place, RunRecord
+from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 
 INVENTORY = Inventory(
     hosts=(Host(name="gpu1", address="10.0.0.1"), Host(name="gpu2", address="10.0.0.2")), source="hosts"
 )
-PLAN = Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=(Ship(image="i", image_id="s", size=1, why="w"),)),))
+SHIP = Ship(image="i", image_id="s", size=1, address="a", why="w")
+PLAN = Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=(SHIP,)),))
 LAUNCH = LaunchPlan(
     run_id="r1",
     placement=Placement(nodes=(Node(name="gpu1", address="10.0.0.1", slots=2),), counts=(2,)),
@@ -65,6 +71,11 @@ class FakeImageResult:
     size_bytes: int = 1_870_000_000
     built: bool = True
     seconds: float = 9.0
+
+
+PUSHED = PushResult(
+    image="r.example.com/kit:cpu-0123", digest="sha256:ab", tag="kit:cpu-0123", size_bytes=1, built=False, seconds=1.0
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +126,8 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
     modules = {
         "kit.flows.init": {"init": FakeInit()},
         "kit.flows.schema": {"schema": '{"type": "object"}\n'},
-        "kit.flows.build": {"build_image": FakeImageResult()},
+        "kit.flows.build": {"build_image": FakeImageResult(), "build_on_head": FakeImageResult()},
+        "kit.flows.push": {"push_image": PUSHED, "push_from_head": PUSHED},
         "kit.flows.image": {
             "content": ImageContent(repository="kit", flavour="cpu", files={"Dockerfile": b"FROM scratch\n"})
         },
@@ -142,8 +154,12 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         "kit.flows.ps": {"ps": PsResult(cluster="kit", nodes=())},
         "kit.flows.exec": {"exec_hosts": group},
         "kit.flows.shell": {"ssh": None, "logs": 4},
-        "kit.flows.lab": {"lab_up": FakeLab(), "lab_status": FakeLab(), "lab_down": FakeLab()},
-        "kit.model.lab": {"LabSpec": SimpleNamespace(name="lab")},
+        "kit.flows.lab": {
+            "lab_up": FakeLab(),
+            "lab_status": FakeLab(),
+            "lab_down": FakeLab(),
+            "lab_link_rate": FakeLab(),
+        },
     }
     for module, functions in modules.items():
         monkeypatch.setitem(
@@ -160,10 +176,11 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         )
 
     monkeypatch.setattr(Session, "context", context)
-    monkeypatch.setattr(Session, "spec", lambda session: ClusterSpec())
+    monkeypatch.setattr(Session, "spec", lambda session: ClusterSpec.model_validate(session.overrides()))
     return found
 
 
+PULLED = ClusterSpec(registry="r.example.com/t")
 RUN = ["run", "-np", "4", "-npernode", "2", "-x", "A=1", "-x", "B", "-H", "gpu1", "--oversubscribe", "--tag-output"]
 
 # Words → the flow, what it is given after the context (and by name), how stdout begins, exit code.
@@ -179,6 +196,11 @@ VERBS: list[Row] = [
     (["deploy"], "deploy", (), {"dry_run": False, "force": False}, "from the job\nCluster kit is ready on 1 host", 0),
     (["deploy", "--dry-run"], "deploy", (), {"dry_run": True, "force": False}, "from the job\nPlan for cluster", 0),
     (["deploy", "--force"], "deploy", (), {"dry_run": False, "force": True}, "from the job\nCluster kit is ready", 0),
+    (["image", "push", "r.example.com/t"], "push_image", (PULLED, "r.example.com/t"), {"login": None},
+     "r.example.com/kit:cpu-0123  1 B  sha256:ab", 0),
+    (["image", "push", "r.example.com/t", "--builder", "head"], "push_from_head", ("r.example.com/t",), {"login": None},
+     "from the job\nr.example.com/kit:cpu-0123", 0),
+    (["image", "build", "--builder", "head"], "build_on_head", (), {"force": False}, "from the job\nkit:cpu-0123", 0),
     (["down", "--images"], "down", (), {"images": True}, "from the job\nCluster kit is gone from 1 host: gpu1.\n", 0),
     (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
     (
@@ -245,6 +267,10 @@ VERBS: list[Row] = [
     (["logs", "-f", "--tail", "3"], "logs", (None,), {"tail": 3, "live": True}, "from the job\n", 4),
     (["ssh", "gpu1", "--", "ls"], "ssh", ("gpu1", ("ls",)), {"tty": False}, "from the job\n", 0),
     (["lab", "status"], "lab_status", ("lab",), {"folder": Path()}, "There is no lab.", 0),
+    (["lab", "link-rate", "200mbit", "--name", "b"], "lab_link_rate", ("200mbit", "b"), {"folder": Path()},
+     "The links of the lab b now carry 200mbit in each direction.", 0),
+    (["lab", "link-rate", "none"], "lab_link_rate", ("none", "lab"), {"folder": Path()},
+     "The links of the lab lab are not limited any more.", 0),
     (["lab", "down", "--name", "b"], "lab_down", ("b",), {"folder": Path()}, "Lab lab is gone: 2 containers", 0),
 ]  # fmt: skip
 
@@ -276,12 +302,9 @@ def test_nobody_loses_the_lock_without_a_yes(flows: Flows, monkeypatch: pytest.M
     assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
 
 
-def test_lab_up_takes_the_defaults_of_the_lab(
-    flows: Flows, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "kit.model.lab", SimpleNamespace(LabSpec=dict))
+def test_lab_up_takes_the_defaults_of_the_lab(flows: Flows) -> None:
     assert main(["lab", "up", "--hosts", "3", "--link-rate", "200mbit"], environ={}) == 0
-    assert flows.calls["lab_up"][0] == ({"hosts": 3, "link_rate": "200mbit"},)
+    assert flows.calls["lab_up"][0] == (LabSpec(hosts=3, link_rate="200mbit"),)
 
 
 def test_overrides_reach_the_settings() -> None:
@@ -298,9 +321,50 @@ def test_overrides_reach_the_settings() -> None:
         "k",
         "--network",
         "10.0.0.0/8",
+        "--builder",
+        "head",
+        "--registry",
+        "r.io",
     ]
     assert main(words, environ={}, handle=lambda verb, session: seen.append(session.overrides()) or 0) == 0
-    assert seen == [{"name": "a", "network": "10.0.0.0/8", "ssh_port": 44, "ssh.user": "u", "ssh.key": "k"}]
+    assert seen == [
+        {
+            "name": "a",
+            "network": "10.0.0.0/8",
+            "ssh_port": 44,
+            "ssh.user": "u",
+            "ssh.key": "k",
+            "builder": "head",
+            "registry": "r.io",
+        }
+    ]
+
+
+def test_a_login_for_the_registry(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["image", "push", "r.example.com/t", "--username", "ann"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from stdin\n"))
+    assert main([*words, "--password-stdin"], environ={}) == 0
+    assert flows.calls["push_image"][1]["login"] == RegistryLogin(user="ann", secret=Secret(b"from stdin"))
+    assert main(words, environ={"KIT_REGISTRY_PASSWORD": "of the environment"}) == 0
+    assert flows.calls["push_image"][1]["login"] == RegistryLogin(user="ann", secret=Secret(b"of the environment"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["r.example.com/t", "--username", "ann"], "--username without a password"),
+        (["r.example.com/t", "--username", "ann", "--password-stdin"], "nothing came on standard input"),
+        (["r.example.com/t", "--password-stdin"], "--password-stdin needs --username"),
+        ([], "which registry?"),
+    ],
+)
+def test_half_of_a_login_is_none(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["image", "push", *words], environ={}) == 2
+    assert told in capsys.readouterr().err
+    assert "push_image" not in flows.calls
 
 
 def test_a_job_that_fails_is_told_of_once_and_not_when_quiet(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

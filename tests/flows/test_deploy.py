@@ -144,6 +144,18 @@ def test_a_connection_that_breaks_in_the_middle(fleet: Fleet, reporter: Remember
     assert fleet["gpu2"].files["/opt/kit/lab/ssh/host_ed25519"] == before
 
 
+def test_an_engine_that_did_not_begin_is_asked_again(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.remote.hiccups.PAUSE_S", 0.0)
+    for name in ("gpu1", "gpu3"):
+        fleet[name].faults.add("engine hiccups")
+    deploy(fleet.context(reporter))
+    assert services(fleet) == ALL
+    assert fleet["gpu1"].hiccups == ["compose", "exec"]
+    assert fleet["gpu3"].hiccups == ["compose"]
+
+
 def test_a_firewall_is_found_by_the_head(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu4"].faults.add("firewall")
     with pytest.raises(StepError) as caught:

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +16,12 @@ from kit.errors import InputError, Interrupted, NotReadyError, StepError, Unreac
 from kit.events import Note
 from kit.flows import follow, runs
 from kit.flows.context import Context
-from kit.flows.deploy import deploy
 from kit.flows.run import run
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RUN_ID
 from kit.remote.launch import Door
+from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
 from tests.fakes.head import Head, until
 from tests.fakes.reporter import Remembering
@@ -29,54 +29,6 @@ from tests.fakes.reporter import Remembering
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
 )
-
-
-class Cluster:
-    """A fleet that was deployed; its head's launcher is one of this machine."""
-
-    def __init__(self, fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.fleet, self.head, self.reporter = fleet, head, reporter
-        deploy(self.context())
-        self.head.record.write_bytes(fleet["gpu1"].files["/opt/kit/lab/cluster.json"][0])
-        self.head.with_mpirun()
-        self.head.ssh()
-        self._monkeypatch = monkeypatch
-        self.reach()
-
-    def reach(self, before: str = ":") -> None:
-        folder = self.head.reached_by_ssh(before)
-        rest = [part for part in os.environ["PATH"].split(":") if part != folder]
-        self._monkeypatch.setenv("PATH", ":".join((folder, *rest)))
-
-    def context(self, **spec: object) -> Context:
-        return self.fleet.context(self.reporter, **spec)
-
-    def run(self, script: str, **more: Any) -> RunResult:
-        request = {"hosts": "gpu1", "command": ("sh", "-c", script), **more}
-        spec = request.pop("spec", {})
-        dialled = request.pop("dialled", None)
-        result = run(self.context(**spec), RunRequest(**request), dialled=dialled)
-        self.head.ids.append(result.plan.run_id)
-        return result
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted(self.head.runs.glob("*/record.json"))]
-
-    @property
-    def out(self) -> list[str]:
-        return [line.text for line in self.reporter.lines if line.stream == "stdout"]
-
-    def log(self) -> bytes:
-        return b"".join(path.read_bytes() for path in self.head.runs.glob("*/log"))
-
-
-@pytest.fixture
-def cluster(fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    one = Cluster(fleet, head, reporter, monkeypatch)
-    yield one
-    # Runs that an error left have names that nobody knows.
-    head.ids += [record["id"] for record in one.records]
 
 
 def test_a_whole_run(cluster: Cluster) -> None:
@@ -99,6 +51,15 @@ def test_a_run_that_fails(cluster: Cluster) -> None:
     assert result.failure is not None
     assert (result.failure.rank, result.failure.exit_code, result.failure.lines) == (0, 9, ("why",))
     assert result.left == {"gpu1": 0}
+
+
+def test_more_servers_than_a_host_has_room_for_are_warned_of(cluster: Cluster) -> None:
+    cluster.run("true", launcher="ps", servers=1, dry_run=True)
+    assert not cluster.reporter.warnings
+    cluster.run("true", launcher="ps", servers=100, dry_run=True)
+    (warned,) = cluster.reporter.warnings
+    assert "100 servers on 1 host are 100 on gpu1" in warned.text
+    assert warned.hint == "write --servers 1: one on each host that has workers"
 
 
 def test_the_settings_of_runs_reach_the_head(cluster: Cluster) -> None:
@@ -240,6 +201,57 @@ def test_ctrl_c(cluster: Cluster) -> None:
         cluster.run("echo up; exec sleep 600")
     thread.join()
     assert json.loads(next(cluster.head.runs.glob("*/end.json")).read_text())["stopped"] == "Ctrl-C"
+    cluster.head.nothing_left()
+
+
+def test_ctrl_c_that_comes_too_late_to_stop_the_run_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow.Follower, "_stop", lambda *_: None)
+    thread = interrupt(cluster)
+    result = cluster.run("echo up; sleep 1; exit 3")
+    thread.join()
+    assert (result.exit_code, result.stopped, result.interrupted) == (3, "", True)
+    assert not cluster.run("true").interrupted
+
+
+def first_raises(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, times: int) -> None:
+    """Ctrl-C comes just when this method begins, so often."""
+    method, left = getattr(kind, name), [KeyboardInterrupt] * times
+
+    def work(*given: Any, **named: Any) -> Any:
+        if left:
+            raise left.pop()
+        return method(*given, **named)
+
+    monkeypatch.setattr(kind, name, work)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "times"),
+    [
+        (Door, "answer", 1),
+        # As soon as the head has been asked, and before it has answered.
+        (Door, "answer", 2),
+        # Between the answer and the moment from which they are counted.
+        (follow.Follower, "follow", 1),
+    ],
+)
+def test_ctrl_c_while_it_starts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, times: int
+) -> None:
+    first_raises(monkeypatch, kind, name, times)
+    with pytest.raises(Interrupted, match="was stopped; ranks left: 0"):
+        cluster.run("exec sleep 600")
+    assert json.loads(next(cluster.head.runs.glob("*/end.json")).read_text())["stopped"] == "Ctrl-C"
+    cluster.head.nothing_left()
+
+
+def test_ctrl_c_before_the_head_has_answered_to_a_stop(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a moment later: the looking ends, and the run, too."""
+    result = detached(cluster)
+    first_raises(monkeypatch, Door, "answer", 1)
+    found = runs.stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+    assert (found.id, found.state) == (result.plan.run_id, "running")
+    assert runs.wait(cluster.context(), found.id).exit_code == 143
     cluster.head.nothing_left()
 
 

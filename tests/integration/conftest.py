@@ -28,11 +28,25 @@ BASES = {"debian:bookworm-slim": "bookworm", "debian:trixie-slim": "trixie"}
 
 # Cheap, and every line says whose it is. kit.yaml of the tests' cluster runs it when no command is given.
 COMMAND = ["sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK of kit.yaml"']
+# A test's limit counts what is made for it first, which may be the cluster of all tests. It is there to end what hangs,
+# and not to tell a slow machine from a quick one.
+LIMIT_S = 900
 
 
 def missing(what: str, how: str) -> NoReturn:
     """A test cannot be run here: say what it lacks and how to get it."""
     pytest.skip(f"{what}; to get it: {how}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that is below this folder needs an engine, and time; a mark per file was forgotten once."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,7 +102,7 @@ def cluster(image: ImageResult, bases: Any) -> Iterator[Cluster]:
             missing(f"{tool} is not on the PATH", "apt-get install openssh-client coreutils")
     kept = os.environ.get("KIT_TEST_LAB")
     folder = Path(kept) if kept else Path(tempfile.mkdtemp(prefix=f"kit-{LAB}-"))
-    name = f"kept-{os.getuid()}" if kept else LAB
+    name = f"kept-{folder.name}" if kept else LAB
 
     def remove() -> None:
         atexit.unregister(remove)

@@ -163,9 +163,9 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (LINK_CUT, SHIP): Cell(
         how="gpu4's interface goes down in the middle of the image",
-        code=4,
-        sees=("gpu4", "the image did not arrive"),
-        then="the next deploy ships it again",
+        code=3,
+        sees=("gpu4", "nothing was heard from it for 15 s"),
+        then="the next deploy goes on where it was",
     ),
     (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu3", "{gpu3}"), then="nothing is changed"),
     (LINK_CUT, LAUNCH): Cell(
@@ -178,7 +178,7 @@ CELLS: dict[tuple[str, str], Cell] = {
         then="the other ranks are ended; the host that is cut off ends its own",
     ),
     (DISK_FULL, SHIP): Cell(
-        how="64 MB for the image's way into gpu4's engine",
+        how="64 MB for the image's layers on gpu4",
         code=4,
         sees=("gpu4", "no space left"),
         then="the next deploy ships it again",
@@ -205,7 +205,7 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="Ctrl-C when the folder of runs is full", code=130, sees=("ranks left: 0",), then="all ranks are ended"
     ),
     (OPERATOR_KILLED, SHIP): Cell(
-        how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy ships it again"
+        how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy goes on where it was"
     ),
     (OPERATOR_KILLED, UP): Cell(
         how="KILL to kit deploy while containers start", code=-9, then="the next deploy completes it"
@@ -217,10 +217,13 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="KILL to kit run", code=-9, then="the head ends the run within 20 s (with --keep it goes on)"
     ),
     (OPERATOR_KILLED, STOP): Cell(
-        how="deaf ranks, KILL to kit stop --grace 2s", code=-9, then="the run is stopped nevertheless"
+        how="deaf ranks, KILL to kit stop --grace 10s", code=-9, then="the run is stopped nevertheless"
     ),
     (CTRL_C, SHIP): Cell(
-        how="INT in the middle of the image", code=130, sees=("interrupted",), then="the next deploy ships it again"
+        how="INT in the middle of the image",
+        code=130,
+        sees=("interrupted",),
+        then="the next deploy goes on where it was",
     ),
     (CTRL_C, UP): Cell(
         how="INT while containers start", code=130, sees=("not done:",), then="the next deploy completes it"
@@ -264,7 +267,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (SSHD_STOPPED, SHIP): _LOOKED,
     (HOST_GONE, SHIP): "for whoever ships, as a link that is cut",
     (HOST_GONE, STOP): "for the head, as a link that is cut in mid-run",
-    (LINK_BLINKS, SHIP): "kit's connections bear 60 s of silence; a third image to ship is not worth its minute",
+    (LINK_BLINKS, SHIP): "a link that is silent for 15 s is cut for this; what came before it is kept",
     (LINK_BLINKS, UP): "who connects meanwhile waits 15 s for an answer: to him, it is cut for good",
     (LINK_BLINKS, LAUNCH): "who connects meanwhile waits 15 s for an answer: to him, it is cut for good",
     (LINK_BLINKS, STOP): "a stop is a wish on the head: once it is there, the link is not needed",

@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 import yaml
 
+from kit.remote.hiccups import nothing_began, persistently
+
 T = TypeVar("T")
 Done = subprocess.CompletedProcess[str]
 
@@ -114,6 +116,11 @@ def until(what: str, probe: Callable[[], T | None], *, patience_s: float = PATIE
         time.sleep(0.1)
 
 
+def begun(ask: Callable[[], Done]) -> Done:
+    """A `docker exec`, `run` or `restart`, asked for again where the engine of a busy machine never began it."""
+    return persistently(ask, lambda done: done.returncode != 0 and nothing_began(done.stdout + done.stderr))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Marked:
     """A process of a run, as a host's /proc shows it. `rank` is None for mpirun and the daemons."""
@@ -148,7 +155,15 @@ class VM:
     def containers(self, cluster: str) -> list[dict[str, Any]]:
         """All that the host's engine knows of the cluster's containers, running or not."""
         inspect = 'docker ps -aq --no-trunc --filter "label=kit.cluster=$1" | xargs -r docker inspect'
-        return json.loads(self.script(inspect, cluster) or "[]")
+
+        def look() -> str | None:
+            done = self.ssh("sh", "-c", inspect, "sh", cluster)
+            # One of them went between the list and the look at each: then once more.
+            gone = done.returncode != 0 and "no such object" in done.stderr.lower()
+            assert gone or done.returncode == 0, f"{self.name}: {done.stderr}"
+            return None if gone else done.stdout.strip() or "[]"
+
+        return json.loads(until(f"the containers of {self.name} stay the same for a moment", look))
 
     def files(self, cluster: str) -> dict[str, str]:
         """Path below the cluster's folder → mode, owner, group, time of the last change, inode, digest."""
@@ -171,6 +186,11 @@ class VM:
     def ranks(self) -> list[int]:
         """The numbers of the ranks here, each once, whatever children a rank has."""
         return sorted({process.rank for process in self.marked() if process.rank is not None})
+
+    def commands(self, command: Sequence[str]) -> list[tuple[str, int]]:
+        """Run and number of each rank that has come to this command; before it, a rank is its relay alone."""
+        line = " ".join(command)
+        return sorted((p.run, p.rank) for p in self.marked() if p.rank is not None and p.command.strip() == line)
 
     def listeners(self, port: int) -> list[str]:
         """The addresses on which somebody listens on this port."""
@@ -224,7 +244,7 @@ class Cluster:
 
     def inside(self, host: VM, *argv: str, stdin: str = "") -> Done:
         """A command in the host's node, by the host's own engine."""
-        return host.ssh("docker", "exec", "--interactive", self.container(host), *argv, stdin=stdin)
+        return begun(lambda: host.ssh("docker", "exec", "--interactive", self.container(host), *argv, stdin=stdin))
 
     def marked(self) -> dict[str, list[Marked]]:
         """Processes of runs on the hosts that have any."""
@@ -232,6 +252,10 @@ class Cluster:
 
     def ranks(self) -> dict[str, list[int]]:
         return everywhere(self.hosts, VM.ranks)
+
+    def commands(self, *command: str) -> dict[str, list[tuple[str, int]]]:
+        """Run and number of the ranks whose command it is by now, by host."""
+        return everywhere(self.hosts, lambda host: host.commands(command))
 
     def state(self) -> dict[str, tuple[list[tuple[str, str]], dict[str, str]]]:
         """What a deploy could change: each container with its start, each file with all its attributes."""

@@ -11,8 +11,6 @@ import pytest
 
 from tests.integration.rig import Cluster, Done, kit, objects, until
 
-pytestmark = pytest.mark.integration
-
 
 def copied(cluster: Cluster, folder: Path, **changes: str) -> Path:
     """A folder with the cluster's own hosts, kit.yaml and login, in which a test may spoil something."""

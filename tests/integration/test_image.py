@@ -7,7 +7,6 @@ import json
 import os
 import re
 import tarfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -20,9 +19,9 @@ from kit.flows.build import ImageResult, build_image
 from kit.model.image import ImageContent
 from kit.model.spec import ImageSpec
 from kit.remote.engine import BuildStep, Engine
+from kit.remote.hiccups import insist
 from kit.remote.trust import extra_certificates
-
-pytestmark = pytest.mark.integration
+from tests.integration.rig import until
 
 SIZE_LIMIT = 1_900_000_000
 
@@ -45,8 +44,9 @@ def layer(client: Any, image: ImageResult) -> Iterator[ImageResult]:
 
 def run(client: Any, tag: str, argv: Sequence[str], **options: Any) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command in a new container of the image."""
-    container = client.containers.run(tag, list(argv), detach=True, network_mode="none", shm_size="1g", **options)
+    container = client.containers.create(tag, list(argv), network_mode="none", shm_size="1g", **options)
     try:
+        insist(container.start)
         code = container.wait(timeout=600)["StatusCode"]
         stdout, stderr = (container.logs(stdout=out, stderr=not out).decode() for out in (True, False))
         return code, stdout, stderr
@@ -231,12 +231,13 @@ def node(request: pytest.FixtureRequest, client: Any, image: ImageResult) -> Ite
         volumes={volume.name: {"bind": "/etc/kit", "mode": "ro"}},
     )
     try:
-        for _ in range(100):
+
+        def listens() -> bool:
             container.reload()
             assert container.status == "running", container.logs().decode()
-            if b"listening on" in container.logs():
-                break
-            time.sleep(0.1)
+            return b"listening on" in container.logs()
+
+        until("its sshd listens", listens)
         yield container
     finally:
         container.remove(force=True)
@@ -297,7 +298,7 @@ def small(*lines: str) -> ImageContent:
 
 
 def test_ctrl_c_leaves_no_container(client: Any) -> None:
-    before = {container.id for container in client.containers.list(all=True)}
+    before = {container.id for container in client.containers.list(all=True, ignore_removed=True)}
 
     def on_step(step: BuildStep) -> None:
         if step.number == 2:
@@ -307,12 +308,13 @@ def test_ctrl_c_leaves_no_container(client: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         engine.build(small("RUN sleep 1000"), beside={}, arguments={}, on_step=on_step, fresh=True)
     engine.close()
-    for _ in range(100):
-        left = [c for c in client.containers.list(all=True) if c.id not in before and "sleep 1000" in str(c.attrs)]
-        if not left:
-            break
-        time.sleep(0.1)
-    assert left == []
+
+    def left() -> list[Any]:
+        # The engine removes it meanwhile: between the list and the look at each.
+        found = client.containers.list(all=True, ignore_removed=True)
+        return [c for c in found if c.id not in before and "sleep 1000" in str(c.attrs)]
+
+    until("no container of the build is left", lambda: not left())
 
 
 def test_a_failing_step_is_named_with_its_lines(client: Any) -> None:

@@ -20,8 +20,6 @@ from kit.flows.lab import lab_down, lab_status, lab_up
 from kit.model.lab import LABEL, LabSpec, LabStatus
 from tests.integration.rig import ssh
 
-pytestmark = pytest.mark.integration
-
 NAME = f"test-{os.getpid()}"
 
 
@@ -232,7 +230,7 @@ def test_an_interrupted_up_takes_away_what_it_began(engine: docker.DockerClient,
         assert child.poll() is None
         time.sleep(0.02)
     child.send_signal(2)
-    assert child.wait(timeout=60) == 130
+    assert child.wait(timeout=180) == 130
     assert not labelled(engine, other)
     assert not list(tmp_path.iterdir())
 

@@ -13,7 +13,6 @@ from kit.events import Event, OutputLine
 from kit.model.local import LocalContainer
 from kit.remote.local import LABEL, LocalEngine
 
-pytestmark = pytest.mark.integration
 BASE = "debian:bookworm-slim"
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.integration.rig import VM, Cluster, Done, everywhere
 
-pytestmark = pytest.mark.integration
-
 PINNED = ("-F", "none", "-p", "33", "-o", "StrictHostKeyChecking=yes",
           "-o", "UserKnownHostsFile=/etc/kit/ssh/known_hosts")  # fmt: skip
 THE_KEY = ("-o", "IdentitiesOnly=yes", "-i", "/etc/kit/ssh/id_ed25519")

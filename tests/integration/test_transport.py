@@ -16,8 +16,6 @@ from kit.remote.fabric import FabricTransport
 from tests.contract.transport_contract import Factory, TransportContract
 from tests.integration.rig import Cluster
 
-pytestmark = pytest.mark.integration
-
 
 def make_key(path: Path) -> str:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)

@@ -128,7 +128,7 @@ def test_every_command_in_a_sentence_parses(page: Path) -> None:
                 parse(words)
             except InputError as error:
                 # `kit lab`, `kit ssh`: named, not called.
-                if not re.search(r"needs one of|is missing$", error.message):
+                if not re.search(r"needs one of|(is|are) missing$", error.message):
                     pytest.fail(f"{code}: {error}")
 
 

@@ -15,7 +15,7 @@ from kit.cli.verbs import VERBS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-PAGES = [[], ["image"], ["lab"], ["lock"], *([*verb.words] for verb in VERBS)]
+PAGES = [[], ["bench"], ["image"], ["lab"], ["lock"], *([*verb.words] for verb in VERBS)]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=[" ".join(page) or "kit" for page in PAGES])

@@ -80,8 +80,9 @@ def test_an_error_as_json(error: BaseException, code: int, text: str, capfd: pyt
         assert [(p["file"], p["line"]) for p in told["problems"]] == [("hosts", 3), ("hosts", 9)]
 
 
-def test_bad_flags_are_json_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["--output", "json", "run", "--np", "x"], environ={}) == 2
+@pytest.mark.parametrize("form", [("--output", "json"), ("--output=json",), ("--json",)])
+def test_bad_flags_are_json_where_it_is_asked_for(form: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*form, "run", "--np", "x"], environ={}) == 2
     assert json.loads(capfd.readouterr().out)["exit_code"] == 2
 
 
@@ -159,6 +160,24 @@ sys.exit(main(["schema"], handle=handle))
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_one_ctrl_c_more_does_not_cut_short_what_is_told() -> None:
+    code = """
+import atexit, os, signal, sys
+from kit.cli.main import main
+from kit.errors import Interrupted
+def again():
+    os.kill(os.getpid(), signal.SIGINT)
+atexit.register(again)
+def handle(verb, session):
+    type(session).close = lambda _: again()
+    raise Interrupted("the run was stopped")
+sys.argv = ["kit", "ps"]
+sys.exit(main(handle=handle))
+"""
+    done = _python(code)
+    assert (done.returncode, done.stderr) == (130, "kit: the run was stopped\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

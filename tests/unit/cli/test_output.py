@@ -42,7 +42,7 @@ PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
 def host_plan(number: int) -> HostPlan:
     steps: tuple[Step, ...] = (
-        Ship(image="kit:cpu-0123", image_id="sha256:ab", size=1_870_000_000, why="it is not there"),
+        Ship(image="kit:cpu-0123", image_id="sha256:ab", size=1_870_000_000, address="10.0.0.1", why="it is not there"),
         WriteFile(path="compose.yaml", content=b"name: kit\nservices: {}\n", mode="0644", why="it is missing"),
         WriteFile(path="ssh/host_key", content=Secret(PRIVATE), mode="0600", why="it is missing"),
         DeleteFile(path="ssh/old", why="it does not belong there"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.cli import handlers
+from kit.cli import parser
+from kit.cli.grammar import Operand, Verb
 from kit.cli.main import main
-from kit.cli.options import GLOBAL
+from kit.cli.options import GLOBAL, NP
 from kit.cli.parser import parse
 from kit.cli.verbs import FAMILIAR, VERBS
 from kit.errors import InputError
@@ -24,6 +26,11 @@ MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("deploy -C/data", "deploy", {"folder": "/data"}),
     ("--hosts a deploy --hosts b", "deploy", {"hosts_file": "b"}),
     ("--output=json deploy", "deploy", {"output": "json"}),
+    ("--json deploy", "deploy", {"output": "json"}),
+    ("deploy --json", "deploy", {"output": "json"}),
+    # The command's own.
+    ("run --json hvd_check --json", "run", {"output": "json", "command": ("hvd_check", "--json")}),
+    ("run -- hvd_check --json", "run", {"output": None, "command": ("hvd_check", "--json")}),
     ("-qv ps", "ps", {"quiet": True, "verbose": True}),
     ("ps -qC /data", "ps", {"quiet": True, "folder": "/data"}),
     ("run", "run", {"np": None, "npernode": None, "command": (), "env": [], "hosts": None}),
@@ -81,7 +88,7 @@ WRONG = [
     ("depoly", "no verb 'depoly'", "kit deploy"),
     ("up", "no verb 'up'", "kit deploy"),
     ("image bild", "no verb 'image bild'", "kit image build"),
-    ("image", "needs one of: build, tag, render", "kit image --help"),
+    ("image", "needs one of: build, push, tag, render", "kit image --help"),
     ("xyzzy", "no verb 'xyzzy'", "kit --help"),
     ("run --nq 3", "no option --nq for kit run", "--np"),
     ("--outptu json ps", "no option --outptu", "--output"),
@@ -94,13 +101,16 @@ WRONG = [
     ("run -np ٣", "--np: '٣' is not a whole number", "kit run"),
     ("run -x 1=2", "-x: '1=2' is not VAR or VAR=value", "kit run"),
     ("run --dry-run=yes", "--dry-run takes no value", "kit run"),
+    ("ps --json=yes", "--json takes no value", "kit ps"),
     ("ps --output xml", "--output: 'xml' is not one of: text, json", "kit ps"),
     ("deploy --ssh-port 70000", "--ssh-port: '70000' is not a port", "kit deploy"),
     ("deploy --name=", "--name: the value is empty", "kit deploy"),
     ("ps gpu1", "'gpu1' is one word too many", "kit ps"),
+    ("ps -q gpu1", "'gpu1' is one word too many: -q takes no value", "kit ps"),
     ("ps -- ls", "-- begins a command", "kit ps"),
     ("ssh", "host is missing", "kit ssh [options] host"),
     ("ssh gpu1 ls", "'ls' is one word too many", "put -- before a command"),
+    ("ssh gpu1 -q ls", "'ls' is one word too many: -q takes no value", "put -- before a command"),
     ("exec gpu1", "the command is missing", "kit exec [options] [hosts] -- command"),
     ("logs --tail x", "--tail: 'x' is not a whole number", "kit logs"),
     ("lab up --link-rate fast", "--link-rate: 'fast' is not a rate such as 200mbit", "kit lab up"),
@@ -125,13 +135,30 @@ def test_help_is_asked_for(line: str) -> None:
     assert parse(line.split()).help
 
 
+def test_a_verb_may_begin_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Verb(words=("bench",), purpose="x.", handler="x", group="x", options=(NP,))
+    longer = Verb(
+        words=("bench", "report"), purpose="x.", handler="x", group="x", operands=(Operand(name="a", help=""),)
+    )
+    monkeypatch.setattr(parser, "VERBS", (short, longer))
+    assert parse(["bench", "--np", "2"]).verb is short
+    found = parse(["-q", "bench", "report", "-v", "report"])
+    assert found.verb is longer
+    assert (found.args.a, found.args.quiet, found.args.verbose) == ("report", True, True)
+    with pytest.raises(InputError, match="there is no option --np"):
+        parse(["bench", "report", "--np", "2", "x"])
+    with pytest.raises(InputError, match="one word too many"):
+        parse(["bench", "else"])
+
+
 def test_every_verb_has_its_place() -> None:
     names = [verb.name for verb in VERBS]
     assert len(set(names)) == len(names)
     for verb in VERBS:
         assert verb.purpose.endswith(".")
         assert verb.examples
-        assert callable(getattr(handlers, verb.handler))
+        module, _, name = verb.handler.rpartition(".")
+        assert callable(getattr(importlib.import_module(f"kit.cli.{module or 'handlers'}"), name))
         # Flags of one verb are unlike each other, and a global one is taken over by lab up's --hosts only.
         flags = [flag for option in (*verb.options, *GLOBAL) for flag in option.flags]
         twice = {flag for flag in flags if flags.count(flag) > 1}

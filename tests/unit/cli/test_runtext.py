@@ -122,3 +122,10 @@ def test_stop(change: dict[str, object], told: str) -> None:
     assert said.endswith(told[-1:])
     if "left" in change:
         assert said.endswith("processes left: 1.")
+
+
+def test_a_run_with_servers_tells_how_many_there_are_beside_its_ranks() -> None:
+    _, row = rows(replace(RUN, roles=("server", "server", "scheduler")))
+    assert row[2] == "6+3"
+    told = diagnose.told(Failure(kind="rank", host="gpu2", rank=9, role="server 1", signal="SIGKILL"))
+    assert told == "server 1 (rank 9) on gpu2 was killed by SIGKILL"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine
 from kit.flows import follow
-from kit.flows.follow import Follower, Manner, hang_report
+from kit.flows.follow import FIRST_RANK, Follower, Manner, hang_report, roles_of
 from kit.model.host import Login
 from kit.remote.launch import Door
 from tests.fakes.head import MPIRUN, Head, MakeHead, place, until
@@ -187,6 +187,20 @@ def test_it_gives_up_in_the_end(following: StartFollowing, head: Head, monkeypat
     follower = following(*ranks(1, BUSY), before=limit)
     with pytest.raises(UnreachableError, match="no route"):
         to_its_end(follower)
+
+
+def test_a_login_that_is_refused_is_seldom_tried(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every try counts against this address at sshd."""
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    monkeypatch.setattr(follow, "REFUSED_EVERY_S", 0.4)
+    monkeypatch.setattr(follow, "AGAIN_S", 0.6)
+    limit = 'if [ $count = 1 ]; then cut_after 1000; exit 255; fi; echo "Permission denied (publickey)." >&2; exit 255'
+    follower = following(*ranks(1, BUSY), before=limit)
+    with pytest.raises(LoginRefusedError):
+        to_its_end(follower)
+    assert (head.folder / "dialled").read_text().count("x") in (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -374,3 +388,16 @@ def test_interrupts_leave_what_is_ignored_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stdout == b"2 True\n", done.stderr
+
+
+def test_roles_of_a_parameter_server_by_rank() -> None:
+    fields = {"event": "attempt", "np": 2, "roles": ["server", "server", "scheduler"]}
+    names = ["worker 0", "worker 1", "server 0", "server 1", "scheduler"]
+    assert list(roles_of(fields).items()) == [(str(rank), name) for rank, name in enumerate(names)]
+    assert roles_of({"event": "attempt", "np": 2}) == {}
+    assert roles_of(fields)["0"] in FIRST_RANK
+
+
+def test_a_hang_report_tells_roles() -> None:
+    lines = hang_report({"why": "w", "ranks": [{"rank": 2, "role": "server 0", "host": "gpu1", "waiting": True}]})
+    assert lines[1] == "rank 2 (server 0) on gpu1: has not started"

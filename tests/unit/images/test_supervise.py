@@ -361,3 +361,43 @@ def test_a_run_may_have_any_number_of_ranks_on_a_host(head: Head) -> None:
     story = head.done(*MPIRUN, "-np", "5", *SCRIPT, "echo $OMPI_COMM_WORLD_RANK", places=[place("gpu1", 5)])
     assert sorted(story.out) == ["0", "1", "2", "3", "4"]
     assert story.code == 0
+
+
+ROLES = [
+    {"role": "server", "node": "gpu2", "address": "10.0.0.2"},
+    {"role": "scheduler", "node": "gpu1", "address": "127.0.0.1"},
+]
+
+
+def test_the_roles_of_a_parameter_server(head: Head) -> None:
+    """One worker, one server and the scheduler: where each is, and whose failure it was."""
+    script = (
+        'cat $RUNS/$KIT_RUN/hostfile; echo "port $DMLC_PS_ROOT_PORT"; '
+        '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo "no room" >&2; exit 5'
+    )
+    env = {"DMLC_PS_ROOT_URI": "127.0.0.1", "RUNS": str(head.runs), "KIT_TEST_NODES": "gpu3 gpu2 gpu1"}
+    story = ranks(
+        head, 3, script, env=env, places=[place("gpu3", 1)], helpers=ROLES, hostfile="10.0.0.3\n10.0.0.2\n127.0.0.1\n"
+    )
+    failure = story.ending["failure"]
+    assert (failure["rank"], failure["role"], failure["host"]) == (1, "server 0", "gpu2")
+    assert story.code == 5
+    said = [line.decode() for each in story.entries if each.kind == "out" and each.rank == "1" for line in each.lines]
+    # mpirun knows the node that it is on by its name alone.
+    assert said[:3] == ["10.0.0.3", "10.0.0.2", os.uname().nodename]
+    assert 1024 <= int(said[3].split()[1]) <= 65535
+    assert [(event["np"], event["roles"]) for event in story.events("attempt")] == [(1, ["server", "scheduler"])]
+    head.nothing_left()
+
+
+def test_a_port_of_the_persons_own(head: Head) -> None:
+    env = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9191"}
+    story = ranks(head, 3, 'echo "port $DMLC_PS_ROOT_PORT"', env=env, helpers=ROLES)
+    assert {line for each in story.entries if each.kind == "out" for line in each.lines} == {b"port 9191"}
+
+
+def test_a_head_without_the_address_of_its_scheduler(head: Head) -> None:
+    story = ranks(head, 3, "true", env={"DMLC_PS_ROOT_URI": "192.0.2.1"}, helpers=ROLES)
+    assert story.code == 127
+    assert "annot assign requested address" in " ".join(story.ending["failure"]["mpirun"])
+    head.nothing_left()

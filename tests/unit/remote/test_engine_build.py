@@ -96,3 +96,18 @@ def test_ctrl_c_removes_the_container_at_work() -> None:
     with pytest.raises(KeyboardInterrupt):
         build(api)
     assert api.removed == ["bbbbbbbbbbbb"]
+
+
+def test_a_step_that_the_runtime_never_began_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.remote.hiccups.PAUSE_S", 0.0)
+    reset = "OCI runtime create failed: runc create failed: read init-p: connection reset by peer"
+    api = Api([stream("Step 1/1 : RUN a\n"), {"error": f"failed to create shim task: {reset}: unknown"}])
+    builds = []
+
+    def tell(step: BuildStep) -> None:
+        builds.append(step)
+        if len(builds) == 2:
+            api.messages.pop()
+
+    assert Engine(Client(api)).build(CONTENT, beside={}, arguments={}, on_step=tell)
+    assert len(builds) == 2

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.errors import KitError, NotReadyError, StepError, UnreachableError
+from kit.errors import KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
+from kit.remote import hiccups
 from kit.remote.launch import VERSION, Door, new_run_id
 from kit.remote.operator import operator
 from kit.remote.runlog import RunLog
@@ -21,6 +22,7 @@ from kit.remote.sweep import sweep
 from kit.remote.transport import Completed
 from tests.fakes.facts import host
 from tests.fakes.head import Head, until
+from tests.fakes.vm import RESET
 
 LOGIN = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
 
@@ -138,6 +140,9 @@ class TestAgainstTheLauncher:
     [
         ("echo 'ssh: connect to host 10.0.0.1 port 22: Connection refused' >&2; exit 255", UnreachableError,
          "no SSH connection to 10.0.0.1: ssh: connect", "ssh 10.0.0.1"),
+        ("echo 'kex_exchange_identification: read: Connection reset by peer' >&2; echo again >&2; exit 255",
+         UnreachableError, "10.0.0.1 hung up before the login: kex_", "PerSourcePenalties"),
+        ("echo 'Permission denied (publickey).' >&2; exit 255", LoginRefusedError, "Permission denied", "ssh 10.0.0.1"),
         ("echo 'sudo: a password is required' >&2; exit 1", NotReadyError, "cannot become root", "sudo without"),
         ("echo 'Error response from daemon: No such container: kit-lab-mpihead' >&2; exit 1", NotReadyError,
          "no cluster runs here", "run: kit deploy"),
@@ -162,6 +167,7 @@ def test_a_launcher_that_does_not_answer(
     assert caught.value.host == "gpu1"
 
 
+NO_EXEC = f"OCI runtime exec failed: exec failed: {RESET}: unknown"
 HELLO = f"""echo '{{"kit-launch": {VERSION}, "record": "r", "runs": []}}'"""
 
 
@@ -170,6 +176,28 @@ def test_a_login_that_says_something_of_its_own(with_ssh: Ssh) -> None:
     door.open()
     door.close()
     assert door.record == "r"
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_an_exec_that_never_began_is_asked_for_again(
+    with_ssh: Ssh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: int
+) -> None:
+    monkeypatch.setattr(hiccups, "PAUSE_S", 0.01)
+    count = f"echo try >>{tmp_path}/tries"
+    fails = f"echo '{NO_EXEC}' >&{stream}; exit 126"
+    door = with_ssh(f"{count}; [ $(wc -l <{tmp_path}/tries) = 3 ] || {{ {fails}; }}; {HELLO}; cat >{tmp_path}/sent")
+    door.open()
+    door.keep_showing(0.01)
+    sent = tmp_path / "sent"
+    # The shell says hello before it has made the file.
+    until(lambda: sent.exists() and sent.stat().st_size > 0)
+    door.close()
+    assert door.record == "r"
+    again = with_ssh(f"{count}; {fails}")
+    with pytest.raises(NotReadyError, match=r"launcher did not start: OCI runtime exec failed: .* connection reset"):
+        again.open()
+    again.close()
+    assert (tmp_path / "tries").read_text() == "try\n" * 6
 
 
 @pytest.mark.parametrize(

@@ -402,6 +402,8 @@ class TestKitsSide:
     [
         ("echo 'kit-lock no-flock'; exit 1", StepError, "there is no flock"),
         ("echo 'Connection refused' >&2; exit 255", UnreachableError, "to 10.0.0.1: Connection refused"),
+        ("echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255", UnreachableError,
+         "hung up"),
         ("echo 'sudo: a password is required' >&2; exit 1", StepError, "cannot be held: sudo: a password"),
         ("echo 'kit-lock taken'; exit 1", NotReadyError, "somebody holds the lock"),
     ],

@@ -92,6 +92,20 @@ def test_observe_takes_the_words_of_its_tools(tmp_path: Path, bare: Path) -> Non
     assert (facts.gpus, facts.engine, facts.image_id) == ((), "", None)
 
 
+@pytest.mark.parametrize(("verb", "what"), [("image", "images"), ("ps", "containers")])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_observe_does_not_take_an_engine_that_is_busy_for_one_that_is_empty(
+    tmp_path: Path, bare: Path, shell: str, verb: str, what: str
+) -> None:
+    stub(bare, "docker", f"""[ "$1" != {verb} ] || exit 124; [ "$1" != info ] || echo '{{"ServerVersion": "1"}}'""")
+    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    assert (done.returncode, done.stderr) == (1, f"the engine did not tell its {what} within 10 s\n".encode())
+    assert b"@@ end" not in done.stdout
+    # Where the engine does not answer at all, that is what is told.
+    stub(bare, "docker", "exit 124")
+    assert run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell).returncode == 0
+
+
 def test_observe_reads_the_folder_and_nothing_of_the_users(tmp_path: Path, bare: Path) -> None:
     folder = tmp_path / "kit"
     (folder / "ssh").mkdir(parents=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kit.remote.trust import extra_certificates, proxy_arguments
+from kit.remote.trust import elsewhere, extra_certificates, proxy_arguments
 
 
 def certificate(body: str) -> str:
@@ -35,3 +35,11 @@ def test_a_private_key_in_a_bundle_stays_where_it_is(tmp_path: Path) -> None:
 def test_proxies_become_build_arguments() -> None:
     environ = {"http_proxy": "http://p:3128", "NO_PROXY": "localhost", "https_proxy": "", "HOME": "/root"}
     assert proxy_arguments(environ) == {"http_proxy": "http://p:3128", "NO_PROXY": "localhost"}
+
+
+def test_a_proxy_on_loopback_is_of_no_use_elsewhere() -> None:
+    given = {
+        "http_proxy": "http://127.0.0.1:3128", "HTTPS_PROXY": "http://user:pw@localhost:3128", "all_proxy": "[::1]:1",
+        "https_proxy": "http://proxy.example.com:3128", "no_proxy": "localhost,127.0.0.1",
+    }  # fmt: skip
+    assert elsewhere(given) == {"https_proxy": "http://proxy.example.com:3128", "no_proxy": "localhost,127.0.0.1"}

@@ -1,0 +1,358 @@
+"""kit bench on VMs in memory, with a real launcher and programs that only pretend to measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
+from kit.events import OutputLine, Phase
+from kit.flows.bench.launch import Kept
+from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
+from kit.flows.context import Context
+from kit.flows.follow import FIRST_RANK
+from kit.flows.run import run
+from kit.model.bench import META, SAMPLES, Sample
+from kit.model.launch import RunRequest
+from kit.model.result import RunResult
+from kit.plan.bench.cases import LADDER, Asked
+from kit.plan.bench.record import samples_of
+from kit.remote.benchfolder import BenchFolder, find, sessions
+from tests.fakes.cluster import Cluster
+from tests.fakes.fleet import Fleet
+from tests.fakes.head import until
+from tests.fakes.reporter import Remembering
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
+)
+
+# What they print is what their namesakes in the image print, with figures that nobody measured.
+PROGRAMS = {
+    "true": "exit 0",
+    "hvd_check": """echo '{"right": true, "ranks": RANKS}'""",
+    "mpi_perf": """echo '{"workload": "perf", "ranks": RANKS, "through": "mpi", "hosts": 1, "tests": []}'""",
+    "mxnet_benchmark": """echo a word first >&2
+echo '{"workload": "training", "simulated": false, "ranks": RANKS, "img_sec_total": 1.5, "iters": [1.5]}'""",
+}
+
+
+class Bench:
+    """A cluster whose ranks find such programs, and a folder for sessions."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.calls = folder / "calls"
+        folder.mkdir()
+        for name, text in PROGRAMS.items():
+            self.program(name, text)
+
+    def program(self, name: str, text: str) -> None:
+        """On rank 0, each call is a line of `calls`."""
+        file = self.cluster.head.folder / "bin" / name
+        text = text.replace("RANKS", "'$OMPI_COMM_WORLD_SIZE'")
+        begin = f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0\necho {name} "$OMPI_COMM_WORLD_SIZE" >>{self.calls}\n'
+        file.write_text(f"#!/bin/sh\n{begin}{text}\n")
+        file.chmod(0o755)
+
+    @property
+    def called(self) -> list[str]:
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def context(self, **spec: object) -> Context:
+        return replace(self.cluster.context(**spec), folder=self.folder)
+
+    def run(self, *, resume: str | None = None, force: bool = False, **asked: Any) -> BenchResult:
+        given = {"preset": "egs", "ranks": (1, 2), "repeats": 2, **asked} if resume is None else {}
+        spec = given.pop("spec", {}) if resume is None else asked.get("spec", {})
+        request = BenchRequest(asked=Asked(**given), resume=resume, force=force)
+        return bench(self.context(**spec), request)
+
+    def samples(self) -> Sequence[Sample]:
+        return samples_of((sessions(self.folder)[-1] / SAMPLES).read_text())
+
+
+@pytest.fixture
+def one(cluster: Cluster, tmp_path: Path) -> Bench:
+    return Bench(cluster, tmp_path / "work")
+
+
+def kept(samples: Sequence[Sample]) -> list[tuple[str, int, bool]]:
+    return [(each.case.rpartition("/")[2], each.repeat, each.warmup) for each in samples]
+
+
+def test_a_whole_session(one: Bench) -> None:
+    result = one.run()
+    assert result.failed == ()
+    assert kept(result.samples) == [
+        ("2", 1, True), ("1", 1, False), ("2", 1, False), ("1", 2, False), ("2", 2, False),
+    ]  # fmt: skip
+    assert [each.result["ranks"] for each in result.samples] == [2, 1, 2, 1, 2]
+    assert one.called == [f"mxnet_benchmark {n}" for n in (2, 1, 2, 1, 2)]
+    # What is on the disk is what came back.
+    assert one.samples() == result.samples
+    session = json.loads((result.folder / META).read_text())
+    assert result.folder.parent == one.folder / "bench"
+    assert (session["preset"], session["cluster"], len(session["cases"])) == ("egs", "lab", 2)
+    assert [host["name"] for host in session["facts"]["hosts"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    phases = [event.name for event in one.cluster.reporter.of(Phase)]
+    assert phases[-1].startswith("5/5  mxnet resnet18_v1, 2 ranks  (2 of 2; about ")
+    one.cluster.head.nothing_left()
+
+
+@pytest.mark.parametrize("source", FIRST_RANK)
+def test_what_the_first_rank_prints_is_kept_however_it_is_headed(reporter: Remembering, source: str) -> None:
+    kept = Kept(reporter, show=False)
+    for name in (source, "1", "worker 1", "server 0", "scheduler"):
+        kept.report(OutputLine(text=f"from {name}", stream="stdout", source=name))
+    assert list(kept.lines) == [f"from {source}"]
+
+
+def test_the_ladder(one: Bench) -> None:
+    result = one.run(preset=LADDER, ranks=(1, 8), repeats=1)
+    assert result.failed == ()
+    assert [call.split()[0] for call in one.called] == [
+        "true", "hvd_check", "mpi_perf", "mpi_perf", "mxnet_benchmark", "mxnet_benchmark", "mxnet_benchmark",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "rung", "why"),
+    [
+        ("true", "exit 3", "reach", "exit code 3"),
+        ("hvd_check", """echo '{"right": false, "ranks": RANKS}'""", "hello", "a wrong sum"),
+        ("hvd_check", """echo '{"right": true, "ranks": 3}'""", "hello", "3 ranks took part, and not 8"),
+        ("mpi_perf", "echo no object", "ring", "mpi_perf ended well and printed no result"),
+        ("mxnet_benchmark", "echo out of luck >&2; exit 9", "training", "out of luck"),
+    ],
+)
+def test_the_ladder_ends_at_the_rung_that_fails(one: Bench, program: str, text: str, rung: str, why: str) -> None:
+    one.program(program, text)
+    result = one.run(preset=LADDER, ranks=(), repeats=1)
+    (failed,) = result.failed
+    assert result.samples[-1] == failed
+    assert why in (failed.failure or "")
+    told = one.cluster.reporter.warnings[-1]
+    assert told.text.startswith(f"the rung {rung} failed: ")
+    assert "It would prove that" in told.text
+    assert told.hint
+    one.cluster.head.nothing_left()
+
+
+def test_a_host_that_is_away_is_where_the_ladder_ends(one: Bench) -> None:
+    one.cluster.fleet["gpu3"].faults.add("unreachable")
+    result = one.run(preset=LADDER, ranks=(), repeats=1)
+    assert [each.case for each in result.samples] == ["reach"]
+    assert "gpu3: no SSH connection" in (result.failed[0].failure or "")
+    # A table of a cluster that is not whole would be none of it.
+    with pytest.raises(UnreachableError, match="no SSH connection"):
+        one.run()
+
+
+def test_in_a_preset_the_others_go_on(one: Bench) -> None:
+    one.program("mxnet_benchmark", f"[ $OMPI_COMM_WORLD_SIZE = 1 ] && exit 5\n{PROGRAMS['mxnet_benchmark']}")
+    result = one.run()
+    assert [each.case.rpartition("/")[2] for each in result.failed] == ["1"]
+    # What failed is not tried again and again.
+    assert kept(result.samples) == [("2", 1, True), ("1", 1, False), ("2", 1, False), ("2", 2, False)]
+    # But when the session is gone on with.
+    one.program("mxnet_benchmark", PROGRAMS["mxnet_benchmark"])
+    again = one.run(resume="")
+    assert again.failed == ()
+    assert again.folder == result.folder
+    assert sorted(kept(one.samples())) == [
+        ("1", 1, False),
+        ("1", 2, False),
+        ("2", 1, False),
+        ("2", 1, True),
+        ("2", 2, False),
+    ]
+
+
+def test_a_case_that_takes_too_long(one: Bench) -> None:
+    one.program("mxnet_benchmark", "sleep 600")
+    result = one.run(ranks=(1,), timeout_s=0.5)
+    assert [(each.failure is not None and "0.5" in each.failure) or each.failure for each in result.failed] == [True]
+    one.cluster.head.nothing_left()
+
+
+def test_ctrl_c_at_the_very_end_of_a_run_ends_the_session(one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(context: Context, request: RunRequest) -> RunResult:
+        return replace(run(context, request), interrupted=len(one.called) == 2)
+
+    monkeypatch.setattr("kit.flows.bench.launch.run", late)
+    with pytest.raises(Interrupted, match=r"had ended by itself; .* 1 samples are kept in"):
+        one.run()
+    # What came out of it may have been disturbed by whoever pressed.
+    assert kept(one.run(resume="").samples) == [
+        ("2", 1, True), ("1", 1, False), ("2", 1, False), ("1", 2, False), ("2", 2, False),
+    ]  # fmt: skip
+
+
+def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(one: Bench) -> None:
+    # The third launch waits for somebody to be impatient.
+    hang = f"[ $(wc -l <{one.calls}) = 3 ] && sleep 600\n"
+    one.program("mxnet_benchmark", hang + PROGRAMS["mxnet_benchmark"])
+
+    def press() -> None:
+        until(lambda: len(one.called) == 3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    finger = threading.Thread(target=press)
+    finger.start()
+    with pytest.raises(Interrupted, match="2 samples are kept in") as caught:
+        one.run()
+    finger.join()
+    one.cluster.head.nothing_left()
+    name = sessions(one.folder)[-1].name
+    assert "kit bench --resume" in (caught.value.hint or "")
+    assert name in (caught.value.hint or "")
+    assert kept(one.samples()) == [("2", 1, True), ("1", 1, False)]
+    # Half a line, as a kit that is killed may leave it.
+    with (sessions(one.folder)[-1] / SAMPLES).open("a") as file:
+        file.write('{"case": "egs/mx')
+    before = (sessions(one.folder)[-1] / META).read_bytes()
+    result = one.run(resume=name[:12])
+    assert kept(result.samples)[2:] == [("2", 1, False), ("1", 2, False), ("2", 2, False)]
+    assert one.samples() == result.samples
+    assert len(one.called) == 6
+    assert (sessions(one.folder)[-1] / META).read_bytes() == before
+    # And there is nothing more to do.
+    assert one.run(resume="").samples == result.samples
+    assert len(one.called) == 6
+
+
+def test_a_session_of_a_cluster_that_changed(one: Bench) -> None:
+    one.run(repeats=1)
+    with pytest.raises(InputError, match=r"the cluster has changed since .*settings") as caught:
+        one.run(resume="", spec={"env": {"HOROVOD_CYCLE_TIME": "9"}})
+    assert "--force" in (caught.value.hint or "")
+    one.run(resume="", force=True, spec={"env": {"HOROVOD_CYCLE_TIME": "9"}})
+    assert any("has changed since" in warning.text for warning in one.cluster.reporter.warnings)
+    with pytest.raises(InputError, match="a session of the cluster lab"):
+        bench(replace(one.context(), spec=one.context().spec.model_copy(update={"name": "other"})),
+              BenchRequest(asked=Asked(), resume=""))  # fmt: skip
+
+
+def test_beside_another_run_it_does_not_begin(one: Bench) -> None:
+    one.cluster.fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    with pytest.raises(NotReadyError, match=r"other runs are on the cluster.*20261121-101500-3fa2") as caught:
+        one.run(repeats=1, ranks=(1,))
+    assert "--force" in (caught.value.hint or "")
+    assert not (one.folder / "bench").exists()
+    result = one.run(repeats=1, ranks=(1,), force=True)
+    assert all("another run was on the cluster" in (each.disturbed or "") for each in result.samples)
+
+
+def test_a_value_that_may_be_a_secret_is_not_kept(one: Bench) -> None:
+    env = {"HOROVOD_CYCLE_TIME": "9", "KIT_COMPRESSION": "fp16", "API_TOKEN": "geheim"}
+    result = one.run(repeats=1, ranks=(1,), spec={"env": env})
+    text = (result.folder / META).read_text()
+    assert "geheim" not in text
+    assert json.loads(text)["facts"]["settings"]["env"] == {**env, "API_TOKEN": "(set)"}
+
+
+def test_disturbed_samples_are_marked(one: Bench) -> None:
+    one.cluster.fleet["gpu1"].busy = 3.0
+    one.cluster.fleet["gpu4"].living = ["20261121-101500-3fa2"]
+    result = one.run(repeats=1, ranks=(1,))
+    for each in result.samples:
+        assert "3.0 of 8 cores of gpu1 were busy" in (each.disturbed or "")
+        assert "another run was on the cluster: 20261121-101500-3fa2" in (each.disturbed or "")
+    # A load on a host with no rank of the case is none of its business.
+    one.cluster.fleet["gpu4"].living = []
+    one.cluster.fleet["gpu1"].busy, one.cluster.fleet["gpu2"].busy = 0.0, 3.0
+    assert {each.disturbed for each in one.run(repeats=1, ranks=(1,)).samples} == {None}
+
+
+def test_a_network_probe_that_fails_is_cleaned_up_after(one: Bench) -> None:
+    # The fake hosts' addresses are none of this machine's, so nobody can listen there.
+    result = one.run(preset="networks", networks=("bare",), ranks=(), repeats=2)
+    (failed,) = result.failed
+    assert "gpu1: the network probe failed: tcp probe: " in (failed.failure or "")
+    assert len(result.samples) == 1
+    for name in ("gpu1", "gpu2"):
+        assert [change.split("-")[0] for change in one.cluster.fleet[name].changed if "clean" in change] == [
+            "clean bench"
+        ]
+
+
+def test_a_node_that_does_not_run_is_named(one: Bench) -> None:
+    one.cluster.fleet["gpu2"].containers[0].running = False
+    result = one.run(preset=LADDER, ranks=(), repeats=1)
+    assert "gpu2: its node does not run" in (result.failed[0].failure or "")
+    one.cluster.fleet["gpu2"].containers[0].running = True
+    one.cluster.fleet["gpu2"].faults.add("sshd dies")
+    with pytest.raises(NotReadyError, match=r"sshd does not listen on 10\.0\.0\.2:33"):
+        one.run()
+
+
+def test_a_cluster_that_is_not_there(fleet: Fleet, reporter: Remembering, tmp_path: Path) -> None:
+    context = replace(fleet.context(reporter), folder=tmp_path)
+    with pytest.raises(NotReadyError, match="no cluster lab runs here") as caught:
+        bench(context, BenchRequest(asked=Asked()))
+    assert caught.value.hint == "run: kit deploy"
+    assert not (tmp_path / "bench").exists()
+
+
+def test_a_dry_run_starts_nothing(one: Bench) -> None:
+    planned = bench_plan(one.context(), Asked(preset="egs"))
+    assert [case.np for case in planned.cases] == [1, 2, 4, 8]
+    assert (planned.launches, one.called) == (13, [])
+    assert not (one.folder / "bench").exists()
+
+
+def test_a_wrong_name_leaves_no_folder(one: Bench) -> None:
+    with pytest.raises(InputError, match="no 'eggs'"):
+        one.run(preset="eggs")
+    assert not (one.folder / "bench").exists()
+
+
+# The folder
+
+
+def test_a_session_is_found(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no session yet"):
+        find(tmp_path, "")
+    for name in ("20260101-000000-egs", "20260102-000000-ladder"):
+        folder = BenchFolder(tmp_path / "bench" / name)
+        folder.begin("{}\n")
+        folder.close()
+    assert find(tmp_path, "").name == "20260102-000000-ladder"
+    assert find(tmp_path, "20260101").name == "20260101-000000-egs"
+    assert find(tmp_path / "bench", "20260101-000000-egs") == tmp_path / "bench" / "20260101-000000-egs"
+    assert find(Path("elsewhere"), str(tmp_path / "bench" / "20260101-000000-egs")).name == "20260101-000000-egs"
+    with pytest.raises(InputError, match="more than one session begins"):
+        find(tmp_path, "2026")
+    with pytest.raises(InputError, match="there is no session 'x'"):
+        find(tmp_path, "x")
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    first, second = BenchFolder(tmp_path), BenchFolder(tmp_path)
+    first.begin("{}\n")
+    with pytest.raises(NotReadyError, match="another kit bench is writing"):
+        second.open()
+    with pytest.raises(InputError, match="has a session already"):
+        second.begin("{}\n")
+    first.close()
+    second.open()
+    second.append("a line\n")
+    second.close()
+    assert (tmp_path / SAMPLES).read_text() == "a line\n"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KitError, match="cannot write into") as caught:
+        BenchFolder(tmp_path / "file" / "below").begin("{}")
+    assert "--dir" in (caught.value.hint or "")

@@ -1,0 +1,165 @@
+"""kit bench report and compare, from words to files, on made-up sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.cli.main import main
+from kit.cli.summarytext import bench_table
+from kit.flows.bench.report import load, write
+from tests import benchdata
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    benchdata.write(tmp_path / "bench" / "20260101-egs", benchdata.egs(id="20260101-egs"))
+    benchdata.write(tmp_path / "bench" / "20260102-egs", benchdata.egs(0.8, id="20260102-egs"))
+    return tmp_path
+
+
+@pytest.fixture
+def kit(root: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(["-C", str(root), *words], environ={})
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_the_latest_session_is_reported(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    code, out, err = kit("bench", "report")
+    assert code == 0
+    assert "274.4 img/s" in out
+    assert "8 ranks do 6.9 times the work of one rank" in out
+    folder = root / "bench" / "20260102-egs"
+    assert [Path(line) for line in err.splitlines()] == [
+        folder / name for name in ("results.csv", "report.html", "results.png")
+    ]
+    assert "\x1b" not in out
+
+
+def test_reported_again_the_files_are_the_same(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    folder = root / "bench" / "20260101-egs"
+    names = ("results.csv", "report.html", "results.png")
+    kit("bench", "report", "20260101")
+    first = [(folder / name).read_bytes() for name in names]
+    kit("bench", "report", str(folder))
+    assert [(folder / name).read_bytes() for name in names] == first
+
+
+def test_the_page_asks_for_nothing(root: Path) -> None:
+    text = (write(root / "bench" / "20260101-egs").folder / "report.html").read_text()
+    without_names = text.replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in without_names.replace("http-equiv", "")
+    assert "<script" not in text
+    assert "url(" not in text
+
+
+def test_compare_in_words_and_as_json(kit: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = kit("bench", "compare", "20260101-egs", "20260102-egs")
+    assert code == 0
+    assert "-20.0 %" in out
+    assert "4 of 4 figures changed beyond the noise." in out
+    code, out, _ = kit("bench", "compare", "20260101-egs", "20260101-egs", "--output", "json")
+    found = json.loads(out)
+    assert (code, found["kind"], {each["verdict"] for each in found["changes"]}) == (0, "bench-comparison", {"noise"})
+
+
+def test_sizes_within_the_noise_are_only_counted(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    for name in ("a", "b"):
+        benchdata.write(root / "bench" / name, benchdata.ladder())
+    _, out, _ = kit("bench", "compare", "a", "b")
+    assert "KiB" not in out
+    # 4 trainings; of 5 tests 18 sizes on the ring and 22 of the collectives.
+    assert "0 of 204 figures changed beyond the noise." in out
+    assert "200 more are within the noise" in out
+    _, out, _ = kit("bench", "compare", "a", "b", "--verbose")
+    assert "KiB" in out
+
+
+def test_compare_draws_both(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    code, _, err = kit("bench", "compare", "20260101-egs", "20260102-egs", "--plot", "both.png")
+    assert code == 0
+    assert err.split() == [str(root / "both.png")]
+    assert (root / "both.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = kit("bench", "compare", "20260101-egs", "20260102-egs", "--plot", "both.gif")
+    assert (code, "'both.gif' is no name of a PNG file" in err) == (2, True)
+    for name in ("c", "d"):
+        benchdata.write(root / "bench" / name, benchdata.compression())
+    code, _, err = kit("bench", "compare", "c", "d", "--plot", "both.png")
+    assert (code, "there is nothing to plot" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "write_this"),
+    [
+        (("report", "nothing"), "there is no session 'nothing'", "20260101-egs, 20260102-egs"),
+        (("report", "2026"), "more than one session begins with '2026'", "20260101-egs, 20260102-egs"),
+        (("compare", "20260101-egs"), "b is missing", "kit bench compare [options] a b"),
+        (("compare",), "a and b are missing", "kit bench compare [options] a b"),
+    ],
+)
+def test_a_wrong_name_lists_what_there_is(
+    kit: Callable[..., tuple[int, str, str]], words: tuple[str, ...], says: str, write_this: str
+) -> None:
+    code, out, err = kit("bench", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert write_this in err
+
+
+def test_a_broken_file_is_told(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    (root / "bench" / "20260101-egs" / "session.json").write_text("[1")
+    code, _, err = kit("bench", "report", "20260101-egs")
+    assert code == 2
+    assert "session.json" in err
+    assert "Traceback" not in err
+
+
+def test_two_sessions_with_nothing_in_common(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    benchdata.write(root / "bench" / "climbed", benchdata.ladder())
+    (root / "bench" / "climbed" / "session.json").write_text(
+        (root / "bench" / "climbed" / "session.json").read_text().replace('"id": "', '"id": "other-')
+    )
+    code, out, err = kit("bench", "compare", "20260101-egs", "climbed")
+    assert (code, out) == (2, "")
+    assert "have no case in common: one is of --preset egs, the other of the ladder" in err
+    assert "kit bench list" in err
+
+
+def test_a_session_that_was_cut_off_is_reported_as_far_as_it_went(root: Path) -> None:
+    folder = root / "bench" / "20260101-egs"
+    samples = folder / "samples.jsonl"
+    lines = samples.read_text().splitlines(keepends=True)
+    samples.write_text("".join(lines[:4]) + lines[4][:30])
+    states = [case.state for case in write(folder).summary.cases]
+    assert states == ["measured", "measured", "not run", "not run"]
+    samples.unlink()
+    assert {case.state for case in write(folder).summary.cases} == {"not run"}
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(
+    kit: Callable[..., tuple[int, str, str]], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    code, _, err = kit("bench", "report", "20260101-egs")
+    assert code == 1
+    assert "No space left on device" in err
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_fits_its_terminal_by_cutting_names(tmp_path: Path, width: int) -> None:
+    summary = load(benchdata.write(tmp_path / "s", benchdata.ladder()))
+    lines = bench_table(summary, width=width).splitlines()
+    whole = bench_table(summary).splitlines()
+    assert len(lines) == len(whole)
+    # Figures are never cut: below what they take it is as wide as they need.
+    assert max(map(len, lines)) <= max(width, 90)
+    assert any("341.6 img/s" in line for line in lines)

@@ -1,0 +1,353 @@
+"""kit deploy and kit down with Swarm on VMs in memory: what is changed, what is left alone, and who is told what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kit.errors import HostsFailed, NotReadyError, StepError
+from kit.events import Warned
+from kit.flows.context import Context
+from kit.flows.deploy import deploy
+from kit.flows.down import down
+from kit.flows.exec import exec_hosts
+from kit.flows.files import compose_file, stack_file
+from kit.flows.ps import ps
+from kit.remote.swarm import MEMBER
+from kit.remote.transport import Completed
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+from tests.fakes.swarm import TOKEN, FakeSwarm
+
+Deployed = Callable[..., Context]
+
+
+@pytest.fixture
+def context(fleet: Fleet, reporter: Remembering) -> Deployed:
+    def make(**spec: object) -> Context:
+        return fleet.context(reporter, **{"orchestrator": "swarm", **spec})  # type: ignore[arg-type]
+
+    return make
+
+
+def services(fleet: Fleet) -> dict[str, list[str]]:
+    return {name: [c.service for c in vm.containers if c.task] for name, vm in fleet.vms.items()}
+
+
+def swarm_of(fleet: Fleet) -> FakeSwarm:
+    swarm = fleet["gpu1"].swarm
+    assert swarm is not None
+    return swarm
+
+
+def members(fleet: Fleet) -> list[str]:
+    return [m.vm.host.name for m in swarm_of(fleet).members.values() if m.up]
+
+
+ALL = {"gpu1": ["mpihead"], "gpu2": ["mpinode"], "gpu3": ["mpinode"], "gpu4": ["mpinode"]}
+
+
+def test_a_first_deploy_forms_the_swarm_and_then_there_is_nothing_to_do(fleet: Fleet, context: Deployed) -> None:
+    assert deploy(context()).changed
+    assert services(fleet) == ALL
+    assert members(fleet) == ["gpu1", *sorted(["gpu2", "gpu3", "gpu4"], key=members(fleet).index)]
+    assert [m.labels for m in swarm_of(fleet).members.values()].count({"kit.lab": "node"}) == 3
+    fleet.forget_changes()
+    again = deploy(context())
+    assert again.plan.empty
+    assert fleet.changes == {}
+
+
+def test_a_dry_run_changes_nothing(fleet: Fleet, context: Deployed) -> None:
+    plan = deploy(context(), dry_run=True).plan
+    assert fleet.changes == {}
+    assert [r.name for r in plan.rounds] == ["form the swarm", "join", "start", "wait for sshd"]
+
+
+def test_no_private_key_lies_on_a_disk_and_no_token_is_told(
+    fleet: Fleet, context: Deployed, reporter: Remembering
+) -> None:
+    result = deploy(context(env={"TOKEN": "s3cret-env"}))
+    assert not any(b"PRIVATE" in content for vm in fleet.vms.values() for content, _ in vm.files.values())
+    secrets = swarm_of(fleet).secrets
+    assert sorted(labels["kit.role"] for labels, _ in secrets.values()) == ["client", "head", "node"]
+    assert all(b"PRIVATE KEY" in content for _, content in secrets.values())
+    stack_file, mode = fleet["gpu1"].files["/opt/kit/lab/stack.yaml"]
+    assert mode == "600"
+    assert b"s3cret-env" in stack_file
+    for told in (repr(result.plan), repr(reporter.events)):
+        assert "PRIVATE" not in told
+        assert TOKEN not in told
+        assert "s3cret-env" not in told
+
+
+def test_nodes_share_a_host_key_which_is_not_the_heads(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    lines = fleet["gpu1"].files["/opt/kit/lab/ssh/known_hosts"][0].decode().splitlines()
+    keys = [line.split()[2] for line in lines]
+    assert len(keys) == 4
+    assert keys[1] == keys[2] == keys[3] != keys[0]
+
+
+def test_exec_and_ps_find_the_task_whatever_it_is_called(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    for vm in fleet.vms.values():
+        vm.answers["nproc"] = Completed(code=0, stdout=b"8\n", stderr=b"")
+    (group,) = exec_hosts(context(), None, ["nproc"]).groups
+    assert len(group.hosts) == 4
+    # The word of kit.yaml is not asked: the hosts know.
+    (group,) = exec_hosts(context(orchestrator="compose"), None, ["nproc"]).groups
+    assert len(group.hosts) == 4
+    assert {(node.service, node.image[:4]) for node in ps(context()).nodes} == {
+        ("mpihead", "kit:"),
+        ("mpinode", "kit:"),
+    }
+
+
+def test_a_host_more_joins_and_the_others_keep_their_tasks(
+    fleet: Fleet, reporter: Remembering, context: Deployed
+) -> None:
+    three = ["gpu1", "gpu2", "gpu3"]
+    deploy(fleet.context(reporter, names=three, orchestrator="swarm"))
+    before = [c.name for c in fleet["gpu2"].containers]
+    fleet.forget_changes()
+    deploy(context())
+    assert services(fleet) == ALL
+    assert [c.name for c in fleet["gpu2"].containers] == before
+    assert "stack kit-lab" not in fleet["gpu1"].changed
+
+
+def test_a_host_less_loses_its_task(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    deploy(context())
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"], orchestrator="swarm"))
+    assert services(fleet) == {**ALL, "gpu3": [], "gpu4": []}
+    again = deploy(fleet.context(reporter, names=["gpu1", "gpu2"], orchestrator="swarm"))
+    assert again.plan.empty
+    # It is taken off as it is told, and then its entry goes, too.
+    down(fleet.context(reporter, names=["gpu4"], orchestrator="swarm"))
+    assert not any(path.startswith("/opt/kit") for path in fleet["gpu4"].files)
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"], orchestrator="swarm"))
+    assert len(swarm_of(fleet).members) == 3
+
+
+def test_a_changed_setting_makes_the_stack_anew_and_spares_a_run(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    fleet["gpu1"].living.append("20260101-000000-abcd")
+    with pytest.raises(NotReadyError, match="20260101-000000-abcd"):
+        deploy(context(shm_size="2gb"))
+    before = {name: [c.name for c in vm.containers] for name, vm in fleet.vms.items()}
+    deploy(context(shm_size="2gb"), force=True)
+    after = {name: [c.name for c in vm.containers] for name, vm in fleet.vms.items()}
+    assert services(fleet) == ALL
+    assert all(after[name] != before[name] for name in after)
+    assert deploy(context(shm_size="2gb")).plan.empty
+
+
+def test_a_host_that_was_made_anew_comes_back_under_another_id(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    lost = fleet["gpu3"]
+    swarm_of(fleet).members[lost.node_id].up = False
+    lost.swarm, lost.node_id, lost.containers, lost.files = None, "", [], {}
+    lost.images.clear()
+    lost.folders.clear()
+    fleet.forget_changes()
+    deploy(context())
+    assert services(fleet) == ALL
+    assert len(swarm_of(fleet).members) == 4
+    assert "forget 1 nodes" in fleet["gpu1"].changed
+    assert set(fleet.changes) == {"gpu1", "gpu3"}
+    assert deploy(context()).plan.empty
+
+
+def test_a_tasks_mount_that_fails_is_told(fleet: Fleet, context: Deployed) -> None:
+    fleet["gpu3"].faults.add("stack fails")
+    with pytest.raises(StepError) as caught:
+        deploy(context())
+    assert caught.value.host == "gpu1"
+    assert "invalid mount config" in caught.value.message
+    fleet["gpu3"].faults.clear()
+    deploy(context())
+    assert services(fleet) == ALL
+
+
+def test_a_folder_that_a_volume_names_is_made(fleet: Fleet, context: Deployed) -> None:
+    deploy(context(volumes=["/data/imagenet:/data:ro"]))
+    assert "make /data/imagenet" in fleet["gpu4"].changed
+    assert services(fleet) == ALL
+    assert deploy(context(volumes=["/data/imagenet:/data:ro"])).plan.empty
+
+
+def test_what_a_node_has_of_its_own_changed(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    before = [c.name for c in fleet["gpu3"].containers]
+    fleet["gpu3"].files["/opt/kit/lab/node.env"] = (b"KIT_NODE=gpu3\nKIT_ADDRESS=10.0.0.33\n", "644")
+    fleet.forget_changes()
+    deploy(context())
+    assert [c.name for c in fleet["gpu3"].containers] != before
+    assert services(fleet) == ALL
+    assert "remove node" in fleet["gpu3"].changed
+    assert "remove node" not in fleet["gpu2"].changed
+
+
+@pytest.mark.parametrize(("first", "second"), [("compose", "swarm"), ("swarm", "compose")])
+def test_from_one_to_the_other(fleet: Fleet, context: Deployed, first: str, second: str) -> None:
+    deploy(context(orchestrator=first))
+    deploy(context(orchestrator=second))
+    by_swarm = second == "swarm"
+    assert {name: [(c.service, c.task) for c in vm.containers] for name, vm in fleet.vms.items()} == {
+        name: [(service, by_swarm)] for name, (service,) in ALL.items()
+    }
+    assert [vm.swarm is not None for vm in fleet.vms.values()] == [by_swarm] * 4
+    assert all((MEMBER in vm.files) == by_swarm for vm in fleet.vms.values())
+    private = [path for vm in fleet.vms.values() for path, (c, _) in vm.files.items() if b"PRIVATE KEY" in c]
+    assert len(private) == (0 if by_swarm else 5)
+    assert deploy(context(orchestrator=second)).plan.empty
+
+
+def test_the_way_back_keeps_a_swarm_that_others_use(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    deploy(context(name="other", ssh_port=34))
+    deploy(context(orchestrator="compose"))
+    assert all(vm.swarm is not None for vm in fleet.vms.values())
+    assert {c.labels["kit.cluster"] for c in fleet["gpu2"].containers if c.task} == {"other"}
+
+
+def test_down_leaves_nothing_and_twice_does_nothing(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    result = down(context())
+    assert all(result.removed.values())
+    assert all(vm.swarm is None and not vm.containers and not vm.files for vm in fleet.vms.values())
+    assert not any(down(context()).removed.values())
+    deploy(context())
+    assert services(fleet) == ALL
+
+
+def test_down_of_one_cluster_leaves_the_others_swarm(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    deploy(context(name="other", ssh_port=34))
+    down(context())
+    assert len(members(fleet)) == 4
+    assert {c.labels["kit.cluster"] for vm in fleet.vms.values() for c in vm.containers} == {"other"}
+    assert deploy(context(name="other", ssh_port=34)).plan.empty
+    down(context(name="other", ssh_port=34))
+    assert all(vm.swarm is None for vm in fleet.vms.values())
+
+
+def foreign(fleet: Fleet, *names: str) -> FakeSwarm:
+    """A swarm that somebody made by hand; the first is its manager."""
+    swarm = FakeSwarm(manager=fleet[names[0]])
+    for name in names:
+        swarm.add(fleet[name])
+    return swarm
+
+
+def test_a_swarm_that_is_there_is_used_and_never_left(fleet: Fleet, context: Deployed) -> None:
+    swarm = foreign(fleet, "gpu1", "gpu2", "gpu3")
+    deploy(context())
+    assert services(fleet) == ALL
+    assert members(fleet) == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    down(context())
+    # Only gpu4 was brought in by kit.
+    assert members(fleet) == ["gpu1", "gpu2", "gpu3"]
+    assert swarm.services == {}
+    assert swarm.secrets == {}
+    assert not any(member.labels for member in swarm.members.values())
+
+
+def test_a_service_of_somebody_elses_keeps_the_swarm(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    swarm_of(fleet).services["web"] = {
+        "deploy": {"placement": {"constraints": ["node.labels.web == yes"]}},
+        "labels": {"kit.spec": ""},
+    }
+    down(context())
+    assert len(members(fleet)) == 4
+
+
+@pytest.mark.parametrize(
+    ("swarms", "host", "message"),
+    [
+        ([("gpu2", "gpu1")], "gpu1", "is a worker in a swarm"),
+        ([("gpu2", "gpu3")], None, "is in a swarm already"),
+        ([("gpu1",), ("gpu3",)], "gpu3", "is in another swarm"),
+    ],
+)
+def test_a_swarm_that_cannot_be_used_is_told_before_anything_is_changed(
+    fleet: Fleet, context: Deployed, swarms: list[tuple[str, ...]], host: str | None, message: str
+) -> None:
+    for names in swarms:
+        foreign(fleet, *names)
+    with pytest.raises((StepError, HostsFailed)) as caught:
+        deploy(context())
+    failures = caught.value.failures if isinstance(caught.value, HostsFailed) else [caught.value]
+    assert host is None or host in {failure.host for failure in failures}
+    assert any(message in failure.message for failure in failures)
+    assert all(failure.hint for failure in failures)
+    assert fleet.changes == {}
+
+
+def test_a_firewall_between_the_hosts_is_told_with_the_ports(fleet: Fleet, context: Deployed) -> None:
+    fleet["gpu4"].faults.add("firewall")
+    with pytest.raises(StepError) as caught:
+        deploy(context())
+    assert caught.value.host == "gpu4"
+    assert "2377/tcp" in str(caught.value.hint)
+    assert "stack kit-lab" not in fleet["gpu1"].changed
+    fleet["gpu4"].faults.clear()
+    deploy(context())
+    assert services(fleet) == ALL
+
+
+def test_down_without_the_head_takes_the_others_out_of_the_swarm(fleet: Fleet, context: Deployed) -> None:
+    deploy(context())
+    fleet["gpu1"].faults.add("unreachable")
+    for name in ("gpu2", "gpu3", "gpu4"):
+        # Nobody starts them again: their manager is gone.
+        vm = fleet[name]
+        vm.swarm = FakeSwarm(manager=fleet["gpu1"], members=dict(swarm_of(fleet).members))
+    with pytest.raises(Exception, match="gpu1"):
+        down(context())
+    assert all(fleet[name].swarm is None and not fleet[name].containers for name in ("gpu2", "gpu3", "gpu4"))
+
+
+def test_the_stack_file_is_printed_as_it_is_on_the_head(fleet: Fleet, context: Deployed) -> None:
+    before = stack_file(context()).text
+    assert "docker secret create kit-lab-node-by-hand" in before
+    assert fleet.changes == {}
+    deploy(context(env={"A": "b"}))
+    printed = stack_file(context(env={"A": "b"})).text
+    assert printed.encode() == fleet["gpu1"].files["/opt/kit/lab/stack.yaml"][0]
+    assert "by-hand" not in printed
+
+
+@pytest.mark.parametrize("name", ["gpu1", "gpu3"])
+def test_the_compose_file_is_printed_as_it_is_on_its_host(fleet: Fleet, context: Deployed, name: str) -> None:
+    compose = context(orchestrator="compose")
+    assert "kit.host-key" not in compose_file(compose, name).text
+    deploy(compose)
+    assert compose_file(compose, name).text.encode() == fleet[name].files["/opt/kit/lab/compose.yaml"][0]
+    assert compose_file(compose, None).host == "gpu1"
+
+
+def test_a_swarm_of_somebody_elses_that_gives_up_early_is_told(
+    fleet: Fleet, context: Deployed, reporter: Remembering
+) -> None:
+    swarm = foreign(fleet, "gpu1")
+    assert swarm.manager is fleet["gpu1"]
+    told = fleet["gpu1"]._swarm_info()
+    beat = {"Cluster": {"Spec": {"Dispatcher": {"HeartbeatPeriod": 5_000_000_000}}}}
+    fleet["gpu1"].info["Swarm"] = {**told, **beat}
+    deploy(context(), dry_run=True)
+    (warned,) = (event for event in reporter.events if isinstance(event, Warned))
+    assert "15 s" in warned.text
+    assert "--dispatcher-heartbeat 20s" in str(warned.hint)
+
+
+def test_a_deploy_that_failed_while_hosts_joined_leaves_no_swarm_after_down(fleet: Fleet, context: Deployed) -> None:
+    fleet["gpu4"].faults.add("firewall")
+    with pytest.raises(StepError):
+        deploy(context())
+    assert fleet["gpu2"].swarm is not None
+    down(context())
+    assert all(vm.swarm is None and not vm.files for vm in fleet.vms.values())

@@ -1,0 +1,512 @@
+"""kit tune as a whole: hosts in memory, and an mpi_perf whose figures the tests make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.cli.tune import text
+from kit.config.yaml import load_spec
+from kit.errors import HostsFailed, Interrupted, NotReadyError, StepError
+from kit.events import OutputLine, Warned
+from kit.flows.context import Context
+from kit.flows.deploy import deploy
+from kit.flows.tune import TuneRequest, tune
+from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
+from kit.model.result import RunResult
+from kit.model.tune import Machine, TuneResult
+from kit.plan.tune import MIB, parameters_of
+from kit.remote.transport import Transport
+from tests.fakes.facts import DOCKER0, interfaces
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+
+KIT_YAML = "# mine\nname: lab   # the lab\n\nmpi:\n  yield_when_idle: true  # cores are shared\n"
+RATE = 25e6
+
+
+def wire(nodes: Any, *_rest: Any, seconds: float) -> Mapping[str, float]:
+    return {node.name: 24e6 for node in nodes}
+
+
+class Wires:
+    """TCP of several networks, by how their addresses begin: bytes/s, or an error; each call is remembered."""
+
+    def __init__(self, **rates: float | Exception) -> None:
+        self.rates = {name.replace("net", "10.").replace("_", "."): rate for name, rate in rates.items()}
+        self.calls: list[str] = []
+
+    def __call__(self, nodes: Any, *_rest: Any, seconds: float) -> Mapping[str, float]:
+        begins = next(begins for begins in self.rates if nodes[0].address.startswith(begins))
+        self.calls.append(begins)
+        rate = self.rates[begins]
+        if isinstance(rate, Exception):
+            raise rate
+        # The last host's link is the slowest.
+        return {node.name: rate * (1 if node is nodes[-1] else 2) for node in nodes}
+
+
+class Perf:
+    """Stands for `kit run -- mpi_perf`: the rate depends on the parameters alone."""
+
+    def __init__(self, share: Callable[[dict[str, str]], float]) -> None:
+        self.share, self.calls = share, []  # type: ignore[var-annotated]
+        # Seconds after which a run is ended.
+        self.limits: list[float] = []
+        self.code = 0
+        self.raises: BaseException | None = None
+
+    def __call__(self, context: Context, request: RunRequest) -> RunResult:
+        words = request.command
+        self.calls.append((context.spec.mpi.args, words))
+        assert words[:2] == ("mpi_perf", "allreduce")
+        assert request.policy.timeout is not None
+        self.limits.append(request.policy.timeout)
+        if self.raises:
+            raise self.raises
+        share = self.share(parameters_of(context.spec.mpi.args))
+        rows = [self.row(int(size), share) for size in words[words.index("--sizes") + 1].split(",")]
+        if share:
+            context.reporter.report(OutputLine(text="a word before", stream="stdout"))
+            context.reporter.report(OutputLine(text=json.dumps({"tests": [{"rows": rows}]}), stream="stdout"))
+        else:
+            context.reporter.report(OutputLine(text="no such transport", stream="stderr"))
+        plan = LaunchPlan(run_id="r", placement=Placement(nodes=(), counts=()), hostfile="", argv=())
+        return RunResult(plan=plan, exit_code=self.code or (0 if share else 1), seconds=1.0)
+
+    @staticmethod
+    def row(size: int, share: float) -> dict[str, Any]:
+        rate = (share or 1.0) * RATE * size / (size + MIB / 4)
+        once = 2 * 7 / 8 * size / rate
+        return {"bytes": size, "samples": [once * (1 + 0.001 * n) for n in range(4)]}
+
+
+def like_a_real_one(parameters: dict[str, str]) -> float:
+    share = 0.55
+    if "coll_tuned_dynamic_rules_filename" in parameters:
+        share = 0.87
+    if parameters.get("btl_tcp_flags"):
+        share += 0.06
+    return share
+
+
+@pytest.fixture
+def perf() -> Perf:
+    return Perf(like_a_real_one)
+
+
+def two_nics(name: str) -> dict[str, str]:
+    number = name.removeprefix("gpu")
+    return {"eth0": f"10.0.0.{number}/24", "eth1": f"10.1.0.{number}/24"}
+
+
+class Bed:
+    def __init__(self, fleet: Fleet, reporter: Remembering, folder: Path) -> None:
+        self.fleet, self.reporter, self.file = fleet, reporter, folder / "kit.yaml"
+        self.file.write_text(KIT_YAML)
+        deploy(fleet.context(reporter))
+
+    def tune(self, perf: Perf, *, wire: Any = wire, **request: Any) -> TuneResult:
+        spec = load_spec(self.file.read_text(), source="kit.yaml")
+        context = replace(self.fleet.context(self.reporter), spec=spec)
+        return tune(context, TuneRequest(file=self.file, **request), run=perf, wire=wire)
+
+
+@pytest.fixture
+def bed(fleet: Fleet, reporter: Remembering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    def machine(_transport: Transport, node: Node) -> Machine:
+        return Machine(
+            name=node.name, slots=node.slots, threads=16, cores=4 * node.slots, address=node.address,
+            addresses=interfaces(docker0=DOCKER0, **two_nics(node.name)), up=("eth0", "eth1", "docker0"),
+        )  # fmt: skip
+
+    monkeypatch.setattr("kit.flows.tune.machine", machine)
+    return Bed(fleet, reporter, tmp_path)
+
+
+def test_it_writes_what_gains_and_nothing_the_second_time(bed: Bed, perf: Perf) -> None:
+    first = bed.tune(perf)
+    assert first.written
+    assert first.before is not None
+    assert first.before.timing is not None
+    assert first.after is not None
+    assert first.after.timing is not None
+    assert first.after.name == "duplex-ring"
+    assert first.after.timing.busbw > 1.6 * first.before.timing.busbw
+    after = bed.file.read_text()
+    assert [line for line in after.splitlines() if line and line in KIT_YAML.splitlines()] == [
+        line for line in KIT_YAML.splitlines() if line
+    ]
+    spec = load_spec(after, source="kit.yaml")
+    assert parameters_of(spec.mpi.args) == dict(first.after.parameters)
+    assert spec.mpi.yield_when_idle is True
+    assert after.count("# kit tune: ") == len(first.changed)
+    assert "Acts at the next run: mpi.args." in text(first)
+    assert "kit deploy, which makes the containers anew: env." in text(first)
+
+    second = bed.tune(perf)
+    assert (second.changed, second.kept, second.written, second.diff) == ((), (), False, "")
+    assert bed.file.read_text() == after
+    assert "Nothing to change" in text(second)
+
+
+def test_a_dry_run_shows_the_same_and_writes_nothing(bed: Bed, perf: Perf) -> None:
+    dry = bed.tune(perf, dry_run=True)
+    assert bed.file.read_text() == KIT_YAML
+    assert not dry.written
+    assert "+  # kit tune: an all-reduce of" in dry.diff
+    wet = bed.tune(perf)
+    assert (wet.diff, wet.changed) == (dry.diff, dry.changed)
+
+
+def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
+    own = "--mca btl_tcp_sndbuf 1048576"
+    by_hand = KIT_YAML + f"  args: {own}\nenv:\n  OMP_NUM_THREADS: 7\n"
+    bed.file.write_text(by_hand)
+    result = bed.tune(perf, dry_run=True)
+    kept = {each.path: each for each in result.kept}
+    assert (kept["env.OMP_NUM_THREADS"].value, kept["env.OMP_NUM_THREADS"].wanted) == ("7", "4")
+    assert kept["mpi.args"].wanted.startswith(own + " --mca btl_tcp_flags")
+    assert not {each.path for each in result.changed} & set(kept)
+    assert "env.OMP_NUM_THREADS is yours (7), and stays" in text(result)
+    # What was measured had the person's own words in it.
+    assert all(args[:3] == ("--mca", "btl_tcp_sndbuf", "1048576") for args, _ in perf.calls)
+
+    bed.tune(perf, force=True)
+    spec = load_spec(bed.file.read_text(), source="kit.yaml")
+    assert spec.env["OMP_NUM_THREADS"] == "4"
+    assert spec.mpi.args[:4] == ("--mca", "btl_tcp_sndbuf", "1048576", "--mca")
+
+
+def test_where_nothing_gains_mpi_stays_as_it_is(bed: Bed) -> None:
+    result = bed.tune(Perf(lambda _parameters: 0.9))
+    assert result.after == result.before
+    assert "mpi.args" not in {each.path for each in result.changed}
+
+
+def test_no_gain_with_small_messages_says_what_more_time_would_show(bed: Bed) -> None:
+    def large_ones_alone(parameters: dict[str, str]) -> float:
+        return like_a_real_one(parameters) if enough else 0.55
+
+    enough = False
+    short = bed.tune(Perf(large_ones_alone), minutes=1.0, dry_run=True)
+    (advice,) = [each for each in short.advice if "--minutes" in each]
+    assert advice.startswith("no algorithm gained with messages of 1 MB, the largest that the time allowed; ")
+    minutes = float(advice.partition("--minutes ")[2].split()[0])
+    assert 1 < minutes < 10
+    # What it says is so, gain or none.
+    perf = Perf(large_ones_alone)
+    longer = bed.tune(perf, minutes=minutes, dry_run=True)
+    assert longer.before is not None
+    assert longer.before.timing is not None
+    assert longer.before.timing.bytes == 8 * MIB
+    assert not [each for each in longer.advice if "--minutes" in each]
+    enough = True
+    assert bed.tune(Perf(large_ones_alone), minutes=minutes, dry_run=True).changed
+
+
+def test_a_candidate_that_fails_is_told_and_not_tried_again(bed: Bed) -> None:
+    perf = Perf(lambda parameters: 0.0 if parameters.get("btl_tcp_links") else like_a_real_one(parameters))
+    result = bed.tune(perf)
+    failed = {each.name: each.failure for each in result.tried if each.failure}
+    assert failed
+    assert set(failed.values()) == {"mpi_perf failed: no such transport"}
+    assert sum("btl_tcp_links" in args for args, _ in perf.calls) == len(failed)
+    assert result.after is not None
+    assert result.after.name == "duplex-ring"
+
+
+def test_a_failure_in_the_second_round_of_what_is_in_use_does_not_undo_the_first(bed: Bed, perf: Perf) -> None:
+    def disturbed(context: Context, request: RunRequest) -> RunResult:
+        again = not context.spec.mpi.args and any(args == () for args, _ in perf.calls)
+        result = perf(context, request)
+        return replace(result, stopped="its time of 30 s was over", exit_code=124) if again else result
+
+    spec = load_spec(bed.file.read_text(), source="kit.yaml")
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    result = tune(context, TuneRequest(file=bed.file), run=disturbed, wire=wire)
+    assert result.before is not None
+    assert (result.before.failure, len(result.before.timing.seconds if result.before.timing else ())) == (None, 4)
+    assert [each for each in result.skipped if "did not end within" in each]
+    assert result.after is not None
+    assert result.after.name == "duplex-ring"
+
+
+def test_what_all_is_held_against_is_not_given_up_early(bed: Bed, perf: Perf) -> None:
+    bed.tune(perf, minutes=1)
+    first, *others = perf.limits
+    assert first >= 90
+    assert max(others[:-1]) < 60
+
+
+def test_what_would_stall_with_a_persons_words_is_not_tried(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + "  args: --mca btl_tcp_links 2\n")
+    bed.tune(perf, dry_run=True)
+    assert perf.calls
+    assert not any("btl_tcp_flags" in args for args, _ in perf.calls)
+
+
+def test_an_algorithm_that_a_person_chose_is_not_taken_over(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + "  args: --mca coll_tuned_allreduce_algorithm 3\n")
+    bed.tune(perf, dry_run=True)
+    assert any("btl_tcp_flags" in args for args, _ in perf.calls)
+    assert not any("coll_tuned_dynamic_rules_filename" in args for args, _ in perf.calls)
+
+
+def test_ctrl_c_leaves_the_file(bed: Bed, perf: Perf) -> None:
+    perf.raises = Interrupted("run r was stopped; ranks left: 0")
+    with pytest.raises(Interrupted):
+        bed.tune(perf)
+    assert bed.file.read_text() == KIT_YAML
+    assert [path.name for path in bed.file.parent.iterdir()] == ["kit.yaml"]
+
+
+def test_ctrl_c_at_the_very_end_of_a_run_ends_the_tuning(bed: Bed, perf: Perf) -> None:
+    def late(context: Context, request: RunRequest) -> RunResult:
+        return replace(perf(context, request), interrupted=True)
+
+    spec = load_spec(bed.file.read_text(), source="kit.yaml")
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    with pytest.raises(Interrupted, match="run r had ended by itself"):
+        tune(context, TuneRequest(file=bed.file), run=late, wire=wire)
+    assert len(perf.calls) == 1
+    assert bed.file.read_text() == KIT_YAML
+
+
+def test_an_image_without_the_program_is_told(bed: Bed, perf: Perf) -> None:
+    perf.code = 127
+    with pytest.raises(NotReadyError, match="has no mpi_perf"):
+        bed.tune(perf)
+
+
+def test_no_cluster_is_told_before_anything_is_measured(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML.replace("name: lab", "name: other"))
+    with pytest.raises(NotReadyError, match="no cluster other is deployed here"):
+        bed.tune(perf)
+    assert perf.calls == []
+
+
+def test_tcp_that_cannot_be_measured_is_no_reason_to_stop(bed: Bed, perf: Perf, reporter: Remembering) -> None:
+    def blocked(*_words: Any, **_more: Any) -> Mapping[str, float]:
+        raise StepError("TCP could not be measured", hint="ports", host="gpu2")
+
+    result = bed.tune(perf, wire=blocked)
+    assert result.wire is None
+    assert result.written
+    assert any(isinstance(event, Warned) and "gpu2" in event.text for event in reporter.events)
+
+
+def test_the_minutes_are_kept(bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("kit.flows.tune.time.monotonic", lambda: clock[0])
+
+    def slow(context: Context, request: RunRequest) -> RunResult:
+        clock[0] += 20.0
+        return perf(context, request)
+
+    spec = load_spec(KIT_YAML, source="kit.yaml")
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    result = tune(context, TuneRequest(file=bed.file, minutes=2.0), run=slow, wire=wire)
+    assert clock[0] <= 2.0 * 60 + 40
+    assert result.skipped
+
+
+def test_the_last_run_may_take_all_the_time_that_is_left(bed: Bed, perf: Perf) -> None:
+    """It measures sizes as large as that time allows."""
+    bed.tune(perf, minutes=5)
+    *others, last = perf.limits
+    assert max(others) < 120
+    assert last > 240
+
+
+def test_a_faster_network_is_written_first_and_the_rest_is_for_after_the_deploy(bed: Bed, perf: Perf) -> None:
+    wires = Wires(net0=11.9e6, net1=118e6)
+    result = bed.tune(perf, wire=wires)
+    # An all-reduce of the network that is left would tune the wrong one.
+    assert (perf.calls, result.before, result.after, result.tried) == ([], None, None, ())
+    assert result.wire == 11.9e6
+    assert [(each.network, each.rate) for each in result.networks] == [("10.1.0.0/24", 118e6)]
+    # Both were measured again, before containers are made anew for it.
+    assert wires.calls == ["10.0", "10.1", "10.0", "10.1"]
+    changed = {each.path: each for each in result.changed}
+    assert changed["network"].value == "10.1.0.0/24"
+    assert "env.OMP_NUM_THREADS" in changed
+    assert "mpi.args" not in changed
+    after = bed.file.read_text()
+    assert after.startswith(KIT_YAML)
+    spec = load_spec(after, source="kit.yaml")
+    assert spec.network == "10.1.0.0/24"
+    shown = text(result)
+    assert "TCP, every link in both directions at once: 11.9 MB/s on the slowest" in shown
+    assert "10.1.0.0/24 (eth1), not in use: 118.0 MB/s on the slowest" in shown
+    assert (
+        "+# kit tune: TCP on all links at once has 118.0 MB/s on the slowest of this network (eth1), and 11.9" in shown
+    )
+    assert "Run kit deploy, which moves it to 10.1.0.0/24, then kit tune again for mpi.args" in shown
+    assert "Acts after the next kit deploy, which makes the containers anew: network, env.OMP_NUM_THREADS" in shown
+
+    # Before the deploy nothing more is to be changed, and the deploy is still what is missing.
+    second = bed.tune(perf, wire=wires)
+    assert (second.changed, second.kept, second.written, perf.calls) == ((), (), False, [])
+    assert bed.file.read_text() == after
+    assert "Run kit deploy" in text(second)
+    assert "Nothing to change" in text(second)
+
+
+def test_after_the_deploy_the_rest_is_tuned_and_the_network_stays(bed: Bed, perf: Perf) -> None:
+    wires = Wires(net0=11.9e6, net1=118e6)
+    bed.tune(perf, wire=wires)
+    for vm in bed.fleet.vms.values():
+        vm.internal = vm.internal.replace("10.0.", "10.1.")
+    deploy(replace(bed.fleet.context(bed.reporter), spec=load_spec(bed.file.read_text(), source="kit.yaml")))
+    result = bed.tune(perf, wire=wires)
+    assert result.wire == 118e6
+    assert [(each.network, each.rate) for each in result.networks] == [("10.0.0.0/24", 11.9e6)]
+    changed = {each.path for each in result.changed}
+    assert "mpi.args" in changed
+    assert "network" not in changed
+    third = bed.tune(perf, wire=wires)
+    assert (third.changed, third.diff) == ((), "")
+    assert load_spec(bed.file.read_text(), source="kit.yaml").network == "10.1.0.0/24"
+
+
+@pytest.mark.parametrize("rate", [20e6, 24e6, 26e6])
+def test_a_network_that_is_not_faster_is_in_the_table_alone(bed: Bed, perf: Perf, rate: float) -> None:
+    result = bed.tune(perf, wire=Wires(net0=24e6, net1=rate))
+    assert "network" not in {each.path for each in result.changed}
+    assert result.after is not None
+    assert [each.rate for each in result.networks] == [rate]
+    assert f"10.1.0.0/24 (eth1), not in use: {rate / 1e6:.1f} MB/s" in text(result)
+    assert text(result).count("10.1.0.0/24") == 1
+
+
+def test_a_moment_of_noise_moves_no_cluster(bed: Bed, perf: Perf) -> None:
+    wires = Wires(net0=20e6, net1=30e6)
+
+    def noisy(nodes: Any, *rest: Any, seconds: float) -> Mapping[str, float]:
+        found = wires(nodes, *rest, seconds=seconds)
+        # From the second time on, the network in use is as fast as the other.
+        wires.rates["10.0."] = 29e6
+        return found
+
+    wires.rates = {"10.0.": 20e6, "10.1.": 30e6}
+    result = bed.tune(perf, wire=noisy)
+    assert result.wire == 29e6
+    assert "network" not in {each.path for each in result.changed}
+
+
+def test_a_network_of_a_person_stays_and_is_tuned(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text("network: 10.0.0.7/24  # the one with the firewall\n" + KIT_YAML)
+    wires = Wires(net0=11.9e6, net1=118e6)
+    result = bed.tune(perf, wire=wires, dry_run=True)
+    (kept,) = result.kept
+    assert (kept.path, kept.value, kept.wanted) == ("network", "10.0.0.0/24", "10.1.0.0/24")
+    assert "network is yours (10.0.0.0/24), and stays. 10.1.0.0/24 would be: TCP on all links" in text(result)
+    assert perf.calls
+    assert "mpi.args" in {each.path for each in result.changed}
+
+    bed.tune(perf, wire=wires, force=True)
+    assert load_spec(bed.file.read_text(), source="kit.yaml").network == "10.1.0.0/24"
+
+
+def test_internal_of_the_hosts_file_is_told_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
+    vm = bed.fleet["gpu2"]
+    vm.host = replace(vm.host, internal=vm.internal)
+    result = bed.tune(perf, wire=Wires(net0=11.9e6, net1=118e6))
+    assert not {"network"} & {each.path for each in (*result.changed, *result.kept)}
+    assert "Write there gpu2 internal=10.1.0.2; or take internal= away from gpu2" in text(result)
+    assert perf.calls
+
+
+def test_a_variable_for_the_network_is_told_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
+    spec = load_spec(KIT_YAML, source="kit.yaml").model_copy(update={"network": "10.0.0.0/24"})
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    result = tune(context, TuneRequest(file=bed.file), run=perf, wire=Wires(net0=11.9e6, net1=118e6))
+    assert "network" not in {each.path for each in result.changed}
+    assert "--network or KIT_NETWORK says 10.0.0.0/24" in text(result)
+
+
+def test_a_network_that_nobody_answers_on_is_told_and_no_failure(bed: Bed, perf: Perf) -> None:
+    gone = [StepError("TCP could not be measured: timed out", host=name) for name in ("gpu1", "gpu2")]
+    result = bed.tune(perf, wire=Wires(net0=24e6, net1=HostsFailed("measuring TCP: 2 of 4 hosts failed", gone)))
+    assert result.wire == 24e6
+    assert result.written
+    assert "10.1.0.0/24 (eth1), which could not be measured and is left alone: gpu1: TCP could not" in text(result)
+
+
+def test_networks_leave_the_time_to_mpi(bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("kit.flows.tune.time.monotonic", lambda: clock[0])
+    wires = Wires(net0=24e6, net1=118e6)
+
+    def slow(nodes: Any, *rest: Any, seconds: float) -> Mapping[str, float]:
+        clock[0] += 61.0
+        return wires(nodes, *rest, seconds=seconds)
+
+    monkeypatch.setattr("kit.flows.tune_measure.NETWORKS_SHARE", -0.1)
+    result = bed.tune(perf, wire=slow, minutes=2.0)
+    assert wires.calls == ["10.0"]
+    assert "TCP over 10.1.0.0/24: no time left" in result.skipped
+    assert "10.1.0.0/24 (eth1), not in use" not in text(result)
+
+
+def test_tcp_that_fails_on_every_host_is_no_reason_to_stop(bed: Bed, perf: Perf, reporter: Remembering) -> None:
+    gone = [StepError("TCP could not be measured", host=name) for name in ("gpu1", "gpu2")]
+    result = bed.tune(perf, wire=Wires(net0=HostsFailed("measuring TCP: 2 of 4 hosts failed", gone)))
+    assert (result.wire, result.networks) == (None, ())
+    assert any(isinstance(event, Warned) and "gpu1" in event.text for event in reporter.events)
+
+
+def test_fp16_is_written_with_consent_alone(bed: Bed, perf: Perf) -> None:
+    without = bed.tune(perf)
+    assert "env.KIT_COMPRESSION" not in {each.path for each in without.changed}
+    assert "kit tune --fp16 measures it, and writes it where it gains" in text(without)
+
+    result = bed.tune(perf, fp16=True)
+    (setting,) = result.changed
+    assert (setting.path, setting.value) == ("env.KIT_COMPRESSION", "fp16")
+    sizes = [words[words.index("--sizes") + 1] for _, words in perf.calls]
+    whole, half = next(map(int, each.split(",")) for each in sizes if each.count(",") == 1)
+    assert half * 2 == whole
+    assert f"an all-reduce of {whole // MIB} MB on 8 ranks takes" in setting.reason
+    assert load_spec(bed.file.read_text(), source="kit.yaml").env["KIT_COMPRESSION"] == "fp16"
+    assert "measures it, and writes it" not in text(result)
+
+    after = bed.file.read_text()
+    for again in (bed.tune(perf, fp16=True), bed.tune(perf)):
+        assert (again.changed, again.diff) == ((), "")
+        assert "half precision" not in text(again)
+    assert bed.file.read_text() == after
+
+
+def test_compression_of_a_person_stays(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + "env:\n  KIT_COMPRESSION: none\n")
+    result = bed.tune(perf, fp16=True, dry_run=True)
+    kept = {each.path: each for each in result.kept}
+    assert (kept["env.KIT_COMPRESSION"].value, kept["env.KIT_COMPRESSION"].wanted) == ("none", "fp16")
+
+
+def test_half_the_bytes_that_gain_nothing_or_fail_are_told(
+    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flat(size: int, share: float) -> dict[str, Any]:
+        return {"bytes": size, "samples": [0.5 / (share or 1.0)] * 4}
+
+    monkeypatch.setattr(perf, "row", flat)
+    result = bed.tune(perf, fp16=True, dry_run=True)
+    assert "env.KIT_COMPRESSION" not in {each.path for each in result.changed}
+    assert "half precision on the wire gains nothing beyond the noise" in text(result)
+
+    def broken(context: Context, request: RunRequest) -> RunResult:
+        sizes = request.command[request.command.index("--sizes") + 1]
+        return replace(perf(context, request), exit_code=1 if sizes.count(",") == 1 else 0)
+
+    spec = load_spec(KIT_YAML, source="kit.yaml")
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    result = tune(context, TuneRequest(file=bed.file, fp16=True, dry_run=True), run=broken, wire=wire)
+    assert any(each.startswith("half the bytes, for --fp16: mpi_perf failed") for each in result.skipped)

@@ -1,0 +1,128 @@
+"""How kit predict is held against paced runs (SIMULATED computing, real exchange) on a lab's shaped links.
+
+test_predict.py fails by it, and scripts/measure-predict prints docs/predict.md's tables by it: what is run, what of the
+run is given to the prediction, and what counts as the same stand here alone. Nothing of it needs pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kit.flows.predict import Asked, predict
+from kit.model.allreduce import Algorithm
+
+# Ranks on each host, by the rate of its link: two share it, and at quicker links fewer of them wait on the same cores.
+RATES: Mapping[str, int] = {"60mbit": 2, "80mbit": 1, "100mbit": 2, "160mbit": 1}
+# Milliseconds of a step alone: chosen so that the links cost much at 60mbit and little at 160mbit.
+MODELS: Mapping[str, int] = {"squeezenet": 1200, "mobilenetv2": 1800, "mobilenet": 2200}
+CYCLE_MS = 10.0
+# How far, in points of efficiency, a prediction may be off.
+POINTS = 3.0
+# A rank alone only sleeps. Where that took so much longer, the machine had something else to do.
+LATE = 0.01
+
+# tc counts Ethernet's header, but not what the wire adds to a frame.
+LAB_PAYLOAD = 1448 / 1514
+# `auto` is Open MPI as it comes.
+ALGORITHMS: Mapping[Algorithm, tuple[str, ...]] = {
+    "ring": ("-x", "OMPI_MCA_coll_tuned_use_dynamic_rules=1", "-x", "OMPI_MCA_coll_tuned_allreduce_algorithm=4"),
+    "auto": (),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The efficiency of a model's paced run (1.0: links cost nothing), as measured and as kit predict has it.
+
+    `disturbed`: the run's own times tell that the machine did something else meanwhile.
+    """
+
+    model: str
+    measured: float
+    predicted: float
+    disturbed: bool
+
+    @property
+    def points(self) -> float:
+        """By how many points the prediction is above (or, negative, below) what was measured."""
+        return 100 * (self.predicted - self.measured)
+
+    @property
+    def near(self) -> bool:
+        return abs(self.points) <= POINTS
+
+
+def run_words(models: Mapping[str, int], *, hosts: int, per_host: int, algorithm: Algorithm = "ring") -> list[str]:
+    """What stands behind `kit run` for a paced run of these models (name → milliseconds of a step alone)."""
+    steps = ",".join(str(step) for step in models.values())
+    return [
+        *("--np", str(per_host * hosts), "--npernode", str(per_host), *ALGORITHMS[algorithm], "--", "paced_benchmark"),
+        *("--model", ",".join(models), "--step-ms", steps, "--cycle-ms", str(CYCLE_MS)),
+        *("--num-warmup", "1", "--num-iters", "2", "--json"),
+    ]
+
+
+def attempts(
+    pace: Callable[[Mapping[str, int]], dict[str, Any]],
+    *,
+    most: int,
+    spare: int = 0,
+    rate: str,
+    per_host: int,
+    algorithm: Algorithm = "ring",
+) -> Iterator[Compared]:
+    """Each comparison at this rate. `pace` runs models by run_words, and gives the object that paced_benchmark prints.
+
+    What else goes on on the machine makes a step longer, and never shorter: the quickest step is held against the
+    prediction, and a model that is off is tried again, alone with others that are, until all are near, at most `most`
+    times. A run that was disturbed says nothing of a model that is off, and is not among these; there are at most
+    `spare` of those.
+    """
+    left, tried = dict(MODELS), dict.fromkeys(MODELS, 0)
+    for _ in range(most + spare):
+        again = {model: step for model, step in left.items() if tried[model] < most}
+        if not again:
+            return
+        found = pace(again)
+        runs = found["runs"] if len(again) > 1 else [found]
+        names = [run["model"] for run in runs]
+        assert (found["simulated"], names) == (True, list(again)), names
+        for run in runs:
+            each = Compared(
+                model=run["model"],
+                measured=run["alone_s"] / min(run["steps"]),
+                predicted=_predicted(found, run, rate, per_host, algorithm),
+                disturbed=_disturbed(run),
+            )
+            tried[each.model] += not each.disturbed
+            if each.near:
+                del left[each.model]
+            yield each
+
+
+def _disturbed(run: Mapping[str, Any]) -> bool:
+    """Whether a step of the very same work took noticeably longer than another, or sleeping longer than was asked."""
+    uneven = max(run["steps"]) > (1 + POINTS / 100) * min(run["steps"])
+    return uneven or run["alone_s"] > (1 + LATE) * run["step_ms"] / 1e3
+
+
+def _predicted(
+    found: Mapping[str, Any], run: Mapping[str, Any], rate: str, per_host: int, algorithm: Algorithm
+) -> float:
+    """The efficiency, by kit predict. What the cores cost is measured by the same run, and given to it: how fast all
+    ranks together copy and add numbers, and how long a message takes."""
+    # A number goes round twice to agree and twice to be summed, after Horovod's cycle; by Open MPI's own choice it is
+    # exchanged in log2(n) rounds instead.
+    ranks = found["ranks"]
+    rounds = ranks - 1 if algorithm == "ring" else (ranks - 1).bit_length() / 2
+    message = max(0.0, found["tiny_allreduce_s"] - CYCLE_MS / 1e3) / (4 * rounds)
+    memory = f"{found['memory_rate'] * 8 / 1e6:.3f}mbit"
+    asked = Asked(
+        model=run["model"], gpus=ranks, per_host=per_host, step_ms=run["alone_s"] * 1e3, link=rate, library="mpi",
+        algorithm=algorithm, cycle_ms=CYCLE_MS, latency_us=message * 1e6, intra=memory, memory_rate=memory,
+        payload_share=LAB_PAYLOAD,
+    )  # fmt: skip
+    return predict(asked, folder=Path()).predictions[-1].efficiency

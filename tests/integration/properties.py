@@ -1,0 +1,152 @@
+"""What a node's container is, property by property, as Compose and as Swarm make it, and how Swarm is told.
+
+test_swarm.py compares real containers of both: whatever differs stands here, and whatever stands here as the same is.
+docs/swarm.md has the table from here, and a test of the documentation holds it to that:
+`python -m tests.integration.properties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/swarm.md"
+BEGIN, END = "<!-- properties -->\n", "<!-- /properties -->\n"
+
+# Of each container its own, whatever made it.
+IDENTITY = (
+    "Id", "Created", "State.", "Name", "ExecIDs", "LogPath", "HostnamePath", "HostsPath", "ResolvConfPath",
+    "GraphDriver.", "NetworkSettings.SandboxID", "NetworkSettings.Networks.host.EndpointID",
+    "Config.Labels.com.docker.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A property of `docker inspect`. `setting` is the one of kit.yaml behind it, '' for what kit sets by itself.
+
+    `same`: equal in both. `tried`: compared by the test; what needs a GPU is not.
+    """
+
+    setting: str
+    path: str
+    compose: str
+    swarm: str
+    how: str
+    same: bool = True
+    tried: bool = True
+
+
+ROWS = (
+    Row(setting="image", path="Image", compose="the image's id", swarm="the same",
+        how="`image: sha256:…`: an id is never looked for in a registry, and kit ships it to each VM"),
+    Row(setting="image", path="Config.Image", compose="its tag", swarm="its id", same=False,
+        how="the tag stands in the label `kit.image`"),
+    Row(setting="", path="Path", compose="start.sh", swarm="the same", how="`entrypoint: [start.sh]`"),
+    Row(setting="", path="Args", compose="none", swarm="the same", how=""),
+    Row(setting="", path="Config.Entrypoint", compose="`[]`", swarm="start.sh", same=False,
+        how="an empty entrypoint is the image's own to Swarm"),
+    Row(setting="", path="Config.Cmd", compose="start.sh", swarm="none", same=False, how="as above"),
+    Row(setting="", path="HostConfig.NetworkMode", compose="host", swarm="the same",
+        how="the external network `host`; `network_mode` is dropped"),
+    Row(setting="", path="NetworkSettings.Networks.host.IPAMConfig", compose="none", swarm="`{}`", same=False,
+        how="no effect: the host's own addresses"),
+    Row(setting="", path="HostConfig.Init", compose="true", swarm="the same", how="`init: true`"),
+    Row(setting="", path="HostConfig.RestartPolicy.Name", compose="unless-stopped", swarm="no", same=False,
+        how="Swarm starts a new task: `deploy.restart_policy`, `condition: any`; `restart` is dropped"),
+    Row(setting="shm_size", path="HostConfig.ShmSize", compose="the size", swarm="64 MB, not used", same=False,
+        how="`shm_size` is dropped: a tmpfs on /dev/shm with the same size and options, compared inside"),
+    Row(setting="ulimits", path="HostConfig.Ulimits", compose="the limits", swarm="the same",
+        how="`ulimits`, from engine 20.10 on; older ones are refused"),
+    Row(setting="ssh_port, env", path="Config.Env", compose="all variables", swarm="all but four on nodes", same=False,
+        how="KIT_NODE, KIT_ADDRESS, NCCL_SOCKET_IFNAME, HOROVOD_GLOO_IFACE differ from VM to VM: start.sh reads them "
+        "from `node.env`. What ranks see is compared, and is the same. `$` and `{{` stay what they are"),
+    Row(setting="volumes", path="HostConfig.Binds", compose="`SOURCE:TARGET:MODE`", swarm="none", same=False,
+        how="the long form, as mounts"),
+    Row(setting="volumes", path="HostConfig.Mounts", compose="none", swarm="the mounts", same=False, how="as above"),
+    Row(setting="volumes", path="Mounts", compose="type, source, target, read-only, propagation",
+        swarm="the same, and /dev/shm", same=False,
+        how="compared one by one. A folder that is not there is made by kit: Swarm would fail the task. A volume has "
+        "the same name: its data stays"),
+    Row(setting="", path="HostConfig.IpcMode", compose="private", swarm="the same", how="the engine's default"),
+    Row(setting="", path="HostConfig.PidMode", compose="its own", swarm="the same", how="the engine's default"),
+    Row(setting="", path="HostConfig.UTSMode", compose="the host's", swarm="the same", how="follows from the network"),
+    Row(setting="", path="Config.Hostname", compose="the VM's", swarm="the same", how="follows from the network"),
+    Row(setting="", path="HostConfig.Privileged", compose="false", swarm="the same",
+        how="Swarm drops it; kit needs none"),
+    Row(setting="", path="HostConfig.CapAdd", compose="none", swarm="the same", how=""),
+    Row(setting="", path="HostConfig.SecurityOpt", compose="none", swarm="the same",
+        how="Swarm drops it; kit sets none"),
+    Row(setting="", path="HostConfig.Devices", compose="none", swarm="the same", how="Swarm drops it; kit sets none"),
+    Row(setting="", path="HostConfig.Isolation", compose="not set", swarm="default", same=False,
+        how="no effect on Linux"),
+    Row(setting="", path="Config.AttachStdout", compose="true", swarm="false", same=False,
+        how="no effect: output goes to the log"),
+    Row(setting="", path="Config.AttachStderr", compose="true", swarm="false", same=False, how="as above"),
+    Row(setting="name", path="Config.Labels.kit.cluster", compose="the name", swarm="the same", how="`labels`"),
+    Row(setting="", path="Config.Labels.kit.service", compose="mpihead or mpinode", swarm="the same", how="`labels`"),
+    Row(setting="", path="Config.Labels.kit.spec", compose="digest of its definition", swarm="another", same=False,
+        how="`labels`, and those of the service"),
+    Row(setting="", path="Config.Labels.kit.host-key", compose="digest of its host key", swarm="none", same=False,
+        how="the key's secret has the digest in its name"),
+    Row(setting="", path="Config.Labels.kit.image", compose="none", swarm="the tag", same=False, how="`labels`"),
+    Row(setting="(GPUs)", path="HostConfig.DeviceRequests", compose="nvidia, all, with GPUs", swarm="none",
+        tried=False, same=False,
+        how="`reservations.devices` is refused by Swarm. NVIDIA_VISIBLE_DEVICES=all for the NVIDIA runtime, which "
+        "has to be the engine's default (checked); `generic_resources` reserve the GPUs where all nodes advertise as "
+        "many as they have"),
+    Row(setting="(GPUs)", path="HostConfig.Runtime", compose="runc, with the NVIDIA hook", swarm="nvidia, the default",
+        tried=False, same=False, how="`runtime` is unknown to Swarm"),
+)  # fmt: skip
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of an inspection by its path. Nothing, in all its forms, is None; lists are in no order."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from flat(item, f"{path}.{key}" if path else str(key))
+    else:
+        plain = sorted(value, key=str) if isinstance(value, list) else value
+        yield path, None if plain in ("", [], 0, False) else plain
+
+
+def compared(compose: Mapping[str, Any], swarm: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The properties that differ, but for those of each container its own."""
+    one, other = dict(flat(compose)), dict(flat(swarm))
+    return {
+        path: (one.get(path), other.get(path))
+        for path in sorted(one.keys() | other.keys())
+        if one.get(path) != other.get(path) and not path.startswith(IDENTITY)
+    }
+
+
+def mounts(container: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Each mount as (type, source, target, read-only, propagation), without Swarm's tmpfs on /dev/shm."""
+    found = []
+    for mount in container["Mounts"]:
+        if mount["Destination"] == "/dev/shm":
+            continue
+        words = (mount["Type"], mount.get("Name") or mount["Source"], mount["Destination"])
+        found.append((*words, "rw" if mount["RW"] else "ro", mount["Propagation"]))
+    return sorted(found)
+
+
+def table() -> str:
+    lines = ["| kit.yaml | `docker inspect` | Compose | Swarm | how |", "|---|---|---|---|---|"]
+    for row in ROWS:
+        setting = f"`{row.setting}`" if row.setting and row.setting[0] != "(" else row.setting.strip("()")
+        how = row.how if row.tried else f"{row.how} *(rendered; not tried: there is no GPU in the tests)*"
+        lines.append(f"| {setting} | `{row.path}` | {row.compose} | {row.swarm} | {how} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + table() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

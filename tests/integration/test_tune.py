@@ -1,0 +1,173 @@
+"""mpi_perf and kit tune on the deployed cluster: real sums over real links, and a kit.yaml that a run takes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kit.plan import lab
+from kit.remote.lab import LabEngine
+from tests.integration.rig import Cluster, objects
+
+TESTS = ["latency", "bandwidth", "ring", "allreduce", "bcast", "allgather"]
+BUS = {"allreduce": 2 * 7 / 8, "allgather": 7 / 8}
+
+
+def test_every_test_of_mpi_perf_has_its_rows(cluster: Cluster) -> None:
+    done = cluster.kit("run", "--", "mpi_perf", "--sizes", "8,64K", "--repeats", "3", "--seconds", "0.05", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "# allreduce, 8 ranks" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["workload"], found["simulated"], found["through"]) == ("perf", False, "mpi")
+    assert (found["ranks"], found["hosts"]) == (8, 4)
+    assert [each["test"] for each in found["tests"]] == TESTS
+    for each in found["tests"]:
+        between = each["test"] in ("latency", "bandwidth")
+        assert each["ranks"] == (2 if between else 8)
+        sizes = [row["bytes"] for row in each["rows"]]
+        # An all-gather's result has a whole part of each rank.
+        assert sizes == ([32, 65536] if each["test"] == "allgather" else [8, 65536])
+        for row in each["rows"]:
+            assert 0 < row["min_s"] <= row["seconds"] <= row["max_s"]
+            assert 1 <= row["repeats"] == len(row["samples"])
+            assert math.isclose(row["algbw"], row["bytes"] / row["seconds"], rel_tol=1e-6)
+            assert math.isclose(row["busbw"], row["algbw"] * BUS.get(each["test"], 1.0), rel_tol=1e-6)
+        if between:
+            pairs = [(pair["from"], pair["to"]) for pair in each["pairs"]]
+            assert pairs == [("gpu1", "gpu2"), ("gpu2", "gpu3"), ("gpu3", "gpu4"), ("gpu4", "gpu1")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("latncy",), "there is no test 'latncy'; there are: latency, bandwidth, ring, allreduce, bcast, allgather"),
+        (("--sizes", "8:2G"), "'2G' is not a size: from 1 to 1G"),
+        (("--through", "rdma"), "there is no 'rdma'; there are: mpi, nccl"),
+        (("--through", "nccl"), "--through nccl needs GPUs, and gpu1 shows its container none"),
+    ],
+    ids=lambda words: words[-1] if isinstance(words, tuple) else "",
+)
+def test_what_cannot_be_measured_is_said(cluster: Cluster, words: tuple[str, ...], said: str) -> None:
+    done = cluster.kit("run", "--np", "2", "--npernode", "1", "--", "mpi_perf", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.fixture
+def settings(cluster: Cluster) -> Iterator[str]:
+    """kit.yaml as it was, and is again afterwards."""
+    path = cluster.folder / "kit.yaml"
+    before = path.read_text()
+    yield before
+    path.write_text(before)
+
+
+def test_tune_writes_what_a_run_takes(cluster: Cluster, settings: str) -> None:
+    dry = cluster.kit("tune", "--minutes", "1", "--dry-run", "--output", "json")
+    assert dry.returncode == 0, dry.stderr
+    assert (cluster.folder / "kit.yaml").read_text() == settings
+    found = objects(dry)[-1]
+    assert [each["name"] for each in found["machines"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    assert all(each["nic"] == "eth0" and each["mtu"] and each["cores"] for each in found["machines"])
+    assert found["wire"] > 1e6
+    assert found["before"]["timing"]["ranks"] == 8
+    assert len(found["before"]["timing"]["seconds"]) >= 3
+    assert not found["written"]
+    changed = {each["path"]: each for each in found["changed"]}
+    assert changed["env.OMP_NUM_THREADS"]["acts"] == "deploy"
+    assert all(each["reason"] for each in changed.values())
+    assert all(f"+  # kit tune: {each['reason'][:40]}" in found["diff"] for each in changed.values())
+
+
+# Bytes a second that the shaped links of the first network carry at most.
+SLOW = 100e6 / 8
+
+
+@pytest.fixture
+def second(cluster: Cluster, settings: str, client: Any) -> Iterator[str]:
+    """A second network of all hosts, and links of 100 Mbit/s in the first; kit.yaml says nothing of a network.
+
+    Afterwards the cluster is deployed as it was, and the network is gone.
+    """
+    with contextlib.closing(LabEngine()) as engine:
+        cidr = str(next(lab.candidates(engine.taken_subnets())))
+    pool = {"Driver": "default", "Config": [{"Subnet": cidr}]}
+    # Internal: it brings no default route, and the first network stays what ssh goes over.
+    network = client.networks.create(f"{cluster.name}-second", driver="bridge", internal=True, ipam=pool)
+    containers = [f"{lab.network_name(cluster.name)}-{host.name}" for host in cluster.hosts]
+    # Undone from the last to the first, each whatever became of the others: all further tests are on this cluster.
+    with contextlib.ExitStack() as afterwards:
+        afterwards.callback(network.remove)
+        for container in containers:
+            network.connect(container)
+            afterwards.callback(network.disconnect, container, force=True)
+        afterwards.callback(deployed, cluster, settings)
+        afterwards.callback(rated, cluster, "none")
+        rated(cluster, "100mbit")
+        signed = settings.partition("\n")[0]
+        rest = {key: value for key, value in yaml.safe_load(settings).items() if key != "network"}
+        (cluster.folder / "kit.yaml").write_text(f"{signed}\n{yaml.safe_dump(rest)}")
+        yield cidr
+
+
+def deployed(cluster: Cluster, settings: str) -> None:
+    (cluster.folder / "kit.yaml").write_text(settings)
+    done = cluster.kit("deploy")
+    assert done.returncode == 0, done.stderr
+
+
+def rated(cluster: Cluster, rate: str) -> None:
+    done = cluster.kit("lab", "link-rate", rate, "--name", cluster.name)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, second: str) -> None:
+    tuned = cluster.kit("tune", "--minutes", "1", "--output", "json")
+    assert tuned.returncode == 0, tuned.stderr
+    found = objects(tuned)[-1]
+    (other,) = found["networks"]
+    assert (other["network"], other["nics"], other["failure"]) == (second, ["eth1"], None)
+    assert found["wire"] < SLOW < 1.1 * SLOW < other["rate"]
+    changed = {each["path"]: each for each in found["changed"]}
+    assert (changed["network"]["value"], changed["network"]["acts"]) == (second, "deploy")
+    # What MPI makes of the network that is left would be of no use.
+    assert (found["before"], found["written"]) == (None, True)
+    text = (cluster.folder / "kit.yaml").read_text()
+    assert "# kit tune: TCP on all links at once has" in text
+    assert f"\nnetwork: {second}\n" in text
+
+    deploy = cluster.kit("deploy")
+    assert deploy.returncode == 0, deploy.stderr
+    plan = cluster.kit("run", "--dry-run", "--", "true")
+    assert f"btl_tcp_if_include {second}" in plan.stdout
+    before = [host.bytes_of("eth1") for host in cluster.hosts]
+    sizes = ("--sizes", "4M", "--repeats", "10", "--seconds", "2", "--json")
+    run = cluster.kit("run", "--npernode", "1", "--", "mpi_perf", "allreduce", *sizes)
+    assert run.returncode == 0, run.stderr
+    (row,) = json.loads(run.stdout)["tests"][0]["rows"]
+    # More than the links of the first network carry, in the quickest: what else the machine does makes them slower. And
+    # each host did send over the second.
+    assert row["busbw"] * row["seconds"] / row["min_s"] > SLOW
+    assert all(host.bytes_of("eth1") - was > 4 << 20 for host, was in zip(cluster.hosts, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "compression", "source"), [((), "fp16", "KIT_COMPRESSION"), (("--compression", "none"), "none", None)]
+)
+def test_the_benchmark_goes_by_the_variable_unless_told(
+    cluster: Cluster, words: tuple[str, ...], compression: str, source: str | None
+) -> None:
+    paced = ("paced_benchmark", "--parameters", "1m", "--step-ms", "20", "--num-iters", "2", "--json", *words)
+    done = cluster.kit("run", "--np", "2", "--npernode", "1", "-x", "KIT_COMPRESSION=fp16", "--", *paced)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["options"]["compression"], found["options"].get("compression_from")) == (compression, source)
+    assert found["gradient_bytes"] == (2_000_000 if compression == "fp16" else 4_000_000)
+    assert ("KIT_COMPRESSION=fp16 chose --compression fp16" in done.stderr) is (source is not None)

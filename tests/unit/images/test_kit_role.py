@@ -1,0 +1,176 @@
+"""images/bin/kit-role, with real sockets and a stand-in for MXNet's servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+from tests.fakes.head import until
+
+KIT_ROLE = launcher.IMAGES / "bin" / "kit-role"
+HERE = "127.0.0.1"
+# A scheduler, as far as connections go: it listens, and is connected to itself. A server is connected to it.
+STAND_IN = """
+import os, socket, sys, time
+port = int(os.environ["DMLC_PS_ROOT_PORT"])
+if os.environ["DMLC_ROLE"] == "scheduler":
+    listening = socket.create_server((os.environ["DMLC_NODE_HOST"], port))
+link = socket.create_connection((os.environ["DMLC_PS_ROOT_URI"], port))
+print("up", os.getpid(), flush=True)
+if os.environ["DMLC_ROLE"] == "scheduler":
+    links = []
+    while True:
+        links.append(listening.accept())
+time.sleep(600)
+"""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def start(tmp_path: Path, port: int) -> Iterator[Start]:
+    """kit-role as a rank of one worker, one server and the scheduler; `serve` is what `python3 -c …` is here."""
+    started: list[subprocess.Popen[str]] = []
+
+    def one(rank: int, *argv: str, serve: str = STAND_IN, **environ: str) -> subprocess.Popen[str]:
+        (tmp_path / "stand_in.py").write_text(serve)
+        python = tmp_path / "python3"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/stand_in.py "$@"\n')
+        python.chmod(0o755)
+        given = {"OMPI_COMM_WORLD_RANK": str(rank), "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
+        given |= {"DMLC_PS_ROOT_URI": HERE, "DMLC_PS_ROOT_PORT": str(port), "PORT": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-IS", str(KIT_ROLE), *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **given, "PATH": f"{tmp_path}:{os.environ['PATH']}", **environ},
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield one
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def up(process: subprocess.Popen[str]) -> int:
+    """The stand-in's process."""
+    assert process.stdout
+    word, pid = process.stdout.readline().split()
+    assert word == "up"
+    return int(pid)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def test_a_worker_becomes_the_command(start: Start, port: int) -> None:
+    names = ("DMLC_ROLE", "DMLC_NODE_HOST", "DMLC_PS_ROOT_PORT", "PORT")
+    code = f"import os; print([os.environ.get(name) for name in {names}])"
+    out, _ = start(0, sys.executable, "-c", code).communicate(timeout=60)
+    assert out.strip() == str(["worker", HERE, str(port), None])
+
+
+def test_a_command_that_is_not_there(start: Start) -> None:
+    code, err = ended(start(0, "no-such-command"))
+    assert (code, err) == (127, "kit-role: no-such-command: No such file or directory\n")
+
+
+@pytest.mark.parametrize(("rank", "role"), [(1, "server"), (2, "scheduler")])
+def test_the_others_serve(start: Start, rank: int, role: str) -> None:
+    serve = 'import os, sys; print(os.environ["DMLC_ROLE"], sys.argv[1:], "PORT" in os.environ)'
+    out, _ = start(rank, "false", serve=serve).communicate(timeout=60)
+    assert out.strip() == f"{role} ['-c', 'import mxnet'] False"
+
+
+@pytest.mark.parametrize(("serve", "code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
+def test_it_ends_as_its_server_does(start: Start, serve: str, code: int) -> None:
+    assert ended(start(1, serve=serve))[0] == code
+
+
+def test_a_scheduler_to_whom_not_all_come(start: Start) -> None:
+    code, err = ended(start(2, KIT_JOIN_S="0.6"))
+    assert code == 124
+    assert "kit-role: the scheduler: 2 of 3 have not joined after 0.6 s" in err
+
+
+def test_a_scheduler_whom_somebody_leaves(start: Start, port: int) -> None:
+    scheduler = start(2, KIT_JOIN_S="60", KIT_LEAVE_S="0.6")
+    up(scheduler)
+    server = start(1)
+    up(server)
+    with socket.create_connection((HERE, port)):
+        # All three are there: nothing is wrong, for longer than it would wait.
+        time.sleep(1.5)
+        assert scheduler.poll() is None
+    code, err = ended(scheduler)
+    assert code == 124
+    assert "1 of 3 left, and the others were still there 0.6 s later" in err
+
+
+def test_a_server_whose_scheduler_is_gone(start: Start, port: int) -> None:
+    with socket.create_server((HERE, port)) as listening:
+        server = start(1, KIT_LEAVE_S="0.6")
+        child = up(server)
+        link, _ = listening.accept()
+        time.sleep(1.0)
+        assert server.poll() is None
+        link.close()
+        listening.close()
+        code, err = ended(server)
+    assert code == 124
+    assert "server 0: the scheduler was gone" in err
+    until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_it_is_for_ranks_alone() -> None:
+    done = subprocess.run([sys.executable, "-IS", str(KIT_ROLE), "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--launcher ps" in done.stderr
+
+
+def test_ports_are_held_and_outside_the_kernels_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports: Any = launcher.load("kitrun.ports")
+    low, high = ports.taken_by_kernel()
+    found = [ports.hold(HERE) for _ in range(20)]
+    try:
+        assert len({port for port, _ in found}) == 20
+        assert not [port for port, _ in found if low <= port <= high]
+        # Nobody else gets one that is held, or one on which somebody listens.
+        taken = found[0][0]
+        monkeypatch.setattr(ports.random, "sample", lambda *_: [taken, free])
+        with socket.create_server((HERE, 0)) as listening:
+            free = listening.getsockname()[1]
+            with pytest.raises(OSError, match="no free port"):
+                ports.hold(HERE)
+        port, holder = ports.hold(HERE)
+        assert port == free
+        holder.close()
+    finally:
+        for _, holder in found:
+            holder.close()
+    with pytest.raises(OSError, match=r"[Cc]annot assign"):
+        ports.hold("192.0.2.1")

@@ -1,0 +1,275 @@
+"""The scripts that concern Swarm, run for real with a stub `docker`: what is asked of it, what is said and what not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kit.remote.scripts import in_node, node_logs, script
+
+TOOLS = ["cat", "cut", "date", "dirname", "echo", "grep", "head", "mkdir", "rm", "rmdir", "sh", "sleep", "timeout"]
+TOKEN = "SWMTKN-1-s3cret"
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A PATH with the usual tools only."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found, tool
+        (folder / tool).symlink_to(found)
+    return folder
+
+
+def docker(folder: Path, text: str) -> Path:
+    """A stub; it writes down its words, one call a line."""
+    told = folder.parent / "told"
+    told.touch()
+    path = folder / "docker"
+    path.write_text(f'#!{shutil.which("sh")}\necho "$*" >>{told}\n{text}\n')
+    path.chmod(0o755)
+    return told
+
+
+def run(bare: Path, argv: Sequence[str], *, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(bare / "sh"), *argv[1:]],
+        input=stdin,
+        env={"PATH": str(bare)},
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_composes_node_is_found_by_its_name_and_the_command_stays_what_it_is(bare: Path) -> None:
+    docker(bare, 'for word; do echo "<$word>"; done')
+    done = run(bare, in_node("kit-lab-mpinode", ["sh", "-c", "a b", "--", "", "$x"], interactive=True))
+    words = ["exec", "--interactive", "kit-lab-mpinode", "sh", "-c", "a b", "--", "", "$x"]
+    assert done.stdout.splitlines() == [f"<{word}>" for word in words]
+    done = run(bare, node_logs("kit-lab-mpihead", "--tail", "3"))
+    assert done.stdout.splitlines() == ["<logs>", "<--tail>", "<3>", "<kit-lab-mpihead>"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("kit-lab-mpihead", "/opt/kit/lab"),
+        ("kit-a-mpi-b-mpinode", "/opt/kit/a-mpi-b"),
+        ("kit-kit-mpihead", "/opt/kit/kit"),
+    ],
+)
+def test_the_folder_of_a_node(bare: Path, name: str, folder: str) -> None:
+    (text,) = (word for word in script("node", "x") if "node_folder()" in word)
+    functions = text.partition("# `docker exec`")[0]
+    assert run(bare, ["sh", "-c", f"{functions}\nnode_folder {name}"]).stdout.strip() == folder
+
+
+def test_a_swarm_is_made_on_one_address_and_its_token_is_not_told(bare: Path, tmp_path: Path) -> None:
+    told = docker(bare, f'case $1 in swarm) echo "docker swarm join --token {TOKEN}" ;; info) echo n1 ;; esac')
+    file = tmp_path / "kit" / ".swarm"
+    done = run(bare, script("swarm_init", "10.0.0.1", "2377", str(file), "20s"))
+    assert (done.returncode, done.stdout) == (0, "n1\n")
+    assert TOKEN not in done.stdout + done.stderr
+    assert file.read_text() == "n1\n"
+    first = told.read_text().splitlines()[0]
+    for option in ("--advertise-addr 10.0.0.1", "--listen-addr 10.0.0.1:2377", "--data-path-addr 10.0.0.1",
+                   "--dispatcher-heartbeat 20s"):  # fmt: skip
+        assert option in first
+
+
+def test_a_swarm_that_cannot_be_made_is_not_noted(bare: Path, tmp_path: Path) -> None:
+    docker(bare, "echo 'must specify a listen address' >&2; exit 1")
+    file = tmp_path / ".swarm"
+    done = run(bare, script("swarm_init", "10.0.0.1", "2377", str(file), "20s"))
+    assert done.returncode == 1
+    assert "listen address" in done.stderr
+    assert not file.exists()
+
+
+def test_a_token_comes_by_standard_input_and_is_on_no_command_line(bare: Path, tmp_path: Path) -> None:
+    told = docker(bare, f"case $1 in run) cat >{tmp_path}/asked ;; info) echo n2 ;; esac")
+    file = tmp_path / ".swarm"
+    request = json.dumps({"JoinToken": TOKEN}).encode()
+    done = run(bare, script("swarm_join", str(file), "sha256:1f"), stdin=request)
+    assert (done.returncode, done.stdout) == (0, "n2\n")
+    assert (tmp_path / "asked").read_bytes() == request
+    assert TOKEN not in told.read_text()
+    assert "--network none" in told.read_text()
+    assert file.read_text() == "n2\n"
+
+
+def test_the_vms_own_python_is_taken_where_it_has_one(bare: Path, tmp_path: Path) -> None:
+    told = docker(bare, "echo n2")
+    (bare / "python3").write_text(f"#!{shutil.which('sh')}\ncat >{tmp_path}/asked\n")
+    (bare / "python3").chmod(0o755)
+    done = run(bare, script("swarm_join", str(tmp_path / ".swarm"), "sha256:1f"), stdin=b"{}")
+    assert done.returncode == 0
+    assert (tmp_path / "asked").read_bytes() == b"{}"
+    assert not any(line.startswith("run") for line in told.read_text().splitlines())
+
+
+@pytest.mark.parametrize(("state", "noted"), [("inactive", False), ("pending", True)])
+def test_a_join_that_fails(bare: Path, tmp_path: Path, state: str, noted: bool) -> None:
+    """An engine that gave up waiting goes on by itself: then kit brought it in all the same."""
+    docker(bare, f"case $1 in run) echo 'connection refused' >&2; exit 1 ;; info) echo {state} ;; esac")
+    file = tmp_path / ".swarm"
+    done = run(bare, script("swarm_join", str(file), "sha256:1f"), stdin=b"{}")
+    assert done.returncode == 1
+    assert "connection refused" in done.stderr
+    assert file.exists() == noted
+
+
+LEAVING = """
+case "$*" in
+  *LocalNodeState*) echo {state} ;;
+  *NodeID*) echo {node} ;;
+  *ControlAvailable*) echo {manager} ;;
+  'node ls'*) printf 'n1 Ready\\nn2 {other}\\n' ;;
+  'service ls'*) printf '{services}' ;;
+  ps*) printf '{tasks}' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "left", "noted"),
+    [
+        ({}, ("n1", "", ""), True, False),
+        ({}, ("pending", "", ""), True, False),
+        ({}, ("n9", "", ""), False, False),
+        ({"state": "inactive"}, ("n1", "", ""), False, False),
+        ({}, ("n1", "n1", ""), False, True),
+        ({}, ("n1", "all", ""), False, True),
+        ({}, ("n1", "n2 n3", ""), True, False),
+        ({"tasks": "c1"}, ("n1", "", ""), False, True),
+        ({"manager": "true"}, ("n1", "", ""), False, True),
+        ({"manager": "true"}, ("n1", "", "n2"), True, False),
+        ({"manager": "true", "other": "Down"}, ("n1", "", ""), True, False),
+        ({"manager": "true", "services": "s1"}, ("n1", "", "n2"), False, True),
+    ],
+)
+def test_who_leaves_a_swarm(
+    bare: Path, change: dict[str, str], asked: tuple[str, str, str], left: bool, noted: bool
+) -> None:
+    """`asked`: which node the VM is noted as, and which nodes stay and go."""
+    member, stay, gone = asked
+    values = {"state": "active", "node": "n1", "manager": "false", "other": "Ready", "services": "", "tasks": ""}
+    told = docker(bare, LEAVING.format(**{**values, **change}))
+    file = bare.parent / "kit" / ".swarm"
+    file.parent.mkdir()
+    file.write_text(f"{member}\n")
+    done = run(bare, script("swarm_leave", str(file), stay, gone))
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout == "left n1\n") == left
+    assert ("swarm leave --force" in told.read_text()) == left
+    assert file.exists() == noted
+
+
+def test_a_host_that_kit_never_brought_in_is_not_even_asked(bare: Path, tmp_path: Path) -> None:
+    told = docker(bare, "exit 1")
+    assert run(bare, script("swarm_leave", str(tmp_path / ".swarm"), "", "")).returncode == 0
+    assert told.read_text() == ""
+
+
+def test_where_there_is_no_swarm_nothing_is_removed(bare: Path) -> None:
+    told = docker(bare, "echo false")
+    done = run(bare, script("swarm_remove", "lab"))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert len(told.read_text().splitlines()) == 1
+
+
+def test_a_folder_that_is_there_stays_as_it_is(bare: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    for _ in range(2):
+        assert run(bare, script("make_folder", str(folder), "700")).returncode == 0
+        assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o711)
+    run(bare, script("make_folder", str(folder), "700"))
+    assert folder.stat().st_mode & 0o777 == 0o711
+
+
+@pytest.mark.parametrize(
+    ("said", "there", "code"),
+    [("removal of container c1 is already in progress", 0, 0), ("No such container: c1", 0, 0), ("disk on fire", 0, 1)],
+)
+def test_a_container_that_swarm_is_removing_too_is_gone_in_a_moment(
+    bare: Path, tmp_path: Path, said: str, there: int, code: int
+) -> None:
+    seen = tmp_path / "seen"
+    # It is still there at the first look.
+    docker(bare, f"case $1 in ps) echo c1 ;; rm) echo '{said}' >&2; exit 1 ;; "
+           f"inspect) [ ! -e {seen} ] && : >{seen} && exit {there}; exit 1 ;; esac")  # fmt: skip
+    done = run(bare, script("remove_node", "lab"))
+    assert done.returncode == code
+    assert (said in done.stderr) == (code != 0)
+
+
+def test_an_engine_that_gave_up_waiting_for_its_swarm_is_waited_for(bare: Path, tmp_path: Path) -> None:
+    said = "Timeout was reached before node joined. The attempt to join the swarm will continue in the background."
+    docker(
+        bare,
+        f"""case "$*" in
+  run*) echo '{said}' >&2; exit 1 ;;
+  *LocalNodeState*) if [ -e {tmp_path}/asked ]; then echo active; else echo pending; fi; echo >{tmp_path}/asked ;;
+  *NodeID*) echo n2 ;;
+esac""",
+    )
+    file = tmp_path / ".swarm"
+    done = run(bare, script("swarm_join", str(file), "sha256:1f"), stdin=b"{}")
+    assert (done.returncode, done.stdout) == (0, "n2\n"), done.stderr
+    assert file.read_text() == "n2\n"
+
+
+@pytest.mark.parametrize(("refusals", "code", "asked"), [(0, 0, 1), (2, 0, 3), (99, 1, 6)])
+def test_a_node_that_changes_by_itself_is_labelled_all_the_same(
+    bare: Path, tmp_path: Path, refusals: int, code: int, asked: int
+) -> None:
+    """As one does that has just joined: Swarm takes no change of what is not the latest."""
+    (bare / "sleep").unlink()
+    (bare / "sleep").symlink_to("/bin/true")
+    told = docker(
+        bare,
+        f"""[ "$(grep -c update {tmp_path}/told)" -gt {refusals} ] ||
+  {{ echo 'Error response from daemon: rpc error: code = Unknown desc = update out of sequence' >&2; exit 1; }}""",
+    )
+    done = run(bare, script("swarm_nodes", "kit.lab", "n2=node"))
+    assert done.returncode == code
+    assert told.read_text().splitlines() == ["node update --label-add kit.lab=node n2"] * asked
+    assert ("out of sequence" in done.stderr) == bool(code)
+
+
+def test_a_node_that_is_not_there_is_asked_for_once(bare: Path) -> None:
+    told = docker(bare, "echo 'node n2 not found' >&2; exit 1")
+    done = run(bare, script("swarm_nodes", "kit.lab", "n2=node"))
+    assert (done.returncode, done.stderr) == (1, "node n2 not found\n")
+    assert len(told.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "removal of container c1 is already in progress",
+        "cannot remove container: could not kill: tried to kill container, but did not receive an exit event",
+        "unable to remove filesystem: unlinkat /x: device or resource busy",
+    ],
+)
+def test_a_container_that_goes_slowly_goes(bare: Path, tmp_path: Path, said: str) -> None:
+    told = docker(
+        bare,
+        f"""case $1 in
+  ps) echo c1 ;;
+  rm) [ "$(grep -c ^rm {tmp_path}/told)" -gt 2 ] || {{ echo '{said}' >&2; exit 1; }} ;;
+esac""",
+    )
+    done = run(bare, script("remove_node", "lab"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert told.read_text().splitlines()[-1] == "rm --force --volumes c1"
