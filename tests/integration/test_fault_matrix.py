@@ -22,6 +22,7 @@ import pytest
 from tests.integration import faults
 from tests.integration.faults import CELLS, LAUNCH, MID_RUN, SHIP, STOP, UP
 from tests.integration.rig import VM, Cluster, Done, begun, objects, until
+from tests.pipes import rest
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -65,7 +66,7 @@ class Scene:
         """The cell of this moment: what kit has said, how it ended, and that no rank and no lease is left."""
         cell = CELLS[self.fault, moment]
         if isinstance(process, subprocess.Popen):
-            out, err = process.communicate(timeout=200)
+            out, err = rest(process, timeout=200)
         else:
             out, err = process.stdout, process.stderr
         text = f"{self.fault} × {moment}: exit {process.returncode}\n{out[-2000:]}\n{err[-4000:]}"
@@ -246,7 +247,7 @@ def line_of(process: Kit, words: str) -> None:
     for line in process.stderr:
         if words in line:
             return
-    raise AssertionError(f"kit never said {words!r}: {process.communicate()}")
+    raise AssertionError(f"kit never said {words!r}: {rest(process, timeout=200)}")
 
 
 def stopping(scene: Scene, run: str, *flags: str) -> contextlib.AbstractContextManager[Kit]:

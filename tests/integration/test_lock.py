@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.rig import VM, Cluster, objects, until
+from tests.pipes import rest
 
 SIZES = (f"{size}mb" for size in itertools.count(300))
 # Below the 30 s after which a head frees a lock that nobody shows for: what frees it sooner is the connection's end.
@@ -127,7 +128,7 @@ def test_a_lock_that_is_taken_away_stops_its_deploy(fired: Cluster) -> None:
         assert (released.returncode, "is free" in released.stdout) == (0, True), released.stderr
         assert lock(fired) == "free"
         process.send_signal(signal.SIGCONT)
-        _, said = process.communicate(timeout=120)
+        _, said = rest(process, timeout=120)
     assert process.returncode == 5, said
     assert "the lock of the cluster was lost" in said
     assert fired.state() == before, "it began something"

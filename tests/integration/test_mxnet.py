@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.integration.rig import PATIENCE_S, VM, Cluster, Done, everywhere, until
+from tests.pipes import rest
 
 SIDE, CLASSES, IMAGES, BATCH, EPOCHS = 28, 4, 256, 8, 6
 DATA = "/dev/shm/kit-bars.rec"
@@ -129,7 +130,7 @@ def test_workers_of_an_asynchronous_store_go_on_by_themselves_until_one_dies(clu
         assert run.stdout
         assert any("Epoch[0] Batch [0-20]\tSpeed: " in line for line in run.stdout)
         kill(cluster.hosts[1], 1)
-        _, err = run.communicate(timeout=PATIENCE_S)
+        _, err = rest(run, timeout=PATIENCE_S)
         assert run.returncode == 137
     assert "worker 1 (rank 1) on gpu2 was killed by SIGKILL" in err
     cluster.wait_for_none()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.rig import Cluster, Done, kit, objects, until
+from tests.pipes import rest
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
 SLEEP = ("sleep", "303")
@@ -59,12 +60,12 @@ def test_a_run_goes_on_without_anybody(cluster: Cluster, tmp_path: Path) -> None
             assert glance.stdout
             glance.stdout.readline()
             glance.send_signal(signal.SIGINT)
-            _, err = glance.communicate(timeout=120)
+            _, err = rest(glance, timeout=120)
         assert "goes on" in err
         assert wait.poll() is None
         assert cluster.ranks() == ALL
         cluster.kit("exec", "--", "touch", "/dev/shm/go")
-        out, err = attach.communicate(timeout=120)
+        out, err = rest(attach, timeout=120)
         assert "last\n" in out
         assert (attach.returncode, wait.wait(120)) == (7, 7), err
     cluster.wait_for_none()
@@ -105,7 +106,7 @@ def test_a_run_waits_for_its_turn(cluster: Cluster) -> None:
         assert second.stderr
         assert any(first in line for line in second.stderr)
         stopped(cluster.kit("stop", first))
-        out, err = second.communicate(timeout=120)
+        out, err = rest(second, timeout=120)
         assert (second.returncode, Counter(out.split())) == (0, dict.fromkeys(ALL, 2)), err
 
 

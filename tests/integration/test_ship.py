@@ -23,6 +23,7 @@ import pytest
 from kit.remote.engine import Engine
 from tests.integration.rig import ROOT, VM, everywhere, kit, objects, until
 from tests.integration.shipper import OWNER
+from tests.pipes import rest
 
 LAB = f"ship-{os.getpid()}"
 MB = 1_000_000
@@ -339,7 +340,7 @@ def test_a_host_that_goes_in_the_middle_takes_nobody_along(lab: Lab, client: Any
             if step.get("host") == lab.hosts[3].name and (step["fraction"] or 0) >= 0.3:
                 break
         link("down")
-        said, errors = process.communicate(timeout=200)
+        said, errors = rest(process, timeout=200)
     assert process.returncode == 0, errors
     shipped = json.loads(said.splitlines()[-1])["Shipped"]
     assert list(shipped["failures"]) == [cut.name]

@@ -21,6 +21,7 @@ from kit.remote import lock
 from kit.remote.operator import operator
 from kit.remote.scripts import script
 from kit.remote.transport import Completed
+from tests.pipes import rest
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 shells = pytest.mark.parametrize("shell", SHELLS)
@@ -65,14 +66,14 @@ class Holder:
 
     def end(self) -> str:
         """The end of its input, as when kit ends however it may. Returns what it still said."""
-        return self.process.communicate(timeout=20)[0]
+        return rest(self.process, timeout=60)[0]
 
     def __enter__(self) -> Holder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+        with self.process:
+            self.process.kill()
 
 
 @shells
