@@ -49,7 +49,8 @@ def apart(a: Sequence[float], b: Sequence[float]) -> Literal["apart", "noise", "
     error = error_a + error_b
     if error == 0:
         return "apart" if gap > 0 else "noise"
-    freedom = error**2 / (error_a**2 / (len(a) - 1) + error_b**2 / (len(b) - 1))
+    # By shares: the square of a small error may be less than the least number.
+    freedom = 1 / ((error_a / error) ** 2 / (len(a) - 1) + (error_b / error) ** 2 / (len(b) - 1))
     return "apart" if gap / math.sqrt(error) > quantile(freedom) else "noise"
 
 

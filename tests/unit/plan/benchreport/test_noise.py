@@ -6,7 +6,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from kit.plan.benchreport.figures import GREATEST
 from kit.plan.benchreport.noise import apart, quantile, stat
 
 Draw = Callable[[random.Random], float]
@@ -91,3 +94,14 @@ def test_the_quantile_is_students() -> None:
 def test_median_and_spread() -> None:
     found = stat([3.0, 1.0, 2.0, 10.0])
     assert (found.median, found.low, found.high, found.mad, found.count) == (2.5, 1.0, 10.0, 1.0, 4)
+
+
+figures = st.lists(st.floats(-GREATEST, GREATEST), min_size=1, max_size=5)
+
+
+@given(figures, figures)
+@example([GREATEST, -GREATEST], [GREATEST] * 2)
+@example([1e-100, 2e-100], [3e-100, 5e-324])
+def test_figures_of_any_size_are_judged(a: list[float], b: list[float]) -> None:
+    assert apart(a, b) in ("apart", "noise", "unknown")
+    assert apart(a, a) != "apart"

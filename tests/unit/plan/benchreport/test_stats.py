@@ -71,7 +71,7 @@ def test_a_case_that_only_failed_and_one_that_was_not_reached() -> None:
     assert one().state == "not run"
 
 
-@pytest.mark.parametrize("broken", [None, "12", True, math.nan, math.inf, [1], {"a": 1}, 10**400])
+@pytest.mark.parametrize("broken", [None, "12", True, math.nan, math.inf, -math.inf, 1e308, [1], {"a": 1}, 10**400])
 def test_what_is_no_number_is_no_figure(broken: object) -> None:
     found = one(benchdata.sample("a", 0, {"workload": "training", "img_sec_total": broken}))
     assert found.measure("images_per_s") is None
