@@ -151,6 +151,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("name: a\0", 1, "the character U+0000 may not stand in YAML", "right file"),
         ("name: \ud800", 1, "a character here is no text at all", "UTF-8"),
         ('env: {A: "\\0"}', 1, "env.A: '\\x00' has a NUL character in it", "take it out"),
+        ('ssh: {key: "~\\0"}', 1, "ssh.key: '~\\x00' has a NUL character in it", "take it out"),
         ("[" * 50, 1, "this is nested too deep", "a bracket too many"),
         ("#" * (MOST_BYTES + 1), 1, "the file has 256 KiB", "right file"),
     ],
