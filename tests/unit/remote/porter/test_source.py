@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kit.remote.porter import source
 from kit.remote.porter.capture import Capture, _Handler
 from kit.remote.porter.engine import Engine, EngineError
-from kit.remote.porter.layers import PART, Layers
+from kit.remote.porter.layers import PART, Layers, Stopped
 from kit.remote.porter.source import SourceError, _few, _unpacked, fill
 from tests.fakes.socket_engine import FakeEngine, sha, tar_of
 
@@ -295,6 +295,24 @@ def test_whether_a_tag_of_ours_is_there_is_known(engine: FakeEngine) -> None:
     assert asked.still.is_set()
     with pytest.raises(EngineError):
         asked.tag("no/such:image", "127.0.0.1:1/kit-ship/x", "ship")
+    assert asked.still.is_set()
+
+
+def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
+    engine: FakeEngine, layers: Layers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the last moment before it: who stopped it has found no tag, and is gone."""
+    engine.add([BASE, MIDDLE, TOP], IMAGE)
+    asked = Engine(engine.path)
+
+    def stopped_meanwhile() -> list[str]:
+        layers.stop()
+        return []
+
+    monkeypatch.setattr(asked, "tags", stopped_meanwhile)
+    with pytest.raises(Stopped):
+        fill(asked, IMAGE, CHAIN, {CHAIN[2]}, layers)
+    assert not any("/tag" in path for path in engine.asked)
     assert asked.still.is_set()
 
 
