@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -33,9 +34,10 @@ class Watch:
             raise KeyboardInterrupt from None
 
     def close(self) -> None:
-        for transport in self._open.values():
-            transport.close()
-        self._open.clear()
+        # One at a time: after Ctrl-C a look may still go on, and connect.
+        with contextlib.suppress(KeyError):
+            while True:
+                self._open.popitem()[1].close()
 
     def _text(self, host: Host) -> str:
         transport = self._open.get(host.name)
@@ -44,5 +46,6 @@ class Watch:
         try:
             return transport.run(script("load", self._folder), timeout_s=TIMEOUT_S).text
         except KitError:
-            self._open.pop(host.name).close()
+            # What was closed meanwhile is not here any more.
+            self._open.pop(host.name, transport).close()
             raise

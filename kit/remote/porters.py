@@ -129,15 +129,17 @@ class Porter:
                 queue = self._orders or self._bulk
                 data = queue.popleft() if queue else b'{"op": "beat"}\n'
                 self._changed.notify_all()
+            # Before the host can tell what came of it.
+            self.sent += len(data)
             try:
                 stream.write(data)
                 stream.flush()
             except OSError:
+                self.sent -= len(data)
                 with self._changed:
                     self._closing = True
                     self._changed.notify_all()
                 return
-            self.sent += len(data)
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101

@@ -195,7 +195,12 @@ def _folder() -> tuple[str, int]:
                 shutil.rmtree(old, ignore_errors=True)
             finally:
                 os.close(lock)
-    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-    lock = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return folder, lock
+    while True:
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        lock = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another kit that begins may have taken it for one that was left, before this lock was held.
+            if os.fstat(lock).st_nlink:
+                return folder, lock
+        os.close(lock)

@@ -95,7 +95,8 @@ def wire_rates(
     """
     probe = (Path(__file__).parent / "wire_probe.py").read_bytes()
     # Each its own, so that what still listens from another time hits one host and is told.
-    ports = {node.name: random.randint(*PORTS) for node in nodes}  # noqa: S311  (no secret)
+    numbers = random.sample(range(PORTS[0], PORTS[1] + 1), len(nodes))
+    ports = {node.name: number for node, number in zip(nodes, numbers, strict=True)}
     after = {node.name: nodes[(at + 1) % len(nodes)] for at, node in enumerate(nodes)}
     by_name = {node.name: node for node in nodes}
 

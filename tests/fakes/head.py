@@ -20,6 +20,8 @@ from kit.remote.runlog import Entry, RunLog
 from tests.fakes import launcher
 
 WAIT_S = 60.0
+# The environment of a run whose ranks do not listen to TERM.
+DEAF = {"KIT_TEST_PATIENCE": "0.5"}
 MPIRUN = (sys.executable, "-IS", str(Path(__file__).with_name("mpirun.py")))
 
 

@@ -96,7 +96,11 @@ class FakeVM(SwarmScripts):
         return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
-        """None for a command that is none of kit's own."""
+        """None for a command that is none of kit's own. One at a time: a script may look at other VMs, too."""
+        with self.fleet.answering:
+            return self._answer(argv, stdin)
+
+    def _answer(self, argv: list[str], stdin: bytes) -> Completed | None:
         if argv[:2] == ["sh", "-c"] and len(argv) > 3 and argv[3].startswith("kit-"):
             name = argv[3].removeprefix("kit-")
             done: Completed = getattr(self, f"_{name}")(stdin, *argv[4:])

@@ -136,7 +136,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
         self.wfile.flush()
-        self.connection.settimeout(1.0)
+        # As long as the push may take to end: closed over what is still on its way, this would be lost.
+        self.connection.settimeout(END_S)
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             while self.connection.recv(1 << 20):
@@ -181,8 +182,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.after(error)
             raise
         self.done.add("sha256:" + digest.hexdigest())
-        self._answer(202, Location=self.path, Range="0-{}".format(max(count - 1, 0)))
+        # Before the answer: the engine may begin with the next blob as soon as it has heard this.
         self.after(None)
+        self._answer(202, Location=self.path, Range="0-{}".format(max(count - 1, 0)))
 
     def do_PUT(self) -> None:
         asked = parse_qs(urlsplit(self.path).query).get("digest", [""])[0]

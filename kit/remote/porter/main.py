@@ -165,9 +165,10 @@ class Porter:
 
     def _settle(self) -> None:
         """A push that has brought enough still has to take its tag away."""
-        if not self._engine.still.is_set():
+        if self._folder:
+            # No tag is begun any more.
             self._layers.stop()
-            self._engine.still.wait(SETTLE_S)
+        self._engine.still.wait(SETTLE_S)
 
     def _watch(self) -> None:
         """Ends this when the operator is gone without a word, as when its machine was put to sleep."""

@@ -13,7 +13,7 @@ import zlib
 from typing import Any, Iterator, List, Set
 
 from .capture import Capture
-from .layers import Corrupt, Layers, Writer
+from .layers import Corrupt, Layers, Stopped, Writer
 from .wire import CHUNK
 
 BLOBS = "blobs/sha256/"
@@ -68,6 +68,11 @@ def _by_push(engine: Any, image: str, wanted: Set[str], layers: Layers) -> None:
         for tag in engine.tags():
             if Capture.NAME.match(tag):
                 engine.remove(tag)
+        # Whoever stops waits until this is set: it is not found set and then followed by a tag.
+        engine.still.clear()
+        if layers.stopped:
+            engine.still.set()
+            raise Stopped
         engine.tag(image, capture.repository, capture.TAG)
         try:
             capture.wait(lambda: engine.push(capture.repository, capture.TAG))

@@ -7,10 +7,12 @@ umask 077
 trap '' PIPE
 command -v flock >/dev/null 2>&1 || { echo 'kit-lock no-flock'; exit 1; }
 
-# Whether the file that is open here is still the one that others find.
-same() { [ "$(stat -Lc %d:%i "/proc/$$/fd/9" 2>/dev/null)" = "$(stat -c %d:%i "$file" 2>/dev/null)" ]; }
+# Whether the file that is open there, or here, is still the one that others find.
+same() { holds "$$"; }
+holds() { [ "$(stat -Lc %d:%i "/proc/$1/fd/9" 2>/dev/null)" = "$(stat -c %d:%i "$file" 2>/dev/null)" ]; }
 
 try=0
+waited=0
 while :; do
   # An earlier holder may remove file and folders at any moment here: then the same again.
   try=$((try + 1))
@@ -20,8 +22,14 @@ while :; do
   if flock -n 9; then
     same && break
   elif same; then
-    # Its holder may not have written its name yet.
-    [ -s "$file" ] || sleep 0.2
+    # Its holder may not have written its name yet; or it was killed as it began a child, which has the lock open for a
+    # moment, and then nobody holds it.
+    pid=$(sed -n 's/^pid //p' "$file" 2>/dev/null)
+    if [ "$waited" -lt 10 ] && ! { [ -n "$pid" ] && holds "$pid"; }; then
+      waited=$((waited + 1)) try=0
+      sleep 0.1
+      continue
+    fi
     echo 'kit-lock taken'
     echo "now $(date +%s)"
     cat "$file"

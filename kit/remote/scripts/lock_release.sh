@@ -13,8 +13,13 @@ if [ -e "$file" ]; then
       sleep 0.1
     done
   done
-  # Not where somebody else took it in the meantime.
-  flock -n "$file" rm -f -- "$file" || { echo 'kit-lock changed'; exit 0; }
+  try=0
+  until flock -n "$file" rm -f -- "$file"; do
+    # A child that the holder had just begun has the lock open for a moment longer; or somebody else took it meanwhile.
+    try=$((try + 1))
+    [ "$try" -le 20 ] && [ "$(sed -n 's/^pid //p' "$file")" = "$2" ] || { echo 'kit-lock changed'; exit 0; }
+    sleep 0.1
+  done
   rmdir "${file%/*}" 2>/dev/null
 fi
 echo 'kit-lock released'

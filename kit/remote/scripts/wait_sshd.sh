@@ -1,7 +1,8 @@
 # Waits until something listens on ADDRESS:PORT. Arguments: HEX (as /proc/net/tcp writes it) SECONDS NAME (of the node).
 # On failure prints the container's state and last lines, exit 1. node_name.sh comes before this.
 end=$(($(date +%s) + $2))
-while [ "$(date +%s)" -le "$end" ]; do
+# The clock is asked after each look: it may strike between any two words.
+while :; do
   if awk -v want="$1" 'FNR > 1 && $4 == "0A" && $2 == want {found = 1} END {exit !found}' /proc/net/tcp; then
     exit 0
   fi
@@ -13,6 +14,7 @@ while [ "$(date +%s)" -le "$end" ]; do
     gone) [ -e "$(node_folder "$3")/node.env" ] || break; sleep 0.2 ;;
     *) break ;;
   esac
+  [ "$(date +%s)" -le "$end" ] || break
 done
 echo "container $3: ${state:-unknown}"
 docker logs --tail 15 "$(node_of "$3" --all)" 2>&1

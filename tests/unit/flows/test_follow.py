@@ -19,7 +19,7 @@ from kit.flows import follow
 from kit.flows.follow import FIRST_RANK, Follower, Manner, hang_report, roles_of
 from kit.model.host import Login
 from kit.remote.launch import Door
-from tests.fakes.head import MPIRUN, Head, MakeHead, place, until
+from tests.fakes.head import DEAF, MPIRUN, Head, MakeHead, place, until
 from tests.fakes.reporter import Remembering
 
 LOGIN = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
@@ -261,7 +261,7 @@ def test_ctrl_c_gives_ranks_their_grace(following: StartFollowing, head: Head) -
 
 def test_ctrl_c_twice_is_heard_at_once(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "GRACE_S", 600.0)
-    follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"))
+    follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"), env=DEAF)
     thread = interrupt_when(head, b"up\n", times=2)
     ending = to_its_end(follower)
     thread.join()
@@ -273,7 +273,7 @@ def test_ctrl_c_a_third_time_waits_for_nobody(
     following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "GRACE_S", 600.0)
-    follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"))
+    follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"), env=DEAF)
     monkeypatch.setattr(follower.door, "send", lambda value: None)
     thread = interrupt_when(head, b"up\n", times=3, pause_s=0.1)
     assert follower.follow() is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.head import MPIRUN, Head, MakeHead, Story, place, until
+from tests.fakes.head import DEAF, MPIRUN, Head, MakeHead, Story, place, until
 
 
 SCRIPT = ("sh", "-c")
@@ -90,7 +90,7 @@ def test_stopped_ranks_end_one_by_one_in_their_own_time(head: Head) -> None:
 @pytest.mark.parametrize("patience", ["over", "hurry"])
 def test_ranks_that_do_not_listen(head: Head, patience: str) -> None:
     """They are ended when the grace is over, or when somebody asks again with less of it."""
-    door, _ = head.ranks(2, "trap '' TERM; echo up; while :; do sleep 0.02; done")
+    door, _ = head.ranks(2, "trap '' TERM; echo up; while :; do sleep 0.02; done", env=DEAF)
     until(lambda: (head.runs / head.ids[0] / "log").read_bytes().count(b"up\n") == 2)
     door.stop(grace=0.3 if patience == "over" else 600.0)
     if patience == "hurry":

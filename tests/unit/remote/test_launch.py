@@ -109,9 +109,12 @@ class TestAgainstTheLauncher:
         local.ask(head.request("sleep", "600"))
         read_end, write_end = os.pipe()
         data = b""
-        while piece := local.read(0.2):
+        while b'"attempt"' not in data:
+            piece = local.read(30.0)
+            assert piece is not None
             data += piece
-        assert b'"attempt"' in data
+        while local.read(0.2):
+            pass
         os.write(write_end, b"!")
         start = time.monotonic()
         assert local.read(60.0, also=read_end) == b""

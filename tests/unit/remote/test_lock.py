@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
@@ -21,10 +22,12 @@ from kit.remote import lock
 from kit.remote.operator import operator
 from kit.remote.scripts import script
 from kit.remote.transport import Completed
+from tests.fakes.head import until
 from tests.pipes import rest
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 shells = pytest.mark.parametrize("shell", SHELLS)
+LONG = 60.0
 HEAD = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
 
 
@@ -107,10 +110,29 @@ def test_a_second_one_is_refused_and_told_of_the_first(file: Path, shell: str) -
 def test_silence_frees_the_lock(file: Path, shell: str) -> None:
     """A line that was cut: the input does not end, but brings nothing."""
     with Holder(file, shell=shell, silence="1") as holder:
+        assert holder.held
+        assert holder.process.wait(LONG) == 0
+        assert not file.exists()
+
+
+@shells
+def test_each_beat_begins_the_time_of_silence_anew(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    """Who counts the seconds is told as often as a beat comes; it counts none here, and at last says that it has."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    count = 'echo "$1" >>counted; shift; [ ! -e over ] || exit 124; exec "$@"'
+    (tools / "timeout").write_text(f"#!/bin/sh\ncd {tools}\n{count}\n")
+    (tools / "timeout").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    with Holder(file, shell=shell, silence="17") as holder:
         for number in range(4):
-            time.sleep(0.5)
             assert holder.beat(str(number)) == f"{number}\n"
-        assert holder.process.wait(10) == 0
+            until(lambda number=number: (tools / "counted").read_text() == "17\n" * (number + 2))
+        (tools / "over").touch()
+        assert holder.beat("last") == "last\n"
+        assert holder.process.wait(LONG) == 0
         assert not file.exists()
 
 
@@ -144,9 +166,58 @@ def test_release_ends_the_holder(file: Path, shell: str) -> None:
         assert not file.parent.exists()
 
 
+class Lingering:
+    """What a holder that is gone may leave for a moment: a child that has the lock open, and was just begun.
+
+    `sleep` of scripts says that it was called: whoever waits for the child does that.
+    """
+
+    def __init__(self, file: Path, tools: Path) -> None:
+        with subprocess.Popen(["true"]) as holder:
+            self.pid = holder.pid
+        file.parent.mkdir(parents=True)
+        file.write_text(f"pid {self.pid}\nsince 1\nwho ann@laptop\nwhat kit deploy\n")
+        self._lock = file.open("a")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.waited = tools / "waited"
+        tools.mkdir()
+        (tools / "sleep").write_text(f'#!/bin/sh\n: >"{self.waited}"\nexec {shutil.which("sleep")} "$@"\n')
+        (tools / "sleep").chmod(0o755)
+
+    def goes_when_waited_for(self, process: subprocess.Popen[str]) -> None:
+        until(lambda: self.waited.exists() or process.poll() is not None)
+        self._lock.close()
+
+
+@pytest.fixture
+def lingering(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lingering:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return Lingering(file, tmp_path / "bin")
+
+
+@shells
+def test_a_child_of_a_killed_holder_does_not_keep_the_next_out(file: Path, lingering: Lingering, shell: str) -> None:
+    words = argv(script("lock", str(file), "30", "bob@pc", "kit deploy"), shell)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as second:
+        lingering.goes_when_waited_for(second)
+        assert second.communicate(timeout=LONG)[0] == "kit-lock held\n"
+    assert not file.exists()
+
+
+@shells
+def test_a_child_of_an_ended_holder_does_not_stop_a_release(file: Path, lingering: Lingering, shell: str) -> None:
+    words = argv(script("lock_release", str(file), str(lingering.pid)), shell)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as release:
+        lingering.goes_when_waited_for(release)
+        assert release.communicate(timeout=LONG)[0] == "kit-lock released\n"
+    assert not file.exists()
+
+
 def test_release_ends_a_holder_that_hangs(file: Path) -> None:
     with Holder(file) as holder:
         holder.process.send_signal(signal.SIGSTOP)
+        # A TERM that comes before it stands still would end it.
+        os.waitid(os.P_PID, holder.process.pid, os.WSTOPPED)
         assert run(script("lock_release", str(file), str(holder.process.pid))) == "kit-lock released\n"
         assert holder.process.wait(5) == -signal.SIGKILL
 
@@ -313,14 +384,11 @@ def taken(file: Path) -> Iterator[lock.Lock]:
         held.release()
 
 
-def lost_within(held: lock.Lock, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            held.check()
-        except NotReadyError:
-            return True
-        time.sleep(0.02)
+def lost(held: lock.Lock) -> bool:
+    try:
+        held.check()
+    except NotReadyError:
+        return True
     return False
 
 
@@ -369,30 +437,43 @@ class TestKitsSide:
         with taken(file) as held:
             status = lock.look(Here(), "lab", str(file))
             lock.take_away(Here(), str(file), status.holder)
-            assert lost_within(held, 10)
+            until(lambda: lost(held))
             with taken(file):
                 with pytest.raises(NotReadyError, match="another holder"):
                     lock.take_away(Here(), str(file), status.holder)
                 assert lock.look(Here(), "lab", str(file)).state == "held"
 
     def test_beats_keep_it(self, ssh: Ssh, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lock, "BEAT_S", 0.2)
-        monkeypatch.setattr(lock, "SILENCE_S", 1)
-        monkeypatch.setattr(lock, "TRUST_S", 0.9)
+        clock = 1000.0
+        monkeypatch.setattr(lock, "_now", lambda: clock)
+        monkeypatch.setattr(lock, "BEAT_S", 0.05)
         with taken(file) as held:
-            for _ in range(20):
-                time.sleep(0.1)
+            assert isinstance(held, lock.SshLock)
+
+            def beat_of_now_is_back() -> bool:
+                return held._sure == clock
+
+            for passed in (0.9, 0.9, 0.9):
+                clock += passed * lock.TRUST_S
                 held.check()
+                until(beat_of_now_is_back)
+            clock += 1.1 * lock.TRUST_S
+            until(beat_of_now_is_back)
+            held.check()
 
     def test_kit_gives_up_before_the_vm_does(self, ssh: Ssh, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A line that swallows the beats: kit takes the lock for lost while the VM still holds it."""
+        clock = 1000.0
+        monkeypatch.setattr(lock, "_now", lambda: clock)
         monkeypatch.setattr(lock, "BEAT_S", 0.1)
-        monkeypatch.setattr(lock, "TRUST_S", 0.5)
         ssh('echo "kit-lock held"; exec sleep 60')
         held = lock.take(HEAD, str(file), "kit deploy")
         try:
+            clock += 0.9 * lock.TRUST_S
             held.check()
-            assert lost_within(held, 10)
+            clock += 0.2 * lock.TRUST_S
+            with pytest.raises(NotReadyError):
+                held.check()
         finally:
             monkeypatch.setattr(lock, "RELEASE_TIMEOUT_S", 0.1)
             held.release()

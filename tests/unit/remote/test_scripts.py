@@ -373,6 +373,21 @@ def test_wait_sshd_gives_up(bare: Path) -> None:
     assert b"container c: running:0" in done.stdout
 
 
+def test_wait_sshd_looks_once_at_least(bare: Path) -> None:
+    """However late it is when it comes to that: here a second passes each time that the clock is asked."""
+    (bare / "date").unlink()
+    count = bare / "count"
+    stub(bare, "date", f"echo x >>{count}; wc -l <{count}")
+    stub(bare, "docker", "echo running:0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        word = listener_word("127.0.0.1", server.getsockname()[1])
+        done = run(script("wait_sshd", word, "0", "kit-lab-mpinode"), env={"PATH": str(bare)})
+    assert done.returncode == 0
+    done = run(script("wait_sshd", listener_word("127.0.0.9", 1), "0", "c"), env={"PATH": str(bare)})
+    assert done.returncode == 1
+    assert b"container c: running:0" in done.stdout
+
+
 # peers
 
 

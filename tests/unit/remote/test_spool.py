@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,6 +193,33 @@ def test_what_a_killed_kit_left_goes_and_what_another_uses_stays(spool: Spool, t
     assert sorted(path.name for path in tmp_path.glob("kit-ship-*")) == sorted(
         [Path(folder).name, Path(spool.layers.folder).name]
     )
+
+
+@pytest.mark.parametrize("over", [True, False], ids=["removed", "being removed"])
+def test_a_folder_that_another_kit_takes_for_left_is_left_to_it(
+    spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: bool
+) -> None:
+    """Between its making and its lock."""
+    taken: list[int] = []
+    flock = fcntl.flock
+
+    def late(lock: int, how: int) -> None:
+        there = Path(f"/proc/self/fd/{lock}").readlink()
+        if there.parent != Path(spool.layers.folder) and not taken:
+            taken.append(os.open(there, os.O_RDWR))
+            flock(taken[0], how)
+            if over:
+                shutil.rmtree(there.parent)
+                os.close(taken[0])
+        flock(lock, how)
+
+    monkeypatch.setattr(module.fcntl, "flock", late)
+    folder, lock = module._folder()
+    assert os.path.samestat(os.fstat(lock), (Path(folder) / "lock").stat())
+    os.close(lock)
+    assert taken
+    if not over:
+        os.close(taken[0])
 
 
 def test_an_image_that_is_not_here_is_told(api: Api, tmp_path: Path) -> None:

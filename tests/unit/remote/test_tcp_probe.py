@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,9 +38,12 @@ def start(*words: str, secret: str = SECRET) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A free one that no kernel hands out meanwhile: not even to who dials it, who would then have reached himself."""
+    while True:
+        number = runner.new_port(PORTS)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", number))
+            return number
 
 
 @pytest.fixture
@@ -80,6 +84,27 @@ def test_round_trips_of_busy_hosts_are_fewer(
     reached(port).close()
     assert len(tcp.latency("127.0.0.1", port, SECRET.encode(), 8, 2000)) == tcp.LEAST
     assert len(tcp.latency("127.0.0.1", port, SECRET.encode(), 8, 5)) == 5
+
+
+def test_what_came_all_at_once_has_a_rate_too() -> None:
+    """A busy host comes to its measuring late, and finds everything in its buffers."""
+    link, other = socket.socketpair()
+    with link, other:
+        other.sendall(b"x" * 1000)
+        other.shutdown(socket.SHUT_WR)
+        (rate,) = tcp.rates(link)
+        assert rate > 0
+        assert other.recv(10) == tcp.STREAM
+
+
+def test_a_silence_before_the_end_is_no_rate_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    link, other = socket.socketpair()
+    clock = iter([0.0, 1.0, 9.0])
+    monkeypatch.setattr(tcp, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with link, other:
+        other.sendall(b"x" * 1000)
+        other.shutdown(socket.SHUT_WR)
+        assert tcp.rates(link) == [1000.0]
 
 
 def test_a_stranger_is_told_nothing_and_stops_nobody(listener: subprocess.Popen[str], port: int) -> None:

@@ -46,6 +46,8 @@ class Sent:
         self._stderr = self.process.stderr
         self.put(porters.program())
         self.heard: list[dict[str, Any]] = []
+        # What was passed over for a message of another kind: its threads say things in whichever order.
+        self._passed: list[dict[str, Any]] = []
 
     def put(self, data: bytes) -> None:
         self.stdin.write(data)
@@ -61,12 +63,17 @@ class Sent:
 
     def until(self, word: str) -> dict[str, Any]:
         """The next message of that kind."""
+        for message in self._passed:
+            if word in message:
+                self._passed.remove(message)
+                return message
         for line in self._stdout:
             message = json.loads(line)
             self.heard.append(message)
             assert word == "failed" or "failed" not in message, message
             if word in message:
                 return dict(message)
+            self._passed.append(message)
         pytest.fail(f"it ended before {word}: {self._stderr.read().decode()}")
 
     def gone(self) -> int:

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.remote.porter import source
-from kit.remote.porter.capture import Capture
+from kit.remote.porter.capture import Capture, _Handler
 from kit.remote.porter.engine import Engine, EngineError
-from kit.remote.porter.layers import PART, Layers
+from kit.remote.porter.layers import PART, Layers, Stopped
 from kit.remote.porter.source import SourceError, _few, _unpacked, fill
 from tests.fakes.socket_engine import FakeEngine, sha, tar_of
 
@@ -127,6 +127,24 @@ def test_when_enough_has_come_the_rest_is_denied(make: Callable[..., Registry]) 
     denied = registry.ask("POST", registry.prefix + "blobs/uploads/")
     assert denied.status == 403
     assert json.loads(denied.body)["errors"][0]["code"] == "DENIED"  # type: ignore[attr-defined]
+
+
+def test_that_enough_has_come_is_known_before_the_engine_hears_of_it(
+    make: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it begins with another blob, which nobody wants."""
+    registry = make(wanted=1)
+    known: list[bool] = []
+    answer = _Handler._answer
+
+    def told(handler: _Handler, code: int, **headers: str) -> None:
+        if handler.command == "PATCH":
+            known.append(registry.capture._over.is_set())
+        answer(handler, code, **headers)
+
+    monkeypatch.setattr(_Handler, "_answer", told)
+    assert registry.upload(TOP).status == 202
+    assert known == [True]
 
 
 def test_what_is_on_its_way_when_enough_has_come_is_denied_in_the_middle(make: Callable[..., Registry]) -> None:
@@ -277,6 +295,24 @@ def test_whether_a_tag_of_ours_is_there_is_known(engine: FakeEngine) -> None:
     assert asked.still.is_set()
     with pytest.raises(EngineError):
         asked.tag("no/such:image", "127.0.0.1:1/kit-ship/x", "ship")
+    assert asked.still.is_set()
+
+
+def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
+    engine: FakeEngine, layers: Layers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the last moment before it: who stopped it has found no tag, and is gone."""
+    engine.add([BASE, MIDDLE, TOP], IMAGE)
+    asked = Engine(engine.path)
+
+    def stopped_meanwhile() -> list[str]:
+        layers.stop()
+        return []
+
+    monkeypatch.setattr(asked, "tags", stopped_meanwhile)
+    with pytest.raises(Stopped):
+        fill(asked, IMAGE, CHAIN, {CHAIN[2]}, layers)
+    assert not any("/tag" in path for path in engine.asked)
     assert asked.still.is_set()
 
 
