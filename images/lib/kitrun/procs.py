@@ -145,6 +145,8 @@ def stacks(run_id, patience=1.0):
         time.sleep(0.02)
         # The handler writes in pieces, and its thread takes the signal again when it has written the last.
         waiting = [pid for pid in waiting if (size(stack_file(pid)) or 0) <= before[pid] or blocking(pid) - deaf[pid]]
+    # Back to what they did before.
+    time.sleep(0.05)
     told = []
     for pid, rank in sorted(first.items(), key=lambda pair: pair[1]):
         told.append(
