@@ -63,7 +63,7 @@ class FakeLock:
     def release(self) -> None:
         if self.held:
             self.held = False
-            del self.vm.locks[self.file]
+            self.vm.locks.pop(self.file, None)
 
 
 @dataclass
@@ -179,23 +179,27 @@ class FakeVM(SwarmScripts):
         return self._compose(f"{folder}/compose.yaml", force="--force-recreate" in options)
 
     def _lock_status(self, _stdin: bytes, file: str) -> Completed:
-        if file not in self.locks:
+        # Threads of a deploy ask side by side, and another may just take it away.
+        lock = self.locks.get(file)
+        if lock is None:
             return said("kit-lock free\n")
-        lock = self.locks[file]
         state = "held" if lock.held else "stale"
         return said(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
 
     def _lock_release(self, _stdin: bytes, file: str, pid: str) -> Completed:
-        if file in self.locks:
-            if str(self.locks[file].pid) != pid:
+        lock = self.locks.get(file)
+        if lock is not None:
+            if str(lock.pid) != pid:
                 return said("kit-lock changed\n")
-            self.locks.pop(file).held = False
+            self.locks.pop(file, None)
+            lock.held = False
         return said("kit-lock released\n")
 
     def _audit(self, stdin: bytes, folder: str) -> Completed:
         if "disk full" in self.faults:
             return failed("cat: write error: No space left on device")
-        if any(path.startswith(f"{folder}/") for path in self.files):
+        # The host's own thread may write files meanwhile.
+        if any(path.startswith(f"{folder}/") for path in list(self.files)):
             before, _ = self.files.get(f"{folder}/var/audit", (b"", ""))
             self.files[f"{folder}/var/audit"] = (before + stdin, "600")
         return said()

@@ -378,7 +378,7 @@ def test_a_hang_is_told_rank_by_rank() -> None:
 def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing, head: Head) -> None:
     follower = following(*ranks(1, "echo up; exec sleep 600"), policy={"stall_timeout": 600.0})
     until(lambda: b"up\n" in head.log())
-    until(lambda: [procs.state(pid) for pid in head.left() if procs.command(pid)[0] == b"sleep"] == ["S"])
+    until(lambda: [procs.state(pid) for pid in head.left() if procs.command(pid)[:1] == [b"sleep"]] == ["S"])
     head.ahead(601.0)
     ending = to_its_end(follower)
     assert ending["exit_code"] == 124
