@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -63,6 +64,8 @@ class Fleet:
         self.shipped_from: str | None = None
         self.taken: list[str] = []
         self._ids = 0
+        # Held while a host answers.
+        self.asked = threading.RLock()
         self.registry = FakeRegistry()
         for n in range(1, count + 1):
             address = f"10.0.{n // 250}.{n % 250}"

@@ -61,9 +61,13 @@ class FakeLock:
             raise NotReadyError("the lock of the cluster was lost", host=self.vm.host.name)
 
     def release(self) -> None:
+        with self.vm.fleet.asked:
+            self._release()
+
+    def _release(self) -> None:
         if self.held:
             self.held = False
-            self.vm.locks.pop(self.file, None)
+            del self.vm.locks[self.file]
 
 
 @dataclass
@@ -96,7 +100,11 @@ class FakeVM(SwarmScripts):
         return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
-        """None for a command that is none of kit's own."""
+        """None for a command that is none of kit's own. One at a time: kit asks hosts side by side."""
+        with self.fleet.asked:
+            return self._answer(argv, stdin)
+
+    def _answer(self, argv: list[str], stdin: bytes) -> Completed | None:
         if argv[:2] == ["sh", "-c"] and len(argv) > 3 and argv[3].startswith("kit-"):
             name = argv[3].removeprefix("kit-")
             done: Completed = getattr(self, f"_{name}")(stdin, *argv[4:])
@@ -179,27 +187,23 @@ class FakeVM(SwarmScripts):
         return self._compose(f"{folder}/compose.yaml", force="--force-recreate" in options)
 
     def _lock_status(self, _stdin: bytes, file: str) -> Completed:
-        # Threads of a deploy ask side by side, and another may just take it away.
-        lock = self.locks.get(file)
-        if lock is None:
+        if file not in self.locks:
             return said("kit-lock free\n")
+        lock = self.locks[file]
         state = "held" if lock.held else "stale"
         return said(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
 
     def _lock_release(self, _stdin: bytes, file: str, pid: str) -> Completed:
-        lock = self.locks.get(file)
-        if lock is not None:
-            if str(lock.pid) != pid:
+        if file in self.locks:
+            if str(self.locks[file].pid) != pid:
                 return said("kit-lock changed\n")
-            self.locks.pop(file, None)
-            lock.held = False
+            self.locks.pop(file).held = False
         return said("kit-lock released\n")
 
     def _audit(self, stdin: bytes, folder: str) -> Completed:
         if "disk full" in self.faults:
             return failed("cat: write error: No space left on device")
-        # The host's own thread may write files meanwhile.
-        if any(path.startswith(f"{folder}/") for path in list(self.files)):
+        if any(path.startswith(f"{folder}/") for path in self.files):
             before, _ = self.files.get(f"{folder}/var/audit", (b"", ""))
             self.files[f"{folder}/var/audit"] = (before + stdin, "600")
         return said()
