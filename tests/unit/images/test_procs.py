@@ -69,6 +69,7 @@ def test_one_that_is_just_becoming_another_program(
         return builtins.open(path, *more, **named)
 
     monkeypatch.setattr(procs, "open", opened, raising=False)
+    monkeypatch.setattr(procs, "BECOMING_S", 60.0)
     assert list(procs.marked(run)) == [one.pid]
 
 
