@@ -64,7 +64,8 @@ class Fleet:
         self.shipped_from: str | None = None
         self.taken: list[str] = []
         self._ids = 0
-        self.answering = threading.RLock()
+        # Held while a host answers.
+        self.asked = threading.RLock()
         self.registry = FakeRegistry()
         for n in range(1, count + 1):
             address = f"10.0.{n // 250}.{n % 250}"

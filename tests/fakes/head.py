@@ -21,7 +21,7 @@ from tests.fakes import launcher
 
 WAIT_S = 60.0
 # The environment of a run whose ranks do not listen to TERM.
-DEAF = {"KIT_TEST_PATIENCE": "0.5"}
+IMPATIENT = {"KIT_TEST_PATIENCE": "0.5"}
 MPIRUN = (sys.executable, "-IS", str(Path(__file__).with_name("mpirun.py")))
 
 
@@ -132,6 +132,16 @@ class Head:
             (folder / name).chmod(0o755)
         return str(folder)
 
+    def ahead(self, seconds: float, whose: str = "launch") -> None:
+        """From now on the clock of this head's supervisors (or `guard`s) is so far ahead."""
+        new = self.folder / "clock.new"
+        new.write_text(str(seconds))
+        new.rename(self.record.with_name(f"clock-{whose}"))
+
+    def log(self) -> bytes:
+        """Of the latest run that was started through a door."""
+        return (self.runs / self.ids[-1] / "log").read_bytes()
+
     def with_mpirun(self) -> None:
         """What the head calls as mpirun: the fake one, with the ranks' number and command of kit's own words."""
         file = self.folder / "bin" / "mpirun"
@@ -156,8 +166,15 @@ class Head:
 
     def supervisor(self) -> int:
         """The process that watches over the one run that lives: the parent of its mpirun."""
-        found = {parent(pid) for pid in self.left()} & set(self.processes())
-        assert len(found) == 1, found
+        found: set[int] = set()
+
+        def one() -> bool:
+            # A process that is just becoming another program shows neither its mark nor its command.
+            found.clear()
+            found.update({parent(pid) for pid in self.left()} & set(self.processes()))
+            return len(found) == 1
+
+        until(one)
         return found.pop()
 
     def close(self) -> None:

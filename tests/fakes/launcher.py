@@ -1,7 +1,8 @@
 """Runs the head's and the nodes' programs (images/lib/kitrun) as they are, with folders and patience of the test's own.
 
 As a program: launcher.py SETTINGS launch|guard|sweep [RUN]. SETTINGS is JSON:
-{"record": path, "runs": folder, "set": {"module.NAME": value}}.
+{"record": path, "runs": folder, "set": {"module.NAME": value}}. Beside the record, clock-launch and clock-guard say how
+many seconds the supervisor's clock, or the guard's, is ahead: a test need not be quicker than a limit, nor wait for it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,22 @@ def load(name: str, folder: Path = LIB) -> Any:
         sys.dont_write_bytecode = before
 
 
+class Clock:
+    """The module `time`, ahead by what the file says."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def monotonic(self) -> float:
+        try:
+            return time.monotonic() + float(self._path.read_text())
+        except FileNotFoundError:
+            return time.monotonic()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
 def main() -> int:
     settings = json.loads(sys.argv[1])
     for path, value in settings["set"].items():
@@ -47,6 +65,8 @@ def main() -> int:
         if not hasattr(found, name):
             sys.exit(f"launcher: there is no {path} to set")
         setattr(found, name, tuple(value) if isinstance(value, list) else value)
+    watcher = "supervise" if sys.argv[2] == "launch" else "guard"
+    load(f"kitrun.{watcher}").time = Clock(Path(settings["record"]).with_name(f"clock-{sys.argv[2]}"))
     if sys.argv[2] == "launch":
         return int(load("kitrun.front").Front(settings["runs"], settings["record"]).serve())
     return int(load("kitrun.guard").main(sys.argv[2:]))

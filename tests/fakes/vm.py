@@ -61,6 +61,10 @@ class FakeLock:
             raise NotReadyError("the lock of the cluster was lost", host=self.vm.host.name)
 
     def release(self) -> None:
+        with self.vm.fleet.asked:
+            self._release()
+
+    def _release(self) -> None:
         if self.held:
             self.held = False
             del self.vm.locks[self.file]
@@ -96,8 +100,8 @@ class FakeVM(SwarmScripts):
         return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
-        """None for a command that is none of kit's own. One at a time: a script may look at other VMs, too."""
-        with self.fleet.answering:
+        """None for a command that is none of kit's own. One at a time: kit asks hosts side by side."""
+        with self.fleet.asked:
             return self._answer(argv, stdin)
 
     def _answer(self, argv: list[str], stdin: bytes) -> Completed | None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,13 +183,15 @@ def test_a_head_without_room(cluster: Cluster) -> None:
 # What goes wrong
 
 
-def interrupt(cluster: Cluster, times: int = 1) -> threading.Thread:
+def interrupt(cluster: Cluster, pressed: Path | None = None) -> threading.Thread:
+    """Ctrl-C when the run is up. `pressed` is a file that is there afterwards."""
+
     def work() -> None:
         until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
         until(lambda: b"up\n" in cluster.log())
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
-            threading.Event().wait(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+        if pressed:
+            pressed.touch()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -206,8 +209,9 @@ def test_ctrl_c(cluster: Cluster) -> None:
 
 def test_ctrl_c_that_comes_too_late_to_stop_the_run_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow.Follower, "_stop", lambda *_: None)
-    thread = interrupt(cluster)
-    result = cluster.run("echo up; sleep 1; exit 3")
+    pressed = cluster.head.folder / "pressed"
+    thread = interrupt(cluster, pressed)
+    result = cluster.run(f"echo up; until [ -e {pressed} ]; do sleep 0.02; done; exit 3")
     thread.join()
     assert (result.exit_code, result.stopped, result.interrupted) == (3, "", True)
     assert not cluster.run("true").interrupted

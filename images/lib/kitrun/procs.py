@@ -8,6 +8,8 @@ import time
 RELAY = b"kit-rank"
 # As images/bin/kit-rank knows it.
 HOLD = signal.SIGURG
+# As long as a process may take to become another program, on a machine that is busy.
+BECOMING_S = 0.5
 # What a rank's Python writes its stack to when it gets STACK_SIGNAL (kit_stacks.py).
 STACKS = "/run/kit/stacks"
 STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
@@ -31,14 +33,37 @@ def marked(run_id):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         pid = int(name)
+        data = settled(pid)
+        if wanted in data.split(b"\0") and state(pid) not in ("Z", "X", ""):
+            found[pid] = dict(item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
+    return found
+
+
+def settled(pid):
+    """The environment of a process as bytes. One that is just becoming another program shows none for a moment."""
+    end = time.monotonic() + BECOMING_S
+    whole = False
+    while True:
         try:
             with open("/proc/%d/environ" % pid, "rb") as file:
                 data = file.read()
         except OSError:
-            continue
-        if wanted in data.split(b"\0") and state(pid) not in ("Z", "X", ""):
-            found[pid] = dict(item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
-    return found
+            return b""
+        # Kernel threads and zombies have no memory. A program without any variable has its words nevertheless.
+        if data or whole or not memory(pid) or time.monotonic() > end:
+            return data
+        whole = any(command(pid))
+        if not whole:
+            time.sleep(0.002)
+
+
+def memory(pid):
+    """Bytes of its address space."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[20])
+    except (OSError, IndexError):
+        return 0
 
 
 def state(pid):
@@ -104,19 +129,23 @@ def stacks(run_id, patience=1.0):
     mine = set(found)
     # The rank itself: the first of its processes, whose parent is none of them; or, where that is a shell or the like,
     # the first below it that can tell where it stands.
-    first = {pid: rank for pid, rank in found.items() if parent(pid) not in mine}
+    # One that has gone meanwhile has no parent any more, and is none.
+    first = {pid: rank for pid, rank in found.items() if parent(pid) not in mine and state(pid) not in ("", "X", "Z")}
     for pid, rank in sorted(first.items()):
         below = sorted(other for other, whose in found.items() if whose == rank and other != pid and listens(other))
         if below and not listens(pid):
             first[below[0]] = first.pop(pid)
     # Another program in the rank's place would be ended by the signal.
     before = {pid: size(stack_file(pid)) if listens(pid) else None for pid in first}
-    tell([pid for pid, length in before.items() if length is not None], STACK_SIGNAL)
-    end = time.monotonic() + patience
     waiting = [pid for pid, length in before.items() if length is not None]
+    deaf = {pid: blocking(pid) for pid in waiting}
+    tell(waiting, STACK_SIGNAL)
+    end = time.monotonic() + patience
     while waiting and time.monotonic() < end:
         time.sleep(0.02)
-        waiting = [pid for pid in waiting if (size(stack_file(pid)) or 0) <= before[pid]]
+        # The handler writes in pieces, and its thread takes the signal again when it has written the last.
+        waiting = [pid for pid in waiting if (size(stack_file(pid)) or 0) <= before[pid] or blocking(pid) - deaf[pid]]
+    # Back to what they did before.
     time.sleep(0.05)
     told = []
     for pid, rank in sorted(first.items(), key=lambda pair: pair[1]):
@@ -135,8 +164,22 @@ def stacks(run_id, patience=1.0):
 
 def listens(pid):
     """Whether the process takes STACK_SIGNAL."""
-    for line in read_text("/proc/%d/status" % pid).splitlines():
-        if line.startswith("SigCgt:"):
+    return in_mask("/proc/%d/status" % pid, "SigCgt:")
+
+
+def blocking(pid):
+    """Its threads that do not take STACK_SIGNAL now: those in its handler, and those that never do."""
+    try:
+        threads = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return set()
+    return {thread for thread in threads if in_mask("/proc/%d/task/%s/status" % (pid, thread), "SigBlk:")}
+
+
+def in_mask(path, which):
+    """Whether STACK_SIGNAL is in this mask of a process or thread."""
+    for line in read_text(path).splitlines():
+        if line.startswith(which):
             return bool(int(line.split()[1], 16) >> (STACK_SIGNAL - 1) & 1)
     return False
 

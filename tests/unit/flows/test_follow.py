@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,10 +19,13 @@ from kit.events import Note, OutputLine
 from kit.flows import follow
 from kit.flows.follow import FIRST_RANK, Follower, Manner, hang_report, roles_of
 from kit.model.host import Login
+from kit.remote.interrupts import Interrupts
 from kit.remote.launch import Door
-from tests.fakes.head import DEAF, MPIRUN, Head, MakeHead, place, until
+from tests.fakes import launcher
+from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, place, until
 from tests.fakes.reporter import Remembering
 
+procs = launcher.load("kitrun.procs")
 LOGIN = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
 
 pytestmark = pytest.mark.skipif(
@@ -229,27 +233,43 @@ def test_a_supervisor_that_was_killed(following: StartFollowing, head: Head) -> 
 
 # Ctrl-C
 
+DEAF = "trap '' TERM; echo up; while :; do sleep 0.02; done"
 
-def interrupt_when(head: Head, text: bytes, times: int = 1, pause_s: float = 0.4) -> threading.Thread:
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Signals that were counted, one by one."""
+    found: list[int] = []
+    note = Interrupts._note
+
+    def noted(self: Interrupts, number: int, frame: FrameType | None) -> None:
+        note(self, number, frame)
+        found.append(number)
+
+    monkeypatch.setattr(Interrupts, "_note", noted)
+    return found
+
+
+def interrupt_when(head: Head, text: bytes, heard: list[int], times: int = 1) -> threading.Thread:
     """Sends this process SIGINT once the run's log says `text`, and again."""
 
     def work() -> None:
         # Before the follower counts them, they would end the tests.
         until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
         until(lambda: text in (head.runs / head.ids[0] / "log").read_bytes())
-        for _ in range(times):
+        for number in range(1, times + 1):
             os.kill(os.getpid(), signal.SIGINT)
             # Two signals at once are one.
-            threading.Event().wait(pause_s)
+            until(lambda number=number: len(heard) == number)
 
     thread = threading.Thread(target=work)
     thread.start()
     return thread
 
 
-def test_ctrl_c_gives_ranks_their_grace(following: StartFollowing, head: Head) -> None:
+def test_ctrl_c_gives_ranks_their_grace(following: StartFollowing, head: Head, heard: list[int]) -> None:
     follower = following(*ranks(1, "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"))
-    thread = interrupt_when(head, b"up\n")
+    thread = interrupt_when(head, b"up\n", heard)
     ending = to_its_end(follower)
     thread.join()
     assert (ending["stopped"], ending["exit_code"], follower.interrupted) == ("Ctrl-C", 143, 1)
@@ -259,10 +279,12 @@ def test_ctrl_c_gives_ranks_their_grace(following: StartFollowing, head: Head) -
     head.nothing_left()
 
 
-def test_ctrl_c_twice_is_heard_at_once(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_twice_is_heard_at_once(
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "GRACE_S", 600.0)
-    follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"), env=DEAF)
-    thread = interrupt_when(head, b"up\n", times=2)
+    follower = following(*ranks(1, DEAF), env=IMPATIENT)
+    thread = interrupt_when(head, b"up\n", heard, times=2)
     ending = to_its_end(follower)
     thread.join()
     assert (ending["stopped"], follower.interrupted) == ("Ctrl-C", 2)
@@ -270,12 +292,12 @@ def test_ctrl_c_twice_is_heard_at_once(following: StartFollowing, head: Head, mo
 
 
 def test_ctrl_c_a_third_time_waits_for_nobody(
-    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "GRACE_S", 600.0)
-    follower = following(*ranks(1, "trap '' TERM; echo up; while :; do sleep 0.02; done"), env=DEAF)
+    follower = following(*ranks(1, DEAF), env=IMPATIENT)
     monkeypatch.setattr(follower.door, "send", lambda value: None)
-    thread = interrupt_when(head, b"up\n", times=3, pause_s=0.1)
+    thread = interrupt_when(head, b"up\n", heard, times=3)
     assert follower.follow() is None
     thread.join()
     assert follower.interrupted == 3
@@ -283,20 +305,20 @@ def test_ctrl_c_a_third_time_waits_for_nobody(
 
 
 def test_a_head_that_does_not_answer_a_stop_is_left(
-    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "STOP_S", 0.2)
     follower = following("sh", "-c", "echo up; exec sleep 600")
     monkeypatch.setattr(follower.door, "send", lambda value: None)
-    thread = interrupt_when(head, b"up\n")
+    thread = interrupt_when(head, b"up\n", heard)
     assert follower.follow() is None
     thread.join()
     follower.door.close()
 
 
-def test_whoever_only_looks_ends_nothing(following: StartFollowing, head: Head) -> None:
+def test_whoever_only_looks_ends_nothing(following: StartFollowing, head: Head, heard: list[int]) -> None:
     follower = following("sh", "-c", "echo up; exec sleep 600", manner=Manner(), policy={"operator": None})
-    thread = interrupt_when(head, b"up\n")
+    thread = interrupt_when(head, b"up\n", heard)
     assert follower.follow() is None
     thread.join()
     follower.door.close()
@@ -353,8 +375,11 @@ def test_a_hang_is_told_rank_by_rank() -> None:
     ]
 
 
-def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing) -> None:
-    follower = following(*ranks(1, "echo up; exec sleep 600"), policy={"stall_timeout": 0.3})
+def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing, head: Head) -> None:
+    follower = following(*ranks(1, "echo up; exec sleep 600"), policy={"stall_timeout": 600.0})
+    until(lambda: b"up\n" in head.log())
+    until(lambda: [procs.state(pid) for pid in head.left() if procs.command(pid)[:1] == [b"sleep"]] == ["S"])
+    head.ahead(601.0)
     ending = to_its_end(follower)
     assert ending["exit_code"] == 124
     told = texts(follower, "stderr")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.fakes import launcher
 from tests.fakes.head import Head, MakeHead, marked, place, until
 
 
+procs = launcher.load("kitrun.procs")
 KIT_NODE = launcher.IMAGES / "bin" / "kit-node"
 SLEEP = ("python3", "-IS", "-c", "import time; print('up', flush=True); time.sleep(600)")
 DEAF = (
@@ -78,6 +80,7 @@ def test_what_it_answers(head: Head, spawn: Spawn) -> None:
     first, second, daemon = spawn(run, rank=3), spawn(run, *DEAF, rank=4), spawn(run)
     stranger = spawn(other, rank=5)
     guard = Guard(head, run)
+    until(lambda: procs.state(first.pid) == "S")
     assert guard.ask("count") == {"count": 2}
     told = guard.ask("stacks")["stacks"]
     assert [(each["rank"], each["pid"], each["stack"]) for each in told] == [(3, first.pid, ""), (4, second.pid, "")]
@@ -113,14 +116,24 @@ def test_ranks_that_nobody_watches_are_ended(head: Head, spawn: Spawn, how: str)
 def test_beats_keep_it(head: Head, spawn: Spawn) -> None:
     run = head.new_id()
     rank = spawn(run, rank=0)
-    guard = Guard(head, run, guard_LOST_S=1.5)
-    for _ in range(5):
-        time.sleep(0.4)
+    guard = Guard(head, run, guard_LOST_S=600.0)
+    for number in range(1, 6):
+        head.ahead(400.0 * number, "guard")
+        # It says that it is here every few seconds of its clock, and so what time it has.
+        assert json.loads(guard.stdout.readline()) == {"here": True}
         guard.stdin.write(b"beat\n")
         guard.stdin.flush()
+        until(lambda: not waiting(guard.stdin))
     assert guard.process.poll() is None
     assert rank.poll() is None
     guard.close()
+
+
+def waiting(pipe: IO[bytes]) -> int:
+    """Bytes in it that nobody has read yet."""
+    found = bytearray(4)
+    fcntl.ioctl(pipe.fileno(), termios.FIONREAD, found)
+    return int.from_bytes(found, sys.byteorder)
 
 
 def test_the_signals_of_a_session_that_broke_do_not_end_it(head: Head, spawn: Spawn) -> None:
@@ -206,6 +219,10 @@ def test_a_stream_that_breaks_is_opened_again(make_head: MakeHead) -> None:
     head.nothing_left()
 
 
+def command(pid: int) -> str:
+    return b" ".join(procs.command(pid)).decode().strip()
+
+
 def is_guard(pid: int) -> bool:
     try:
         return b"\0guard\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -259,7 +276,10 @@ def test_the_end_of_the_supervisor_ends_the_ranks_of_other_nodes(make_head: Make
 def test_what_each_rank_does_is_asked_of_every_node(make_head: MakeHead) -> None:
     head = make_head(supervise_GUARD_AFTER_S=0.0)
     head.ssh()
-    door, _ = head.ranks(2, "echo up; exec sleep 600", places=TWO, policy={"stall_timeout": 1.0})
+    door, _ = head.ranks(2, "echo up; exec sleep 600", places=TWO, policy={"stall_timeout": 600.0})
+    until(lambda: log(head).count(b"up\n") == 2)
+    until(lambda: [command(pid) for pid in head.left()].count("sleep 600") == 2)
+    head.ahead(601.0)
     (hang,) = door.story().events("hang")
     assert [(each["rank"], each["last"]) for each in hang["ranks"]] == [(0, "up"), (1, "up")]
     assert all(each["pid"] and each["command"].startswith("sleep") for each in hang["ranks"])

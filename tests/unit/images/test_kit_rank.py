@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import launcher
-from tests.fakes.head import marked
+from tests.fakes.head import marked, until
 
 frames = launcher.load("kitrun.frames")
 
@@ -172,6 +172,9 @@ def test_what_a_rank_leaves_in_the_background(script: str, leave: bool, stays: b
     code, err = run(f"echo done; {script}", KIT_RUN=mark, **({"KIT_LEAVE": "1"} if leave else {}))
     assert lines_of(err) == [("o", b"done")]
     assert code == int(script[-1])
+    if not stays:
+        # They have been sent the signal that ends them.
+        until(lambda: not marked(mark))
     left = marked(mark)
     for pid in left:
         os.kill(pid, signal.SIGKILL)

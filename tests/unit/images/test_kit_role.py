@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,23 @@ from tests.fakes import launcher
 from tests.fakes.head import until
 
 KIT_ROLE = launcher.IMAGES / "bin" / "kit-role"
+# Runs kit-role with a clock that is ahead by what a file says, and that counts in another how often it was looked at.
+WITH = f"""
+import importlib.machinery, importlib.util, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, {str(Path(launcher.__file__).parent)!r})
+import launcher, pathlib
+loader = importlib.machinery.SourceFileLoader("kit_role", sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_role", loader))
+loader.exec_module(module)
+class Clock(launcher.Clock):
+    def monotonic(self):
+        with open(sys.argv[2] + ".looks", "a") as file:
+            file.write("x")
+        return super().monotonic()
+module.time = Clock(pathlib.Path(sys.argv[2]))
+module.main(sys.argv[3:])
+"""
 HERE = "127.0.0.1"
 # A scheduler, as far as connections go: it listens, and is connected to itself. A server is connected to it.
 STAND_IN = """
@@ -35,13 +51,41 @@ time.sleep(600)
 """
 
 Start = Callable[..., subprocess.Popen[str]]
+Ahead = Callable[[int, float], None]
+Looked = Callable[[int], None]
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        return int(probe.getsockname()[1])
+def port() -> Iterator[int]:
+    """Held for the test: no other takes it meanwhile, and no outgoing connection has it."""
+    port, holder = launcher.load("kitrun.ports").hold(HERE)
+    yield port
+    holder.close()
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> Ahead:
+    """Moves the clock of the rank that runs kit-role."""
+
+    def move(rank: int, seconds: float) -> None:
+        new = tmp_path / "clock.new"
+        new.write_text(str(seconds))
+        new.rename(tmp_path / f"clock{rank}")
+
+    return move
+
+
+@pytest.fixture
+def looked(tmp_path: Path) -> Looked:
+    """Returns when the rank that runs kit-role has looked, from the beginning to the end, at who is there."""
+
+    def wait(rank: int) -> None:
+        file = tmp_path / f"clock{rank}.looks"
+        # One look may have begun before, and another ends when the next begins.
+        before = file.stat().st_size if file.exists() else 0
+        until(lambda: file.exists() and file.stat().st_size > before + 2)
+
+    return wait
 
 
 @pytest.fixture
@@ -57,7 +101,7 @@ def start(tmp_path: Path, port: int) -> Iterator[Start]:
         given = {"OMPI_COMM_WORLD_RANK": str(rank), "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
         given |= {"DMLC_PS_ROOT_URI": HERE, "DMLC_PS_ROOT_PORT": str(port), "PORT": "1"}
         process = subprocess.Popen(
-            [sys.executable, "-IS", str(KIT_ROLE), *argv],
+            [sys.executable, "-IS", "-c", WITH, str(KIT_ROLE), str(tmp_path / f"clock{rank}"), *argv],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -111,35 +155,50 @@ def test_it_ends_as_its_server_does(start: Start, serve: str, code: int) -> None
     assert ended(start(1, serve=serve))[0] == code
 
 
-def test_a_scheduler_to_whom_not_all_come(start: Start) -> None:
-    code, err = ended(start(2, KIT_JOIN_S="0.6"))
+def test_a_scheduler_to_whom_not_all_come(start: Start, ahead: Ahead, looked: Looked) -> None:
+    scheduler = start(2, KIT_JOIN_S="600")
+    up(scheduler)
+    looked(2)
+    assert scheduler.poll() is None
+    ahead(2, 601)
+    code, err = ended(scheduler)
     assert code == 124
-    assert "kit-role: the scheduler: 2 of 3 have not joined after 0.6 s" in err
+    assert "kit-role: the scheduler: 2 of 3 have not joined after 600 s" in err
 
 
-def test_a_scheduler_whom_somebody_leaves(start: Start, port: int) -> None:
-    scheduler = start(2, KIT_JOIN_S="60", KIT_LEAVE_S="0.6")
+def test_a_scheduler_whom_somebody_leaves(start: Start, port: int, ahead: Ahead, looked: Looked) -> None:
+    scheduler = start(2, KIT_JOIN_S="600", KIT_LEAVE_S="600")
     up(scheduler)
     server = start(1)
     up(server)
     with socket.create_connection((HERE, port)):
         # All three are there: nothing is wrong, for longer than it would wait.
-        time.sleep(1.5)
+        looked(2)
+        ahead(2, 1500)
+        looked(2)
         assert scheduler.poll() is None
+    looked(2)
+    assert scheduler.poll() is None
+    ahead(2, 2101)
     code, err = ended(scheduler)
     assert code == 124
-    assert "1 of 3 left, and the others were still there 0.6 s later" in err
+    assert "1 of 3 left, and the others were still there 600 s later" in err
 
 
-def test_a_server_whose_scheduler_is_gone(start: Start, port: int) -> None:
+def test_a_server_whose_scheduler_is_gone(start: Start, port: int, ahead: Ahead, looked: Looked) -> None:
     with socket.create_server((HERE, port)) as listening:
-        server = start(1, KIT_LEAVE_S="0.6")
+        server = start(1, KIT_LEAVE_S="600")
         child = up(server)
         link, _ = listening.accept()
-        time.sleep(1.0)
+        looked(1)
+        ahead(1, 1500)
+        looked(1)
         assert server.poll() is None
         link.close()
         listening.close()
+        looked(1)
+        assert server.poll() is None
+        ahead(1, 2101)
         code, err = ended(server)
     assert code == 124
     assert "server 0: the scheduler was gone" in err

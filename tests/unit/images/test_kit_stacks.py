@@ -21,10 +21,13 @@ procs = launcher.load("kitrun.procs")
 START = f"import sys; sys.dont_write_bytecode = True; sys.path.append({str(launcher.LIB)!r}); import kit_stacks\n"
 WAITING = START + """
 import threading
+inside = threading.Event()
 def deep_inside(event):
+    inside.set()
     event.wait()
 threading.Thread(target=deep_inside, args=(threading.Event(),), daemon=True).start()
 def at_the_top():
+    inside.wait()
     print('up', flush=True)
     import time
     time.sleep(600)
@@ -77,10 +80,11 @@ def test_every_thread_of_every_rank(run: str, rank: Rank) -> None:
     for each in told:
         assert "in at_the_top" in each["stack"]
         assert "in deep_inside" in each["stack"]
-        assert each["state"] == "S"
     # Again, and what was told before is not told twice.
     again = procs.stacks(run)
     assert [each["stack"].count("in at_the_top") for each in again] == [1, 1]
+    # Back in their sleep, however late they are given a processor for that.
+    until(lambda: [each["state"] for each in procs.stacks(run)] == ["S", "S"])
 
 
 def test_a_rank_that_is_no_python_is_not_touched(run: str, rank: Rank) -> None:
@@ -94,7 +98,7 @@ def test_a_program_that_took_the_place_of_a_python_is_not_ended(run: str, rank: 
     """Its file is there, and the signal would end it."""
     process = rank(0, BECOME)
     assert procs.size(procs.stack_file(process.pid)) == 0
-    (told,) = procs.stacks(run, patience=0.1)
+    (told,) = procs.stacks(run)
     assert told["stack"] == ""
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.2)
@@ -104,7 +108,7 @@ def test_one_that_is_stopped_does_not_hold_the_others_up(run: str, rank: Rank) -
     stopped, _ = rank(0, WAITING), rank(1, WAITING)
     os.kill(stopped.pid, signal.SIGSTOP)
     until(lambda: procs.state(stopped.pid) == "T")
-    first, second = procs.stacks(run, patience=0.3)
+    first, second = procs.stacks(run, patience=3.0)
     assert (first["state"], first["stack"]) == ("T", "")
     assert "in at_the_top" in second["stack"]
 

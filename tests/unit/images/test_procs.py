@@ -1,0 +1,99 @@
+"""The processes of a run as /proc shows them, which is never at one moment."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+
+procs = launcher.load("kitrun.procs")
+
+# As Python's own dump of stacks: in pieces, with the signal blocked from the first to the last.
+SLOW = """
+import os, signal, sys, time
+number = signal.SIGRTMAX - 3
+file = open(sys.argv[1] + "/" + str(os.getpid()), "w")
+def tell(*_):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    print("the beginning", file=file, flush=True)
+    time.sleep(0.5)
+    print("the end", file=file, flush=True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+signal.signal(number, tell)
+print("up", flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def rank(run: str, *argv: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "KIT_RUN": run, "OMPI_COMM_WORLD_RANK": "0"}
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+
+
+@pytest.fixture
+def one(run: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = rank(run, "sh", "-c", "echo up; read -r word", "a rank")
+    assert process.stdout
+    assert process.stdout.readline() == b"up\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_one_that_is_just_becoming_another_program(
+    run: str, one: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a moment the kernel shows neither its environment nor its command."""
+    hidden = [f"/proc/{one.pid}/{name}" for name in ("environ", "cmdline") for _ in range(3)]
+
+    def opened(path: str, *more: Any, **named: Any) -> Any:
+        if path in hidden:
+            hidden.remove(path)
+            return io.BytesIO(b"")
+        return builtins.open(path, *more, **named)
+
+    monkeypatch.setattr(procs, "open", opened, raising=False)
+    monkeypatch.setattr(procs, "BECOMING_S", 60.0)
+    assert list(procs.marked(run)) == [one.pid]
+
+
+def test_one_without_any_variable_is_nobodys(run: str) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={}) as process:
+        assert process.pid not in procs.marked(run)
+        assert procs.settled(process.pid) == b""
+
+
+def test_a_child_that_ended_while_its_rank_was_asked_is_no_rank(
+    run: str, one: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = rank(run, "true")
+    child.communicate()
+    monkeypatch.setattr(procs, "ranks", lambda _: {one.pid: 0, child.pid: 0})
+    assert [each["pid"] for each in procs.stacks(run)] == [one.pid]
+
+
+def test_a_stack_is_told_when_it_is_whole(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procs, "STACKS", str(tmp_path))
+    process = rank(run, sys.executable, "-IS", "-c", SLOW, str(tmp_path))
+    assert process.stdout
+    assert process.stdout.readline() == b"up\n"
+    (told,) = procs.stacks(run, patience=60.0)
+    process.kill()
+    process.communicate()
+    assert told["stack"] == "the beginning\nthe end\n"
