@@ -32,6 +32,20 @@ loader.exec_module(module)
 module.OOM_COUNTS = (sys.argv[2],)
 module.main(sys.argv[3:])
 """
+# A kit-rank that is told to hold when its rank is up, and it does not listen yet.
+HELD_EARLY = """
+import importlib.machinery, importlib.util, os, sys
+sys.dont_write_bytecode = True
+loader = importlib.machinery.SourceFileLoader("kit_rank", sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_rank", loader))
+loader.exec_module(module)
+relay = module.relay
+def late(*words):
+    os.kill(os.getpid(), module.HOLD)
+    return relay(*words)
+module.relay = late
+module.main(sys.argv[2:])
+"""
 
 
 def load() -> Any:
@@ -219,6 +233,19 @@ def test_one_that_is_told_to_hold_stays_until_mpirun_ends_it() -> None:
     os.kill(rank, signal.SIGTERM)
     said += read_until(process, b"x . ")
     assert life(said)[-1] == ("x", [b"gpu7", b"0", b"0", b"0"])
+    time.sleep(0.3)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.communicate()
+
+
+def test_one_that_is_told_to_hold_before_it_listens_holds() -> None:
+    """And its rank hears signals as ever: what was held back for a moment was held back here."""
+    blocked = "import re; print(re.search(r'SigBlk:\\s+(\\w+)', open('/proc/self/status').read())[1])"
+    process = start(sys.executable, "-c", blocked, program=("-c", HELD_EARLY, str(KIT_RANK)))
+    said = read_until(process, b"x . ")
+    assert lines_of(said) == [("o", b"0" * 16)]
     time.sleep(0.3)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGTERM)
