@@ -102,7 +102,7 @@ class Engine:
         """What `name` (tag or id) is here, or None when it is not."""
         from docker.errors import ImageNotFound  # noqa: PLC0415
 
-        from kit.remote.porter.engine import config_of  # noqa: PLC0415  (only here)
+        from kit.remote.porter.archive import config_of  # noqa: PLC0415  (only here)
 
         with self.errors():
             try:

@@ -20,7 +20,7 @@ from kit.remote.transport import as_root
 
 _FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
-_MODULES = ("wire", "layers", "serve", "fetch", "engine", "capture", "source", "main")
+_MODULES = ("wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "operator", "main")
 # Nothing of a program's text on the command line but how to read it.
 _BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
 _BULK = 8

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, cast
 
 from kit.errors import ImageError
 from kit.remote.porter import capture, source
-from kit.remote.porter.engine import EngineError, config_of, failure, layers_of
+from kit.remote.porter.archive import config_of, layers_of
+from kit.remote.porter.engine import EngineError, failure
 from kit.remote.porter.layers import Layers, Stopped, Withdrawn
 from kit.remote.porter.serve import Packing, send
 from kit.remote.porter.wire import CHUNK, Broken

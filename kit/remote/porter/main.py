@@ -21,7 +21,6 @@ import errno
 import fcntl
 import io
 import os
-import queue
 import shutil
 import sys
 import threading
@@ -30,8 +29,10 @@ import traceback
 from typing import Any, BinaryIO, Dict, Optional, Tuple, cast
 
 from . import fetch, serve, source, wire
-from .engine import Archive, Engine, EngineError, config_of, fits, layers_of, part_config
+from .archive import Archive, config_of, fits, layers_of, part_config
+from .engine import Engine, EngineError
 from .layers import LOCK, Layers, Stopped
+from .operator import Ask, Pipe
 
 FOLDER = "kit-ship"
 TICK_S = 0.25
@@ -43,66 +44,6 @@ DEAF_S = 60.0
 LOCK_S = 30.0
 # Less than the operator waits for the end.
 SETTLE_S = 8.0
-# Room for frames of the operator's that are not taken yet.
-PIPE = 8
-
-
-class Pipe(io.RawIOBase):
-    """Frames that came on standard input, as a stream."""
-
-    def __init__(self) -> None:
-        self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=PIPE)
-        self._rest = b""
-        self._over = False
-
-    def put(self, data: bytes) -> bool:
-        """Whether they were taken (or nobody wants them any more) within half a second."""
-        if self._over:
-            return True
-        try:
-            self._chunks.put(data, timeout=0.5)
-        except queue.Full:
-            return False
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            try:
-                self._rest = self._chunks.get(timeout=0.1 if self._over else fetch.SILENCE_S)
-            except queue.Empty:
-                if self._over:
-                    return 0
-                raise wire.Broken("the operator is silent") from None
-            if not self._rest:
-                return 0
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def end(self) -> None:
-        self._over = True
-        # Whoever waits for more is woken; where there is no room, nobody waits.
-        with contextlib.suppress(queue.Full):
-            self._chunks.put_nowait(b"")
-
-
-class Ask(io.RawIOBase):
-    """The other direction: what is asked for, as a line to the operator."""
-
-    def __init__(self, porter: "Porter", serial: int) -> None:
-        self._porter = porter
-        self._serial = serial
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._porter.say({"ask": wire.read_line(io.BytesIO(bytes(data)))["need"], "serial": self._serial})
-        return len(data)
 
 
 class Porter:
@@ -284,7 +225,7 @@ class Porter:
         self._serial += 1
         # Both at once: no byte of an earlier answer gets into the new pipe.
         self._pipe = (self._serial, pipe)
-        asking = io.BufferedWriter(Ask(self, self._serial), buffer_size=1 << 24)
+        asking = io.BufferedWriter(Ask(self.say, self._serial), buffer_size=1 << 24)
         return io.BufferedReader(pipe, 2 * wire.CHUNK), asking, pipe.end
 
     def _fill(self, wanted: Any) -> None:

@@ -14,17 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.remote.porter.engine import (
-    PART_LABEL,
-    Archive,
-    Engine,
-    EngineError,
-    config_of,
-    failure,
-    fits,
-    layers_of,
-    part_config,
-)
+from kit.remote.porter.archive import Archive, config_of, fits, layers_of, part_config
+from kit.remote.porter.engine import PART_LABEL, Engine, EngineError, failure
 from tests.fakes.socket_engine import FakeEngine, sha
 
 BASE, MIDDLE, TOP = b"base" * 300, b"middle" * 200, b"top"

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from kit.remote.onetime import certificate
-from kit.remote.porter import fetch, main, serve, wire
+from kit.remote.porter import fetch, main, operator, serve, wire
 from kit.remote.porter import layers as layers_module
 from kit.remote.porter.layers import PART, Layers, Writer
 
@@ -576,14 +576,14 @@ def test_the_end_of_a_pipe_wakes_who_reads_and_who_writes(
 ) -> None:
     # Nobody takes the operator for silent before this test is over.
     monkeypatch.setattr(fetch, "SILENCE_S", 10 * LONG)
-    pipe = main.Pipe()
+    pipe = operator.Pipe()
     reading = pool.submit(pipe.read, 1)
     threading.Event().wait(0.05)
     assert not reading.done()
     pipe.end()
     assert reading.result(LONG) == b""
-    full = main.Pipe()
-    for _ in range(main.PIPE):
+    full = operator.Pipe()
+    for _ in range(operator.PIPE):
         full.put(b"x")
     writing = pool.submit(full.put, b"y")
     full.end()
@@ -628,7 +628,7 @@ def test_an_operator_that_was_not_listened_to_for_long_is_not_gone(monkeypatch: 
 def test_a_silent_operator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "SILENCE_S", 0.01)
     with pytest.raises(wire.Broken, match="silent"):
-        main.Pipe().read(1)
+        operator.Pipe().read(1)
 
 
 # Packed on the way.
