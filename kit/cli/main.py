@@ -153,9 +153,9 @@ def _bug(error: Exception, words: Sequence[str], terminal: Terminal, *, json: bo
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether errors are objects, known even where the words cannot be read: before any `--`."""
-    before = words[: words.index("--")] if "--" in words else words
-    return "--json" in before or "--output=json" in before or ("--output", "json") in pairwise(before)
+    """Whether errors are objects, known even where the words cannot be read."""
+    own = parser.own(words)
+    return "--json" in own or "--output=json" in own or ("--output", "json") in pairwise(own)
 
 
 def _pipe_ended(terminal: Terminal) -> int:

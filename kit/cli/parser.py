@@ -62,6 +62,15 @@ def parse(argv: Sequence[str]) -> Invocation:
     return Invocation(verb=walk.verb, args=args, path=walk.path)
 
 
+def own(argv: Sequence[str]) -> Sequence[str]:
+    """kit's own words, without the command behind them; where its beginning cannot be told, all before any --."""
+    try:
+        command = _walk(argv).command
+    except InputError:
+        return argv[: argv.index("--")] if "--" in argv else argv
+    return argv[: len(argv) - len(command)]
+
+
 @dataclass(kw_only=True)
 class _Walk:
     verb: Verb | None

@@ -91,6 +91,15 @@ def test_a_commands_own_json_flag_is_not_ours(capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("", "kit: error: it broke\n")
 
 
+@pytest.mark.parametrize("words", [("ls", "--json"), ("--", "ls", "--json"), ("ls", "--", "--json")])
+def test_nor_is_it_where_kits_own_flags_are_wrong(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--np", "x", *words], environ={}) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("--np")) == ("", 1)
+    assert main(["run", "--json", "--np", "x", *words], environ={}) == 2
+    assert json.loads(capfd.readouterr().out)["exit_code"] == 2
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_bug_is_one_line_and_a_file(form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--output", form, "run", "-x", "TOKEN=hunter2", "-xKEY=hunter2", "ls"]
