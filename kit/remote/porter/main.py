@@ -107,7 +107,7 @@ class Porter:
     def _settle(self) -> None:
         """A push that has brought enough still has to take its tag away."""
         if self._folder:
-            # No tag is begun any more.
+            # No tag is begun any more, and no layer whose last byte was handed on gets its name while the folder goes.
             self._layers.stop()
         self._engine.still.wait(SETTLE_S)
 
@@ -294,8 +294,6 @@ class Porter:
 
     def _clean(self) -> None:
         if self._folder:
-            # A layer whose last byte was handed on may be about to get its name.
-            self._layers.stop()
             shutil.rmtree(self._folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(self._folder))

@@ -22,23 +22,20 @@ frames = launcher.load("kitrun.frames")
 
 KIT_RANK = launcher.IMAGES / "bin" / "kit-rank"
 MARKED = {**os.environ, "OMPI_COMM_WORLD_RANK": "5", "KIT_RUN": "a-run", "KIT_NODE": "gpu7"}
-# Sets constants of kit-rank, and runs it: NAME VALUE ... -- COMMAND.
-WITH = """
-import importlib.machinery, importlib.util, sys
-sys.dont_write_bytecode = True
-loader = importlib.machinery.SourceFileLoader("kit_rank", sys.argv[1])
-module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_rank", loader))
-loader.exec_module(module)
-module.OOM_COUNTS = (sys.argv[2],)
-module.main(sys.argv[3:])
-"""
-# A kit-rank that is told to hold when its rank is up, and it does not listen yet.
-HELD_EARLY = """
+LOADED = """
 import importlib.machinery, importlib.util, os, sys
 sys.dont_write_bytecode = True
 loader = importlib.machinery.SourceFileLoader("kit_rank", sys.argv[1])
 module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_rank", loader))
 loader.exec_module(module)
+"""
+# kit-rank with another place where ends for want of memory are counted: FILE COMMAND.
+WITH = LOADED + """
+module.OOM_COUNTS = (sys.argv[2],)
+module.main(sys.argv[3:])
+"""
+# A kit-rank that is told to hold when its rank is up, and it does not listen yet.
+HELD_EARLY = LOADED + """
 relay = module.relay
 def late(*words):
     os.kill(os.getpid(), module.HOLD)

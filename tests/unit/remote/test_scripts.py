@@ -20,6 +20,7 @@ import pytest
 from kit.remote.observe import listener_word, parse
 from kit.remote.scripts import script
 from tests.fakes.facts import host
+from tests.fakes.shell import bare_path
 
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
 # What the scripts may count on everywhere; docker, ip and nvidia-smi are not among it.
@@ -41,13 +42,7 @@ def run(
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A PATH with the usual tools only. A test may put a stub of docker there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for tool in TOOLS:
-        found = shutil.which(tool)
-        assert found, tool
-        (folder / tool).symlink_to(found)
-    return folder
+    return bare_path(tmp_path / "bin", TOOLS)
 
 
 def stub(folder: Path, name: str, text: str) -> None:

@@ -20,6 +20,7 @@ from kit.errors import ImageError
 from kit.remote import spool as module
 from kit.remote.porter import wire
 from kit.remote.spool import Spool, _Reading
+from tests.fakes.head import until
 from tests.fakes.sdk import Api
 from tests.fakes.socket_engine import sha, tar_of
 
@@ -138,14 +139,6 @@ def test_what_the_engine_does_not_give_is_told_in_a_sentence(
 def answered(spool: Spool) -> bool:
     spool.answer(dict.fromkeys(CHAIN, 0), lambda data: None)
     return True
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if true():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it did not come to be")
 
 
 def test_closing_leaves_nothing_behind(spool: Spool, api: Api, failures: list[str], tmp_path: Path) -> None:

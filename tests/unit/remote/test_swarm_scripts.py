@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kit.remote.scripts import in_node, node_logs, script
+from tests.fakes.shell import bare_path
 
 TOOLS = ["cat", "cut", "date", "dirname", "echo", "grep", "head", "mkdir", "rm", "rmdir", "sh", "sleep", "timeout"]
 TOKEN = "SWMTKN-1-s3cret"
@@ -19,13 +20,7 @@ TOKEN = "SWMTKN-1-s3cret"
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A PATH with the usual tools only."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for tool in TOOLS:
-        found = shutil.which(tool)
-        assert found, tool
-        (folder / tool).symlink_to(found)
-    return folder
+    return bare_path(tmp_path / "bin", TOOLS)
 
 
 def docker(folder: Path, text: str) -> Path:

@@ -24,6 +24,7 @@ from kit.remote.onetime import certificate
 from kit.remote.porter import fetch, main, operator, serve, wire
 from kit.remote.porter import layers as layers_module
 from kit.remote.porter.layers import PART, Layers, Writer
+from tests.fakes.head import until
 
 LONG = 30.0
 CONTENTS = [random.Random(i).randbytes(size) for i, size in enumerate((100_000, 700_000, 5))]  # noqa: S311
@@ -132,14 +133,6 @@ def arrived(layers: Layers) -> bool:
         layers.whole(name) and Path(layers.path(name)).read_bytes() == content
         for name, content in zip(NAMES, CONTENTS, strict=True)
     )
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if true():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it did not come to be")
 
 
 def test_all_layers_arrive(layers: Layers, fetcher: fetch.Fetcher, upstream: Link) -> None:
