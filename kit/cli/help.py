@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from kit.cli.grammar import Option, Verb
-from kit.cli.options import CLUSTER, GLOBAL, HELP
-from kit.cli.verbs import VERBS
+from kit.cli.verbs.grammar import Option, Verb
+from kit.cli.verbs.options import CLUSTER, GLOBAL, HELP
+from kit.cli.verbs.table import VERBS
 
 WIDTH = 100
 _INTRO = "kit turns a list of GPU VMs into an MPI cluster and runs Horovod training on it."
@@ -94,7 +94,7 @@ def markdown() -> str:
     """docs/cli.md."""
     parts = [
         "# The command line",
-        "Made from `kit/cli/verbs.py` by `scripts/docs-cli`; a test fails when this page is stale.",
+        "Made from `kit/cli/verbs/table.py` by `scripts/docs-cli`; a test fails when this page is stale.",
         _INTRO + " Global options may stand before or after the verb. Results go to stdout, progress to stderr.",
         "| verb | what it does |\n|---|---|\n"
         + "\n".join(f"| [`kit {v.name}`](#kit-{'-'.join(v.words)}) | {v.purpose} |" for v in VERBS),

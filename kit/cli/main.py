@@ -12,12 +12,13 @@ from importlib import import_module
 from itertools import pairwise
 from types import FrameType
 
-from kit.cli import console, parser
 from kit.cli import help as help_page
-from kit.cli.fold import fold
-from kit.cli.grammar import Verb
+from kit.cli import parser
+from kit.cli.screen import choose
+from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
-from kit.cli.terminal import Terminal
+from kit.cli.text.fold import fold
+from kit.cli.verbs.grammar import Verb
 from kit.errors import EXIT_BUG, HostsFailed, InputErrors, Interrupted, KitError
 
 EXIT_PIPE = 141
@@ -26,7 +27,7 @@ EXIT_PIPE = 141
 
 def handle(verb: Verb, session: Session) -> int:
     module, _, name = verb.handler.rpartition(".")
-    found: Callable[[Session], int] = getattr(import_module(f"kit.cli.{module or 'handlers'}"), name)
+    found: Callable[[Session], int] = getattr(import_module(f"kit.cli.verbs.{module or 'cluster'}"), name)
     return found(session)
 
 
@@ -85,9 +86,9 @@ def _run(
 
 def _session(args: argparse.Namespace, terminal: Terminal) -> Session:
     how = "quiet" if args.quiet else args.progress or "auto"
-    reporter = console.reporter(terminal, how, verbose=args.verbose)
+    reporter = choose.reporter(terminal, how, verbose=args.verbose)
     if args.output == "json":
-        from kit.cli.jsonout import JsonLines  # noqa: PLC0415
+        from kit.cli.screen.jsonout import JsonLines  # noqa: PLC0415
 
         reporter = JsonLines(terminal, reporter)
     return Session(args=args, terminal=terminal, reporter=reporter, environ=terminal.environ)
@@ -100,7 +101,7 @@ def _close(session: Session | None) -> None:
 
 def _failed(error: KitError, terminal: Terminal, *, json: bool) -> int:
     if json:
-        from kit.cli import jsonout  # noqa: PLC0415
+        from kit.cli.screen import jsonout  # noqa: PLC0415
 
         terminal.say(jsonout.line("error", jsonout.error(error)))
     else:
@@ -144,7 +145,7 @@ def _bug(error: Exception, words: Sequence[str], terminal: Terminal, *, json: bo
         hint=f"details are in {where}; please send it with what you did" if where else None,
     )
     if json:
-        from kit.cli import jsonout  # noqa: PLC0415
+        from kit.cli.screen import jsonout  # noqa: PLC0415
 
         terminal.say(jsonout.line("error", jsonout.error(problem) | {"exit_code": EXIT_BUG}))
     else:

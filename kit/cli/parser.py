@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from kit.cli.grammar import Operand, Option, Verb
-from kit.cli.options import GLOBAL, HELP
-from kit.cli.verbs import FAMILIAR, VERBS
+from kit.cli.verbs.grammar import Operand, Option, Verb
+from kit.cli.verbs.options import GLOBAL, HELP
+from kit.cli.verbs.table import FAMILIAR, VERBS
 from kit.errors import InputError
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kit.cli.console import Progress
-from kit.cli.terminal import Terminal
+from kit.cli.screen.plain import Progress
+from kit.cli.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from kit.config.settings import Settings
     from kit.flows.context import Context
     from kit.model.spec import ClusterSpec
-    from kit.remote.launch import Door
+    from kit.remote.run.door import Door
 
 # Flag's attribute → the place in kit.yaml that it goes before.
 _OVERRIDES = {
@@ -70,7 +70,7 @@ class Session:
 
     def dial(self) -> Door | None:
         """The head's launcher, started at a glance at the files, before they are read in full."""
-        from kit.flows.dial import dial  # noqa: PLC0415
+        from kit.flows.run.dial import dial  # noqa: PLC0415
 
         named = {name: self.args.__dict__.get(name) for name in ("hosts_file", "config_file")}
         flags = self.overrides() | {name: value for name, value in named.items() if value}
@@ -91,7 +91,7 @@ class Session:
     def show(self, kind: str, value: Any, text: str) -> None:
         """The result: `value` as one JSON object of this kind, or `text` (nothing when it is empty)."""
         if self.json:
-            from kit.cli.jsonout import line  # noqa: PLC0415
+            from kit.cli.screen.jsonout import line  # noqa: PLC0415
 
             self.terminal.say(line(kind, value))
         elif text:

@@ -9,10 +9,10 @@ from pathlib import Path
 from kit.events import Reporter
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
-from kit.plan.ssh import login
-from kit.remote.engine import Engine
-from kit.remote.lock import Take, take
-from kit.remote.transport import Connect, Transport
+from kit.plan.cluster.ssh import login
+from kit.remote.cluster.lock import Take, take
+from kit.remote.engine.client import Engine
+from kit.remote.ssh.transport import Connect, Transport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def logins_of(inventory: Inventory, spec: ClusterSpec) -> Mapping[str, Login]:
 
 def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter: Reporter) -> Context:
     """A context with the real connections."""
-    from kit.remote.connect import connector  # noqa: PLC0415
+    from kit.remote.ssh.connect import connector  # noqa: PLC0415
 
     connect = connector(logins_of(inventory, spec))
     return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect)

@@ -10,10 +10,10 @@ from pathlib import Path
 from kit.errors import InputError
 from kit.model.allreduce import Algorithm, Library
 from kit.model.scaling import Assumption, Gradients, Links, Prediction, Training
-from kit.plan import gradients as table
-from kit.plan import scaling
-from kit.plan.collectives import MPI_TURNS_FROM
-from kit.remote.assets import images_dir
+from kit.plan.predict import gradients as table
+from kit.plan.predict import scaling
+from kit.plan.predict.collectives import MPI_TURNS_FROM
+from kit.remote.machine.assets import images_dir
 
 # TCP over IPv4 in frames of 1500 bytes: 1448 of payload (20 IP, 20 TCP, 12 timestamps), and on the wire 14 of header, 4
 # of checksum, 8 of preamble and 12 of gap.

@@ -1,4 +1,4 @@
-"""A chart as data: what is drawn as SVG for the report (kit.plan.benchreport.svg) and as PNG (kit.remote.plots)."""
+"""A chart as data: drawn as SVG for the report by kit.plan.bench.report.svg, and as PNG by kit.remote.bench.plots."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-# As kit.remote.launch makes them: 20261121-101500-3fa2.
+# As kit.remote.run.door makes them: 20261121-101500-3fa2.
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 RunState = Literal["running", "ended", "lost"]

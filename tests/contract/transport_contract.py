@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from kit.errors import StepError
-from kit.remote.observe import observe
+from kit.remote.cluster.observe import observe
 from kit.remote.scripts import script
-from kit.remote.transport import Transport
+from kit.remote.ssh.transport import Transport
 
 Factory = Callable[[], Transport]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
-from kit.flows.deploy import deploy
-from kit.flows.run import run
+from kit.flows.run.run import run
 from kit.model.launch import RunRequest
 from kit.model.result import RunResult
 from tests.fakes.fleet import Fleet

@@ -10,7 +10,7 @@ import requests
 from docker.errors import APIError, ImageNotFound
 
 from kit.model.host import Login
-from kit.remote.engine import Engine
+from kit.remote.engine.client import Engine
 
 if TYPE_CHECKING:
     from tests.fakes.fleet import Fleet

@@ -12,9 +12,9 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
-from kit.remote import lock
-from kit.remote.ship import Shipped, Target
-from kit.remote.transport import AS_ROOT, Completed
+from kit.remote.cluster import lock
+from kit.remote.ship.broadcast import Shipped, Target
+from kit.remote.ssh.transport import AS_ROOT, Completed
 from tests.fakes.engine import FakeRegistry, engine_of
 from tests.fakes.vm import FakeLock, FakeVM
 

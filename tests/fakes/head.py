@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kit.remote.runlog import Entry, RunLog
+from kit.remote.run.log import Entry, RunLog
 from tests.fakes import launcher
 
 WAIT_S = 60.0

@@ -14,8 +14,8 @@ import yaml
 
 from kit.errors import NotReadyError
 from kit.model.host import Host
-from kit.remote.observe import listener_word
-from kit.remote.transport import Completed
+from kit.remote.cluster.observe import listener_word
+from kit.remote.ssh.transport import Completed
 from tests.fakes.swarm import FakeSwarm, SwarmScripts, failed, said
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FakeContainer:
 
 @dataclass
 class FakeLock:
-    """What stands in the lock's file, and whether its holder lives. As kit sees it, too: kit.remote.lock.Lock."""
+    """What stands in the lock's file, and whether its holder lives. kit's own side: kit.remote.cluster.lock.Lock."""
 
     vm: FakeVM
     file: str

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kit.flows import deploy as deploy_flow
-from kit.plan import deploy as plans
-from kit.remote import execute
+from kit.flows.cluster import deploy as deploy_flow
+from kit.plan.cluster import deploy as plans
+from kit.remote.cluster import execute
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
 from tests.fakes.head import Head

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.cli.main import main
-from kit.cli.summarytext import bench_table
+from kit.cli.text.bench_summary import bench_table
 from kit.flows.bench.report import load, write
 from tests import benchdata
 

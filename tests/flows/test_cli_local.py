@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import kit.flows.local as flow
+import kit.flows.run.local as flow
 from kit.errors import NotReadyError
 from kit.events import Reporter, Silent
 from kit.model.image import ImageContent

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from kit.cli.main import main
+from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
-from kit.cli.terminal import Terminal
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
-from kit.flows.push import PushResult
+from kit.flows.image.push import PushResult
 from kit.model.host import Host, Inventory
 from kit.model.image import ImageContent
 from kit.model.lab import LabSpec
@@ -124,37 +124,37 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
     found = Flows()
     group = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output="no\n"),))
     modules = {
-        "kit.flows.init": {"init": FakeInit()},
-        "kit.flows.schema": {"schema": '{"type": "object"}\n'},
-        "kit.flows.build": {"build_image": FakeImageResult(), "build_on_head": FakeImageResult()},
-        "kit.flows.push": {"push_image": PUSHED, "push_from_head": PUSHED},
-        "kit.flows.image": {
+        "kit.flows.cluster.init": {"init": FakeInit()},
+        "kit.flows.cluster.schema": {"schema": '{"type": "object"}\n'},
+        "kit.flows.image.build": {"build_image": FakeImageResult(), "build_on_head": FakeImageResult()},
+        "kit.flows.image.push": {"push_image": PUSHED, "push_from_head": PUSHED},
+        "kit.flows.image.content": {
             "content": ImageContent(repository="kit", flavour="cpu", files={"Dockerfile": b"FROM scratch\n"})
         },
-        "kit.flows.deploy": {
+        "kit.flows.cluster.deploy": {
             "deploy": DeployResult(
                 plan=PLAN, dry_run=False, changed=True, hosts=(HostResult(host="gpu1", status="ok"),), seconds=1.0
             )
         },
-        "kit.flows.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)})},
-        "kit.flows.lock": {
+        "kit.flows.cluster.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)})},
+        "kit.flows.cluster.lock": {
             "lock_status": LockStatus(cluster="kit", state="held", holder=HOLDER),
             "lock_release": None,
             "read_audit": AuditResult(cluster="kit", entries=(AUDIT,)),
         },
-        "kit.flows.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
-        "kit.flows.runs": {
+        "kit.flows.run.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
+        "kit.flows.run.runs": {
             "listing": RunsResult(cluster="kit", runs=(RECORD,)),
             "attach": RECORD,
             "wait": RECORD,
             "stop": RECORD,
             "run_logs": RECORD,
         },
-        "kit.flows.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
-        "kit.flows.ps": {"ps": PsResult(cluster="kit", nodes=())},
-        "kit.flows.exec": {"exec_hosts": group},
-        "kit.flows.shell": {"ssh": None, "logs": 4},
-        "kit.flows.lab": {
+        "kit.flows.run.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
+        "kit.flows.cluster.ps": {"ps": PsResult(cluster="kit", nodes=())},
+        "kit.flows.cluster.exec": {"exec_hosts": group},
+        "kit.flows.cluster.shell": {"ssh": None, "logs": 4},
+        "kit.flows.lab.lab": {
             "lab_up": FakeLab(),
             "lab_status": FakeLab(),
             "lab_down": FakeLab(),

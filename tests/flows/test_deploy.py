@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
-from kit.flows.deploy import deploy
-from kit.flows.down import down
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.down import down
 from kit.model.plan import Ship, WriteFile
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -98,7 +98,7 @@ def test_nobody_waits_for_a_build_to_be_told_of_a_fault(
     def image(*_args: object, **_more: object) -> None:
         raise AssertionError("the image was looked for")
 
-    monkeypatch.setattr("kit.flows.deploy._image", image)
+    monkeypatch.setattr("kit.flows.cluster.deploy._image", image)
     fleet["gpu2"].faults.add("no engine")
     with pytest.raises(StepError):
         deploy(fleet.context(reporter))
@@ -147,7 +147,7 @@ def test_a_connection_that_breaks_in_the_middle(fleet: Fleet, reporter: Remember
 def test_an_engine_that_did_not_begin_is_asked_again(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kit.remote.hiccups.PAUSE_S", 0.0)
+    monkeypatch.setattr("kit.remote.engine.hiccups.PAUSE_S", 0.0)
     for name in ("gpu1", "gpu3"):
         fleet[name].faults.add("engine hiccups")
     deploy(fleet.context(reporter))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.cli.main import main
-from kit.flows import lab
+from kit.flows.lab import lab
 from kit.model.lab import LabFound, LabSpec
 from kit.plan.lab import IPv4Network, kit_yaml_text
 

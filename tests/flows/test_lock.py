@@ -8,12 +8,12 @@ import pytest
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Phase, Reporter
-from kit.flows.deploy import deploy
-from kit.flows.down import down
-from kit.flows.lock import lock_release, lock_status, read_audit
-from kit.flows.ps import ps
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.down import down
+from kit.flows.cluster.lock import lock_release, lock_status, read_audit
+from kit.flows.cluster.ps import ps
 from kit.model.host import Login
-from kit.remote.execute import Executor
+from kit.remote.cluster.execute import Executor
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 from tests.fakes.vm import FakeLock
@@ -170,7 +170,7 @@ def test_an_audit_that_cannot_be_written_is_a_warning(
     def broken(*_: object) -> None:
         raise UnreachableError("the connection broke", host="gpu1")
 
-    monkeypatch.setattr("kit.remote.audit.append", broken)
+    monkeypatch.setattr("kit.remote.cluster.audit.append", broken)
     assert deploy(fleet.context(reporter)).changed
     (warned,) = reporter.warnings
     assert warned.text == "kit deploy is not in the cluster's audit: gpu1: the connection broke"

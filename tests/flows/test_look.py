@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kit.errors import HostsFailed, InputError, NotReadyError, UnreachableError
-from kit.flows.deploy import deploy
-from kit.flows.exec import exec_hosts
-from kit.flows.ps import ps, ranks_of
-from kit.flows.run import run
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.exec import exec_hosts
+from kit.flows.cluster.ps import ps, ranks_of
+from kit.flows.run.run import run
 from kit.model.launch import RunRequest
-from kit.remote.transport import Completed
+from kit.remote.ssh.transport import Completed
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 

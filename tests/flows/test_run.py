@@ -15,13 +15,13 @@ import pytest
 
 from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import Note
-from kit.flows import follow, runs
 from kit.flows.context import Context
-from kit.flows.run import run
+from kit.flows.run import follow, runs
+from kit.flows.run.run import run
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RUN_ID
-from kit.remote.launch import Door
+from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
 from tests.fakes.head import Head, until
@@ -294,7 +294,7 @@ def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytes
     monkeypatch.setattr(follow, "AGAIN_S", 0.1)
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.02)
     swept: list[str] = []
-    monkeypatch.setattr("kit.flows.run._clean_up", lambda context, plan: swept.append(plan.run_id) or "0")
+    monkeypatch.setattr("kit.flows.run.run._clean_up", lambda context, plan: swept.append(plan.run_id) or "0")
     cluster.reach('if [ $count = 1 ]; then cut_after 2500; fi; echo "ssh: no route" >&2; exit 255')
     with pytest.raises(UnreachableError, match="no route"):
         cluster.run("while :; do echo up; sleep 0.01; done", policy=RunPolicy(operator=operator))

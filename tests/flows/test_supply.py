@@ -10,16 +10,16 @@ import pytest
 
 from kit.errors import HostsFailed, ImageError, InputError, StepError, UnreachableError
 from kit.events import HostStep, Note
-from kit.flows.build import build_on_head
-from kit.flows.deploy import deploy
-from kit.flows.down import down
-from kit.flows.image import content
-from kit.flows.push import push_from_head
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.down import down
+from kit.flows.image.build import build_on_head
+from kit.flows.image.content import content
+from kit.flows.image.push import push_from_head
 from kit.model.plan import Pull, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
 from kit.model.spec import ImageSpec
-from kit.remote.engine import Engine
+from kit.remote.engine.client import Engine
 from tests.fakes.engine import BUILT
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -41,7 +41,7 @@ def nothing_of_this_machine(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("KIT_REGISTRY_USER", fleet.registry.user)
     monkeypatch.setenv("KIT_REGISTRY_PASSWORD", fleet.registry.password)
     monkeypatch.setattr(Engine, "connect", connect)
-    monkeypatch.setattr("kit.flows.deploy._image", connect)
+    monkeypatch.setattr("kit.flows.cluster.deploy._image", connect)
 
 
 def lacking_nothing(fleet: Fleet) -> bool:

@@ -8,14 +8,14 @@ import pytest
 
 from kit.errors import HostsFailed, NotReadyError, StepError
 from kit.events import Warned
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.down import down
+from kit.flows.cluster.exec import exec_hosts
+from kit.flows.cluster.files import compose_file, stack_file
+from kit.flows.cluster.ps import ps
 from kit.flows.context import Context
-from kit.flows.deploy import deploy
-from kit.flows.down import down
-from kit.flows.exec import exec_hosts
-from kit.flows.files import compose_file, stack_file
-from kit.flows.ps import ps
-from kit.remote.swarm import MEMBER
-from kit.remote.transport import Completed
+from kit.remote.ssh.transport import Completed
+from kit.remote.swarm.steps import MEMBER
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 from tests.fakes.swarm import TOKEN, FakeSwarm

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from kit.cli.tune import text
+from kit.cli.verbs.tune import text
 from kit.config.yaml import load_spec
 from kit.errors import HostsFailed, Interrupted, NotReadyError, StepError
 from kit.events import OutputLine, Warned
+from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
-from kit.flows.deploy import deploy
-from kit.flows.tune import TuneRequest, tune
+from kit.flows.tune.tune import TuneRequest, tune
 from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
 from kit.model.result import RunResult
 from kit.model.tune import Machine, TuneResult
-from kit.plan.tune import MIB, parameters_of
-from kit.remote.transport import Transport
+from kit.plan.tune.candidates import MIB, parameters_of
+from kit.remote.ssh.transport import Transport
 from tests.fakes.facts import DOCKER0, interfaces
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -125,7 +125,7 @@ def bed(fleet: Fleet, reporter: Remembering, tmp_path: Path, monkeypatch: pytest
             addresses=interfaces(docker0=DOCKER0, **two_nics(node.name)), up=("eth0", "eth1", "docker0"),
         )  # fmt: skip
 
-    monkeypatch.setattr("kit.flows.tune.machine", machine)
+    monkeypatch.setattr("kit.flows.tune.tune.machine", machine)
     return Bed(fleet, reporter, tmp_path)
 
 
@@ -303,7 +303,7 @@ def test_tcp_that_cannot_be_measured_is_no_reason_to_stop(bed: Bed, perf: Perf, 
 
 def test_the_minutes_are_kept(bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("kit.flows.tune.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("kit.flows.tune.tune.time.monotonic", lambda: clock[0])
 
     def slow(context: Context, request: RunRequest) -> RunResult:
         clock[0] += 20.0
@@ -441,14 +441,14 @@ def test_a_network_that_nobody_answers_on_is_told_and_no_failure(bed: Bed, perf:
 
 def test_networks_leave_the_time_to_mpi(bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("kit.flows.tune.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("kit.flows.tune.tune.time.monotonic", lambda: clock[0])
     wires = Wires(net0=24e6, net1=118e6)
 
     def slow(nodes: Any, *rest: Any, seconds: float) -> Mapping[str, float]:
         clock[0] += 61.0
         return wires(nodes, *rest, seconds=seconds)
 
-    monkeypatch.setattr("kit.flows.tune_measure.NETWORKS_SHARE", -0.1)
+    monkeypatch.setattr("kit.flows.tune.measure.NETWORKS_SHARE", -0.1)
     result = bed.tune(perf, wire=slow, minutes=2.0)
     assert wires.calls == ["10.0"]
     assert "TCP over 10.1.0.0/24: no time left" in result.skipped

@@ -18,9 +18,9 @@ import pytest
 
 from kit.errors import UnreachableError
 from kit.events import Silent
-from kit.flows.build import ImageResult, build_image
+from kit.flows.image.build import ImageResult, build_image
 from kit.model.spec import ImageSpec
-from kit.remote.engine import Engine
+from kit.remote.engine.client import Engine
 from tests.integration.rig import VM, Cluster, change_settings, everywhere, kit, objects
 
 LAB = f"itest-{os.getpid()}"

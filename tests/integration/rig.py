@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from kit.remote.hiccups import nothing_began, persistently
+from kit.remote.engine.hiccups import nothing_began, persistently
 
 T = TypeVar("T")
 Done = subprocess.CompletedProcess[str]

@@ -14,7 +14,7 @@ import pytest
 
 from kit.flows.bench.report import load, write
 from kit.model.bench import Sample, Session
-from kit.plan.benchreport.charts import charts
+from kit.plan.bench.report.charts import charts
 from tests import benchdata
 from tests.integration.conftest import missing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from kit.plan.tune import CANDIDATES, RULES
+from kit.plan.tune.candidates import CANDIDATES, RULES
 from tests.integration.rig import VM, Cluster, everywhere
 
 RING = dict(next(each.parameters for each in CANDIDATES if each.name == "ring"))

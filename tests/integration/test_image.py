@@ -15,12 +15,12 @@ import pytest
 
 from kit.errors import ImageError
 from kit.events import Event, HostStep, Silent
-from kit.flows.build import ImageResult, build_image
+from kit.flows.image.build import ImageResult, build_image
 from kit.model.image import ImageContent
 from kit.model.spec import ImageSpec
-from kit.remote.engine import BuildStep, Engine
-from kit.remote.hiccups import insist
-from kit.remote.trust import extra_certificates
+from kit.remote.engine.client import BuildStep, Engine
+from kit.remote.engine.hiccups import insist
+from kit.remote.machine.trust import extra_certificates
 from tests.integration.rig import until
 
 SIZE_LIMIT = 1_900_000_000

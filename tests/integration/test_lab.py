@@ -16,7 +16,7 @@ import pytest
 
 from kit.errors import InputError
 from kit.events import Silent
-from kit.flows.lab import lab_down, lab_status, lab_up
+from kit.flows.lab.lab import lab_down, lab_status, lab_up
 from kit.model.lab import LABEL, LabSpec, LabStatus
 from tests.integration.rig import ssh
 
@@ -220,7 +220,7 @@ def test_an_interrupted_up_takes_away_what_it_began(engine: docker.DockerClient,
     other = f"{NAME}-cut"
     code = (
         "import signal, sys; from pathlib import Path; from kit.errors import Interrupted;"
-        "from kit.events import Silent; from kit.flows.lab import lab_up; from kit.model.lab import LabSpec\n"
+        "from kit.events import Silent; from kit.flows.lab.lab import lab_up; from kit.model.lab import LabSpec\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "try: lab_up(LabSpec(name=sys.argv[1], hosts=2), folder=Path(sys.argv[2]), reporter=Silent())\n"
         "except Interrupted: sys.exit(130)\n"
@@ -239,7 +239,7 @@ def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_p
     other = f"{NAME}-kill"
     code = (
         "import sys; from pathlib import Path; from kit.events import Silent;"
-        "from kit.flows.lab import lab_up; from kit.model.lab import LabSpec\n"
+        "from kit.flows.lab.lab import lab_up; from kit.model.lab import LabSpec\n"
         "lab_up(LabSpec(name=sys.argv[1], hosts=2), folder=Path(sys.argv[2]), reporter=Silent())\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, other, str(tmp_path)])

@@ -11,7 +11,7 @@ import pytest
 from kit.errors import Interrupted, NotReadyError, StepError
 from kit.events import Event, OutputLine
 from kit.model.local import LocalContainer
-from kit.remote.local import LABEL, LocalEngine
+from kit.remote.engine.container import LABEL, LocalEngine
 
 BASE = "debian:bookworm-slim"
 

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from kit.model.host import Login
-from kit.remote.engine import Engine
+from kit.remote.engine.client import Engine
 from tests.integration.conftest import missing
 from tests.integration.private_registry import USER, Registry, binary, running
 from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, kit, objects, until

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from kit.remote.engine import Engine
+from kit.remote.engine.client import Engine
 from tests.integration.rig import ROOT, VM, everywhere, kit, objects, until
 from tests.integration.shipper import OWNER
 from tests.pipes import rest

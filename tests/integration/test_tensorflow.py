@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from kit.flows.build import ImageResult
+from kit.flows.image.build import ImageResult
 from tests.integration.test_image import run
 
 # As hvd-local.sh, but what the ranks say to each other goes through the loopback, where the kernel counts it.

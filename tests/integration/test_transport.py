@@ -12,7 +12,7 @@ import pytest
 
 from kit.errors import UnreachableError
 from kit.model.host import Host, Login
-from kit.remote.fabric import FabricTransport
+from kit.remote.ssh.fabric import FabricTransport
 from tests.contract.transport_contract import Factory, TransportContract
 from tests.integration.rig import Cluster
 

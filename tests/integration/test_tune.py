@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kit.plan import lab
-from kit.remote.lab import LabEngine
+from kit.remote.lab.engine import LabEngine
 from tests.integration.rig import Cluster, objects
 
 TESTS = ["latency", "bandwidth", "ring", "allreduce", "bcast", "allgather"]

@@ -1,4 +1,4 @@
-"""The roles of a run with MXNet's parameter server: the ranks behind the command's own, as kit.plan.roles places them.
+"""The roles of a run with MXNet's parameter server: the ranks behind the command's own, as kit.plan.run.roles places them.
 
 `helpers` are [{"role", "node", "address"}]: servers, and last the scheduler, which is on the node of the supervisor.
 """

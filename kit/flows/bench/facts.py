@@ -14,11 +14,11 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
-from kit.plan import stack
 from kit.plan.bench.cases import FLAVOURS, BenchFacts
-from kit.plan.record import from_text
-from kit.remote import fanout
-from kit.remote.observe import observe
+from kit.plan.cluster import stack
+from kit.plan.cluster.record import from_text
+from kit.remote.cluster.observe import observe
+from kit.remote.ssh import fanout
 
 # Whose values may stand in a report; of others a name may be telling enough, and a value a secret.
 _TUNING = re.compile(r"(HOROVOD|NCCL|OMPI_MCA|OMP|MXNET|TF|KMP|UCX|LIGHT)_|KIT_COMPRESSION$")

@@ -8,7 +8,7 @@ from pathlib import Path
 from kit.model.bench import META, SAMPLES
 from kit.plan.bench.order import turns
 from kit.plan.bench.record import samples_of, session_of
-from kit.remote import benchfolder
+from kit.remote.bench import session_folder as benchfolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,6 @@ from kit.flows.bench.facts import Found
 from kit.flows.bench.launch import Launched, launch
 from kit.flows.context import Context
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
-from kit.plan import stack
 from kit.plan.bench import load
 from kit.plan.bench.cases import LADDER, Asked, Planned
 from kit.plan.bench.ladder import NEXT
@@ -22,9 +21,10 @@ from kit.plan.bench.order import Turn, seconds_left, turns
 from kit.plan.bench.presets import check, plan
 from kit.plan.bench.record import sample_line, samples_of, session_of, session_text
 from kit.plan.bench.told import headline, span
-from kit.remote import benchfolder
-from kit.remote.benchfolder import BenchFolder
-from kit.remote.load import Watch
+from kit.plan.cluster import stack
+from kit.remote.bench import session_folder as benchfolder
+from kit.remote.bench.load import Watch
+from kit.remote.bench.session_folder import BenchFolder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from kit.model.bench import Case
 from kit.model.launch import Node
 from kit.plan.bench.network import PORTS, probe
 from kit.plan.bench.record import last_object
-from kit.remote.probe import clean, new_mark, new_port, prepare, program, run_pair
+from kit.remote.bench.probe import clean, new_mark, new_port, prepare, program, run_pair
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

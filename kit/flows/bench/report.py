@@ -10,13 +10,14 @@ from kit.model.bench import CSV, META, REPORT, SAMPLES
 from kit.model.benchsummary import Comparison, Summary
 from kit.plan.bench.cases import LADDER
 from kit.plan.bench.record import samples_of, session_of
-from kit.plan.benchreport.charts import charts, side_by_side
-from kit.plan.benchreport.compare import compare
-from kit.plan.benchreport.page import heading, html
-from kit.plan.benchreport.results_csv import csv_text
-from kit.plan.benchreport.stats import summarise
-from kit.remote import benchfolder, report
-from kit.remote.plots import png
+from kit.plan.bench.report.charts import charts, side_by_side
+from kit.plan.bench.report.compare import compare
+from kit.plan.bench.report.page import heading, html
+from kit.plan.bench.report.results_csv import csv_text
+from kit.plan.bench.report.stats import summarise
+from kit.remote.bench import report
+from kit.remote.bench import session_folder as benchfolder
+from kit.remote.bench.plots import png
 
 PLOTS = "results.png"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kit.model.launch import Node
-from kit.plan.mpi import RUN_VARIABLE
-from kit.plan.stack import LABEL
+from kit.plan.cluster.stack import LABEL
+from kit.plan.run.mpi import RUN_VARIABLE
 
 LABEL_BENCH = "kit.bench"
 # Below what kernels hand out to connections, so that nothing of that kind stands in the way.

@@ -1,5 +1,5 @@
 # Reads one VM's state; changes nothing. Arguments: FOLDER IMAGE [PATH]... Each section begins with a line '@@ NAME'.
-# kit.remote.observe reads this output. The time limits together stay below its own.
+# kit.remote.cluster.observe reads this output. The time limits together stay below its own.
 folder=$1
 image=$2
 shift 2

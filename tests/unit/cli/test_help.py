@@ -11,7 +11,7 @@ import pytest
 
 from kit.cli.help import WIDTH
 from kit.cli.main import main
-from kit.cli.verbs import VERBS
+from kit.cli.verbs.table import VERBS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

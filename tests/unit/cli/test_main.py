@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kit import errors
-from kit.cli.grammar import Verb
 from kit.cli.main import main
 from kit.cli.session import Session
+from kit.cli.verbs.grammar import Verb
 from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, KitError, StepError, UnreachableError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.cli import parser
-from kit.cli.grammar import Operand, Verb
 from kit.cli.main import main
-from kit.cli.options import GLOBAL, NP
 from kit.cli.parser import parse
-from kit.cli.verbs import FAMILIAR, VERBS
+from kit.cli.verbs.grammar import Operand, Verb
+from kit.cli.verbs.options import GLOBAL, NP
+from kit.cli.verbs.table import FAMILIAR, VERBS
 from kit.errors import InputError
 
 MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
@@ -158,7 +158,7 @@ def test_every_verb_has_its_place() -> None:
         assert verb.purpose.endswith(".")
         assert verb.examples
         module, _, name = verb.handler.rpartition(".")
-        assert callable(getattr(importlib.import_module(f"kit.cli.{module or 'handlers'}"), name))
+        assert callable(getattr(importlib.import_module(f"kit.cli.verbs.{module or 'cluster'}"), name))
         # Flags of one verb are unlike each other, and a global one is taken over by lab up's --hosts only.
         flags = [flag for option in (*verb.options, *GLOBAL) for flag in option.flags]
         twice = {flag for flag in flags if flags.count(flag) > 1}

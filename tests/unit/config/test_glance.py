@@ -8,7 +8,7 @@ import pytest
 
 from kit.config.glance import glance
 from kit.config.settings import load
-from kit.plan.ssh import login
+from kit.plan.cluster.ssh import login
 
 HOSTS = "10.0.0.1 name=gpu1\n10.0.0.2 name=gpu2\n"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.remote.runlog import RunLog
+from kit.remote.run.log import RunLog
 from tests.fakes import launcher
 
 frames = launcher.load("kitrun.frames")

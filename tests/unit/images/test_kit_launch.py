@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.plan.mpi import RUNS_FOLDER
-from kit.remote.launch import VERSION
+from kit.plan.run.mpi import RUNS_FOLDER
+from kit.remote.run.door import VERSION
 from tests.fakes import launcher
 from tests.fakes.head import Head, MakeHead, place, until
 

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 from kit.model.scaling import Training
-from kit.plan import gradients, scaling
-from kit.remote.assets import images_dir
+from kit.plan.predict import gradients, scaling
+from kit.remote.machine.assets import images_dir
 
 PROGRAM = images_dir() / "bin" / "paced_benchmark"
 TABLE = (images_dir() / "lib" / "models.json").read_text()

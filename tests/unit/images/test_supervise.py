@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.remote.runlog import RunLog
+from kit.remote.run.log import RunLog
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from kit.model.spec import ImageSpec
 from kit.plan.image import CA_PATH, image_content, needed_bases
-from kit.remote.assets import read_images
+from kit.remote.machine.assets import read_images
 from tests.fakes.golden import check_golden
 
 SPECS = {

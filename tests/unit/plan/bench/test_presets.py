@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kit.cli import benchtext
+from kit.cli.text import bench as benchtext
 from kit.errors import InputError
 from kit.flows.bench.measure import BenchPlan
 from kit.model.launch import Node

@@ -1,0 +1,156 @@
+"""Bars on a terminal: a row for each host that is busy, the rest folded into one line; gone when the phase is over.
+
+Only what a person wants to keep stays: one line a phase, failed hosts, warnings, and the job's own output.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from kit.cli.screen.plain import Quiet, phase_title
+from kit.cli.screen.terminal import Terminal
+from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Warned
+
+ROWS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    host: str
+    text: str = "waiting"
+    fraction: float | None = None
+    state: str = "waiting"  # waiting, busy, done, failed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Frame:
+    """All that is drawn. Replaced as a whole, so that the drawing thread needs no lock."""
+
+    title: str
+    rows: tuple[_Row, ...]
+
+
+class Bars(Quiet):
+    """Thread-safe. `close` must be called before anything else writes to the terminal."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(terminal)
+        self._console = Console(
+            file=terminal.err,
+            force_terminal=True,
+            no_color=not terminal.colours(terminal.err),
+            highlight=False,
+            markup=False,
+        )
+        self._lock = threading.RLock()
+        self._live: Live | None = None
+        self._rows: dict[str, _Row] = {}
+        self._title = ""
+        self._began = time.monotonic()
+        self._frame = _Frame(title="", rows=())
+        self._spinner = Spinner("dots")
+        self._aside = False
+
+    def report(self, event: Event) -> None:
+        with self._lock:
+            match event:
+                case Phase():
+                    self._finish()
+                    self._aside = False
+                    self._title, self._began = phase_title(event), time.monotonic()
+                    self._rows = {host: _Row(host=host) for host in event.hosts}
+                    self._draw(start=True)
+                case HostStep():
+                    self._set(_Row(host=event.host, text=event.text, fraction=event.fraction, state="busy"))
+                case HostDone():
+                    self._set(_Row(host=event.host, text=event.text, state="done"))
+                case HostFailed():
+                    self._set(_Row(host=event.host, text=event.text, state="failed"))
+                    self._above(event)
+                case Note() | Warned():
+                    self._above(event)
+                case OutputLine():
+                    # A job's lines and bars do not share a screen: bars come back with the next phase.
+                    self._finish()
+                    self._aside = True
+                    self.output(event)
+
+    def close(self) -> None:
+        """Take the bars off the screen; one line of the phase stays."""
+        with self._lock:
+            self._finish()
+
+    def _set(self, row: _Row) -> None:
+        if not self._title:
+            self._title, self._began = row.host, time.monotonic()
+        self._rows[row.host] = row
+        self._draw(start=not self._aside)
+
+    def _draw(self, *, start: bool) -> None:
+        self._frame = _Frame(title=self._title, rows=tuple(self._rows.values()))
+        if self._live is None and start:
+            self._live = Live(
+                get_renderable=self._render, console=self._console, transient=True, refresh_per_second=8,
+                redirect_stdout=False, redirect_stderr=False,
+            )  # fmt: skip
+            self._live.start()
+
+    def _finish(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            rows = self._rows.values()
+            failed = sum(row.state == "failed" for row in rows)
+            mark = self.terminal.paint("✗", "red", self.terminal.err) if failed else "✓"
+            seconds = time.monotonic() - self._began
+            self.terminal.tell(f"{mark} {self._title}  {seconds:.1f} s" + (f", {failed} failed" if failed else ""))
+        self._title, self._rows = "", {}
+
+    def _above(self, event: Note | Warned | HostFailed) -> None:
+        """A line that stays. The bars are taken away for it and drawn again below."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+        if isinstance(event, Note):
+            self.terminal.tell(event.text)
+        elif isinstance(event, Warned):
+            self.warned(event)
+        else:
+            self.failed(event)
+        if live is not None:
+            self._draw(start=True)
+
+    def _render(self) -> RenderableType:
+        frame = self._frame
+        shown, rest = choose(frame.rows)
+        table = Table.grid(padding=(0, 1))
+        for row in shown:
+            bar = ProgressBar(total=1.0, completed=row.fraction, width=24) if row.fraction is not None else Text("")
+            table.add_row(Text(row.host, style="bold"), Text(row.text, no_wrap=True, overflow="ellipsis"), bar)
+        title = Table.grid(padding=(0, 1))
+        title.add_row(self._spinner, Text(f"{frame.title}  {time.monotonic() - self._began:.0f} s"))
+        return Group(title, table, *([Text(rest, style="dim")] if rest else []))
+
+
+def choose(rows: tuple[_Row, ...], limit: int = ROWS) -> tuple[tuple[_Row, ...], str]:
+    """The rows to draw, in the hosts' order, and one line on the others ('' when there are none).
+
+    Where not all have room, busy hosts go first, then failed, waiting, done.
+    """
+    if len(rows) <= limit:
+        return rows, ""
+    order = {"busy": 0, "failed": 1, "waiting": 2, "done": 3}
+    chosen = sorted(range(len(rows)), key=lambda i: (order[rows[i].state], i))[:limit]
+    others = [row for i, row in enumerate(rows) if i not in set(chosen)]
+    counts = [(state, sum(row.state == state for row in others)) for state in order]
+    told = ", ".join(f"{n} {state}" for state, n in counts if n)
+    return tuple(rows[i] for i in sorted(chosen)), f"… and {len(others)} more: {told}"

@@ -1,0 +1,88 @@
+"""Runs as text: the table of them, and the story of one that failed: what was first, and what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from kit.cli.text import cluster as render
+from kit.model.result import RunResult, RunsResult
+from kit.model.run import Failure, RunRecord
+from kit.plan.run import diagnose
+
+
+def runs(value: RunsResult) -> str:
+    if not value.runs:
+        return f"Cluster {value.cluster} has had no run yet."
+    rows = [
+        (
+            run.id,
+            _state(run),
+            f"{run.np}+{len(run.roles)}" if run.roles else run.np,
+            render.hosts([place.node for place in run.places]),
+            _span(time.time() - run.started),
+            _span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
+            _cut(" ".join(shlex.join(run.command).split()), 40),
+        )
+        for run in value.runs
+    ]
+    return render.table(rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"))
+
+
+def _state(run: RunRecord) -> str:
+    if run.state != "ended":
+        return run.state
+    if run.stopped:
+        return "stopped"
+    return "done" if run.exit_code == 0 else f"failed ({run.exit_code})"
+
+
+def _span(seconds: float) -> str:
+    """12s, 3m 20s, 2h 5m."""
+    whole = int(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60}s"
+    return f"{whole // 3600}h {whole % 3600 // 60}m"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def ended(value: RunResult) -> str:
+    return _story(value.plan.run_id, value.stopped, value.failure, value.folded)
+
+
+def story(value: RunRecord) -> str:
+    if value.state == "lost":
+        return f"kit: error: nobody watches over the run {value.id} any more: its head was stopped or killed"
+    return _story(value.id, value.stopped, value.failure, 0)
+
+
+def stop(value: RunRecord) -> str:
+    if value.state == "running":
+        return f"Run {value.id} is being stopped."
+    if not value.stopped:
+        return f"Nothing to do: run {value.id} has ended."
+    left = value.left or {}
+    return f"Run {value.id} was stopped on {render.hosts(list(left))}; processes left: {sum(left.values())}."
+
+
+def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
+    """The first failure, its last lines, the cause where it is known; '' for a run that ended well."""
+    if stopped:
+        return f"kit: run {run} was ended: {stopped}"
+    if failure is None:
+        return ""
+    lines = [f"kit: error: run {run} failed: {diagnose.told(failure)}"]
+    # Of a host that went away the headline says it all: what mpirun printed of it was seen already.
+    shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": ()}[failure.kind]
+    lines += [f"  │ {line}" for line in shown[-8:]]
+    cause = diagnose.cause(failure)
+    if cause is not None:
+        lines += [f"  {cause.text}", f"  → {cause.hint}"]
+    if folded:
+        lines.append(f"  {folded} lines that other ranks wrote after it are in: kit logs {run}")
+    return "\n".join(lines)

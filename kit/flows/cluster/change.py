@@ -1,0 +1,94 @@
+"""A change of a cluster: made under its lock, and told to its audit afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
+from kit.events import Phase, Warned
+from kit.flows.context import Context
+from kit.model.lock import AuditEntry
+from kit.plan.cluster import stack
+from kit.remote.cluster import audit
+from kit.remote.cluster.lock import Lock
+from kit.remote.machine.operator import operator
+
+
+@dataclass(kw_only=True)
+class Change:
+    """A change under way. `what` is for the audit: while it is empty, nothing was changed."""
+
+    lock: Lock | None
+    what: str = ""
+
+    def check(self) -> None:
+        """Raises NotReadyError when the lock is not held any more, and nothing more may be begun."""
+        if self.lock is not None:
+            self.lock.check()
+
+
+@contextmanager
+def changing(context: Context, verb: str, *, needs_lock: bool = True) -> Iterator[Change]:
+    """Hold the lock meanwhile; NotReadyError where somebody else does. Whatever comes of it is told to the audit.
+
+    Without `needs_lock`, a head on which no lock can be held is no obstacle.
+    """
+    start = time.monotonic()
+    change = Change(lock=_taken(context, verb, needs_lock=needs_lock))
+    outcome = "failed"
+    try:
+        yield change
+        outcome = "done"
+        _warn_if_lost(context, change)
+    except (KeyboardInterrupt, Interrupted):
+        outcome = "interrupted"
+        raise
+    finally:
+        # First of all, for it also ends what threads of this change may still be about to begin.
+        if change.lock is not None:
+            change.lock.release()
+            if change.what:
+                record(context, verb, change.what, outcome=outcome, seconds=time.monotonic() - start)
+
+
+def record(context: Context, verb: str, what: str, *, outcome: str, seconds: float) -> None:
+    """One line in the cluster's audit. What was done is done: where it cannot be written, that is a warning."""
+    entry = AuditEntry(
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        who=operator(),
+        verb=verb,
+        what=what,
+        outcome=outcome,
+        seconds=round(seconds, 1),
+    )
+    try:
+        transport = context.connect(context.inventory.head)
+        try:
+            audit.append(transport, stack.folder(context.spec), entry)
+        finally:
+            transport.close()
+    except KitError as error:
+        context.reporter.report(Warned(text=f"kit {verb} is not in the cluster's audit: {error}", hint=error.hint))
+
+
+def _warn_if_lost(context: Context, change: Change) -> None:
+    try:
+        change.check()
+    except NotReadyError as error:
+        hint = "has somebody else changed hosts? kit audit; then: kit deploy"
+        context.reporter.report(Warned(text=f"all is done, but {error.message}", hint=hint))
+
+
+def _taken(context: Context, verb: str, *, needs_lock: bool) -> Lock | None:
+    head = context.inventory.head
+    context.reporter.report(Phase(name="lock", hosts=(head.name,)))
+    try:
+        return context.take(context.login(head), stack.lock_file(context.spec), f"kit {verb}")
+    except (UnreachableError, StepError) as error:
+        if needs_lock:
+            raise
+        context.reporter.report(Warned(text=f"kit {verb} goes on without the cluster's lock: {error}"))
+        return None

@@ -1,0 +1,87 @@
+"""kit down: takes the cluster off every host, found by its labels; leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.errors import KitError, UnreachableError
+from kit.events import HostDone, HostFailed, HostStep, Phase
+from kit.flows.cluster.change import Change, changing
+from kit.flows.context import Context
+from kit.flows.image.content import content
+from kit.model.host import Host
+from kit.model.result import DownResult
+from kit.plan.cluster import stack
+from kit.plan.cluster.teardown import teardown_step
+from kit.remote.cluster.execute import remove
+from kit.remote.ssh import fanout
+from kit.remote.swarm import steps as swarm
+
+MEMBERSHIP = "membership in the swarm"
+
+
+def down(context: Context, *, images: bool = False) -> DownResult:
+    """Remove containers and folder of the cluster from all hosts, with `images` its image, too.
+
+    Hosts go side by side; those that fail are named together after the others are done.
+    """
+    spec = context.spec
+    tags = (content(spec.image).tag,) if images else ()
+    step = teardown_step(spec, tags)
+    head = context.inventory.head
+    gone: list[str] = []
+
+    def work(host: Host) -> tuple[str, ...]:
+        context.reporter.report(HostStep(host=host.name, text=f"removing {stack.project(spec)}"))
+        transport = context.connect(host)
+        try:
+            change.check()
+            removed = [*(unstacked.removed if host == head else ()), *remove(transport, step)]
+            if (host != head or not unstacked.manager) and (left := swarm.leave(transport, stay=unstacked.stay)):
+                gone.append(left)
+                removed.append(MEMBERSHIP)
+        except KitError as error:
+            context.reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
+            raise
+        finally:
+            transport.close()
+        context.reporter.report(
+            HostDone(host=host.name, text=f"removed {len(removed)}" if removed else "nothing there")
+        )
+        return tuple(removed)
+
+    # A head that is lost must not keep the other hosts from being taken down.
+    with changing(context, "down", needs_lock=False) as change:
+        change.what = f"{len(context.inventory.hosts)} hosts"
+        context.reporter.report(Phase(name="take down", hosts=context.inventory.names))
+        # Services go before their containers, or Swarm would start those again.
+        unstacked = _unstack(context, change)
+        done = fanout.each(context.inventory.hosts, work)
+        # The manager leaves when nobody needs it any more, and so after the others.
+        last = unstacked.manager and head.name in done.results
+        left = _leave(context, change, unstacked.stay, gone) if last else None
+        removed = {**done.or_raise("kit down")}
+        removed[head.name] = (*removed[head.name], *([MEMBERSHIP] if left else []))
+    return DownResult(cluster=spec.name, removed=removed)
+
+
+def _unstack(context: Context, change: Change) -> swarm.Unstacked:
+    """Nothing where the head is lost: that is told with the hosts, which go on."""
+    try:
+        transport = context.connect(context.inventory.head)
+        try:
+            change.check()
+            return swarm.remove_stack(transport, context.spec.name)
+        finally:
+            transport.close()
+    except UnreachableError:
+        return swarm.Unstacked()
+
+
+def _leave(context: Context, change: Change, stay: Sequence[str], gone: Sequence[str]) -> str | None:
+    transport = context.connect(context.inventory.head)
+    try:
+        change.check()
+        return swarm.leave(transport, stay=stay, gone=gone)
+    finally:
+        transport.close()

@@ -1,0 +1,44 @@
+"""kit lock: who is changing the cluster, and the way out where nobody is. kit audit: what was changed."""
+
+from __future__ import annotations
+
+import time
+
+from kit.flows.cluster.change import record
+from kit.flows.context import Context
+from kit.model.lock import AuditResult, LockStatus
+from kit.plan.cluster import stack
+from kit.remote.cluster import audit, lock
+
+
+def lock_status(context: Context) -> LockStatus:
+    transport = context.connect(context.inventory.head)
+    try:
+        return lock.look(transport, context.spec.name, stack.lock_file(context.spec))
+    finally:
+        transport.close()
+
+
+def lock_release(context: Context, seen: LockStatus) -> LockStatus:
+    """Take the lock from the holder that was seen. Raises NotReadyError when it is another by now. Returns `seen`."""
+    if seen.state == "free":
+        return seen
+    start = time.monotonic()
+    transport = context.connect(context.inventory.head)
+    try:
+        lock.take_away(transport, stack.lock_file(context.spec), seen.holder)
+    finally:
+        transport.close()
+    of = f"{seen.state}: {seen.holder.who}, since {seen.holder.since}, for {seen.holder.what}" if seen.holder else ""
+    record(context, "lock release", of or seen.state, outcome="done", seconds=time.monotonic() - start)
+    return seen
+
+
+def read_audit(context: Context, count: int) -> AuditResult:
+    """The last `count` changes."""
+    transport = context.connect(context.inventory.head)
+    try:
+        entries = audit.last(transport, stack.folder(context.spec), count)
+    finally:
+        transport.close()
+    return AuditResult(cluster=context.spec.name, entries=entries)

@@ -1,0 +1,75 @@
+"""kit ps: every host of the inventory, its container, its image and the ranks that run on it now."""
+
+from __future__ import annotations
+
+from kit.errors import KitError
+from kit.flows.context import Context
+from kit.flows.image.content import content
+from kit.model.host import Host
+from kit.model.observed import HostFacts
+from kit.model.result import NodeStatus, PsResult
+from kit.plan.cluster import deploy as plans
+from kit.plan.cluster import network, stack
+from kit.remote.cluster.observe import observe
+from kit.remote.scripts import script
+from kit.remote.ssh import fanout
+
+
+def ps(context: Context) -> PsResult:
+    """One row a host. A host that cannot be reached has its problem in its row; the others are told all the same."""
+    spec = context.spec
+    tag = content(spec.image).tag
+
+    def work(host: Host) -> NodeStatus:
+        transport = context.connect(host)
+        try:
+            facts = observe(transport, folder=stack.folder(spec), image=tag)
+            ranks = transport.run(script("ranks", spec.name), timeout_s=30).text
+        finally:
+            transport.close()
+        return _row(context, facts, ranks)
+
+    found = fanout.each(context.inventory.hosts, work)
+    rows = [found.results.get(host.name) or _lost(host, found.failures[host.name]) for host in context.inventory.hosts]
+    return PsResult(cluster=spec.name, nodes=tuple(rows))
+
+
+def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
+    own = [c for c in facts.containers if c.cluster == context.spec.name]
+    try:
+        address = str(network.pick_interface(facts, context.spec.network).address.ip)
+    except KitError:
+        address = ""
+    return NodeStatus(
+        host=facts.host.name,
+        address=address,
+        service=own[0].service if own else "",
+        state=own[0].status if own else "not deployed",
+        image=own[0].image if own else "",
+        slots=plans.slots_of(facts, context.spec),
+        gpus=len(facts.gpus),
+        ranks=ranks_of(ranks),
+    )
+
+
+def ranks_of(text: str) -> dict[str, tuple[int, ...]]:
+    """`RUN RANK PID` lines as ranks by run; a rank's children carry its number and do not count again."""
+    found: dict[str, set[int]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1].isdigit():
+            found.setdefault(words[0], set()).add(int(words[1]))
+    return {run: tuple(sorted(ranks)) for run, ranks in sorted(found.items())}
+
+
+def _lost(host: Host, error: KitError) -> NodeStatus:
+    return NodeStatus(
+        host=host.name,
+        address=host.internal or "",
+        service="",
+        state="unreachable",
+        image="",
+        slots=host.slots or 0,
+        gpus=0,
+        problem=error.message,
+    )

@@ -1,0 +1,98 @@
+"""`kit image build`: makes the image that the spec defines, unless it is there.
+
+By this machine's engine or the head's: what is done is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kit.events import HostDone, HostStep, Note, Phase, Reporter
+from kit.flows.context import Context
+from kit.model.spec import ImageSpec
+from kit.plan.image import CA_PATH, image_content, needed_bases
+from kit.remote.engine.client import BuildStep, Engine
+from kit.remote.machine.assets import read_images
+from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_arguments
+
+# What the reporter calls this task where it is on no host.
+TASK = "image"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageResult:
+    """The image: `image_id` is sha256:…; `built` is False when it was there; `seconds` is the flow's time."""
+
+    tag: str
+    image_id: str
+    size_bytes: int
+    built: bool
+    seconds: float
+
+
+@contextmanager
+def head_engine(context: Context) -> Iterator[Engine]:
+    engine = context.engine_of(context.login(context.inventory.head))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def build_on_head(context: Context, *, force: bool = False) -> ImageResult:
+    """As `build_image`, by the head's engine; none is needed here."""
+    context.reporter.report(Phase(name="build", hosts=(context.inventory.head.name,)))
+    with head_engine(context) as engine:
+        return build_with(engine, context.spec.image, reporter=context.reporter, force=force)
+
+
+def build_image(spec: ImageSpec, *, reporter: Reporter, force: bool = False) -> ImageResult:
+    """Builds `spec`'s image; `force` builds every step anew. Raises InputError, UnreachableError and ImageError."""
+    engine = Engine.connect()
+    try:
+        return build_with(engine, spec, reporter=reporter, force=force)
+    finally:
+        engine.close()
+
+
+def build_with(engine: Engine, spec: ImageSpec, *, reporter: Reporter, force: bool = False) -> ImageResult:
+    """The same with an engine that is the caller's to close."""
+    start = time.monotonic()
+    content = image_content(spec, read_images())
+    task = engine.host or TASK
+    image = None if force else engine.image(content.tag)
+    built = image is None
+    if image is None:
+        for base in needed_bases(content):
+            if engine.image(base) is None:
+                reporter.report(HostStep(host=task, text=f"pulling {base}"))
+                engine.pull(base)
+        certificates = extra_certificates(os.environ)
+        if certificates:
+            count = certificates.count(b"BEGIN CERTIFICATE")
+            reporter.report(Note(text=f"the build trusts {count} certificates of this machine; the image will not"))
+
+        def on_step(step: BuildStep) -> None:
+            text = f"step {step.number}/{step.total} {step.instruction}"
+            reporter.report(HostStep(host=task, text=text, fraction=step.number / step.total))
+
+        proxies = proxy_arguments(os.environ)
+        image = engine.build(
+            content,
+            beside={CA_PATH: certificates},
+            arguments=proxies if engine.host is None else elsewhere(proxies),
+            on_step=on_step,
+            fresh=force,
+        )
+    reporter.report(HostDone(host=task, text=f"{content.tag} ({'built' if built else 'unchanged'})"))
+    return ImageResult(
+        tag=content.tag,
+        image_id=image.image_id,
+        size_bytes=image.size_bytes,
+        built=built,
+        seconds=time.monotonic() - start,
+    )

@@ -1,0 +1,200 @@
+"""`kit lab up`, `status`, `link-rate` and `down`: a cluster of VM-like hosts on this machine.
+
+Up completes whatever it finds of the same lab, so one that was killed is finished by the next. One that fails, or that
+Ctrl-C stops, takes away the lab again if it had begun it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from kit.errors import InputError, Interrupted, KitError, NotReadyError
+from kit.events import Note, Reporter, Warned
+from kit.flows.lab.make import make
+from kit.model.lab import (
+    FOLDER_LABEL,
+    LABEL,
+    SHAPE_LABEL,
+    LabFound,
+    LabHost,
+    LabNetwork,
+    LabRemoved,
+    LabSpec,
+    LabStatus,
+)
+from kit.plan import lab as plan
+from kit.remote.lab import access
+from kit.remote.lab.engine import LabEngine
+
+
+@contextlib.contextmanager
+def _engine() -> Iterator[LabEngine]:
+    engine = LabEngine()
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def lab_status(name: str = "lab", *, folder: Path) -> LabStatus:
+    """The lab as the engine has it; `hosts` is empty when there is none."""
+    with _engine() as engine:
+        return _status(name, folder, engine.find(name))
+
+
+def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter) -> LabStatus:
+    """Makes, completes or starts the lab, and waits until each host's sshd and engine answer.
+
+    Raises InputError when there is a lab of another shape or folder, or when hosts or kit.yaml are not the lab's.
+    """
+    plan.check(spec)
+    folder = folder.resolve()
+    with _engine() as engine:
+        found = engine.find(spec.name)
+        _check_same(spec, folder, found)
+        missing = set(plan.names(spec)) - {c.host for c in found.containers if c.state == "running"}
+        if not missing and access.read(access.known_hosts_path(folder)):
+            reporter.report(Note(text=f"The lab '{spec.name}' is up already: {spec.shape}. Nothing to do."))
+            return _status(spec.name, folder, found)
+        _check_files(folder, begun=not found.empty)
+        try:
+            make(engine, spec, folder, found, reporter)
+        except (KitError, KeyboardInterrupt) as error:
+            if found.empty:
+                reporter.report(Warned(text="Taking away what was begun of the lab."))
+                _remove(engine, spec.name, folder)
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted("the lab was not finished", hint="Run `kit lab up` again.") from error
+            raise
+        return _status(spec.name, folder, engine.find(spec.name), changed=True)
+
+
+def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
+    """Gives each link of a standing lab another rate, in both directions; `none` takes the limit away.
+
+    A host that is stopped and started has again what the lab was made with. Raises InputError when this is no rate,
+    NotReadyError when a host of the lab does not run.
+    """
+    if rate != "none":
+        try:
+            plan.check_rate(rate)
+        except InputError as error:
+            raise InputError(error.message, hint=f"{plan.RATE_WORDS}, or none for no limit.") from error
+    folder = folder.resolve()
+    with _engine() as engine:
+        found = engine.find(name)
+        _check_folder(name, folder, found.network)
+        stopped = [container.host for container in found.containers if container.state != "running"]
+        if not found.containers or stopped:
+            up = "kit lab up" if name == "lab" else f"kit lab up --name {shlex.quote(name)}"
+            what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
+            raise NotReadyError(f"the links of the lab '{name}' cannot be shaped: {what}", hint=f"Start it: {up}")
+        network = found.network
+        labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
+        devices = [f"@{engine.link(container.id, container.host)}" for container in found.containers]
+        devices.append(engine.bridge(plan.network_name(name)))
+        engine.shape_links(engine.image(found.containers[0].id), rate, devices, labels)
+        for container in found.containers:
+            engine.shape_own_link(container.id, container.host, rate)
+        return _status(name, folder, found, changed=True)
+
+
+def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:
+    """Takes away all of the lab, and its files in `folder`; a file that was changed since is kept.
+
+    Raises InputError when the lab belongs to another folder that still stands.
+    """
+    folder = folder.resolve()
+    with _engine() as engine:
+        found = engine.find(name)
+        _check_folder(name, folder, found.network)
+        removed = _remove(engine, name, folder)
+    if removed.empty:
+        reporter.report(Note(text=f"There is no lab '{name}'. Nothing to do."))
+    for path in removed.kept:
+        reporter.report(Warned(text=f"{path} was changed since the lab wrote it, and is kept."))
+    return removed
+
+
+def _status(name: str, folder: Path, found: LabFound, *, changed: bool = False) -> LabStatus:
+    network = found.network
+    return LabStatus(
+        name=name,
+        folder=Path(network.folder) if network and network.folder else folder,
+        network=str(network.subnet) if network else "",
+        shape=network.shape if network else "",
+        hosts=tuple(LabHost(name=c.host, address=c.address, state=c.state) for c in found.containers),
+        changed=changed,
+    )
+
+
+def _check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
+    if network and Path(network.folder) != folder and Path(network.folder).is_dir():
+        raise InputError(
+            f"the lab '{name}' belongs to the folder {network.folder}",
+            hint=f"Go there, or write: kit -C {network.folder} lab …",
+        )
+
+
+def _check_same(spec: LabSpec, folder: Path, found: LabFound) -> None:
+    _check_folder(spec.name, folder, found.network)
+    network = found.network
+    if network and network.shape != spec.shape:
+        raise InputError(
+            f"there is a lab '{spec.name}' of another shape: {network.shape}",
+            hint=f"Take it down first ({_down(spec.name)}), or give this one a name of its own: --name {spec.name}2.",
+        )
+    if network and not access.key_path(folder).exists():
+        raise InputError(
+            f"the login key of the lab '{spec.name}' is gone: {access.key_path(folder)}",
+            hint=f"Make the lab anew: {_down(spec.name)}, then kit lab up.",
+        )
+
+
+def _down(name: str) -> str:
+    return "kit lab down" if name == LabSpec().name else f"kit lab down --name {name}"
+
+
+def _check_files(folder: Path, *, begun: bool) -> None:
+    """A person's own hosts or kit.yaml is never written over; nor is the lab's, once a person has changed it."""
+    for path in (folder / "hosts", folder / "kit.yaml"):
+        text = access.read(path)
+        owner = "ours" if text is None else plan.whose(text)
+        if owner == "foreign":
+            raise InputError(
+                "this file is not the lab's, and the lab would write over it",
+                file=str(path),
+                hint="Give the lab a folder of its own: mkdir lab && kit -C lab lab up",
+            )
+        if owner == "edited" and not begun:
+            raise InputError(
+                "this file was changed since an earlier lab wrote it",
+                file=str(path),
+                hint="Move it out of the way, or remove it.",
+            )
+
+
+def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:
+    found = engine.find(name)
+    engine.remove(found)
+    files, kept = [], []
+    for path in (folder / "hosts", folder / "kit.yaml"):
+        text = access.read(path)
+        owner = "foreign" if text is None else plan.whose(text)
+        if owner == "edited":
+            kept.append(path)
+        elif owner == "ours" and access.remove(path):
+            files.append(path)
+    files += [p for p in (access.key_path(folder), access.known_hosts_path(folder)) if access.remove(p)]
+    access.remove_empty(folder)
+    return LabRemoved(
+        name=name,
+        containers=len(found.containers) + len(found.helpers),
+        volumes=len(found.volumes),
+        networks=int(found.network is not None) + len(found.other_networks),
+        files=tuple(files),
+        kept=tuple(kept),
+    )

@@ -1,0 +1,172 @@
+"""kit tune: look at the hosts, measure what MPI makes of the wire, and put what is better into kit.yaml."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kit.errors import InputError, NotReadyError
+from kit.events import HostDone, Phase
+from kit.flows.context import Context
+from kit.flows.run.run import run
+from kit.flows.tune.file import TunedFile
+from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves, other_wires, try_all, wire_rate
+from kit.model.launch import ClusterRecord, Node
+from kit.model.tune import AllReduces, Machine, Tried, TuneResult, Tuning, Wire
+from kit.plan.cluster import record, stack
+from kit.plan.tune import candidates as rules
+from kit.plan.tune import horovod
+from kit.plan.tune import network as networks
+from kit.remote.cluster.observe import observe
+from kit.remote.ssh import fanout
+from kit.remote.tune.wire import machine, replace_text, wire_rates
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """`minutes` bounds the measuring. `force`: also what a person has set is changed. `file` is the kit.yaml.
+
+    `fp16`: half precision for gradients on the wire may be written. It changes the numbers, so never unasked.
+    """
+
+    file: Path
+    minutes: float = 5.0
+    dry_run: bool = False
+    force: bool = False
+    fp16: bool = False
+
+
+def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRates = wire_rates) -> TuneResult:
+    """Measure, and write unless it is a dry run. Ctrl-C at any time leaves kit.yaml as it was."""
+    start = time.monotonic()
+    file = TunedFile.read(request.file, args=context.spec.mpi.args, force=request.force)
+    found = record_of(context)
+    nodes = [node for node in found.nodes if any(host.name == node.name for host in context.inventory.hosts)]
+    machines = _machines(context, nodes)
+    ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
+    perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking)
+    tcp, wires = other_wires(perf, machines, nodes, wire_rate(context, ranking, wire), wire)
+    moving, another = _another_network(context, file, machines, tcp, wires)
+    facts = rules.by_facts([each for each in machines if each.name in {node.name for node in ranking}])
+    if moving:
+        context.reporter.report(HostDone(host=TASK))
+        mpi, made = None, Tuning()
+    else:
+        mpi, made = _mpi(perf, machines, file, tcp, fp16=request.fp16)
+    settings = (*another.settings, *facts.settings, *made.settings)
+    changed, kept = file.sorted_out(settings)
+    after, diff = file.changed(changed)
+    written = bool(changed) and not request.dry_run
+    if written:
+        replace_text(request.file, before=file.text, after=after)
+    return TuneResult(
+        machines=tuple(machines),
+        wire=tcp,
+        before=mpi.before if mpi else None,
+        after=mpi.after if mpi else None,
+        tried=mpi.tried if mpi else (),
+        small_s=mpi.small_s if mpi else None,
+        changed=tuple(changed),
+        kept=tuple(kept),
+        advice=(*another.advice, *facts.advice, *networks.claimed(machines, wires), *made.advice),
+        diff=diff,
+        written=written,
+        file=file.source,
+        seconds=time.monotonic() - start,
+        skipped=tuple(perf.skipped),
+        networks=wires,
+    )
+
+
+def _another_network(
+    context: Context, file: TunedFile, machines: Sequence[Machine], tcp: float | None, wires: Sequence[Wire]
+) -> tuple[bool, Tuning]:
+    """Whether the cluster is to move to another network, with what to write and what to say about it."""
+    advice = tuple(networks.failures(wires))
+    better = networks.faster(tcp, wires)
+    if better is None or tcp is None:
+        return False, Tuning(advice=advice)
+    hindered = networks.overridden(better, tcp, context.inventory.hosts) or networks.elsewhere(
+        better, tcp, file=file.network, said=context.spec.network
+    )
+    if hindered:
+        return False, Tuning(advice=(*advice, hindered))
+    setting = networks.setting(better, tcp, machines)
+    if file.sorted_out([setting])[1]:
+        # A person's network stays, and what it gives is worth tuning.
+        return False, Tuning(settings=(setting,), advice=advice)
+    return True, Tuning(settings=(setting,), advice=(*advice, networks.afterwards(better)))
+
+
+def _mpi(
+    perf: Perf, machines: Sequence[Machine], file: TunedFile, tcp: float | None, *, fp16: bool
+) -> tuple[AllReduces, Tuning]:
+    """What MPI makes of the network in use, and the settings for it and for Horovod."""
+    args = perf.context.spec.mpi.args
+    ranks = sum(node.slots for node in perf.nodes)
+    ranking = [each for each in machines if each.name in {node.name for node in perf.nodes}]
+    current = Tried(name="as it is", parameters=tuple(rules.parameters_of(args).items()))
+    if ranks < 2:
+        return AllReduces(before=current, after=current), Tuning()
+    # On one host nothing goes over a wire that half precision would relieve.
+    halved = fp16 and len(perf.nodes) > 1
+    perf.later += halved
+    current, tried = try_all(perf, ranking, current, theirs=file.theirs, tcp=tcp, ranks=ranks)
+    chosen = rules.best(current, tried)
+    words = rules.with_parameters(file.theirs, chosen.parameters)
+    half = halves(perf, words, ranks, chosen.timing.bytes) if halved and chosen.timing else None
+    small, curve = curve_of(perf, words, ranks, tcp)
+    mpi = rules.mpi_setting(current, chosen)
+    longer = rules.more_time(chosen, wire=tcp, ranks=ranks, runs=perf.planned + 1)
+    buffers = horovod.horovod(
+        curve,
+        small,
+        fusion_now=file.own("env.HOROVOD_FUSION_THRESHOLD"),
+        cycle_now=file.own("env.HOROVOD_CYCLE_TIME"),
+    )
+    if half is not None:
+        precision = horovod.half(*half)
+    else:
+        told = horovod.half_advice(
+            chosen.timing.busbw if chosen.timing else None, ranks, file.value(horovod.COMPRESSION)
+        )
+        precision = Tuning(advice=(told,) if told and len(perf.nodes) > 1 else ())
+    return (
+        AllReduces(before=current, after=chosen, tried=tuple(tried), small_s=small),
+        Tuning(
+            settings=(*([mpi] if mpi else []), *buffers.settings, *precision.settings),
+            advice=(*([longer] if longer else []), *precision.advice),
+        ),
+    )
+
+
+def record_of(context: Context) -> ClusterRecord:
+    head = context.inventory.head
+    transport = context.connect(head)
+    try:
+        facts = observe(transport, folder=stack.folder(context.spec), image="")
+    finally:
+        transport.close()
+    if facts.record is None:
+        raise NotReadyError(f"no cluster {context.spec.name} is deployed here", hint="run: kit deploy", host=head.name)
+    return record.from_text(facts.record)
+
+
+def _machines(context: Context, nodes: Sequence[Node]) -> list[Machine]:
+    if not nodes:
+        raise InputError("no host of the hosts file is in the cluster", hint="run: kit deploy")
+    context.reporter.report(Phase(name="look", hosts=tuple(node.name for node in nodes)))
+    by_name = {node.name: node for node in nodes}
+
+    def look(host: Any) -> Machine:
+        transport = context.connect(host)
+        try:
+            return machine(transport, by_name[host.name])
+        finally:
+            transport.close()
+
+    outcome = fanout.each([context.host(name) for name in by_name], look)
+    return list(outcome.or_raise("kit tune").values())

@@ -1,0 +1,153 @@
+"""What must be true of the hosts before anything is changed. Each fault names the host, the cause and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.errors import KitError, StepError
+from kit.model.launch import Node
+from kit.model.observed import HostFacts
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster import stack
+
+MIB = 1024 * 1024
+# While the engine loads it, a layer is there three times: as it came, as the engine took it, and unpacked.
+SHIP_FACTOR = 3
+# What the program that takes layers in is written for.
+PYTHON = (3, 6)
+# What engines and kernels call the same processors.
+_KERNELS = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l"}
+
+
+def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, ships: bool = True) -> list[KitError]:
+    """Faults of one host alone. `image_size` is in bytes, 0 when the image is there already or not known.
+
+    `compose`: whether Compose is to start the container. `ships`: whether an image that is not there is shipped, and
+    not pulled by the host's engine.
+    """
+    name = facts.host.name
+    problems: list[KitError] = []
+    if not facts.engine:
+        problems.append(
+            StepError(
+                "no Docker Engine answers",
+                hint="install it (https://docs.docker.com/engine/install/), or start it: sudo systemctl start docker",
+                host=name,
+            )
+        )
+        return problems
+    if compose and facts.compose is None:
+        problems.append(
+            StepError(
+                f"the engine {facts.engine} has no Compose v2 plugin",
+                hint="install docker-compose-plugin (Docker's packages) or docker-compose-v2 (Ubuntu's)",
+                host=name,
+            )
+        )
+    if facts.gpus and not facts.gpu_runtime:
+        problems.append(
+            StepError(
+                f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine has no nvidia runtime",
+                hint="install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker "
+                "and restart the engine",
+                host=name,
+            )
+        )
+    if ships and facts.image_id is None and not _python_fits(facts.python):
+        what = f"has Python {facts.python}" if facts.python else "has no python3"
+        problems.append(
+            StepError(
+                f"{what}, and taking an image in needs 3.6 or newer",
+                hint="sudo apt-get install python3 (or: dnf install python3)",
+                host=name,
+            )
+        )
+    if facts.image_id is None and image_size and facts.disk_free_mib < image_size * SHIP_FACTOR / MIB:
+        problems.append(
+            StepError(
+                f"{facts.disk_free_mib} MiB are free for the engine, and the image needs "
+                f"{int(image_size * SHIP_FACTOR / MIB)} while it is loaded",
+                hint="make room: docker system prune, or a larger disk",
+                host=name,
+            )
+        )
+    return problems
+
+
+def arch_problems(facts: HostFacts, arches: tuple[str, ...]) -> list[KitError]:
+    """An image for other processors than the host's, as far as both are known."""
+    wanted = {_KERNELS.get(arch, arch) for arch in arches}
+    if facts.image_id is not None or not wanted or not facts.arch or facts.arch in wanted:
+        return []
+    return [
+        StepError(
+            f"is {facts.arch}, and the image is for {' and '.join(sorted(wanted))}",
+            hint="build it on such a host: builder: head in kit.yaml, or kit deploy --builder head",
+            host=facts.host.name,
+        )
+    ]
+
+
+def _python_fits(version: str | None) -> bool:
+    words = (version or "").split(".")
+    return len(words) > 1 and words[0].isdigit() and words[1].isdigit() and (int(words[0]), int(words[1])) >= PYTHON
+
+
+def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | None:
+    """Somebody else's listener on the port that the node's sshd needs."""
+    ours = any(c.running for c in facts.containers if c.cluster == spec.name)
+    wanted = {f"{node.address}:{spec.ssh_port}", f"0.0.0.0:{spec.ssh_port}"}
+    taken = wanted & facts.listening
+    if ours or not taken:
+        return None
+    others = sorted({c.cluster for c in facts.containers if c.running and c.cluster != spec.name})
+    whose = f" by the cluster {', '.join(others)}" if others else ""
+    return StepError(
+        f"port {spec.ssh_port} is taken{whose} ({', '.join(sorted(taken))})",
+        hint="set another ssh_port: in kit.yaml" + (f", or take that cluster down ({others[0]})" if others else ""),
+        host=facts.host.name,
+    )
+
+
+def cluster_problems(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
+    """Faults that only show across hosts."""
+    problems: list[KitError] = []
+    seen: dict[str, str] = {}
+    for node in nodes:
+        if node.address in seen:
+            problems.append(
+                StepError(
+                    f"has the address {node.address}, as {seen[node.address]} has: they are one machine",
+                    hint="remove one of the two from the hosts file",
+                    host=node.name,
+                )
+            )
+        seen.setdefault(node.address, node.name)
+    arches: dict[str, list[str]] = {}
+    for facts in observed:
+        arches.setdefault(facts.arch, []).append(facts.host.name)
+    if len(arches) > 1:
+        usual = max(arches, key=lambda arch: len(arches[arch]))
+        problems += [
+            StepError(
+                f"is {arch}, the other hosts are {usual}",
+                hint="one image serves one architecture: take these hosts out of the hosts file",
+                host=name,
+            )
+            for arch, names in arches.items()
+            if arch != usual
+            for name in names
+        ]
+    return problems
+
+
+def container_is_current(facts: HostFacts, spec: ClusterSpec, service: str, digest: str) -> bool:
+    """Whether exactly the wanted container of the cluster runs on the host."""
+    own = [c for c in facts.containers if c.cluster == spec.name]
+    return (
+        len(own) == 1
+        and own[0].running
+        and own[0].spec == digest
+        and own[0].name == stack.container(spec, service)
+        and own[0].service == service
+    )

@@ -1,0 +1,60 @@
+"""kit local as data: one container on this machine's engine, and mpirun's words inside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from kit.model.launch import Node, Placement
+from kit.model.local import LocalContainer
+from kit.model.spec import ClusterSpec
+from kit.plan.run import mpi
+
+# Ranks of one container need no other network, and must not wait for one.
+_LOOPBACK = (("btl_tcp_if_include", "127.0.0.0/8"), ("oob_tcp_if_include", "127.0.0.0/8"))
+
+
+def local_container(
+    spec: ClusterSpec,
+    *,
+    image: str,
+    folder: PurePath,
+    np: int,
+    cores: int,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    forward: Sequence[str] = (),
+    tag_output: bool = False,
+) -> LocalContainer:
+    """The container of one local run. `folder` is what relative sources of volumes are relative to."""
+    argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
+    argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
+    for name, value in (*mpi.TRANSPORTS, *_LOOPBACK):
+        argv += ["--mca", name, value]
+    placement = Placement(nodes=(Node(name="localhost", address="localhost", slots=np, cores=cores),), counts=(np,))
+    if mpi.yields(spec, placement):
+        argv += ["--mca", "mpi_yield_when_idle", "1"]
+    if tag_output:
+        argv += ["--tag-output"]
+    for name in (*env, *(name for name in forward if name not in env)):
+        argv += ["-x", name]
+    return LocalContainer(
+        image=image,
+        argv=(*argv, *spec.mpi.args, *command),
+        env={**spec.env, **env},
+        volumes=tuple(_absolute(volume, folder) for volume in spec.volumes),
+        shm_size=spec.shm_size,
+        ulimits=_ulimits(spec),
+    )
+
+
+def _absolute(volume: str, folder: PurePath) -> str:
+    """Compose takes ./data; the engine itself takes whole paths and names of volumes only."""
+    source, colon, rest = volume.partition(":")
+    return f"{folder / source}{colon}{rest}" if source.startswith(("./", "../")) else volume
+
+
+def _ulimits(spec: ClusterSpec) -> dict[str, int]:
+    limits = {"memlock": -1} if spec.ulimits.memlock == "unlimited" else {}
+    asked = {"nofile": spec.ulimits.nofile, "stack": spec.ulimits.stack}
+    return limits | {name: value for name, value in asked.items() if value}

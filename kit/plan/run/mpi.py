@@ -1,0 +1,118 @@
+"""The words of mpirun (Open MPI 4.1) and the hostfile. The one place that knows how Open MPI spells things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
+from kit.model.run import Place
+from kit.model.spec import ClusterSpec
+from kit.plan.run import roles
+
+# Where the supervisor keeps runs and writes the hostfile, inside the head's container (images/lib/kitrun/store.py).
+RUNS_FOLDER = "/var/lib/kit/runs"
+# Runs a rank and passes its lines on whole: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
+# -I and -S: a rank's PYTHONPATH and site-packages are none of its business, and it starts in half the time.
+RELAY = ("python3", "-IS", "/opt/kit/bin/kit-rank")
+# Marks every process of a run, on every host: stopping and counting look for it and can hit nothing else.
+RUN_VARIABLE = "KIT_RUN"
+# Set by the supervisor: which attempt this is, from 1 on, and a folder on the head that outlives an attempt.
+SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
+# Which slots of which node the run holds, where it holds some of a node only: kit-rank picks the GPUs by it.
+SLOTS_VARIABLE = "KIT_HELD_SLOTS"
+# Set where the background processes of a rank may outlive it.
+LEAVE_VARIABLE = "KIT_LEAVE"
+# At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left
+# or not. One that is stopped has had its grace from the supervisor.
+KILL_AT_ONCE = (("odls_base_sigkill_timeout", "0"),)
+# Open MPI notices within a minute that a node's link is cut: it asks an idle connection after 10 s, and 5 times more.
+KEEPALIVE = (("oob_tcp_keepalive_time", "10"), ("oob_tcp_keepalive_intvl", "6"), ("oob_tcp_keepalive_probes", "5"))
+
+# Ranks of one host copy through shared memory; the single-copy ways need ptrace rights that containers lack.
+TRANSPORTS = (("pml", "ob1"), ("btl", "tcp,self,vader"), ("btl_vader_single_copy_mechanism", "none"))
+
+
+def hostfile(placement: Placement) -> str:
+    """Open MPI's hostfile: one `address slots=N` a line, where N is the number of ranks placed there."""
+    pairs = zip(placement.nodes, placement.counts, strict=True)
+    return "".join(f"{node.address} slots={count}\n" for node, count in pairs)
+
+
+def mca(network: str | None, run_id: str = "") -> tuple[tuple[str, str], ...]:
+    """MCA parameters of every launch. `network` goes to both channels of Open MPI: btl (data) and oob (launch)."""
+    both = (("btl_tcp_if_include", network), ("oob_tcp_if_include", network)) if network else ()
+    # The head alone starts every daemon, so that it alone needs a key; any number of hosts at once.
+    launch = (("plm_rsh_no_tree_spawn", "1"), ("plm_rsh_num_concurrent", "256"))
+    # The daemons on the nodes carry the run's mark, too.
+    marked = (("orte_launch_agent", f"env {RUN_VARIABLE}={run_id} orted"),) if run_id else ()
+    return (*TRANSPORTS, *both, *launch, *KEEPALIVE, *KILL_AT_ONCE, *marked)
+
+
+def yields(spec: ClusterSpec, placement: Placement) -> bool:
+    """Whether waiting ranks give up their core: as kit.yaml says, or where ranks outnumber cores."""
+    if spec.mpi.yield_when_idle != "auto":
+        return spec.mpi.yield_when_idle
+    pairs = zip(placement.nodes, placement.counts, strict=True)
+    return any(node.cores and count > node.cores for node, count in pairs)
+
+
+def launch_plan(
+    *,
+    run_id: str,
+    spec: ClusterSpec,
+    placement: Placement,
+    network: str | None,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    forward: Sequence[str] = (),
+    oversubscribe: bool = False,
+    places: Sequence[Place] = (),
+    policy: RunPolicy | None = None,
+    helpers: Sequence[Helper] = (),
+) -> LaunchPlan:
+    """The launch as data. `env` is set for every rank; `forward` names variables that the head already has.
+
+    With `helpers` the ranks are the workers of a parameter server, and these come behind them (kit.plan.run.roles).
+    """
+    folder = f"{RUNS_FOLDER}/{run_id}"
+    argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np + len(helpers))]
+    argv += ["--hostfile", f"{folder}/hostfile", "--map-by", "seq" if helpers else "slot"]
+    argv += ["--bind-to", spec.mpi.bind_to]
+    for name, value in mca(network, run_id):
+        argv += ["--mca", name, value]
+    if yields(spec, placement):
+        argv += ["--mca", "mpi_yield_when_idle", "1"]
+    if oversubscribe:
+        argv += ["--oversubscribe"]
+    # Nobody may give a run another mark than its own.
+    ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
+    supervisors: tuple[str, ...] = SUPERVISORS
+    wrapper: tuple[str, ...] = RELAY
+    if helpers:
+        ours |= roles.variables(placement, helpers, join=policy.start_timeout if policy else None)
+        supervisors, wrapper = (*SUPERVISORS, roles.ROOT_PORT), (*RELAY, *roles.WRAPPER)
+    if policy is not None and not policy.clean:
+        ours[LEAVE_VARIABLE] = "1"
+    variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
+    for name in (*variables, *(f for f in (*supervisors, *forward) if f not in variables)):
+        argv += ["-x", name]
+    argv += [*spec.mpi.args, *wrapper, *command]
+    return LaunchPlan(
+        run_id=run_id,
+        placement=placement,
+        hostfile=roles.hostfile(placement, helpers) if helpers else hostfile(placement),
+        argv=tuple(argv),
+        env=dict(variables),
+        command=tuple(command),
+        places=tuple(places),
+        policy=policy or RunPolicy(),
+        helpers=tuple(helpers),
+    )
+
+
+def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
+    """KIT_HELD_SLOTS, where the run leaves a slot of a node to others: `gpu1=0 gpu2=0,1`."""
+    slots = {node.name: node.slots for node in placement.nodes}
+    partly = [place for place in places if len(place.slots) < slots[place.node]]
+    words = [f"{place.node}={','.join(map(str, place.slots))}" for place in partly]
+    return {SLOTS_VARIABLE: " ".join(words)} if words else {}

@@ -1,0 +1,96 @@
+"""The rules of kit tune for Horovod: fusion, cycle, and half precision on the wire, from measured all-reduces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kit.model.tune import Setting, Timing, Tuning
+from kit.plan.tune.candidates import MIB, better
+
+# A buffer is large enough where the wire carries this share of the best that any size reached.
+NEAR_BEST = 0.95
+# How far a setting that tune wrote before may be from what it would write today, and stay.
+STILL_NEAR = 0.85
+# Horovod 0.28's own.
+CYCLE_DEFAULT_MS = 1.0
+# Share of Horovod's cycle that its ranks may spend on telling each other which tensors are ready.
+TALK = 0.05
+# What tf_benchmark, paced_benchmark and, by two lines, a script of one's own take the compression of gradients from.
+COMPRESSION, HALF = "env.KIT_COMPRESSION", "fp16"
+
+
+def horovod(
+    curve: Mapping[int, Timing], small_s: float | None, *, fusion_now: str | None = None, cycle_now: str | None = None
+) -> Tuning:
+    """Fusion and cycle by a rule from measured all-reduces: bytes → timing, and one of 8 bytes.
+
+    What tune wrote before (`…_now`) stays where it still does: a file should not change with the weather.
+    """
+    settings: list[Setting] = []
+    large = {size: timing for size, timing in curve.items() if size >= MIB}
+    if len(large) > 1:
+        top = max(timing.busbw for timing in large.values())
+        enough = min(size for size, timing in large.items() if timing.busbw >= NEAR_BEST * top)
+        kept = _number(fusion_now)
+        if kept in large and large[int(kept)].busbw >= STILL_NEAR * top:
+            enough = int(kept)
+        # Still rising at the greatest size: Horovod's own is greater yet.
+        if enough < max(large):
+            reason = (
+                f"messages of {enough // MIB} MB reach {large[enough].busbw / top:.0%} of the best rate; larger ones "
+                "would wait longer for tensors to fill them, and the last is exchanged when nothing is left to compute"
+            )
+            settings.append(
+                Setting(path="env.HOROVOD_FUSION_THRESHOLD", value=str(enough), reason=reason, acts="deploy")
+            )
+    if small_s is not None:
+        needed = small_s * 1e3 / TALK
+        cycle = next((step for step in (1.0, 2.0, 5.0, 10.0) if step >= needed), 10.0)
+        kept = _number(cycle_now)
+        if kept is not None and 0.5 * needed <= kept <= max(4 * needed, CYCLE_DEFAULT_MS * 2):
+            cycle = kept
+        if cycle > CYCLE_DEFAULT_MS:
+            reason = (
+                f"ranks agree each cycle on what is ready, and an all-reduce of 8 bytes takes {small_s * 1e3:.2f} ms: "
+                f"in {CYCLE_DEFAULT_MS:g} ms they would do little else"
+            )
+            settings.append(Setting(path="env.HOROVOD_CYCLE_TIME", value=f"{cycle:g}", reason=reason, acts="deploy"))
+    return Tuning(settings=tuple(settings))
+
+
+def half(whole: Timing, halved: Timing) -> Tuning:
+    """fp16 on the wire, for whoever allowed it: where an all-reduce of half the bytes takes less, beyond the noise."""
+    took = (
+        f"an all-reduce of {whole.bytes / MIB:g} MB on {whole.ranks} ranks takes {whole.median:.3f} s "
+        f"+-{whole.noise:.3f}, and of half the bytes {halved.median:.3f} s +-{halved.noise:.3f}"
+    )
+    if not better(whole, halved):
+        return Tuning(advice=(f"half precision on the wire gains nothing beyond the noise: {took}",))
+    reason = (
+        f"{took}, and --fp16 allowed it. It changes the numbers: compare the accuracy. What processors pay for sums in "
+        "half precision is not in these times. tf_benchmark and paced_benchmark go by it; a script of yours by the two "
+        "lines of docs/tensorflow.md"
+    )
+    return Tuning(settings=(Setting(path=COMPRESSION, value=HALF, reason=reason, acts="deploy"),))
+
+
+def half_advice(busbw: float | None, ranks: int, now: str | None) -> str | None:
+    """What half precision would save on a model of ResNet-50's size (25.6 M parameters); None where it is in use.
+
+    `busbw` is that of the all-reduce with the chosen words, in bytes/s; `now` what kit.yaml has for KIT_COMPRESSION.
+    """
+    if not busbw or now == HALF:
+        return None
+    whole = 2 * (ranks - 1) / ranks * 25.6e6 * 4 / busbw
+    return (
+        f"ResNet-50's gradients (102 MB) take {whole:.2f} s on this wire, and {whole / 2:.2f} s in half precision "
+        "(compression fp16). It changes the numbers: compare the accuracy before you keep it. kit tune --fp16 measures "
+        "it, and writes it where it gains"
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None

@@ -1,0 +1,112 @@
+"""Runs a network probe on two hosts at once, and removes all that it made, whatever happened."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from kit.errors import KitError, StepError
+from kit.model.host import Host
+from kit.remote.engine.hiccups import no_container, persistently
+from kit.remote.scripts import script
+from kit.remote.ssh import fanout
+from kit.remote.ssh.transport import Completed, Connect
+
+# What the engines of two hosts take, in the worst case, before a byte goes, and then the probe itself.
+PATIENCE_S = 120.0
+
+
+@cache
+def program() -> str:
+    return (Path(__file__).parent / "tcp.py").read_text(encoding="utf-8")
+
+
+def new_mark() -> str:
+    """Of one probe: its containers, its network, its processes."""
+    return f"bench-{secrets.token_hex(6)}"
+
+
+def new_port(ports: range) -> int:
+    return ports[secrets.randbelow(len(ports))]
+
+
+def run_pair(connect: Connect, listener: tuple[Host, Sequence[str]], caller: tuple[Host, Sequence[str]]) -> str:
+    """The caller's standard output. Both get a secret of this one time. Raises where either failed."""
+    secret = f"{secrets.token_hex(16)}\n".encode()
+    ended: dict[str, Completed | KitError] = {}
+
+    def work(name: str, host: Host, argv: Sequence[str]) -> Callable[[], None]:
+        def here() -> None:
+            try:
+                transport = connect(host)
+                try:
+                    ended[name] = persistently(
+                        lambda: transport.run(argv, stdin=secret, timeout_s=PATIENCE_S), no_container
+                    )
+                finally:
+                    transport.close()
+            except KitError as error:
+                error.host = error.host or host.name
+                ended[name] = error
+
+        return here
+
+    threads = {
+        name: threading.Thread(target=work(name, *pair), daemon=True)
+        for name, pair in (("listen", listener), ("connect", caller))
+    }
+    for thread in threads.values():
+        thread.start()
+    # Joined in steps, so that Ctrl-C is heard. A listener that could not begin leaves the caller nobody to reach.
+    while threads["connect"].is_alive() and not _failed(ended.get("listen")):
+        threads["connect"].join(0.1)
+    for name in ("listen", "connect") if _failed(ended.get("listen")) else ("connect",):
+        found = ended.get(name)
+        if isinstance(found, KitError):
+            raise found
+        if found is None or found.code != 0:
+            host = (listener if name == "listen" else caller)[0].name
+            said = (found.error_text.splitlines() or [f"exit {found.code}"])[-1] if found is not None else "no answer"
+            raise StepError(f"the network probe failed: {said}", host=host)
+    done = ended["connect"]
+    return done.text if isinstance(done, Completed) else ""
+
+
+def _failed(found: Completed | KitError | None) -> bool:
+    return isinstance(found, KitError) or (found is not None and found.code != 0)
+
+
+def prepare(connect: Connect, host: Host, argv: Sequence[str]) -> None:
+    """A command that a probe needs done first."""
+    transport = connect(host)
+    try:
+        done = transport.run(argv, timeout_s=PATIENCE_S)
+    finally:
+        transport.close()
+    if done.code != 0:
+        raise StepError(f"{' '.join(argv[:3])}: {done.error_text}", host=host.name)
+
+
+def clean(connect: Connect, hosts: Sequence[Host], mark: str) -> dict[str, KitError]:
+    """Remove what carries the mark: on the last host first, for a network goes when nobody is on it. The failures."""
+
+    def work(host: Host) -> None:
+        transport = connect(host)
+        try:
+            done = transport.run(script("probe_clean", mark), timeout_s=PATIENCE_S)
+        finally:
+            transport.close()
+        if done.code != 0:
+            raise StepError(
+                f"what the network probe made could not be removed: {done.error_text}",
+                hint=f"kit ssh {host.name} -- docker ps -a --filter label=kit.bench={mark}; kit down removes it, too",
+                host=host.name,
+            )
+
+    failures: dict[str, KitError] = {}
+    for host in reversed(hosts):
+        failures |= fanout.each([host], work).failures
+    return failures

@@ -1,0 +1,50 @@
+"""The audit of a cluster: a line of JSON for each change, kept on the head's VM beside the cluster's files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from kit.errors import StepError
+from kit.model.lock import AuditEntry
+from kit.remote.scripts import script
+from kit.remote.ssh.transport import Transport
+
+FILE = "var/audit"
+
+
+def append(transport: Transport, folder: str, entry: AuditEntry) -> None:
+    """One more line. Nothing is written where the cluster's folder is gone."""
+    line = json.dumps(dataclasses.asdict(entry), ensure_ascii=False) + "\n"
+    done = transport.run(script("audit", folder), stdin=line.encode(errors="replace"), timeout_s=15)
+    if done.code != 0:
+        raise StepError(done.error_text or f"exit {done.code}", host=transport.host.name)
+
+
+def last(transport: Transport, folder: str, count: int) -> tuple[AuditEntry, ...]:
+    """The newest `count` entries, the oldest of them first."""
+    file = f"{folder}/{FILE}"
+    done = transport.run(script("tail", file, str(count)))
+    if done.code != 0:
+        raise StepError(
+            f"the audit could not be read: {done.error_text or f'exit {done.code}'}",
+            hint=f"look at {file} by hand",
+            host=transport.host.name,
+        )
+    return tuple(entry for line in done.text.splitlines() if (entry := parse(line)) is not None)
+
+
+def parse(line: str) -> AuditEntry | None:
+    """None for a line that was cut short, or that another kit wrote."""
+    try:
+        found = json.loads(line)
+        return AuditEntry(
+            time=str(found["time"]),
+            who=str(found["who"]),
+            verb=str(found["verb"]),
+            what=str(found["what"]),
+            outcome=str(found["outcome"]),
+            seconds=float(found["seconds"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

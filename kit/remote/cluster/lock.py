@@ -1,0 +1,222 @@
+"""The lock of a cluster: held on the head's VM by a process that lives on kit's beats, so that it can outlive nobody.
+
+Its two limits make it safe: kit takes the lock for lost before the VM gives it away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Literal, Protocol
+
+from kit.errors import KitError, NotReadyError, StepError
+from kit.model.host import Login
+from kit.model.lock import Holder, LockStatus
+from kit.remote.machine.operator import operator
+from kit.remote.scripts import script
+from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.refusals import no_session
+from kit.remote.ssh.transport import Completed, Transport, as_root
+
+BEAT_S = 5.0
+# Without a beat for so long, the VM frees the lock.
+SILENCE_S = 30
+# A beat that is older than this and has not come back: kit no longer believes that it holds the lock.
+TRUST_S = 20.0
+RELEASE_TIMEOUT_S = 10.0
+
+
+class Lock(Protocol):
+    """A lock that was taken. `check` raises NotReadyError once it is not held any more, also after `release`."""
+
+    def check(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+# (the head, the lock's file there, what for) → the lock. Raises NotReadyError where somebody else holds it.
+Take = Callable[[Login, str, str], Lock]
+
+
+def take(head: Login, file: str, what: str) -> Lock:
+    """Take the lock. Raises NotReadyError (names its holder), UnreachableError, StepError (it cannot be held there)."""
+    asked = _now()
+    command = as_root(script("lock", file, str(SILENCE_S), operator(), what))
+    process = subprocess.Popen(
+        [*openssh_argv(head), command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Ctrl-C is ours to handle: the lock goes when the work has ended.
+        start_new_session=True,
+    )
+    try:
+        # A login may say something of its own first.
+        for line in _pipe(process.stdout):
+            if line == b"kit-lock held\n":
+                return SshLock(process, head.host, asked)
+            if line.startswith(b"kit-lock "):
+                raise _not_taken(line.decode() + _pipe(process.stdout).read().decode(errors="replace"), head.host)
+        said = _pipe(process.stderr).read().decode(errors="replace").strip()
+        raise _not_held(said, process.wait(), head)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+class SshLock:
+    """The lock as kit holds it: a beat each few seconds, and the time of the last one that came back."""
+
+    def __init__(self, process: subprocess.Popen[bytes], host: str, asked: float) -> None:
+        self._process = process
+        self._host = host
+        # When the newest beat that is known to have arrived was sent.
+        self._sure = asked
+        self._sent: dict[bytes, float] = {}
+        self._gone = threading.Event()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def check(self) -> None:
+        if self._over.is_set() or self._gone.is_set() or _now() - self._sure > TRUST_S:
+            raise NotReadyError(
+                "the lock of the cluster was lost: somebody released it, or the line to the head was cut",
+                hint="nothing more was begun, and hosts may be half done. Look with: kit lock status; then: kit deploy",
+                host=self._host,
+            )
+
+    def release(self) -> None:
+        """Give the lock back, and wait until its file is gone. Does nothing the second time."""
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._threads[0].join(1.0)
+        with contextlib.suppress(OSError, ValueError):
+            _pipe(self._process.stdin).close()
+        try:
+            self._process.wait(RELEASE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # The VM frees the lock by itself.
+            self._process.kill()
+            self._process.wait()
+
+    def _beat(self) -> None:
+        number = 0
+        while True:
+            number += 1
+            beat = b"%d\n" % number
+            self._sent[beat] = _now()
+            try:
+                _pipe(self._process.stdin).write(beat)
+                _pipe(self._process.stdin).flush()
+            except (OSError, ValueError):
+                return
+            if self._over.wait(BEAT_S):
+                return
+
+    def _listen(self) -> None:
+        for line in _pipe(self._process.stdout):
+            self._sure = self._sent.pop(line, self._sure)
+        self._gone.set()
+
+
+def look(transport: Transport, cluster: str, file: str) -> LockStatus:
+    """Whether somebody holds the lock, and who."""
+    done = transport.run(script("lock_status", file))
+    status = _status(done.text, cluster)
+    if status is None:
+        raise _failed(done, transport.host.name)
+    return status
+
+
+def take_away(transport: Transport, file: str, holder: Holder | None) -> None:
+    """End this holder's process, if it is the one that has the lock, and remove what it left."""
+    done = transport.run(script("lock_release", file, str(holder.pid) if holder and holder.pid else ""))
+    if "kit-lock changed" in done.text:
+        raise NotReadyError(
+            "the lock has another holder by now; nothing was done", hint="kit lock status", host=transport.host.name
+        )
+    if "kit-lock released" not in done.text:
+        raise _failed(done, transport.host.name)
+
+
+def refused(holder: Holder | None, host: str) -> NotReadyError:
+    """What somebody is told who comes second."""
+    who = f"{holder.who} holds the lock of the cluster since {holder.told()}, for {holder.what}" if holder else None
+    return NotReadyError(
+        who or "somebody holds the lock of the cluster",
+        hint="wait until that is done, and look with: kit lock status. If nobody works there: kit lock release",
+        host=host,
+    )
+
+
+def no_flock(host: str) -> StepError:
+    return StepError("there is no flock, which holds the lock", hint="install util-linux on this VM", host=host)
+
+
+def _not_taken(said: str, host: str) -> KitError:
+    if said.startswith("kit-lock no-flock"):
+        return no_flock(host)
+    status = _status(said.replace("kit-lock taken", "kit-lock held", 1), "")
+    return refused(status.holder if status else None, host)
+
+
+def _not_held(said: str, code: int, head: Login) -> KitError:
+    last = said.splitlines()[-1] if said else f"exit {code}"
+    if code == 255:
+        return no_session(head, said)
+    return StepError(
+        f"the lock of the cluster cannot be held: {last}",
+        hint="is its disk full (df -h), and may the login become root without a password?",
+        host=head.host,
+    )
+
+
+def _failed(done: Completed, host: str) -> KitError:
+    return StepError(
+        f"the lock of the cluster could not be looked at: {done.error_text or f'exit {done.code}'}",
+        hint=f"look at it by hand: kit ssh {host}",
+        host=host,
+    )
+
+
+def _status(text: str, cluster: str) -> LockStatus | None:
+    """`kit-lock STATE`, then a word and its value a line, as the scripts print it; None when it is anything else."""
+    lines = [line.partition(" ") for line in text.splitlines()]
+    words = {name: value for name, _, value in lines}
+    states: dict[str, Literal["free", "held", "stale"]] = {"free": "free", "held": "held", "stale": "stale"}
+    state = states.get(words.get("kit-lock", ""))
+    if state is None:
+        return None
+    now, since = (_number(words.get(name)) for name in ("now", "since"))
+    if state == "free" or not words.get("who"):
+        return LockStatus(cluster=cluster, state=state)
+    holder = Holder(
+        who=words["who"],
+        what=words.get("what", ""),
+        since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since)),
+        age_s=max(now - since, 0),
+        pid=_number(words.get("pid")),
+    )
+    return LockStatus(cluster=cluster, state=state, holder=holder)
+
+
+def _number(word: str | None) -> int:
+    return int(word) if word is not None and word.isdigit() else 0
+
+
+def _now() -> float:
+    # A laptop that slept must not think that no time has passed.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RuntimeError("the process was started without this pipe")
+    return pipe

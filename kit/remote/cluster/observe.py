@@ -1,0 +1,182 @@
+"""Reads a VM's state in one command and turns its text into HostFacts."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kit.errors import StepError
+from kit.model.host import Host
+from kit.model.observed import Container, Gpu, HostFacts, Interface
+from kit.remote.scripts import script
+from kit.remote.ssh.transport import Transport
+from kit.remote.swarm.facts import swarm_facts
+
+TIMEOUT_S = 75.0
+
+
+def observe(transport: Transport, *, folder: str, image: str, paths: Sequence[str] = ()) -> HostFacts:
+    """The facts of one host; of `paths`, those that are not there.
+
+    Raises UnreachableError, or StepError when the login cannot become root.
+    """
+    done = transport.run(script("observe", folder, image, *paths), timeout_s=TIMEOUT_S)
+    if "@@ end" not in done.text:
+        name = transport.host.name
+        if "sudo" in done.error_text:
+            raise StepError(
+                f"the login is not root and cannot become it: {done.error_text.splitlines()[-1]}",
+                hint="give the user sudo without a password, or set user=root in the hosts file",
+                host=name,
+            )
+        raise StepError(
+            f"the host could not be looked at (exit {done.code}): {done.error_text or done.text[-200:]}",
+            hint="does a POSIX shell answer there? try: kit ssh " + name,
+            host=name,
+        )
+    return parse(transport.host, done.text)
+
+
+def parse(host: Host, text: str) -> HostFacts:
+    """The output of observe.sh as facts."""
+    sections = _sections(text)
+    system = dict(line.split(" ", 1) for line in sections.get("system", ()) if " " in line)
+    info = _engine(sections.get("engine", ()))
+    return HostFacts(
+        host=host,
+        engine=str(info.get("ServerVersion") or ""),
+        compose=_compose(info),
+        arch=system.get("arch", ""),
+        os=system.get("os", ""),
+        cores=_number(system.get("cores")),
+        memory_mib=_number(system.get("memory_kib")) // 1024,
+        disk_free_mib=_number(system.get("disk_free_kib")) // 1024,
+        interfaces=interfaces_of(sections.get("addresses", ())),
+        default_interface=_default_interface(sections.get("route", ())),
+        gpus=_gpus(sections.get("gpus", ())),
+        gpu_runtime="nvidia" in (info.get("Runtimes") or {}) or bool(info.get("DiscoveredDevices")),
+        image_id=next(iter(sections.get("image", ())), None),
+        containers=_containers(sections.get("containers", ())),
+        record="\n".join(sections.get("record", ())) or None,
+        files={path: digest for digest, path in _pairs(sections.get("digests", ()))},
+        modes={path: mode for mode, path in _pairs(sections.get("files", ()))},
+        host_key=next(iter(sections.get("host_key", ())), None),
+        client_key=next(iter(sections.get("client_key", ())), None),
+        python=system.get("python"),
+        living=tuple(sections.get("living", ())),
+        listening=frozenset(_listener(word) for word in sections.get("listening", ())),
+        udp=frozenset(_listener(word) for word in sections.get("udp", ())),
+        absent=frozenset(sections.get("absent", ())),
+        swarm=swarm_facts(info, sections),
+    )
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("@@ "):
+            current = sections.setdefault(line[3:], [])
+        elif line.strip():
+            current.append(line)
+    return sections
+
+
+def _number(word: str | None) -> int:
+    """0 where the host has no tool that counts."""
+    return int(word) if word is not None and word.isdigit() else 0
+
+
+def _engine(lines: list[str] | tuple[()]) -> dict[str, Any]:
+    for line in lines:
+        try:
+            info = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(info, dict):
+            return info
+    return {}
+
+
+def _compose(info: dict[str, Any]) -> str | None:
+    plugins = (info.get("ClientInfo") or {}).get("Plugins") or []
+    for plugin in plugins:
+        if plugin.get("Name") == "compose" and not plugin.get("Err"):
+            return str(plugin.get("Version") or "unknown")
+    return None
+
+
+def interfaces_of(lines: Sequence[str]) -> tuple[Interface, ...]:
+    """Lines such as `2: eth0    inet 10.0.0.4/24 brd … scope global eth0`."""
+    found = []
+    for line in lines:
+        words = line.split()
+        if len(words) > 3 and words[2] == "inet":
+            address = words[3] if "/" in words[3] else f"{words[3]}/32"
+            found.append(Interface(name=words[1].split("@")[0], address=ipaddress.IPv4Interface(address)))
+    return tuple(found)
+
+
+def _default_interface(lines: list[str] | tuple[()]) -> str | None:
+    for line in lines:
+        words = line.split()
+        if "dev" in words[:-1]:
+            return words[words.index("dev") + 1]
+    return None
+
+
+def _gpus(lines: list[str] | tuple[()]) -> tuple[Gpu, ...]:
+    """Lines such as `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…`; anything else is nvidia-smi's complaint."""
+    found = []
+    for line in lines:
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 3 and parts[2].startswith("GPU-"):
+            found.append(Gpu(name=parts[0], memory_mib=int(parts[1]) if parts[1].isdigit() else 0, uuid=parts[2]))
+    return tuple(found)
+
+
+def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
+    found = []
+    for line in lines:
+        row = json.loads(line)
+        labels = dict(pair.split("=", 1) for pair in row.get("Labels", "").split(",") if "=" in pair)
+        if "kit.bench" in labels:
+            # Of a network probe that goes on: it is gone in a moment, and no node.
+            continue
+        found.append(
+            Container(
+                name=row.get("Names", ""),
+                service=labels.get("kit.service", ""),
+                cluster=labels.get("kit.cluster", ""),
+                image=labels.get("kit.image") or row.get("Image", ""),
+                spec=labels.get("kit.spec", ""),
+                running=row.get("State", "") == "running",
+                status=row.get("Status", ""),
+                swarm="com.docker.swarm.task.id" in labels,
+            )
+        )
+    return tuple(each for each in found if not each.swarm or each is _standing(found, each))
+
+
+def _standing(found: list[Container], task: Container) -> Container:
+    """Swarm keeps the containers of earlier tasks: of each service the one that runs counts, or else the latest."""
+    tasks = [each for each in found if each.swarm and (each.cluster, each.service) == (task.cluster, task.service)]
+    return next((each for each in tasks if each.running), tasks[0])
+
+
+def _pairs(lines: list[str] | tuple[()]) -> list[tuple[str, str]]:
+    """`WORD  ./path` lines, without the `./`."""
+    return [(first, path.strip().removeprefix("./")) for first, _, path in (line.partition(" ") for line in lines)]
+
+
+def _listener(word: str) -> str:
+    """`0400000A:0021` of /proc/net/tcp as 10.0.0.4:33. The address is in the kernel's byte order (little-endian)."""
+    address, _, port = word.partition(":")
+    return f"{ipaddress.IPv4Address(bytes.fromhex(address)[::-1])}:{int(port, 16)}"
+
+
+def listener_word(address: str, port: int) -> str:
+    """The reverse of what `_listener` reads."""
+    return f"{ipaddress.IPv4Address(address).packed[::-1].hex().upper()}:{port:04X}"

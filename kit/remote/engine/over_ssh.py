@@ -1,0 +1,137 @@
+"""The engine of a VM, spoken to as this machine's is: the docker SDK over OpenSSH and `docker system dial-stdio`.
+
+What the engine is told, a registry's password among it, travels in requests: it is on no command line, in no
+environment and in no file of the VM, and nothing of it outlives the connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import IO, Any
+
+import docker
+import urllib3
+from docker.constants import DEFAULT_DOCKER_API_VERSION
+from docker.transport.basehttpadapter import BaseHTTPAdapter
+
+from kit.model.host import Login
+from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.transport import as_root
+
+# A step of a build may be silent for long.
+TIMEOUT_S = 600
+_END_S = 5.0
+_URL = "http+docker://localhost"
+
+
+class SshEngine:
+    """What the SDK calls a client, for that engine. `api` is there after `connect`, which raises as the SDK does."""
+
+    api: Any
+
+    def __init__(self, login: Login) -> None:
+        argv = [*openssh_argv(login), as_root(["docker", "system", "dial-stdio"])]
+        self._tunnels = _Tunnels(argv)
+
+    def connect(self) -> None:
+        self.api = _Api(_Adapter(self._tunnels))
+
+    @property
+    def said(self) -> str:
+        """What ssh, sudo or docker told on standard error."""
+        return self._tunnels.said()
+
+    def close(self) -> None:
+        """Hang up. The engine ends what it was at for us, be it a build or a pull."""
+        self._tunnels.close()
+
+
+class _Tunnels:
+    """The ssh processes, each with a socket to its standard input and output."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._argv = list(argv)
+        self._open: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
+
+    def open(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with its process)
+        with theirs:
+            process = subprocess.Popen(
+                self._argv,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=said.fileno(),
+                # Ctrl-C is ours to handle: whoever holds the engine closes it.
+                start_new_session=True,
+            )
+        self._open.append((process, said))
+        return ours
+
+    def said(self) -> str:
+        text = b""
+        for process, said in self._open:
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                continue
+            said.seek(0)
+            text += said.read()
+        return text.decode(errors="replace").strip()
+
+    def close(self) -> None:
+        for process, said in self._open:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            said.close()
+        self._open.clear()
+
+
+class _Api(docker.APIClient):
+    def __init__(self, adapter: _Adapter) -> None:
+        # The version is asked for once the adapter is there; until then any will do.
+        super().__init__(base_url="tcp://localhost:1", version=DEFAULT_DOCKER_API_VERSION, timeout=TIMEOUT_S)
+        self.base_url = _URL
+        self.mount(f"{_URL}/", adapter)
+        self._version = str(self.version(api_version=False)["ApiVersion"])
+
+    def _set_auth_headers(self, headers: dict[str, str]) -> None:
+        """The SDK tells a build every login of this machine's docker. A VM is told none: bases are pulled before."""
+
+
+class _Adapter(BaseHTTPAdapter):
+    def __init__(self, tunnels: _Tunnels) -> None:
+        self._pool = _Pool(tunnels)
+        super().__init__()
+
+    def get_connection(self, url: str | bytes, proxies: object = None) -> _Pool:  # noqa: ARG002  (as requests calls it)
+        return self._pool
+
+    def request_url(self, request: Any, proxies: object) -> str:  # noqa: ARG002  (no proxy between us and ssh)
+        return str(request.path_url)
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    def __init__(self, tunnels: _Tunnels) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S, maxsize=1)
+        self._tunnels = tunnels
+
+    def _new_conn(self) -> _Connection:
+        return _Connection(self._tunnels)
+
+
+class _Connection(urllib3.connection.HTTPConnection):
+    def __init__(self, tunnels: _Tunnels) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._tunnels = tunnels
+
+    def connect(self) -> None:
+        self.sock = self._tunnels.open()
+        self.sock.settimeout(TIMEOUT_S)

@@ -1,0 +1,32 @@
+"""Ends what is left of a run on its hosts from here, by its mark, where no supervisor is left to do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.errors import KitError, StepError
+from kit.model.host import Host
+from kit.remote.scripts import script
+from kit.remote.ssh import fanout
+from kit.remote.ssh.transport import Connect
+
+
+def sweep(hosts: Sequence[Host], run_id: str, connect: Connect) -> tuple[dict[str, int], dict[str, KitError]]:
+    """End what is left of a run on every host, by its mark, and look again: (processes left by host, failures)."""
+
+    def work(host: Host) -> int:
+        transport = connect(host)
+        try:
+            done = transport.run(script("stop_run", run_id), timeout_s=30)
+        finally:
+            transport.close()
+        if done.code != 0 or not done.text.strip().isdigit():
+            raise StepError(
+                f"its processes could not be looked at: {done.error_text or f'exit {done.code}'}",
+                hint=f"kit ssh {host.name}; then: ps",
+                host=host.name,
+            )
+        return int(done.text)
+
+    outcome = fanout.each(hosts, work)
+    return dict(outcome.results), dict(outcome.failures)

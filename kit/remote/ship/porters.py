@@ -1,0 +1,161 @@
+"""A porter on a VM, as the operator holds it: sent there by OpenSSH, told what to do, heard line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kit.model.host import Login
+from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.transport import as_root
+
+_FOLDER = Path(__file__).parent / "porter"
+# In the order in which they import each other.
+_MODULES = ("wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "operator", "main")
+# Nothing of a program's text on the command line but how to read it.
+_BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
+_BULK = 8
+# A porter that hears nothing for a minute takes the operator for gone: a connection can end without a word.
+BEAT_S = 5.0
+ERRORS_S = 1.0
+
+
+@cache
+def program() -> bytes:
+    """All of the porter as one text: its modules, each made from its source, and then its life."""
+    sources = {name: (_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES}
+    text = (
+        "import sys, types\n"
+        "top = sys.modules['porter'] = types.ModuleType('porter')\n"
+        "top.__path__ = []\n"
+        f"for name, source in {sources!r}.items():\n"
+        "    made = sys.modules['porter.' + name] = types.ModuleType('porter.' + name)\n"
+        "    made.__package__ = 'porter'\n"
+        "    setattr(top, name, made)\n"
+        "    exec(compile(source, 'porter/' + name + '.py', 'exec'), made.__dict__)\n"
+        "sys.modules['porter.main'].main()\n"
+    )
+    packed = zlib.compress(text.encode(), 9)
+    return b"%d\n" % len(packed) + packed
+
+
+class Porter:
+    """One host's porter. What it says goes to `heard(porter, message)`, from a thread; None when it has ended."""
+
+    def __init__(self, login: Login, heard: Callable[[Porter, dict[str, Any] | None], None]) -> None:
+        self.host = login.host
+        self.last_heard = time.monotonic()
+        self.sent = 0
+        self._heard = heard
+        self._changed = threading.Condition()
+        self._orders: deque[bytes] = deque()
+        self._bulk: deque[bytes] = deque()
+        self._closing = False
+        # AES-GCM is the cheapest cipher on any processor with AES instructions; the rest stay as fallback.
+        options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no", "ServerAliveInterval=5"]
+        self._process = subprocess.Popen(
+            [*openssh_argv(login, options=options), as_root(["python3", "-c", _BOOTSTRAP])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl-C is ours to handle: it ends in `kill`.
+            start_new_session=True,
+        )
+        self._orders.append(program())
+        self._said: list[str] = []
+        self._errors = threading.Thread(target=self._read_errors, daemon=True)
+        self._errors.start()
+        for work in (self._write, self._read):
+            threading.Thread(target=work, daemon=True).start()
+
+    def order(self, **words: Any) -> None:
+        """Goes before bytes that wait."""
+        with self._changed:
+            self._orders.append(json.dumps(words).encode() + b"\n")
+            self._changed.notify_all()
+
+    def send(self, data: bytes, serial: int) -> None:
+        """Bytes in answer to the question of that serial. Waits for room; OSError when the porter is gone."""
+        with self._changed:
+            while len(self._bulk) >= _BULK and not self._closing:
+                self._changed.wait()
+            if self._closing:
+                raise BrokenPipeError
+            self._bulk.append(json.dumps({"op": "bytes", "count": len(data), "serial": serial}).encode() + b"\n" + data)
+            self._changed.notify_all()
+
+    def complaint(self) -> str:
+        """The last lines that ssh, or what it ran, wrote on standard error."""
+        return "\n".join(self._said[-5:]).strip()
+
+    def end(self, *, keep: bool) -> None:
+        """Tell it to go, and what was left to stay or not. `wait` afterwards."""
+        self.order(op="end", keep=keep)
+
+    def wait(self, patience: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        self.kill()
+
+    def kill(self) -> None:
+        """Its standard input ends, and so does the porter."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._process.kill()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def _write(self) -> None:
+        stream = self._process.stdin
+        assert stream is not None  # noqa: S101  (asked for above; this tells the type checker)
+        while True:
+            with self._changed:
+                if not (self._orders or self._bulk or self._closing):
+                    self._changed.wait(BEAT_S)
+                if self._closing:
+                    return
+                queue = self._orders or self._bulk
+                data = queue.popleft() if queue else b'{"op": "beat"}\n'
+                self._changed.notify_all()
+            # Before the host can tell what came of it.
+            self.sent += len(data)
+            try:
+                stream.write(data)
+                stream.flush()
+            except OSError:
+                self.sent -= len(data)
+                with self._changed:
+                    self._closing = True
+                    self._changed.notify_all()
+                return
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101
+        for line in self._process.stdout:
+            self.last_heard = time.monotonic()
+            with contextlib.suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    self._heard(self, message)
+        self._process.wait()
+        # What was written on standard error is read to its end, or to where somebody holds it open.
+        self._errors.join(ERRORS_S)
+        self._heard(self, None)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101
+        for line in self._process.stderr:
+            self._said.append(line.decode(errors="replace").rstrip())
+            del self._said[:-20]

@@ -1,0 +1,233 @@
+"""What a flow reports, as a person sees it: bars, lines, quiet; from many threads; nothing coloured off a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from kit.cli.screen import choose
+from kit.cli.screen.bars import ROWS, Bars, _Row
+from kit.cli.screen.bars import choose as choose_rows
+from kit.cli.screen.jsonout import JsonLines
+from kit.cli.screen.terminal import Terminal
+from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Warned
+
+STORY: list[Event] = [
+    Phase(name="ship", hosts=("gpu1", "gpu2", "gpu3")),
+    HostStep(host="gpu1", text="loading", fraction=0.0),
+    *[HostStep(host="gpu1", text="loading", fraction=n / 100) for n in range(1, 100)],
+    HostDone(host="gpu1"),
+    HostFailed(host="gpu2", text="no disk", hint="free some"),
+    Note(text="a note"),
+    Warned(text="the clock is off", hint="start chrony"),
+    OutputLine(text="from the job"),
+    OutputLine(text="its error", stream="stderr", source="3"),
+]
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(*, tty: bool = False, no_color: bool = False, environ: Mapping[str, str] | None = None) -> Terminal:
+    make = Tty if tty else io.StringIO
+    return Terminal(out=make(), err=make(), environ=environ or {}, no_color=no_color)
+
+
+def texts(where: Terminal) -> tuple[str, str]:
+    assert isinstance(where.out, io.StringIO)
+    assert isinstance(where.err, io.StringIO)
+    return where.out.getvalue(), where.err.getvalue()
+
+
+def test_plain() -> None:
+    where = terminal()
+    reporter = choose.reporter(where, "auto", verbose=False)
+    for event in STORY:
+        reporter.report(event)
+    reporter.close()
+    assert texts(where) == (
+        "from the job\n",
+        "ship: gpu[1-3]\n"
+        "gpu1: loading 0%\ngpu1: loading 25%\ngpu1: loading 50%\ngpu1: loading 75%\ngpu1: done\n"
+        "gpu2: no disk\n  → free some\n"
+        "a note\n"
+        "kit: warning: the clock is off\n  → start chrony\n"
+        "3 | its error\n",
+    )
+
+
+def test_plain_with_times() -> None:
+    where = terminal()
+    choose.reporter(where, "plain", verbose=True).report(Note(text="hello"))
+    assert re.fullmatch(r"\[ +\d+\.\ds\] hello\n", texts(where)[1])
+
+
+def test_quiet() -> None:
+    where = terminal(tty=True, no_color=True)
+    reporter = choose.reporter(where, "quiet", verbose=False)
+    for event in STORY:
+        reporter.report(event)
+    out, err = texts(where)
+    assert out == "from the job\n"
+    assert err == "gpu2: no disk\n  → free some\nkit: warning: the clock is off\n  → start chrony\n3 | its error\n"
+
+
+@pytest.mark.parametrize(
+    ("tty", "no_color", "environ", "coloured"),
+    [
+        (True, False, {}, True),
+        (True, True, {}, False),
+        (True, False, {"NO_COLOR": "1"}, False),
+        (True, False, {"NO_COLOR": ""}, True),
+        (True, False, {"TERM": "dumb"}, False),
+        (False, False, {}, False),
+    ],
+)
+@pytest.mark.parametrize("how", ["plain", "quiet"])
+def test_colour_only_where_it_is_seen(
+    how: str, tty: bool, no_color: bool, environ: dict[str, str], coloured: bool
+) -> None:
+    where = terminal(tty=tty, no_color=no_color, environ=environ)
+    reporter = choose.reporter(where, how, verbose=False)
+    for event in STORY:
+        reporter.report(event)
+    out, err = texts(where)
+    assert ("\x1b" in out + err) is coloured
+
+
+@pytest.mark.parametrize(("environ", "bars"), [({}, True), ({"TERM": "dumb"}, False)])
+def test_auto_means_bars_on_a_terminal(environ: dict[str, str], bars: bool) -> None:
+    assert isinstance(choose.reporter(terminal(tty=True, environ=environ), "auto", verbose=False), Bars) is bars
+    assert not isinstance(choose.reporter(terminal(), "auto", verbose=False), Bars)
+
+
+def _screen(text: str) -> list[str]:
+    """What is left on the screen: the lines after all cursor movements were obeyed."""
+    rows: list[str] = [""]
+    at = 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
+        if part == "\n":
+            at += 1
+            rows += [""] * (at + 1 - len(rows))
+        elif part.endswith("A") and part.startswith("\x1b"):
+            at -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            rows[at] = ""
+        elif not part.startswith(("\x1b", "\r")):
+            rows[at] += part
+    return [row.rstrip() for row in rows]
+
+
+def test_bars_leave_only_what_is_worth_keeping() -> None:
+    where = terminal(tty=True)
+    reporter = choose.reporter(where, "tty", verbose=False)
+    for event in STORY:
+        reporter.report(event)
+    reporter.close()
+    reporter.close()
+    out, err = texts(where)
+    assert out == "from the job\n"
+    kept = [re.sub(r"\d+\.\d s", "T", row) for row in _screen(err) if row]
+    assert kept == [
+        "gpu2: no disk", "  → free some", "a note", "kit: warning: the clock is off", "  → start chrony",
+        "✗ ship: gpu[1-3]  T, 1 failed", "3 | its error",
+    ]  # fmt: skip
+
+
+def test_bars_do_not_come_back_over_a_jobs_output() -> None:
+    where = terminal(tty=True)
+    reporter = choose.reporter(where, "tty", verbose=False)
+    reporter.report(OutputLine(text="x"))
+    reporter.report(HostStep(host="gpu1", text="cleaning"))
+    reporter.report(HostDone(host="gpu1"))
+    assert texts(where) == ("x\n", "")
+    reporter.close()
+
+
+def test_a_local_task_without_a_phase_is_drawn() -> None:
+    where = terminal(tty=True)
+    reporter = choose.reporter(where, "tty", verbose=False)
+    reporter.report(HostStep(host="image", text="step 3/9", fraction=0.3))
+    reporter.close()
+    assert "step 3/9" in texts(where)[1]
+    assert next(row for row in _screen(texts(where)[1]) if row).startswith("✓ image")
+
+
+def test_hundreds_of_hosts_are_folded_into_a_line() -> None:
+    rows = tuple(
+        _Row(host=f"gpu{i}", state="failed" if i == 7 else "done" if i < 150 else "busy" if i < 160 else "waiting")
+        for i in range(200)
+    )
+    shown, rest = choose_rows(rows)
+    assert len(shown) == ROWS
+    assert [row.host for row in shown if row.state in ("busy", "failed")] == [
+        "gpu7",
+        *(f"gpu{i}" for i in range(150, 160)),
+    ]
+    assert [rows.index(row) for row in shown] == sorted(rows.index(row) for row in shown)
+    assert rest == "… and 180 more: 31 waiting, 149 done"
+    assert choose_rows(rows[:ROWS]) == (rows[:ROWS], "")
+
+
+@pytest.mark.parametrize("how", ["plain", "tty", "quiet", "json"])
+def test_lines_from_many_threads_stay_whole(how: str) -> None:
+    where = terminal(tty=how == "tty")
+    reporter = choose.reporter(where, "quiet" if how == "json" else how, verbose=False)
+    if how == "json":
+        reporter = JsonLines(where, reporter)
+    reporter.report(Phase(name="work", hosts=tuple(f"gpu{i}" for i in range(8))))
+
+    def work(name: str) -> None:
+        for i in range(200):
+            reporter.report(HostStep(host=name, text=f"step {i}", fraction=i / 200))
+            reporter.report(OutputLine(text=f"<{name}:{i}>" * 20))
+
+    threads = [threading.Thread(target=work, args=(f"gpu{i}",)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reporter.close()
+    lines = texts(where)[0].splitlines()
+    if how == "json":
+        lines = [json.loads(line)["text"] for line in lines]
+    assert sorted(lines) == sorted(f"<gpu{n}:{i}>" * 20 for n in range(8) for i in range(200))
+    for n in range(8):
+        assert [x for x in lines if x.startswith(f"<gpu{n}:")] == [f"<gpu{n}:{i}>" * 20 for i in range(200)]
+
+
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_reporting_never_raises_when_the_reader_is_gone() -> None:
+    where = Terminal(out=Broken(), err=io.StringIO(), environ={})
+    reporter = choose.reporter(where, "plain", verbose=False)
+    told = False
+    try:  # the main thread is told once, soon after the report has returned
+        reporter.report(OutputLine(text="x"))
+        threading.Event().wait(60)
+    except KeyboardInterrupt:
+        told = True
+    assert told
+    assert where.broken
+    reporter.report(OutputLine(text="y"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "tty", "agreed"),
+    [("y\n", True, True), ("YES\n", True, True), ("\n", True, False), ("", True, False), ("n\n", False, True)],
+)
+def test_asking(answer: str, tty: bool, agreed: bool) -> None:
+    make = Tty if tty else io.StringIO
+    where = Terminal(out=io.StringIO(), err=make(), inp=make(answer), environ={})
+    assert where.agrees("Remove it?") is agreed
+    assert texts(where)[1] == ("Remove it? [y/N] " if tty else "")

@@ -1,0 +1,46 @@
+"""Names of hosts, folded for reading and unfolded as the hosts file does it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.cli.text.fold import fold
+from kit.config.hostrange import expand
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        ([], ""),
+        (["head"], "head"),
+        (["gpu1"], "gpu1"),
+        (["gpu1", "gpu2", "gpu3", "gpu5"], "gpu[1-3,5]"),
+        (["gpu08", "gpu09", "gpu10", "gpu11"], "gpu[08-11]"),
+        (["gpu8", "gpu9", "gpu10"], "gpu[8-10]"),
+        (["gpu0", "gpu1", "gpu10"], "gpu[0-1,10]"),
+        (["gpu1", "gpu01"], "gpu1,gpu01"),
+        (["10.0.0.4", "10.0.0.5"], "10.0.0.[4-5]"),
+        (["a1.x", "a2.x", "b1.x", "head"], "a[1-2].x,b1.x,head"),
+        (["gpu3", "gpu1", "gpu2"], "gpu[1-3]"),
+    ],
+)
+def test_fold(names: list[str], folded: str) -> None:
+    assert fold(names) == folded
+
+
+NAMES = st.from_regex(r"(gpu|10\.0\.|n)[0-9]{1,4}(\.lan)?|head", fullmatch=True)
+
+
+@given(st.lists(NAMES, unique=True, max_size=40))
+def test_folding_loses_and_invents_nothing(names: list[str]) -> None:
+    words, depth = [""], 0
+    for letter in fold(names):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    unfolded = [name for word in words if word for name in expand(word, most=10_000)]
+    assert sorted(unfolded) == sorted(names)

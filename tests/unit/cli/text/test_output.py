@@ -1,0 +1,215 @@
+"""Results as text and as JSON, from the same values. No secret in either."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from pathlib import PurePosixPath
+
+import pytest
+
+from kit.cli.screen.jsonout import encode, line
+from kit.cli.text import cluster as render
+from kit.events import OutputLine
+from kit.model.launch import LaunchPlan, Node, Placement
+from kit.model.observed import Interface
+from kit.model.plan import (
+    ComposeUp,
+    DeleteFile,
+    HostPlan,
+    Plan,
+    RemoveCluster,
+    Ship,
+    Step,
+    VerifyPeers,
+    WaitSshd,
+    WriteFile,
+)
+from kit.model.result import (
+    DeployResult,
+    DownResult,
+    ExecResult,
+    HostResult,
+    LocalResult,
+    NodeStatus,
+    OutputGroup,
+    PsResult,
+)
+from kit.model.secret import Secret
+
+PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+
+
+def host_plan(number: int) -> HostPlan:
+    steps: tuple[Step, ...] = (
+        Ship(image="kit:cpu-0123", image_id="sha256:ab", size=1_870_000_000, address="10.0.0.1", why="it is not there"),
+        WriteFile(path="compose.yaml", content=b"name: kit\nservices: {}\n", mode="0644", why="it is missing"),
+        WriteFile(path="ssh/host_key", content=Secret(PRIVATE), mode="0600", why="it is missing"),
+        DeleteFile(path="ssh/old", why="it does not belong there"),
+        ComposeUp(folder="/opt/kit/kit", project="kit-kit", recreate=number == 9, why="no container runs"),
+        WaitSshd(address=f"10.0.0.{number}", port=33, timeout_s=60.0, why="it was started"),
+    )
+    return HostPlan(host=f"gpu{number}", steps=steps)
+
+
+VERIFY = HostPlan(
+    host="gpu1",
+    steps=(
+        VerifyPeers(container="kit-kit-mpihead", peers=(("gpu1", "10.0.0.1"), ("gpu2", "10.0.0.2")), why="new keys"),
+    ),
+)
+PLAN = Plan(cluster="kit", hosts=(*(host_plan(n) for n in (1, 2, 3)), HostPlan(host="gpu4", steps=())), after=(VERIFY,))
+LAUNCH = LaunchPlan(
+    run_id="r1",
+    placement=Placement(
+        nodes=tuple(Node(name=f"gpu{n}", address=f"10.0.0.{n}", slots=2) for n in (1, 2, 3)), counts=(2, 2, 1)
+    ),
+    hostfile="10.0.0.1 slots=2\n10.0.0.2 slots=2\n10.0.0.3 slots=1\n",
+    argv=("mpirun", "-np", "5", "sh", "-c", "echo $HOME 'x'"),
+    env={"A": "b c"},
+)
+
+
+def test_a_plan_folds_equal_hosts() -> None:
+    assert render.plan(PLAN) == (
+        "Plan for cluster kit\n"
+        "gpu[1-3]\n"
+        "  ship    kit:cpu-0123 (1.87 GB)             because it is not there\n"
+        "  write   compose.yaml 0644                  because it is missing\n"
+        "  write   ssh/host_key 0600 (secret)         because it is missing\n"
+        "  delete  ssh/old                            because it does not belong there\n"
+        "  start   docker compose up in /opt/kit/kit  because no container runs\n"
+        "  wait    for sshd on port 33                because it was started\n"
+        "gpu4\n"
+        "  nothing to do\n"
+        "Then, when every host is done:\n"
+        "gpu1\n"
+        "  verify  ssh from kit-kit-mpihead to gpu[1-2]  because new keys"
+    )
+
+
+def test_a_plan_in_full_shows_files_and_addresses_but_no_secret() -> None:
+    text = render.plan(PLAN, verbose=True)
+    assert "  │ services: {}" in text
+    assert "for sshd on 10.0.0.3:33" in text
+    assert "PRIVATE" not in text
+
+
+def test_an_empty_plan_says_so() -> None:
+    plan = Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=()), HostPlan(host="gpu2", steps=())))
+    assert render.plan(plan) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
+
+
+def test_a_teardown_step_is_told() -> None:
+    step = RemoveCluster(folder="/opt/kit/kit", cluster="kit", images=("kit:cpu-0123",), why="kit down")
+    text = render.plan(Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=(step,)),)))
+    assert "remove  containers of kit, /opt/kit/kit and 1 images" in text
+
+
+def test_a_launch_can_be_pasted() -> None:
+    assert render.launch(LAUNCH) == (
+        "# 5 ranks: 2 on each of gpu[1-2], 1 on gpu3\n"
+        "# hostfile\n10.0.0.1 slots=2\n10.0.0.2 slots=2\n10.0.0.3 slots=1\n"
+        "# command\nenv 'A=b c' mpirun -np 5 sh -c 'echo $HOME '\"'\"'x'\"'\"''"
+    )
+
+
+def test_tables_align_and_put_numbers_right() -> None:
+    assert render.table([("a", 1), ("bcd", 100)], ("NAME", "N")) == "NAME    N\na       1\nbcd   100"
+    assert render.table([], ("NAME", "N")) == "NAME  N"
+    assert render.table([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (25_000_000, "25 MB"), (1_870_000_000, "1.87 GB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert render.size(count) == text
+
+
+HOSTS = (HostResult(host="gpu1", status="ok"), HostResult(host="gpu2", status="unchanged"))
+PS = PsResult(
+    cluster="kit",
+    nodes=(
+        NodeStatus(
+            host="gpu1", address="10.0.0.1", service="mpihead", state="running", image="kit:cpu-0123", slots=2, gpus=8,
+            ranks={"r1": (0, 1)},
+        ),
+        NodeStatus(
+            host="gpu2", address="10.0.0.2", service="", state="", image="", slots=2, gpus=0, problem="no route"
+        ),
+    ),
+)  # fmt: skip
+EXEC = ExecResult(
+    groups=(
+        OutputGroup(hosts=("gpu1", "gpu2"), exit_code=0, output="ok\n"),
+        OutputGroup(hosts=("gpu3",), exit_code=3, output="no such file\n"),
+    )
+)
+
+
+def test_results_as_text() -> None:
+    deployed = DeployResult(plan=PLAN, dry_run=False, changed=True, hosts=HOSTS, seconds=12.34)
+    assert render.deploy(deployed) == "Cluster kit is ready on 2 hosts: gpu[1-2] (12.3 s)."
+    same = DeployResult(plan=PLAN, dry_run=False, changed=False, hosts=HOSTS, seconds=0.5)
+    assert render.deploy(same) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
+    gone = DownResult(cluster="kit", removed={"gpu1": ("kit-kit-mpihead",), "gpu2": ()})
+    assert render.down(gone) == "Cluster kit is gone from 1 host: gpu1."
+    nothing = DownResult(cluster="kit", removed={"gpu1": ()})
+    assert render.down(nothing) == "Nothing to do: there is nothing of cluster kit on 1 host: gpu1."
+    assert render.groups(EXEC) == "── 2 hosts: gpu[1-2]\nok\n── 1 host: gpu3  (exit code 3)\nno such file"
+    assert render.ps(PS) == (
+        "Cluster kit, 2 hosts: gpu[1-2]\n"
+        "HOST  ADDRESS   SERVICE  STATE     IMAGE         SLOTS  GPUS  RANKS\n"
+        "gpu1  10.0.0.1  mpihead  running   kit:cpu-0123      2     8      2\n"
+        "gpu2  10.0.0.2           no route                    2     0      0\n"
+        "Running: r1"
+    )
+    assert render.local(LocalResult(image="kit:x", argv=("mpirun", "a b"), exit_code=None, seconds=0.1)) == (
+        "# in a fresh container of kit:x\nmpirun 'a b'"
+    )
+
+
+def _told(kind: str, value: object) -> dict[str, object]:
+    text = line(kind, value)
+    assert "\n" not in text
+    told = json.loads(text)
+    assert told.pop("kit") == 1
+    assert told.pop("kind") == kind
+    assert isinstance(told, dict)
+    return told
+
+
+def test_a_plan_as_json_holds_no_secret() -> None:
+    text = line("plan", PLAN)
+    assert "PRIVATE" not in text
+    told = json.loads(text)
+    assert told["empty"] is False
+    steps = told["hosts"][0]["steps"]
+    assert [step["step"] for step in steps] == ["Ship", "WriteFile", "WriteFile", "DeleteFile", "ComposeUp", "WaitSshd"]
+    assert steps[1]["content"] == "name: kit\nservices: {}\n"
+    assert steps[2]["content"] == {"secret": True, "sha256": Secret(PRIVATE).digest(), "size": len(PRIVATE)}
+
+
+def test_results_as_json() -> None:
+    assert _told("exec", EXEC) == {
+        "groups": [
+            {"hosts": ["gpu1", "gpu2"], "exit_code": 0, "output": "ok\n"},
+            {"hosts": ["gpu3"], "exit_code": 3, "output": "no such file\n"},
+        ],
+        "exit_code": 3,
+    }
+    assert _told("ps", PS)["nodes"][0]["ranks"] == {"r1": [0, 1]}  # type: ignore[index]
+    assert _told("launch", LAUNCH)["placement"]["np"] == 5  # type: ignore[index]
+    assert _told("line", OutputLine(text="é\n?", source="2")) == {"text": "é\n?", "stream": "stdout", "source": "2"}
+
+
+def test_values_that_json_does_not_know() -> None:
+    interface = Interface(name="eth0", address=ipaddress.IPv4Interface("10.0.0.4/24"))
+    assert encode(interface) == {"name": "eth0", "address": "10.0.0.4/24"}
+    assert encode(PurePosixPath("/a/b")) == "/a/b"
+    assert encode(frozenset({"b", "a"})) == ["a", "b"]
+    assert encode({"k": (1, 2.5, None, True)}) == {"k": [1, 2.5, None, True]}
+    assert encode(b"\xff") == {"sha256": "a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89", "size": 1}
+    with pytest.raises(TypeError):
+        encode(object())

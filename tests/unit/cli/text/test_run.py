@@ -1,0 +1,131 @@
+"""Runs as a person reads them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from kit.cli.text import run as runtext
+from kit.model.launch import LaunchPlan, Placement
+from kit.model.result import RunResult, RunsResult
+from kit.model.run import Failure, Place, RunRecord
+from kit.plan.run import diagnose
+from tests.fakes.facts import node
+
+NOW = 1_800_000_000.0
+PLACES = tuple(Place(node=f"gpu{n}", address=f"10.0.0.{n}", ranks=2, slots=(0, 1)) for n in (1, 2, 3))
+RUN = RunRecord(
+    id="20261121-101500-3fa2", cluster="lab", image="i", command=("python3", "train.py", "--name", "a b"),
+    places=PLACES, started=NOW, ended=NOW + 200, state="ended", exit_code=0,
+)  # fmt: skip
+FAILURE = Failure(
+    kind="rank", host="gpu2", rank=3, exit_code=1, lines=tuple(f"line {n}" for n in range(12)), mpirun=("aftermath",)
+)
+
+
+def rows(*runs: RunRecord) -> list[list[str]]:
+    text = runtext.runs(RunsResult(cluster="lab", runs=runs))
+    return [line.split() for line in text.splitlines()]
+
+
+def test_no_run() -> None:
+    assert runtext.runs(RunsResult(cluster="lab", runs=())) == "Cluster lab has had no run yet."
+
+
+def test_the_table() -> None:
+    began = time.time() - 7500
+    head, row = rows(replace(RUN, started=began, ended=began + 200))
+    assert head == ["RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"]
+    assert row[:3] == [RUN.id, "done", "6"]
+    assert " ".join(row[3:]).endswith(" ".join(("2h", "5m", "3m", "20s", "python3", "train.py", "--name", "'a", "b'")))
+    assert row[3:6] == ["3", "hosts:", "gpu[1-3]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({}, "done"), ({"exit_code": 137}, "failed (137)"), ({"exit_code": 143, "stopped": "Ctrl-C"}, "stopped"),
+        ({"state": "running", "ended": None, "exit_code": None}, "running"),
+        ({"state": "lost", "ended": None, "exit_code": None}, "lost"),
+    ],
+)  # fmt: skip
+def test_states(change: dict[str, object], state: str) -> None:
+    assert " ".join(rows(replace(RUN, **change))[1]).startswith(f"{RUN.id} {state} 6")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.4, "0s"), (59.9, "59s"), (60, "1m 0s"), (3599, "59m 59s"), (7500, "2h 5m"), (360000, "100h 0m"), (-3, "0s")],
+)  # fmt: skip
+def test_spans(seconds: float, told: str) -> None:
+    assert f" {told} " in " ".join(rows(replace(RUN, ended=NOW + seconds))[1])
+
+
+def test_a_long_command_is_cut_and_newlines_are_no_rows() -> None:
+    run = replace(RUN, command=("sh", "-c", "one\ntwo " + "x" * 80))
+    told = rows(run)
+    assert len(told) == 2
+    text = " ".join(told[1])
+    assert "one two" in text
+    assert text.endswith("…")
+
+
+def test_a_run_that_failed_is_a_story() -> None:
+    told = runtext.story(replace(RUN, exit_code=1, failure=FAILURE)).splitlines()
+    assert told[0] == f"kit: error: run {RUN.id} failed: {diagnose.told(FAILURE)}"
+    assert told[1:9] == [f"  │ line {n}" for n in range(4, 12)]
+    assert not any("aftermath" in line for line in told)
+
+
+def test_of_a_host_that_went_the_headline_says_it() -> None:
+    failure = Failure(kind="host", host="gpu2", mpirun=("has lost communication",), lines=("a rank's",))
+    told = runtext.story(replace(RUN, exit_code=3, failure=failure)).splitlines()
+    assert not [line for line in told if "│" in line]
+    assert "gpu2 went away" in told[0]
+
+
+def test_a_cause_that_is_known_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    cause = diagnose.Cause(text="GPU memory was over.", hint="a smaller batch")
+    monkeypatch.setattr(diagnose, "cause", lambda failure: cause)
+    told = runtext.story(replace(RUN, failure=FAILURE)).splitlines()
+    assert told[-2:] == ["  GPU memory was over.", "  → a smaller batch"]
+
+
+def test_the_end_of_kit_run() -> None:
+    plan = LaunchPlan(run_id="r1", placement=Placement(nodes=(node(1),), counts=(1,)), hostfile="", argv=())
+    well = RunResult(plan=plan, exit_code=0, seconds=1.0)
+    assert runtext.ended(well) == ""
+    assert runtext.ended(replace(well, exit_code=143, stopped="Ctrl-C")) == "kit: run r1 was ended: Ctrl-C"
+    told = runtext.ended(replace(well, exit_code=1, failure=FAILURE, folded=7)).splitlines()
+    assert told[-1] == "  7 lines that other ranks wrote after it are in: kit logs r1"
+
+
+def test_a_run_that_ended_well_has_no_story() -> None:
+    assert runtext.story(RUN) == ""
+    assert "nobody watches over the run" in runtext.story(replace(RUN, state="lost"))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"state": "running", "ended": None}, f"Run {RUN.id} is being stopped."),
+        ({}, f"Nothing to do: run {RUN.id} has ended."),
+        ({"stopped": "by me", "left": {"gpu1": 0, "gpu2": 1}},
+         f"Run {RUN.id} was stopped on 2 hosts: gpu[1-2]; processes left: 1."),
+    ],
+)  # fmt: skip
+def test_stop(change: dict[str, object], told: str) -> None:
+    said = runtext.stop(replace(RUN, **change))  # type: ignore[arg-type]
+    assert said.split(" on ")[0] == told.split(" on ", maxsplit=1)[0]
+    assert said.endswith(told[-1:])
+    if "left" in change:
+        assert said.endswith("processes left: 1.")
+
+
+def test_a_run_with_servers_tells_how_many_there_are_beside_its_ranks() -> None:
+    _, row = rows(replace(RUN, roles=("server", "server", "scheduler")))
+    assert row[2] == "6+3"
+    told = diagnose.told(Failure(kind="rank", host="gpu2", rank=9, role="server 1", signal="SIGKILL"))
+    assert told == "server 1 (rank 9) on gpu2 was killed by SIGKILL"

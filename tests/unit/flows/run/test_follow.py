@@ -1,0 +1,428 @@
+"""Following a run from kit's side: what is told, what is folded, connections that break, Ctrl-C. On a real launcher."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
+from kit.events import Note, OutputLine
+from kit.flows.run import follow
+from kit.flows.run.follow import FIRST_RANK, Follower, Manner, hang_report, roles_of
+from kit.model.host import Login
+from kit.remote.machine.interrupts import Interrupts
+from kit.remote.run.door import Door
+from tests.fakes import launcher
+from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, place, until
+from tests.fakes.reporter import Remembering
+
+procs = launcher.load("kitrun.procs")
+LOGIN = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
+)
+
+StartFollowing = Callable[..., Follower]
+
+
+@pytest.fixture
+def following(head: Head, monkeypatch: pytest.MonkeyPatch) -> StartFollowing:
+    """A run that was started through a door, and the follower that has it."""
+
+    def start(*argv: str, before: str = ":", manner: Manner | None = None, **more: Any) -> Follower:
+        monkeypatch.setenv("PATH", f"{head.reached_by_ssh(before)}:{os.environ['PATH']}")
+        door = Door(LOGIN, "kit-lab-mpihead")
+        door.open()
+        answer = door.ask(head.request(*argv, **more))
+        assert "started" in answer, answer
+        return Follower(head.ids[-1], door, Remembering(), manner or Manner(operator=True, by="me"))
+
+    return start
+
+
+def remembered(follower: Follower) -> Remembering:
+    assert isinstance(follower.reporter, Remembering)
+    return follower.reporter
+
+
+def texts(follower: Follower, stream: str = "stdout") -> list[str]:
+    return [line.text for line in remembered(follower).lines if line.stream == stream]
+
+
+def to_its_end(follower: Follower, **more: Any) -> Mapping[str, Any]:
+    try:
+        ending = follower.follow(**more)
+    finally:
+        follower.door.close()
+    assert ending is not None
+    return ending
+
+
+def ranks(np: int, script: str) -> tuple[str, ...]:
+    return (*MPIRUN, "-np", str(np), "sh", "-c", script)
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_whole_run(following: StartFollowing, head: Head, tagged: bool) -> None:
+    script = "echo out; echo err >&2; printf half; exit 7"
+    follower = following(*ranks(1, script), manner=Manner(operator=True, tagged=tagged))
+    ending = to_its_end(follower)
+    assert (ending["exit_code"], ending["failure"]["rank"]) == (7, 0)
+    tag = "0" if tagged else ""
+    assert sorted(remembered(follower).lines, key=lambda line: line.text)[:3] == [
+        OutputLine(text="err", stream="stderr", source=tag),
+        OutputLine(text="half", stream="stdout", source=tag),
+        OutputLine(text="out", stream="stdout", source=tag),
+    ]
+    assert follower.interrupted == 0
+    head.nothing_left()
+
+
+def test_bytes_that_are_no_text(following: StartFollowing) -> None:
+    follower = following(*ranks(1, r"printf 'a\377b\n'"))
+    to_its_end(follower)
+    assert texts(follower) == ["a\ufffdb"]
+
+
+# Rank 0 fails when rank 1 is ready to say something about it.
+AFTERMATH = (
+    "ready=$KIT_CHECKPOINT_DIR.ready; "
+    "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then until [ -e $ready ]; do sleep 0.02; done; echo cause >&2; exit 3; fi; "
+    "trap 'echo aftermath 1 >&2; echo aftermath 2 >&2; echo result; exit 1' TERM; >$ready; while :; do sleep 0.02; done"
+)
+
+
+def test_the_aftermath_of_a_failure_is_folded(following: StartFollowing) -> None:
+    follower = following(*ranks(2, AFTERMATH), places=[place("gpu1", 2)])
+    to_its_end(follower)
+    assert texts(follower, "stderr") == ["cause"]
+    # The other rank's two lines, and mpirun's own; its shell may have a word, too.
+    assert follower.folded in (3, 4)
+    assert texts(follower) == ["result"]
+
+
+def test_a_log_that_is_asked_for_is_told_whole(following: StartFollowing) -> None:
+    follower = following(*ranks(2, AFTERMATH), places=[place("gpu1", 2)], manner=Manner())
+    to_its_end(follower)
+    told = [text for text in texts(follower, "stderr") if text != "Terminated"]
+    assert told == ["cause", "aftermath 1", "aftermath 2", "mpirun: a rank ended badly"]
+    assert follower.folded == 0
+
+
+def test_what_another_attempt_says_is_no_aftermath(following: StartFollowing) -> None:
+    script = "echo attempt $KIT_ATTEMPT >&2; [ $KIT_ATTEMPT = 2 ]"
+    follower = following(*ranks(1, script), policy={"retries": 1, "backoff": 0.01})
+    ending = to_its_end(follower)
+    assert (ending["exit_code"], ending["attempt"]) == (0, 2)
+    assert [text for text in texts(follower, "stderr") if text.startswith("attempt")] == ["attempt 1", "attempt 2"]
+    assert [warning.text for warning in remembered(follower).warnings] == ["attempt 2 begins in 0 s"]
+
+
+def test_one_rank_and_a_time(following: StartFollowing, head: Head) -> None:
+    script = "echo rank $OMPI_COMM_WORLD_RANK; [ $OMPI_COMM_WORLD_RANK = 0 ] || echo more"
+    one = following(*ranks(2, script), places=[place("gpu1", 2)], manner=Manner(rank=1))
+    to_its_end(one)
+    assert texts(one) == ["rank 1", "more"]
+    assert texts(one, "stderr") == []
+    door = Door(LOGIN, "kit-lab-mpihead")
+    door.open()
+    door.ask({"op": "attach", "id": "", "follow": False})
+    late = Follower(head.ids[0], door, Remembering(), Manner(since=2e9, follow=False))
+    to_its_end(late)
+    assert texts(late) == []
+
+
+# Connections that break
+
+BUSY = 'for n in $(seq 1 300); do echo "line $n"; [ $((n % 30)) -ne 0 ] || sleep 0.05; done; printf "no newline"'
+
+
+def test_no_line_is_lost_or_told_twice(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each connection passes some bytes on, and breaks: anywhere, in the middle of a record too."""
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    # The first lines of a connection are answers.
+    limit = "if [ $count -lt 6 ]; then cut_after $((count * 31 + 800)); exit 255; fi"
+    follower = following(*ranks(1, BUSY), before=limit, policy={"operator": "keep"})
+    ending = to_its_end(follower)
+    assert ending["exit_code"] == 0
+    assert texts(follower) == [*(f"line {n}" for n in range(1, 301)), "no newline"]
+    warnings = [warning.text for warning in remembered(follower).warnings]
+    assert len(warnings) == 5, warnings
+    assert all(text.endswith("the run goes on, connecting again") for text in warnings)
+
+
+def test_a_long_line_that_a_break_cuts(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    limit = "if [ $count -lt 3 ]; then cut_after 20000; exit 255; fi"
+    follower = following(*ranks(1, "printf '%050000d\\n' 7; echo next"), before=limit)
+    to_its_end(follower)
+    assert [len(text) for text in texts(follower)] == [50000, 4]
+
+
+def test_a_link_that_is_back_after_a_while(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    limit = (
+        "if [ $count = 1 ]; then cut_after 1000; exit 255; fi; "
+        "if [ $count -lt 5 ]; then echo 'ssh: connect: Connection refused' >&2; exit 255; fi"
+    )
+    follower = following(*ranks(1, BUSY), before=limit)
+    assert to_its_end(follower)["exit_code"] == 0
+    assert len(texts(follower)) == 301
+    assert len(remembered(follower).warnings) == 1
+    head.nothing_left()
+
+
+def test_it_gives_up_in_the_end(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    monkeypatch.setattr(follow, "AGAIN_S", 0.2)
+    limit = 'if [ $count = 1 ]; then cut_after 1000; fi; echo "ssh: no route" >&2; exit 255'
+    follower = following(*ranks(1, BUSY), before=limit)
+    with pytest.raises(UnreachableError, match="no route"):
+        to_its_end(follower)
+
+
+def test_a_login_that_is_refused_is_seldom_tried(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every try counts against this address at sshd."""
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    monkeypatch.setattr(follow, "REFUSED_EVERY_S", 0.4)
+    monkeypatch.setattr(follow, "AGAIN_S", 0.6)
+    limit = 'if [ $count = 1 ]; then cut_after 1000; exit 255; fi; echo "Permission denied (publickey)." >&2; exit 255'
+    follower = following(*ranks(1, BUSY), before=limit)
+    with pytest.raises(LoginRefusedError):
+        to_its_end(follower)
+    assert (head.folder / "dialled").read_text().count("x") in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "message"),
+    [
+        ("echo 'Error response from daemon: container 1 is not running' >&2; exit 1", NotReadyError, "no cluster runs"),
+        # Another head's, or one that was made anew.
+        ("""echo '{"kit-launch": 2, "record": "", "runs": []}'; read -r line; echo '{"missing": "x"}'; exit 0""",
+         NotReadyError, "does not know the run"),
+    ],
+)  # fmt: skip
+def test_a_head_that_is_another_now(
+    following: StartFollowing, second: str, error: type[KitError], message: str
+) -> None:
+    limit = f"if [ $count = 1 ]; then cut_after 1000; exit 255; fi; {second}"
+    with pytest.raises(error, match=message):
+        to_its_end(following(*ranks(1, BUSY), before=limit))
+
+
+def test_a_supervisor_that_was_killed(following: StartFollowing, head: Head) -> None:
+    follower = following("sh", "-c", "echo up; exec sleep 600")
+    until(lambda: b"up\n" in (head.runs / head.ids[0] / "log").read_bytes())
+    os.kill(head.supervisor(), signal.SIGKILL)
+    assert to_its_end(follower)["lost"]
+
+
+# Ctrl-C
+
+DEAF = "trap '' TERM; echo up; while :; do sleep 0.02; done"
+
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Signals that were counted, one by one."""
+    found: list[int] = []
+    note = Interrupts._note
+
+    def noted(self: Interrupts, number: int, frame: FrameType | None) -> None:
+        note(self, number, frame)
+        found.append(number)
+
+    monkeypatch.setattr(Interrupts, "_note", noted)
+    return found
+
+
+def interrupt_when(head: Head, text: bytes, heard: list[int], times: int = 1) -> threading.Thread:
+    """Sends this process SIGINT once the run's log says `text`, and again."""
+
+    def work() -> None:
+        # Before the follower counts them, they would end the tests.
+        until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+        until(lambda: text in (head.runs / head.ids[0] / "log").read_bytes())
+        for number in range(1, times + 1):
+            os.kill(os.getpid(), signal.SIGINT)
+            # Two signals at once are one.
+            until(lambda number=number: len(heard) == number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_ctrl_c_gives_ranks_their_grace(following: StartFollowing, head: Head, heard: list[int]) -> None:
+    follower = following(*ranks(1, "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"))
+    thread = interrupt_when(head, b"up\n", heard)
+    ending = to_its_end(follower)
+    thread.join()
+    assert (ending["stopped"], ending["exit_code"], follower.interrupted) == ("Ctrl-C", 143, 1)
+    assert texts(follower) == ["up", "saved"]
+    (note,) = [event.text for event in remembered(follower).of(Note)]
+    assert f"stopping run {head.ids[0]}; its ranks have 5 s" in note
+    head.nothing_left()
+
+
+def test_ctrl_c_twice_is_heard_at_once(
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "GRACE_S", 600.0)
+    follower = following(*ranks(1, DEAF), env=IMPATIENT)
+    thread = interrupt_when(head, b"up\n", heard, times=2)
+    ending = to_its_end(follower)
+    thread.join()
+    assert (ending["stopped"], follower.interrupted) == ("Ctrl-C", 2)
+    head.nothing_left()
+
+
+def test_ctrl_c_a_third_time_waits_for_nobody(
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "GRACE_S", 600.0)
+    follower = following(*ranks(1, DEAF), env=IMPATIENT)
+    monkeypatch.setattr(follower.door, "send", lambda value: None)
+    thread = interrupt_when(head, b"up\n", heard, times=3)
+    assert follower.follow() is None
+    thread.join()
+    assert follower.interrupted == 3
+    follower.door.close()
+
+
+def test_a_head_that_does_not_answer_a_stop_is_left(
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "STOP_S", 0.2)
+    follower = following("sh", "-c", "echo up; exec sleep 600")
+    monkeypatch.setattr(follower.door, "send", lambda value: None)
+    thread = interrupt_when(head, b"up\n", heard)
+    assert follower.follow() is None
+    thread.join()
+    follower.door.close()
+
+
+def test_whoever_only_looks_ends_nothing(following: StartFollowing, head: Head, heard: list[int]) -> None:
+    follower = following("sh", "-c", "echo up; exec sleep 600", manner=Manner(), policy={"operator": None})
+    thread = interrupt_when(head, b"up\n", heard)
+    assert follower.follow() is None
+    thread.join()
+    follower.door.close()
+    other = head.door()
+    assert [run["id"] for run in other.hello["runs"]] == head.ids
+    other.ask({"op": "stop", "id": "", "grace": 0})
+    other.story()
+
+
+def test_ctrl_c_while_connecting_again(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.05)
+    limit = f"if [ $count = 1 ]; then cut_after 1000; fi; echo x >>{head.folder}/tried; exit 255"
+    follower = following(*ranks(1, BUSY), before=limit)
+
+    def work() -> None:
+        until(lambda: (head.folder / "tried").exists() and (head.folder / "tried").read_text().count("x") > 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(UnreachableError):
+        to_its_end(follower)
+    thread.join()
+    assert follower.interrupted == 1
+
+
+# Words
+
+
+def test_a_hang_is_told_rank_by_rank() -> None:
+    lines = hang_report(
+        {
+            "why": "no rank had said anything for 60 s",
+            "ranks": [
+                {"rank": 0, "host": "gpu1", "pid": 12, "state": "S", "wchan": "futex_wait", "command": "python3 a.py",
+                 "last": "step 3", "stack": "Thread 0x1:\n  File \"a.py\", line 3 in main\n"},
+                {"rank": 1, "host": "gpu1", "pid": 13, "state": "R", "wchan": "0", "command": "./a.out", "stack": ""},
+                {"rank": 2, "host": "gpu2", "ended": True},
+                {"rank": 3, "host": "gpu2", "waiting": True},
+                {"rank": 4, "host": "gpu3"},
+            ],
+        }
+    )  # fmt: skip
+    assert lines == [
+        "── no rank had said anything for 60 s; what each rank was doing",
+        "rank 0 on gpu1: waits in futex_wait (pid 12: python3 a.py); last line: step 3",
+        "  Thread 0x1:",
+        '    File "a.py", line 3 in main',
+        "rank 1 on gpu1: computes (pid 13: ./a.out)",
+        "rank 2 on gpu2: has ended",
+        "rank 3 on gpu2: has not started",
+        "rank 4 on gpu3: not known: its node did not answer",
+        "──",
+    ]
+
+
+def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing, head: Head) -> None:
+    follower = following(*ranks(1, "echo up; exec sleep 600"), policy={"stall_timeout": 600.0})
+    until(lambda: b"up\n" in head.log())
+    until(lambda: [procs.state(pid) for pid in head.left() if procs.command(pid)[:1] == [b"sleep"]] == ["S"])
+    head.ahead(601.0)
+    ending = to_its_end(follower)
+    assert ending["exit_code"] == 124
+    told = texts(follower, "stderr")
+    assert any(text.startswith("rank 0 on gpu1: waits") and text.endswith("last line: up") for text in told), told
+
+
+def test_a_node_that_is_silent_is_told(make_head: MakeHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = make_head(supervise_GUARD_AFTER_S=0.0, nodes_LOST_S=0.3)
+    head.ssh("exec sleep 600")
+    monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
+    door = Door(LOGIN, "kit-lab-mpihead")
+    door.open()
+    door.ask(head.request("sleep", "600", places=[place("gpu1", 1), place("gpu2", 1)]))
+    follower = Follower(head.ids[0], door, Remembering(), Manner(operator=True))
+    assert to_its_end(follower)["exit_code"] == 3
+    assert [warning.text for warning in remembered(follower).warnings] == [
+        "gpu2 has gone silent: the run is being ended"
+    ]
+
+
+def test_interrupts_leave_what_is_ignored_alone() -> None:
+    """nohup: a terminal that is closed does not count."""
+    script = (
+        "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from kit.remote.machine.interrupts import Interrupts\n"
+        "with Interrupts() as found:\n"
+        "    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT): os.kill(os.getpid(), number)\n"
+        "    found.drain()\n"
+        "    found.drain()\n"
+        "print(found.count, signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout == b"2 True\n", done.stderr
+
+
+def test_roles_of_a_parameter_server_by_rank() -> None:
+    fields = {"event": "attempt", "np": 2, "roles": ["server", "server", "scheduler"]}
+    names = ["worker 0", "worker 1", "server 0", "server 1", "scheduler"]
+    assert list(roles_of(fields).items()) == [(str(rank), name) for rank, name in enumerate(names)]
+    assert roles_of({"event": "attempt", "np": 2}) == {}
+    assert roles_of(fields)["0"] in FIRST_RANK
+
+
+def test_a_hang_report_tells_roles() -> None:
+    lines = hang_report({"why": "w", "ranks": [{"rank": 2, "role": "server 0", "host": "gpu1", "waiting": True}]})
+    assert lines[1] == "rank 2 (server 0) on gpu1: has not started"

@@ -1,0 +1,159 @@
+"""Each fault names the host, the cause and the next step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kit.errors import KitError, StepError
+from kit.model.observed import Container
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster.checks import (
+    MIB,
+    arch_problems,
+    cluster_problems,
+    container_is_current,
+    host_problems,
+    port_problem,
+)
+from tests.fakes.facts import facts, gpus, node
+
+SPEC = ClusterSpec(name="lab")
+GIB = 1024 * MIB
+
+
+def container(**more: Any) -> Container:
+    values: dict[str, Any] = {
+        "name": "kit-lab-mpinode",
+        "service": "mpinode",
+        "cluster": "lab",
+        "image": "kit:cpu-1",
+        "spec": "abc",
+        "running": True,
+        "status": "Up 2 hours",
+    }
+    return Container(**{**values, **more})
+
+
+def whole(problem: KitError, host: str) -> None:
+    assert problem.host == host
+    assert problem.message
+    assert problem.hint
+    assert problem.exit_code == StepError.exit_code
+
+
+@pytest.mark.parametrize(
+    ("seen", "image_size", "cause", "hint"),
+    [
+        ({"engine": ""}, 0, "no Docker Engine answers", "systemctl start docker"),
+        ({"compose": None}, 0, "no Compose v2 plugin", "docker-compose-plugin"),
+        ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine has no nvidia runtime", "nvidia-ctk"),
+        (
+            {"disk_free_mib": 1000},
+            GIB,
+            "1000 MiB are free for the engine, and the image needs 3072 while it is loaded",
+            "make room",
+        ),
+    ],
+)
+def test_faults_of_one_host(seen: dict[str, Any], image_size: int, cause: str, hint: str) -> None:
+    problems = host_problems(facts(3, **seen), image_size=image_size)
+    assert len(problems) == 1
+    whole(problems[0], "gpu3")
+    assert cause in problems[0].message
+    assert hint in str(problems[0].hint)
+
+
+@pytest.mark.parametrize(
+    ("seen", "image_size"),
+    [
+        ({}, 0),
+        ({}, 10 * GIB),
+        ({"gpus": gpus(2), "gpu_runtime": True}, 0),
+        # The image is there: its size does not matter. Nor does a size that nobody knows.
+        ({"disk_free_mib": 10, "image_id": "sha256:1"}, GIB),
+        ({"disk_free_mib": 10}, 0),
+    ],
+)
+def test_no_fault(seen: dict[str, Any], image_size: int) -> None:
+    assert host_problems(facts(3, **seen), image_size=image_size) == []
+
+
+def test_faults_are_told_together_but_nothing_is_said_of_an_engine_that_is_not_there() -> None:
+    bad = facts(3, compose=None, gpus=gpus(1), disk_free_mib=1)
+    assert len(host_problems(bad, image_size=GIB)) == 3
+    assert len(host_problems(replace(bad, engine=""), image_size=GIB)) == 1
+
+
+@pytest.mark.parametrize(
+    ("listening", "containers", "cause"),
+    [
+        ({"0.0.0.0:33"}, (), "port 33 is taken (0.0.0.0:33)"),
+        ({"10.0.0.3:33"}, (), "port 33 is taken (10.0.0.3:33)"),
+        ({"10.0.0.3:33"}, (container(cluster="other"),), "by the cluster other"),
+        ({"10.0.0.3:33"}, (container(running=False),), "port 33 is taken"),
+        # Ours, or not in our way.
+        ({"10.0.0.3:33"}, (container(),), None),
+        ({"127.0.0.1:33", "0.0.0.0:22", "10.9.0.3:33"}, (), None),
+        (set(), (container(cluster="other"),), None),
+    ],
+)
+def test_the_port(listening: set[str], containers: tuple[Container, ...], cause: str | None) -> None:
+    problem = port_problem(facts(3, listening=frozenset(listening), containers=containers), SPEC, node(3))
+    if cause is None:
+        assert problem is None
+        return
+    assert problem is not None
+    whole(problem, "gpu3")
+    assert cause in problem.message
+    assert "ssh_port" in str(problem.hint)
+
+
+def test_two_names_of_one_machine() -> None:
+    problems = cluster_problems([facts(1), facts(2)], [node(1), node(2, address="10.0.0.1")])
+    assert len(problems) == 1
+    whole(problems[0], "gpu2")
+    assert "as gpu1 has" in problems[0].message
+
+
+def test_another_architecture() -> None:
+    observed = [facts(1), facts(2, arch="aarch64"), facts(3)]
+    problems = cluster_problems(observed, [node(1), node(2), node(3)])
+    assert len(problems) == 1
+    whole(problems[0], "gpu2")
+    assert problems[0].message == "is aarch64, the other hosts are x86_64"
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        ((container(),), True),
+        ((container(), container(cluster="other", name="kit-other-mpinode")), True),
+        ((), False),
+        ((container(running=False),), False),
+        ((container(spec="old"),), False),
+        ((container(service="mpihead", name="kit-lab-mpihead"),), False),
+        ((container(), container(name="kit-lab-mpihead", service="mpihead")), False),
+        ((container(cluster="other"),), False),
+    ],
+)
+def test_the_wanted_container(containers: tuple[Container, ...], expected: bool) -> None:
+    assert container_is_current(facts(1, containers=containers), SPEC, "mpinode", "abc") is expected
+
+
+@pytest.mark.parametrize(
+    ("arch", "arches", "told"),
+    [
+        ("x86_64", ("amd64",), None),
+        ("aarch64", ("amd64", "arm64"), None),
+        ("aarch64", ("amd64",), "is aarch64, and the image is for x86_64"),
+        ("aarch64", (), None),
+        ("", ("amd64",), None),
+    ],
+)
+def test_an_image_for_other_processors(arch: str, arches: tuple[str, ...], told: str | None) -> None:
+    problems = arch_problems(facts(1, arch=arch), arches)
+    assert [problem.message for problem in problems] == ([told] if told else [])
+    assert arch_problems(facts(1, arch=arch, image_id="sha256:1f"), arches) == []

@@ -1,0 +1,163 @@
+"""Which address wins, and which network mpirun is told. docker0 never does."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.errors import KitError, StepError
+from kit.model.observed import Interface
+from kit.plan.cluster.network import covering, mpi_network, pick_interface
+from tests.fakes.facts import DOCKER0, facts, host, interfaces
+
+# In the order in which `ip addr` tells them: the bridges stand before the wanted one.
+MANY = interfaces(
+    lo="127.0.0.1/8", docker0=DOCKER0, br_5f1="172.18.0.1/16", virbr0="192.168.122.1/24", eth0="10.0.0.4/24",
+    ib0="10.9.0.4/16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("host_says", "network", "default", "expected"),
+    [
+        # auto: what ssh goes to, then the default route, then the first that is left.
+        ({"address": "10.9.0.4"}, "auto", "eth0", "ib0"),
+        ({"address": "gpu4.example"}, "auto", "eth0", "eth0"),
+        ({"address": "gpu4.example"}, "auto", "ib0", "ib0"),
+        ({"address": "gpu4.example"}, "auto", None, "eth0"),
+        # Not even where the default route or ssh itself goes there.
+        ({"address": "gpu4.example"}, "auto", "docker0", "eth0"),
+        ({"address": "172.17.0.1"}, "auto", None, "eth0"),
+        # A network: the address inside; one that holds docker0, too, changes nothing.
+        ({}, "10.9.0.0/16", "eth0", "ib0"),
+        ({}, "10.0.0.0/8", "ib0", "eth0"),
+        ({}, "10.0.0.77/24", "ib0", "eth0"),
+        ({"address": "172.17.0.1"}, "0.0.0.0/1", None, "eth0"),
+        # The person's word goes first, even for a bridge.
+        ({"internal": "10.9.0.4"}, "10.0.0.0/24", "eth0", "ib0"),
+        ({"internal": "192.168.122.1"}, "auto", "eth0", "virbr0"),
+    ],
+)
+def test_the_interface(host_says: dict[str, str], network: str, default: str | None, expected: str) -> None:
+    seen = facts(4, host=host(4, **host_says), interfaces=MANY, default_interface=default)
+    assert pick_interface(seen, network).name == expected
+
+
+@pytest.mark.parametrize(
+    ("have", "host_says", "network", "message", "hint"),
+    [
+        (MANY, {}, "10.7.0.0/16", "no address in the network 10.7.0.0/16; its", "network: in kit.yaml"),
+        (MANY, {}, "172.17.0.0/16", "no address in the network 172.17.0.0/16", "internal= for gpu4"),
+        (MANY, {"internal": "10.0.0.5"}, "auto", "no interface has internal=10.0.0.5", "correct internal= of gpu4"),
+        (interfaces(docker0=DOCKER0), {}, "auto", "no interface that a cluster could use", "internal=ADDRESS for gpu4"),
+        ((), {}, "auto", "its addresses: none", "internal=ADDRESS"),
+    ],
+)  # fmt: skip
+def test_no_interface(
+    have: tuple[Interface, ...], host_says: dict[str, str], network: str, message: str, hint: str
+) -> None:
+    with pytest.raises(StepError) as caught:
+        pick_interface(facts(4, host=host(4, **host_says), interfaces=have), network)
+    assert message in caught.value.message
+    assert caught.value.host == "gpu4"
+    assert caught.value.hint is not None
+    assert hint in caught.value.hint
+
+
+def test_an_interface_that_only_begins_like_loopback_is_usable() -> None:
+    seen = facts(4, interfaces=interfaces(lo="10.255.0.1/32", long0="10.0.0.4/24"), default_interface=None)
+    assert pick_interface(seen, "10.0.0.0/8").name == "long0"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["10.0.0.4"], "10.0.0.4/32"),
+        (["10.0.0.4", "10.0.0.5"], "10.0.0.4/31"),
+        (["10.0.0.4", "10.0.0.7", "10.0.0.5"], "10.0.0.4/30"),
+        (["10.0.0.1", "10.0.1.1"], "10.0.0.0/23"),
+        (["10.0.0.1", "10.255.0.1"], "10.0.0.0/8"),
+        # Wider than /8.
+        (["10.0.0.1", "11.0.0.1"], "10.0.0.1/32,11.0.0.1/32"),
+        (["192.168.0.1", "10.0.0.1"], "10.0.0.1/32,192.168.0.1/32"),
+        # It would swallow docker0's 172.17.0.0/16.
+        (["172.16.0.5", "172.18.0.5"], "172.16.0.5/32,172.18.0.5/32"),
+        (["172.31.0.5", "172.16.0.5", "172.31.0.5"], "172.16.0.5/32,172.31.0.5/32"),
+        (["172.31.0.5", "172.31.200.5"], "172.31.0.0/16"),
+    ],
+)
+def test_covering(addresses: list[str], expected: str) -> None:
+    assert covering(addresses) == expected
+
+
+def test_covering_nothing_is_an_error() -> None:
+    with pytest.raises(KitError):
+        covering([])
+
+
+def test_covering_reads_its_addresses_once() -> None:
+    assert covering(iter(["192.168.0.1", "10.0.0.1"])) == "10.0.0.1/32,192.168.0.1/32"
+
+
+@given(st.sets(st.ip_addresses(v=4), min_size=1, max_size=12))
+def test_laws_of_covering(addresses: set[ipaddress.IPv4Address]) -> None:
+    networks = [ipaddress.IPv4Network(word) for word in covering(map(str, addresses)).split(",")]
+    assert all(any(address in network for network in networks) for address in addresses)
+    bridges = ipaddress.IPv4Network("172.17.0.0/16")
+    for network in networks:
+        assert network.prefixlen >= 8
+        assert not network.overlaps(bridges) or any(a in network and a in bridges for a in addresses)
+
+
+@given(st.lists(st.integers(0, 255), min_size=2, max_size=8))
+def test_covering_is_the_smallest(last: list[int]) -> None:
+    network = ipaddress.IPv4Network(covering(f"10.1.2.{n}" for n in last))
+    if len(set(last)) > 1:
+        halves = list(network.subnets())
+        assert not any(all(ipaddress.IPv4Address(f"10.1.2.{n}") in half for n in last) for half in halves)
+
+
+@pytest.mark.parametrize(
+    ("network", "addresses", "expected"),
+    [
+        ("auto", ["10.0.0.4", "10.0.0.5"], "10.0.0.4/31"),
+        ("auto", ["gpu1", "10.0.0.5"], None),
+        ("10.0.0.9/24", ["gpu1"], "10.0.0.0/24"),
+    ],
+)
+def test_the_network_of_mpirun(network: str, addresses: list[str], expected: str | None) -> None:
+    assert mpi_network(network, addresses) == expected
+
+
+@pytest.mark.parametrize(
+    ("network", "addresses", "others", "expected"),
+    [
+        ("auto", ["10.0.0.4", "10.0.0.7"], ["10.0.0.6"], "10.0.0.4/32,10.0.0.7/32"),
+        ("auto", ["10.0.0.4", "10.0.0.7"], ["10.0.0.8", "172.17.0.1"], "10.0.0.4/30"),
+        ("10.0.0.0/8", ["10.0.0.4", "10.0.0.5"], ["10.9.0.1"], "10.0.0.4/32,10.0.0.5/32"),
+        ("10.0.0.0/24", ["10.0.0.4", "10.0.0.5"], ["10.9.0.1"], "10.0.0.0/24"),
+        # Exact already.
+        ("auto", ["192.168.0.1", "10.0.0.1"], ["10.0.0.2"], "10.0.0.1/32,192.168.0.1/32"),
+    ],
+)
+def test_another_address_inside(network: str, addresses: list[str], others: list[str], expected: str) -> None:
+    assert mpi_network(network, addresses, map(ipaddress.IPv4Address, others)) == expected
+
+
+@given(
+    st.sets(st.integers(0, 4095), min_size=1, max_size=6),
+    st.sets(st.integers(0, 4095), max_size=6),
+    st.sampled_from(["auto", "10.0.0.0/8", "10.0.0.0/20"]),
+)
+def test_laws_of_the_network_of_mpirun(own: set[int], others: set[int], network: str) -> None:
+    """It holds every address of the cluster, and no other that a host has."""
+    start = ipaddress.IPv4Address("10.0.0.0")
+    wanted, unwanted = {start + n for n in own}, {start + n for n in others - own}
+    told = mpi_network(network, [str(a) for a in wanted], unwanted)
+    assert told is not None
+    parts = [ipaddress.IPv4Network(part) for part in told.split(",")]
+    assert all(any(a in part for part in parts) for a in wanted)
+    assert not any(a in part for part in parts for a in unwanted)

@@ -1,0 +1,54 @@
+"""cluster.json there and back, and what it says when it cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.errors import NotReadyError
+from kit.model.launch import ClusterRecord, Node
+from kit.plan.cluster.record import from_text, to_text
+
+TEXT = st.text(max_size=20)
+NODES = st.builds(Node, name=TEXT, address=TEXT, slots=st.integers(1, 64), cores=st.integers(0, 512))
+RECORDS = st.builds(
+    ClusterRecord,
+    name=TEXT,
+    image=TEXT,
+    network=TEXT,
+    ssh_port=st.integers(1, 65535),
+    nodes=st.lists(NODES, max_size=5).map(tuple),
+    head_runs_ranks=st.booleans(),
+)
+
+
+@given(RECORDS)
+def test_there_and_back(record: ClusterRecord) -> None:
+    assert from_text(to_text(record)) == record
+
+
+@given(RECORDS)
+def test_no_line_of_it_looks_like_a_section_of_the_observation(record: ClusterRecord) -> None:
+    assert not any(line.startswith("@@") for line in to_text(record).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot be read"),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ("null", "cannot be read"),
+        ("{}", "cannot be read"),
+        ('{"kit": 1}', "cannot be read"),
+        ('{"kit": 1, "nodes": 3}', "cannot be read"),
+        ('{"kit": 1, "nodes": [{"nam": "x"}]}', "cannot be read"),
+        ('{"kit": 2, "nodes": []}', "another version of kit"),
+    ],
+)
+def test_what_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(NotReadyError) as caught:
+        from_text(text)
+    assert message in caught.value.message
+    assert caught.value.hint == "run: kit deploy"

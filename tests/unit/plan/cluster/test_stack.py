@@ -1,0 +1,124 @@
+"""The services as data, the Compose file as text, and the skeletons in compose/ that people read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kit.model.spec import ClusterSpec, UlimitSpec
+from kit.plan.cluster import stack
+from tests.fakes.facts import facts, gpus, node
+from tests.fakes.golden import check_golden
+
+COMPOSE = Path(__file__).resolve().parents[4] / "compose"
+SPEC = ClusterSpec(name="lab")
+KEY = "ssh-ed25519 AAAA kit-gpu1"
+
+
+def service(spec: ClusterSpec = SPEC, **more: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "name": "mpinode",
+        "image": "kit:cpu-0123456789ab",
+        "node": node(1),
+        "interface": "eth0",
+        "gpus": False,
+        "host_key": KEY,
+    }
+    return stack.service(spec, **{**values, **more})
+
+
+@pytest.mark.parametrize("name", ["mpihead", "mpinode"])
+@pytest.mark.parametrize("with_gpus", [False, True])
+def test_compose_files(name: str, with_gpus: bool) -> None:
+    text = stack.compose_text(SPEC, name, service(name=name, gpus=with_gpus))
+    check_golden(f"compose/{name}{'-gpus' if with_gpus else ''}.yaml", text)
+
+
+def test_a_compose_file_of_a_rich_spec() -> None:
+    spec = SPEC.model_copy(
+        update={
+            "env": {"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb"},
+            "volumes": ("/data/imagenet:/data:ro", "scratch:/scratch"),
+            "shm_size": "8gb",
+            "ulimits": UlimitSpec(memlock="default", nofile=1048576, stack=None),
+        }
+    )
+    check_golden("compose/rich.yaml", stack.compose_text(spec, "mpinode", service(spec)))
+
+
+def test_values_come_through_compose_as_they_were() -> None:
+    """Compose reads `$$` as `$`; YAML must not take 33 or yes for anything but text."""
+    values = {"A": "5$ ${B} $$", "B": "yes", "C": "033", "D": "x: y # z", "E": " lead", "F": "ü\t\n", "G": "a" * 300}
+    spec = SPEC.model_copy(update={"env": values})
+    read = yaml.safe_load(stack.compose_text(spec, "mpinode", service(spec)))
+    environment = read["services"]["mpinode"]["environment"]
+    assert {name: environment[name].replace("$$", "$") for name in values} == values
+    assert environment["SSH_PORT"] == "33"
+
+
+def test_volumes_without_a_path_are_declared() -> None:
+    spec = SPEC.model_copy(update={"volumes": ("scratch:/scratch", "/data:/data")})
+    read = yaml.safe_load(stack.compose_text(spec, "mpinode", service(spec)))
+    assert read["volumes"] == {"scratch": {}}
+    assert "volumes" not in yaml.safe_load(stack.compose_text(SPEC, "mpinode", service()))
+
+
+def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
+    spec = SPEC.model_copy(update={"env": {"NCCL_SOCKET_IFNAME": "ib", "SSH_PORT": "22", "KIT_CLUSTER": "x"}})
+    environment = service(spec)["environment"]
+    assert environment["NCCL_SOCKET_IFNAME"] == "ib"
+    assert environment["SSH_PORT"] == "33"
+    assert environment["KIT_CLUSTER"] == "lab"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "mpihead"},
+        {"image": "kit:cpu-ba9876543210"},
+        {"node": node(1, address="10.0.0.9")},
+        {"node": node(1, name="other")},
+        {"interface": "eth1"},
+        {"gpus": True},
+        {"host_key": "ssh-ed25519 BBBB kit-gpu1"},
+        {"spec": SPEC.model_copy(update={"shm_size": "2gb"})},
+        {"spec": SPEC.model_copy(update={"env": {"A": "1"}})},
+        {"spec": SPEC.model_copy(update={"volumes": ("/a:/b",)})},
+        {"spec": SPEC.model_copy(update={"ssh_port": 34})},
+    ],
+)
+def test_the_digest_tells_definitions_apart(change: dict[str, Any]) -> None:
+    assert service(**change)["labels"]["kit.spec"] != service()["labels"]["kit.spec"]
+
+
+@pytest.mark.parametrize("change", [{}, {"node": node(1, slots=8, cores=64)}])
+def test_the_digest_stays_where_the_container_would_be_the_same(change: dict[str, Any]) -> None:
+    assert service(**change)["labels"]["kit.spec"] == service()["labels"]["kit.spec"]
+
+
+def test_gpus() -> None:
+    assert stack.has_gpus(facts(1, gpus=gpus(1)))
+    assert not stack.has_gpus(facts(1))
+    assert "deploy" not in service(gpus=False)
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [
+        ("mpihead", {"node": node(1, address="10.0.0.4"), "interface": "eth0", "gpus": False}),
+        ("mpinode", {"node": node(2, address="10.0.0.5"), "interface": "ens3", "gpus": True}),
+    ],
+)
+def test_the_skeletons_are_what_kit_writes(file: str, options: dict[str, Any]) -> None:
+    spec = ClusterSpec(name="example")
+    body = service(spec, name=file, **options)
+    written = yaml.safe_load(stack.compose_text(spec, file, body))
+    read = yaml.safe_load((COMPOSE / f"{file}.compose.yaml").read_text(encoding="utf-8"))
+    labels = written["services"][file]["labels"]
+    # What only kit computes, and a person need not.
+    assert set(labels) - set(read["services"][file]["labels"]) == {"kit.spec", "kit.host-key"}
+    del labels["kit.spec"], labels["kit.host-key"]
+    assert read == written

@@ -1,0 +1,288 @@
+"""What a failed run is told to have failed of: real texts in failures/, one file a case.
+
+`source` in a file says where its text is from. "kit's cpu image" is output of Python 3.11, TensorFlow 2.15.1, MXNet
+1.9.1, Horovod 0.28.1 and Open MPI 4.1.4 in that image, cut to its last lines; where nothing is printed, it is only how
+such a program ended there. "upstream" is the line as the software words it, for what cannot be had without GPUs or a
+second host: from its source, or from an issue that quotes it.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.cli.parser import parse
+from kit.config.yaml import load_spec
+from kit.model.run import Failure
+from kit.model.spec import ClusterSpec
+from kit.plan.run.causes import RULES, Rule
+from kit.plan.run.diagnose import cause, regex, told
+
+HERE = Path(__file__).parent
+SAMPLES = sorted((HERE / "failures").glob("*.txt"))
+PAGE = HERE.parents[3] / "docs/troubleshooting.md"
+RULE_OFF = "-" * 74
+
+rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+
+
+def read(path: Path) -> tuple[dict[str, str], Failure]:
+    head, _, rest = path.read_text().partition("--- lines\n")
+    lines, _, mpirun = rest.partition("--- mpirun\n")
+    said = {key: value.strip() for key, _, value in (line.partition(":") for line in head.splitlines())}
+    failure = Failure(
+        kind=said["kind"],  # type: ignore[arg-type]
+        host="gpu3",
+        rank=5 if said["kind"] == "rank" else None,
+        exit_code=int(said["exit_code"]) if "exit_code" in said else None,
+        signal=said.get("signal", ""),
+        oom="oom" in said,
+        lines=tuple(lines.splitlines()),
+        mpirun=tuple(mpirun.splitlines()),
+    )
+    return said, failure
+
+
+def rank(*lines: str, **more: Any) -> Failure:
+    values: dict[str, Any] = {"kind": "rank", "host": "gpu3", "rank": 5, "exit_code": 1, "lines": lines}
+    return Failure(**{**values, **more})
+
+
+def holes(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_real_texts(sample: Path) -> None:
+    said, failure = read(sample)
+    assert re.fullmatch(r"kit's cpu image.*|upstream: .+", said["source"])
+    found = cause(failure)
+    assert (found.text if found else "") == said["says"]
+    if sample.stem.startswith("none-"):
+        assert found is None
+        return
+    assert found is not None
+    assert found.hint
+    assert not {"{", "}"} & set(re.sub(r"\w+: \{\w+: \w+\}", "", found.hint))
+    # A file is called like the rule that it is for.
+    rule = max(
+        (rule for rule in RULES if f"{sample.stem}-".startswith(f"{rule.name}-")), key=lambda rule: len(rule.name)
+    )
+    assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(rule.text)), found.text)
+
+
+@rules
+def test_each_cause_has_a_real_text(rule: Rule) -> None:
+    assert [path for path in SAMPLES if f"{path.stem}-".startswith(f"{rule.name}-")]
+
+
+@rules
+def test_each_rule_is_whole(rule: Rule) -> None:
+    assert [other.name for other in RULES].count(rule.name) == 1
+    assert rule.says or rule.raised or rule.kind or rule.exit_code or rule.signal or rule.oom
+    for pattern in (*rule.says, *rule.raised):
+        assert holes(rule.text) | holes(rule.hint) <= {*re.compile(regex(pattern)).groupindex, "host"}, pattern
+    assert "host" not in holes(rule.text)
+    assert not rule.text.endswith(".")
+    assert not rule.hint.endswith(".")
+
+
+@rules
+def test_the_command_of_each_hint_is_one_of_kit(rule: Rule) -> None:
+    hint = rule.hint.format_map({**dict.fromkeys(holes(rule.hint), "x"), "host": "gpu3"})
+    command = re.search(r": (kit .+)$", hint)
+    assert command or "kit " not in hint.replace("then deploy", "")
+    for words in command.group(1).split(" && ") if command else ():
+        parse(words.split()[1:])
+
+
+@rules
+def test_each_setting_of_a_hint_is_one_of_kit_yaml(rule: Rule) -> None:
+    hint = rule.hint.format_map(dict.fromkeys(holes(rule.hint), "x"))
+    for text in re.findall(r"\w+: \{\w+: \w+\}", hint):
+        load_spec(text, source="hint")
+    for section, setting in re.findall(r"\b(image|mpi|ssh|ulimits)\.(\w+)", hint):
+        assert setting in type(getattr(ClusterSpec(), section)).model_fields
+    for setting in re.findall(r"\b(volumes|env|network|shm_size|ssh_port)\b:?", hint):
+        assert setting in ClusterSpec.model_fields
+
+
+def test_the_host_stands_in_the_hint() -> None:
+    full = rank("MemoryError")
+    assert "kit ssh gpu3 -- free -m" in str(cause(full))
+    assert "kit ssh HOST -- free -m" in str(cause(rank("MemoryError", host="")))
+
+
+def test_a_hint_may_be_copied_into_a_shell() -> None:
+    found = cause(rank("PermissionError: [Errno 13] Permission denied: '/data/a b;reboot'"))
+    assert found is not None
+    assert found.text == "the rank may not open /data/a b;reboot"
+    assert found.hint.endswith("ls -la '/data/a b;reboot'")
+
+
+def test_what_a_program_printed_cannot_steer_the_terminal() -> None:
+    found = cause(rank("ModuleNotFoundError: No module named 'a\x1b[2Jb'"))
+    assert found is not None
+    assert found.text == "the image has no Python module a[2Jb"
+    assert told(Failure(kind="mpirun", mpirun=("\x1b[31mno\x07",))) == "mpirun gave up: [31mno"
+
+
+def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None:
+    missing, refused = "ModuleNotFoundError: No module named 'a'", "ssh: connect to host n1 port 33: Connection refused"
+    oom = cause(rank(missing, signal="SIGKILL", exit_code=None, oom=True))
+    assert oom is not None
+    assert "memory was full" in oom.text
+    own = cause(rank(missing, mpirun=(refused,)))
+    assert own is not None
+    assert "module a" in own.text
+    other = cause(rank("?", mpirun=(refused,)))
+    assert other is not None
+    assert "n1, port 33" in other.text
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["MemoryError", "During handling of the above exception, another exception occurred:", "ValueError: x"], True),
+        (["MemoryError: 1", "The above exception was the direct cause of the following exception:", "a.E_Error"], True),
+        (["MemoryError", "Exception ignored in: <function f>", "TypeError: x"], True),
+        (["MemoryError", "Epoch 3: loss 0.4"], True),
+        (["  MemoryError"], False),
+        (["caught MemoryError, going on"], False),
+        # It printed this one and lived on.
+        (["MemoryError", "Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: x"], False),
+        (["MemoryError", "KeyboardInterrupt"], False),
+    ],
+)
+def test_only_the_exception_that_ended_the_program_counts(lines: list[str], found: bool) -> None:
+    assert (cause(rank(*lines)) is not None) is found
+
+
+def test_a_shell_tells_a_signal_by_a_number() -> None:
+    for number, name in {135: "SIGBUS", 139: "SIGSEGV", 137: "SIGKILL"}.items():
+        told_by_shell, told_by_kernel = rank(exit_code=number), rank(exit_code=None, signal=name)
+        assert cause(told_by_shell) == cause(told_by_kernel) is not None
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"),
+    [
+        (rank(exit_code=3), "rank 5 on gpu3 ended with exit code 3"),
+        (rank(exit_code=3, host=""), "rank 5 ended with exit code 3"),
+        (rank(exit_code=None, rank=None), "a rank on gpu3 ended with an error"),
+        (rank(exit_code=None, signal="SIGSEGV"), "rank 5 on gpu3 was killed by SIGSEGV"),
+        (rank(exit_code=None, signal="SIGKILL", oom=True), "rank 5 on gpu3 was killed by SIGKILL: out of memory"),
+        (rank(exit_code=137, oom=True), "rank 5 on gpu3 ended with exit code 137: out of memory"),
+        (rank(exit_code=None, signal="SIGKILL", rank=0, host=""), "rank 0 was killed by SIGKILL"),
+        (Failure(kind="host", host="gpu3"), "gpu3 went away"),
+        (Failure(kind="host"), "a host went away"),
+        (Failure(kind="mpirun"), "mpirun gave up"),
+        (Failure(kind="mpirun", exit_code=1, mpirun=("", RULE_OFF, RULE_OFF)), "mpirun gave up with exit code 1"),
+    ],
+)
+def test_the_headline(failure: Failure, line: str) -> None:
+    assert told(failure) == line
+
+
+@pytest.mark.parametrize(
+    ("sample", "line"),
+    [
+        (
+            "slots",
+            "There are not enough slots available in the system to satisfy the 64 slots that were requested by "
+            "the application",
+        ),
+        ("ssh-refused", "ssh: connect to host 127.0.0.9 port 33: Connection refused"),
+        ("node-lost", "ORTE has lost communication with a remote daemon"),
+        ("node-start", "ORTE was unable to reliably start one or more daemons"),
+        ("mpi-option", 'unknown option "--nosuch"'),
+        ("mpi-connect-daemon", "A process or daemon was unable to complete a TCP connection to another process"),
+        (
+            "binding",
+            "A request was made to bind to that would result in binding more processes than cpus on a resource",
+        ),
+        # Better than nothing.
+        ("mpi-network", "WARNING: An invalid value was given for oob_tcp_if_include"),
+        ("killed", "Primary job terminated normally, but 1 process returned a non-zero exit code"),
+    ],
+)
+def test_the_line_of_mpirun_that_tells(sample: str, line: str) -> None:
+    _, failure = read(HERE / f"failures/{sample}.txt")
+    assert told(Failure(kind="mpirun", mpirun=failure.mpirun)) == f"mpirun gave up: {line}"
+
+
+PIECES = sorted({piece for rule in RULES for p in (*rule.says, *rule.raised) for piece in re.split(r"…|\{\w+:?|\}", p)})
+LINES = st.one_of(
+    st.text(max_size=80), st.lists(st.sampled_from([*PIECES, "x", "'", RULE_OFF]), max_size=6).map("".join)
+)
+FAILURES = st.builds(
+    Failure,
+    kind=st.sampled_from(["rank", "host", "mpirun"]),
+    host=st.sampled_from(["", "gpu3"]),
+    rank=st.none() | st.integers(0, 9),
+    exit_code=st.none() | st.integers(-1, 300),
+    signal=st.sampled_from(["", "SIGKILL", "SIGBUS", "SIGRTMIN+3"]),
+    oom=st.booleans(),
+    lines=st.lists(LINES, max_size=8).map(tuple),
+    mpirun=st.lists(LINES, max_size=8).map(tuple),
+)
+
+
+@given(FAILURES)
+def test_it_tells_something_of_anything(failure: Failure) -> None:
+    found = cause(failure)
+    headline = told(failure)
+    assert headline
+    for text in (headline, *((found.text, found.hint) if found else ())):
+        assert text.isprintable()
+        assert "{" not in text or "{" in str(failure) or re.search(r"\w+: \{\w+: \w+\}", text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-01-01 12:00:00 step 100 loss 0.5 acc 0.7 images/s 123.4 " * 2,
+        "x" * 100_000,
+        "Mismatched " * 400,
+        "NotFoundError: " + "a" * 3000,
+        "NCCL WARN Connect to <" * 200,
+        ": " * 2000,
+        "a." * 2000,
+        "Error: Error: ImportError: undefined " * 100,
+    ],
+)
+def test_ten_thousand_lines_take_no_time(line: str) -> None:
+    lines = (line,) * 10_000
+    begin = time.process_time()
+    assert cause(rank(*lines, exit_code=3, mpirun=lines)) is None
+    assert time.process_time() - begin < 3
+
+
+def seen(rule: Rule) -> str:
+    """What the rule goes by, for a reader: the first pattern, or how it ended."""
+    if pattern := next(iter((*rule.says, *rule.raised)), ""):
+        plain = re.sub(r"\{\w+:?([^}]*)\}", r"\1…", pattern).strip()
+        return f"`{re.sub('…+', '…', plain)}`"
+    if rule.oom:
+        return "the kernel's count of what it killed"
+    if rule.signal:
+        return f"nothing more than {rule.signal}"
+    return f"exit code {rule.exit_code}" if rule.exit_code else f"no connection to a {rule.kind}"
+
+
+def row(rule: Rule) -> str:
+    words = dict.fromkeys(holes(rule.text) | holes(rule.hint), "…")
+    hint = re.sub(r": (kit .+)$", r": `\1`", rule.hint.format_map({**words, "host": "HOST"}))
+    return f"| {rule.text.format_map(words)} | {seen(rule)} | {hint} |"
+
+
+def test_the_table_of_causes_is_what_kit_says() -> None:
+    table = ["| kit says | it found, for one | do |", "|---|---|---|", *map(row, RULES)]
+    assert "\n".join(table) + "\n" in PAGE.read_text(), "\n" + "\n".join(table)

@@ -1,0 +1,133 @@
+"""Which slots a run gets: never one that another holds; and how a refusal reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kit.errors import InputError, NotReadyError
+from kit.model.launch import Node
+from kit.model.run import Place, RunRecord
+from kit.plan.run.leases import place_free, places, taken
+from kit.plan.run.ranks import place
+from tests.fakes.facts import node
+
+
+def record(run: str, *held: Place, by: str = "me@here") -> RunRecord:
+    return RunRecord(id=run, cluster="lab", image="i", command=("true",), places=held, by=by)
+
+
+def held(number: int, *slots: int) -> Place:
+    return Place(node=f"gpu{number}", address=f"10.0.0.{number}", ranks=len(slots), slots=slots)
+
+
+NODES = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(
+    lambda slots: [node(number, slots=count) for number, count in enumerate(slots, 1)]
+)
+WISHES = st.lists(st.tuples(st.none() | st.integers(1, 12), st.none() | st.integers(1, 4)), min_size=1, max_size=8)
+
+
+@given(NODES, WISHES)
+def test_no_slot_is_given_twice(nodes: list[Node], wishes: list[tuple[int | None, int | None]]) -> None:
+    """Runs come one after the other, as they fit; none ends."""
+    living: list[RunRecord] = []
+    slots = {each.name: each.slots for each in nodes}
+    for np, npernode in wishes:
+        try:
+            placement, chosen = place_free(nodes, living, np=np, npernode=npernode)
+        except InputError:
+            with pytest.raises(InputError):
+                place(nodes, np=np, npernode=npernode)
+            continue
+        except NotReadyError:
+            assert living
+            continue
+        assert [(p.node, p.ranks) for p in chosen] == [
+            (n.name, count) for n, count in zip(placement.nodes, placement.counts, strict=True)
+        ]
+        for each in chosen:
+            assert len(each.slots) == each.ranks > 0
+            assert set(each.slots) <= set(range(slots[each.node]))
+        # A node's slots are all of its own, whoever holds them: some of them held means KIT_HELD_SLOTS.
+        assert all(n.slots == slots[n.name] for n in placement.nodes)
+        assert np is None or placement.np == np
+        assert npernode is None or max(placement.counts) <= npernode
+        living.append(record(f"r{len(living)}", *chosen))
+    given_out = [(each.node, slot) for run in living for each in run.places for slot in each.slots]
+    assert len(given_out) == len(set(given_out))
+
+
+@given(NODES, st.none() | st.integers(1, 12), st.none() | st.integers(1, 4))
+def test_an_empty_cluster_is_filled_as_ever(nodes: list[Node], np: int | None, npernode: int | None) -> None:
+    try:
+        expected = place(nodes, np=np, npernode=npernode)
+    except InputError:
+        assume(False)
+    placement, chosen = place_free(nodes, [], np=np, npernode=npernode)
+    assert placement == expected
+    assert [each.slots for each in chosen] == [tuple(range(count)) for count in expected.counts]
+
+
+def test_the_free_slots_of_a_node_are_taken_in_order() -> None:
+    nodes = [node(1, slots=4), node(2, slots=4)]
+    living = [record("a", held(1, 0, 2)), record("b", held(2, 3))]
+    placement, chosen = place_free(nodes, living, np=4)
+    assert placement.counts == (2, 2)
+    assert [each.slots for each in chosen] == [(1, 3), (0, 1)]
+    # A node with too few of them is left out, where each is to have so many.
+    placement, chosen = place_free(nodes, living, np=3, npernode=3)
+    assert [(each.node, each.slots) for each in chosen] == [("gpu2", (0, 1, 2))]
+
+
+def test_the_last_node_needs_room_for_its_own_ranks_only() -> None:
+    nodes = [node(1), node(2, slots=1)]
+    placement, chosen = place_free(nodes, [record("a", held(9, 0))], np=3, npernode=2)
+    assert placement.counts == (2, 1)
+    assert [each.slots for each in chosen] == [(0, 1), (0,)]
+
+
+def test_a_node_that_is_full_is_left_out() -> None:
+    placement, chosen = place_free([node(1), node(2)], [record("a", held(1, 0, 1))], np=2)
+    assert [each.node for each in chosen] == ["gpu2"]
+    assert [n.name for n in placement.nodes] == ["gpu2"]
+
+
+def test_a_refusal_names_who_holds_the_slots() -> None:
+    nodes = [node(1), node(2)]
+    living = [record("r1", held(1, 0, 1), by="ann@desk"), record("r2", held(2, 0), by=""), record("r3", held(9, 0))]
+    with pytest.raises(NotReadyError) as caught:
+        place_free(nodes, living)
+    assert caught.value.message == (
+        "4 free slots are needed, and other runs hold them: r1 of ann@desk, 2 ranks; r2, 1 ranks"
+    )
+    assert "--wait" in str(caught.value.hint)
+    assert "kit stop" in str(caught.value.hint)
+
+
+def test_a_refusal_names_three_and_counts_the_others() -> None:
+    told = taken(4, [record(f"r{n}", held(1, n)) for n in range(5)]).message
+    assert told.endswith("r2 of me@here, 1 ranks; and 2 more")
+    assert "r3" not in told
+
+
+def test_whoever_waits_gets_the_places_of_an_empty_cluster() -> None:
+    nodes = [node(1), node(2)]
+    placement, chosen = place_free(nodes, [record("a", held(1, 0, 1))], np=3, wait=True)
+    assert placement.counts == (2, 1)
+    assert [each.slots for each in chosen] == [(0, 1), (0,)]
+
+
+def test_what_never_fits_is_not_waited_for() -> None:
+    for wait in (False, True):
+        with pytest.raises(InputError, match="more than the 2 slots"):
+            place_free([node(1)], [record("a", held(1, 0))], np=3, wait=wait)
+
+
+def test_more_ranks_than_slots_hold_all_of_them() -> None:
+    placement = place([node(1)], np=5, oversubscribe=True)
+    (only,) = places(placement, {"gpu1": range(2)})
+    assert (only.ranks, only.slots) == (5, (0, 1))
+    assert replace(only, ranks=2) == held(1, 0, 1)

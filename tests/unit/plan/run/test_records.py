@@ -1,0 +1,141 @@
+"""Runs between kit and the head: what is asked for, what the head writes, what kit makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from kit.flows.run.runs import parse as parse_listing
+from kit.model.launch import LaunchPlan, Placement, RunPolicy
+from kit.model.run import Failure, Place, RunRecord
+from kit.model.spec import ClusterSpec
+from kit.plan.run.mpi import launch_plan
+from kit.plan.run.records import parse, record_of, start_request
+from kit.remote.scripts import script
+from tests.fakes.facts import node
+from tests.fakes.head import MPIRUN, Head, until
+
+
+def plan(run: str, **more: Any) -> LaunchPlan:
+    values: dict[str, Any] = {
+        "run_id": run,
+        "spec": ClusterSpec(),
+        "placement": Placement(nodes=(node(1),), counts=(2,)),
+        "network": None,
+        "command": ("python3", "a b.py"),
+        "env": {"TOKEN": "s3cret", "A": "1"},
+        "places": (Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1)),),
+        "policy": RunPolicy(operator="keep", retries=1, backoff=0.01, keep=5),
+        **more,
+    }
+    return launch_plan(**values)
+
+
+def test_what_the_head_is_asked_to_start() -> None:
+    told = start_request(plan("r1"), cluster="lab", image="kit:1", head="gpu1", by="me@here", wait=True)
+    assert json.loads(json.dumps(told)) == json.loads(json.dumps(told, sort_keys=True))
+    assert (told["op"], told["id"], told["wait"], told["detach"], told["head"]) == ("start", "r1", True, False, "gpu1")
+    assert told["env"]["TOKEN"] == "s3cret"
+    # What is kept names variables and has no value.
+    assert told["info"]["env"] == ["A", "TOKEN"]
+    assert "s3cret" not in json.dumps(told["info"]) + json.dumps(told["argv"])
+    assert told["policy"]["keep"] == 5
+    detached = start_request(
+        plan("r1", policy=RunPolicy(operator=None)), cluster="", image="", head="", by="", wait=False
+    )
+    assert detached["detach"]
+
+
+def started(head: Head, argv: tuple[str, ...], **more: Any) -> tuple[LaunchPlan, Any]:
+    """A request of kit's own that the real head carries out, with another mpirun."""
+    launch = plan(head.new_id(), **more)
+    request = start_request(launch, cluster="lab", image="kit:1", head="gpu1", by="me@here", wait=False)
+    door = head.door()
+    assert door.ask({**request, "argv": list(argv)}) == {"started": launch.run_id}
+    return launch, door
+
+
+def listing(head: Head) -> list[RunRecord]:
+    """As `kit runs` gets it."""
+    argv = script("runs", str(head.runs))
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=60)
+    return parse_listing(done.stdout.decode())
+
+
+def test_what_the_head_writes_comes_back_as_it_was(head: Head) -> None:
+    launch, door = started(head, (*MPIRUN, "-np", "2", "sh", "-c", "echo why >&2; kill -9 $$"))
+    story = door.story()
+    (found,) = listing(head)
+    assert found == record_of(json.loads((head.runs / launch.run_id / "record.json").read_text()), story.ending)
+    assert (found.id, found.cluster, found.image, found.by) == (launch.run_id, "lab", "kit:1", "me@here")
+    assert (found.command, found.places, found.env, found.np) == (launch.command, launch.places, ("A", "TOKEN"), 2)
+    assert (found.state, found.exit_code, found.attempt, found.stopped) == ("ended", 137, 2, "")
+    assert found.failure is not None
+    assert (found.failure.kind, found.failure.signal, found.failure.exit_code) == ("rank", "SIGKILL", None)
+    assert found.failure.lines == ("why",)
+    assert found.left == {"gpu1": 0}
+    assert found.ended is not None
+    assert found.ended >= found.started > 1e9
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
+def test_the_listing_asks_the_kernel_who_lives(head: Head) -> None:
+    head.done("sh", "-c", "exit 3")
+    door, _ = head.run("sh", "-c", "echo up; exec sleep 600")
+    door.read_until("up")
+    assert [(each.id, each.state, each.exit_code) for each in listing(head)] == [
+        (head.ids[0], "ended", 3), (head.ids[1], "running", None),
+    ]  # fmt: skip
+    os.kill(head.supervisor(), 9)
+    until(lambda: listing(head)[1].state == "lost")
+    # To look changes nothing.
+    before = sorted(path.name for path in (head.runs / head.ids[1]).iterdir())
+    listing(head)
+    assert sorted(path.name for path in (head.runs / head.ids[1]).iterdir()) == before
+
+
+def test_a_head_without_runs(head: Head) -> None:
+    assert listing(head) == []
+    head.runs.mkdir()
+    (head.runs / "half").mkdir()
+    assert listing(head) == []
+
+
+def test_a_command_may_hold_anything(head: Head) -> None:
+    command = ("echo", "@@ yes\n@@ no", "ü\t\"'", "{}")
+    _, door = started(head, ("true",), command=command)
+    door.story()
+    assert [each.command for each in listing(head)] == [command]
+
+
+@pytest.mark.parametrize(
+    ("ending", "live", "state"),
+    [
+        (None, True, "running"), (None, False, "lost"),
+        ({"exit_code": 0}, True, "ended"), ({"exit_code": 0}, False, "ended"),
+    ],
+)  # fmt: skip
+def test_the_state(ending: dict[str, Any] | None, live: bool, state: str) -> None:
+    assert record_of({"id": "r"}, ending, live=live).state == state
+
+
+def test_a_failure_of_a_newer_head() -> None:
+    """Words that this kit does not know are no reason to fall."""
+    found = record_of({"id": "r", "more": 1}, {"exit_code": 1, "failure": {"kind": "fire", "more": 2}})
+    assert found.failure == Failure(kind="mpirun")
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "[]", "3"])
+def test_what_is_no_record(text: str) -> None:
+    assert parse(text) is None
+
+
+def test_a_record_as_text() -> None:
+    found = parse('{"id": "r1", "command": ["a"]}')
+    assert found is not None
+    assert (found.id, found.command, found.state) == ("r1", ("a",), "running")

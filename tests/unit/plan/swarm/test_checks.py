@@ -1,0 +1,109 @@
+"""What speaks against a deploy with Swarm: each fault has a host, a cause and a next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.model.observed import HostFacts
+from kit.model.swarm import SwarmFacts, SwarmNode
+from kit.plan.swarm import checks as swarm_checks
+from tests.fakes.facts import facts, gpus, node
+
+
+def member(node_id: str, **more: Any) -> SwarmNode:
+    values = {"id": node_id, "hostname": node_id, "address": "10.0.0.9", "state": "ready", "availability": "active"}
+    return SwarmNode(**{**values, **more})
+
+
+def manager(*nodes: SwarmNode, **more: Any) -> SwarmFacts:
+    values: dict[str, Any] = {"state": "active", "node_id": "n1", "manager": True, "managers": ("10.0.0.1:2377",)}
+    return SwarmFacts(**{**values, "nodes": (member("n1"), *nodes), **more})
+
+
+def worker(node_id: str, **more: Any) -> SwarmFacts:
+    return SwarmFacts(**{"state": "active", "node_id": node_id, "managers": ("10.0.0.7:2377",), **more})
+
+
+def problems(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str | None, str, str]]:
+    observed: list[HostFacts] = [facts(1, **first), facts(2, **second)]
+    found = swarm_checks.problems_of(observed, [node(1), node(2)])
+    return [(p.host, p.message, str(p.hint)) for p in found]
+
+
+def test_hosts_without_a_swarm_pass() -> None:
+    assert problems({}, {}) == []
+    assert problems({"compose": None}, {"compose": None}) == []
+
+
+def test_the_heads_own_swarm_passes() -> None:
+    assert problems({"swarm": manager(member("n2"))}, {"swarm": worker("n2")}) == []
+    assert problems({"swarm": manager()}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "host", "message", "hint"),
+    [
+        ({"swarm": worker("n1")}, {}, "gpu1", "is a worker in a swarm (managers: 10.0.0.7)", "docker node promote"),
+        ({}, {"swarm": worker("n2")}, "gpu2", "is in a swarm already (managers: 10.0.0.7)", "swarm leave"),
+        ({}, {"swarm": worker("n2", manager=True)}, "gpu2", "is in a swarm already", "swarm leave --force"),
+        ({"swarm": manager()}, {"swarm": worker("n2")}, "gpu2", "is in another swarm", "swarm leave"),
+        (
+            {"swarm": manager(member("n2", availability="drain"))},
+            {"swarm": worker("n2")},
+            "gpu2",
+            "is drain",
+            "--availability active n2",
+        ),
+        ({"swarm": SwarmFacts(state="locked")}, {}, "gpu1", "is locked", "docker swarm unlock"),
+        ({}, {"swarm": SwarmFacts(state="error", error="no route")}, "gpu2", "is error: no route", "swarm leave"),
+        ({}, {"swarm": SwarmFacts(live_restore=True)}, "gpu2", "live-restore", "daemon.json"),
+        ({"engine": "19.03.8"}, {}, "gpu1", "older than 20.10", "orchestrator: compose"),
+        (
+            {},
+            {"gpus": gpus(2), "gpu_runtime": True, "swarm": SwarmFacts(default_runtime="runc")},
+            "gpu2",
+            "default runtime is runc",
+            '"default-runtime": "nvidia"',
+        ),
+        ({"listening": frozenset({"0.0.0.0:2377"})}, {}, "gpu1", "0.0.0.0:2377 (tcp)", "stop what listens"),
+        ({}, {"listening": frozenset({"10.0.0.2:7946"})}, "gpu2", "10.0.0.2:7946 (tcp)", "stop what listens"),
+        ({}, {"udp": frozenset({"0.0.0.0:4789"})}, "gpu2", "0.0.0.0:4789 (udp)", "stop what listens"),
+    ],
+)
+def test_faults(first: dict[str, Any], second: dict[str, Any], host: str, message: str, hint: str) -> None:
+    (found,) = problems(first, second)
+    assert found[0] == host
+    assert message in found[1]
+    assert hint in found[2]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        # Only a manager listens on 2377; other addresses are nobody's business; the engine keeps its own for a while.
+        {"listening": frozenset({"0.0.0.0:2377"})},
+        {"listening": frozenset({"192.168.0.2:7946"})},
+        {"listening": frozenset({"10.0.0.2:7946"}), "swarm": SwarmFacts(ports=frozenset({"10.0.0.2:7946"}))},
+        {"gpus": gpus(2), "gpu_runtime": True, "swarm": SwarmFacts(default_runtime="nvidia")},
+        # Without any runtime: told for Compose and Swarm alike, and once.
+        {"gpus": gpus(2), "gpu_runtime": False, "swarm": SwarmFacts(default_runtime="runc")},
+    ],
+)
+def test_what_is_no_fault(second: dict[str, Any]) -> None:
+    assert problems({}, second) == []
+
+
+def test_a_member_listens_itself() -> None:
+    ports = frozenset({"10.0.0.1:2377", "10.0.0.1:7946"})
+    assert problems({"swarm": manager(), "listening": ports}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "warns"), [({"heartbeat_s": 5.0}, True), ({"heartbeat_s": 20.0}, False), ({"made": True}, False)]
+)
+def test_a_swarm_that_gives_up_early_is_told(more: dict[str, Any], warns: bool) -> None:
+    told = swarm_checks.impatience(facts(1, swarm=manager(**{"heartbeat_s": 5.0, **more})))
+    assert (told is not None) == warns
+    assert told is None or "15 s" in told

@@ -1,0 +1,160 @@
+"""From facts to the steps of a deploy with Swarm, as data. What comes of them is in tests/flows/test_swarm.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from kit.cli.text import cluster as render
+from kit.model.keys import ClusterKeys
+from kit.model.observed import Container, HostFacts
+from kit.model.plan import HostPlan, Plan
+from kit.model.spec import ClusterSpec
+from kit.model.swarm import (
+    LEFT,
+    ForgetNodes,
+    LabelNodes,
+    RemoveNode,
+    StackDeploy,
+    StackRemove,
+    SwarmFacts,
+    SwarmLeave,
+    SwarmNode,
+    SwarmService,
+    SwarmStep,
+    UnlabelNodes,
+)
+from kit.plan.cluster import deploy as plans
+from kit.plan.swarm import deploy as swarm_deploy
+from kit.plan.swarm import leave as swarm_leave
+from tests.fakes.facts import facts, key, node
+from tests.fakes.golden import check_golden
+
+SPEC = ClusterSpec(name="lab", orchestrator="swarm", env={"TOKEN": "s3cret"}, volumes=("/data:/data:ro",))
+IMAGE = plans.Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
+
+
+def plan_of(observed: Sequence[HostFacts], spec: ClusterSpec = SPEC) -> Plan:
+    nodes = [node(int(f.host.name.removeprefix("gpu"))) for f in observed]
+    pairs = {nodes[0].name: key("head"), **{each.name: key("node") for each in nodes[1:]}}
+    return swarm_deploy.deploy_plan(spec, observed, nodes, IMAGE, ClusterKeys(client=key("client"), hosts=pairs))
+
+
+def steps(plan: Plan, kind: type[SwarmStep]) -> list[Any]:
+    return [step for each in plan.all for step in each.steps if isinstance(step, kind)]
+
+
+def member(number: int, **more: Any) -> SwarmNode:
+    values = {
+        "id": f"n{number}", "hostname": f"vm{number}", "address": f"10.0.0.{number}", "state": "ready",
+        "availability": "active", "labels": {"kit.lab": "head" if number == 1 else "node"},
+    }  # fmt: skip
+    return SwarmNode(**{**values, **more})
+
+
+def manager(*nodes: SwarmNode, **more: Any) -> HostFacts:
+    swarm = {"state": "active", "node_id": "n1", "manager": True, "made": True, "nodes": (member(1), *nodes)}
+    return facts(1, swarm=SwarmFacts(**{**swarm, **more}))
+
+
+def worker(number: int) -> HostFacts:
+    return facts(number, swarm=SwarmFacts(state="active", node_id=f"n{number}", made=True))
+
+
+def test_a_first_deploy_of_three_hosts() -> None:
+    absent = frozenset({"/data", "/opt/kit/lab/var"})
+    plan = plan_of([facts(1, absent=absent), facts(2, absent=absent), facts(3, image_id="sha256:1f")])
+    check_golden("swarm/deploy-first.txt", render.plan(plan, verbose=True) + "\n")
+
+
+def test_private_keys_tokens_and_settings_never_show() -> None:
+    plan = plan_of([facts(1), facts(2)])
+    for shown in (repr(plan), str(plan), json.dumps(asdict(plan), default=str), render.plan(plan, verbose=True)):
+        assert "PRIVATE" not in shown
+        assert "s3cret" not in shown
+
+
+def test_only_what_a_manager_has_to_do_is_on_the_head() -> None:
+    plan = plan_of([facts(1), facts(2)])
+    start = next(each for each in plan.rounds if each.name == "start")
+    assert [each.host for each in start.hosts] == ["gpu1"]
+    join = next(each for each in plan.rounds if each.name == "join")
+    assert [each.host for each in join.hosts if each.steps] == ["gpu2"]
+
+
+@pytest.mark.parametrize(
+    ("stranger", "forgotten", "unlabelled"),
+    [
+        # It is in nobody's way, and none of kit's.
+        (member(9, labels={}), (), ()),
+        (member(9, labels={"kit.other": "node"}, state="down"), (), ()),
+        (member(9, address="10.0.0.2", labels={}, state="down"), ("n9",), ()),
+        # A host of the list, back under another id: not even its old self's silence is waited for.
+        (member(9, address="10.0.0.2"), ("n9",), ()),
+        (member(9), (), ("n9",)),
+        (member(9, labels={"kit.lab": LEFT}), (), ()),
+        (member(9, labels={"kit.lab": LEFT}, state="down"), ("n9",), ()),
+        (member(9, state="down"), ("n9",), ()),
+    ],
+)
+def test_entries_of_hosts_that_are_gone(
+    stranger: SwarmNode, forgotten: tuple[str, ...], unlabelled: tuple[str, ...]
+) -> None:
+    plan = plan_of([manager(member(2), stranger), worker(2)])
+    assert [step.ids for step in steps(plan, ForgetNodes)] == ([forgotten] if forgotten else [])
+    assert [step.ids for step in steps(plan, UnlabelNodes)] == ([unlabelled] if unlabelled else [])
+    assert steps(plan, LabelNodes) == []
+
+
+def test_nothing_of_somebody_elses_swarm_is_removed() -> None:
+    plan = plan_of([manager(member(2), member(9, address="10.0.0.2", labels={}, state="down"), made=False), worker(2)])
+    assert steps(plan, ForgetNodes) == []
+
+
+def test_a_deploy_says_which_hosts_nodes_it_makes_anew() -> None:
+    plan = plan_of([manager(member(2)), worker(2)])
+    (deploy,) = steps(plan, StackDeploy)
+    assert deploy.restarts == ("gpu1", "gpu2")
+
+
+def as_swarm(observed: HostFacts, *, cluster: str = "lab") -> HostFacts:
+    task = Container(
+        name="kit-lab_mpinode.x.y", service="mpinode", cluster=cluster, image="kit:cpu-1", spec="ab", running=True,
+        status="Up", swarm=True,
+    )  # fmt: skip
+    return replace(observed, containers=(task,), files={"node.env": "0" * 64})
+
+
+@pytest.mark.parametrize(
+    ("service", "nodes", "leave"),
+    [
+        (SwarmService(name="kit-lab_mpihead", cluster="lab", spec="ab"), (), True),
+        (SwarmService(name="kit-other_mpihead", cluster="other", spec="ab"), (), False),
+        (SwarmService(name="web", cluster="", spec=""), (), False),
+        (SwarmService(name="kit-lab_mpihead", cluster="lab", spec="ab"), (member(9, labels={}),), False),
+        (SwarmService(name="kit-lab_mpihead", cluster="lab", spec="ab"), (member(9, labels={}, state="down"),), True),
+        (
+            SwarmService(name="kit-lab_mpihead", cluster="lab", spec="ab"),
+            (member(2, labels={"kit.lab": "node", "kit.other": "node"}),),
+            False,
+        ),
+    ],
+)
+def test_compose_takes_over(service: SwarmService, nodes: tuple[SwarmNode, ...], leave: bool) -> None:
+    head = as_swarm(manager(member(2), *(n for n in nodes), services=(service,)))
+    plan = Plan(cluster="lab", hosts=(HostPlan(host="gpu1", steps=()), HostPlan(host="gpu2", steps=())))
+    found = swarm_leave.without_swarm(plan, SPEC, [head, as_swarm(worker(2))])
+    assert bool(steps(found, StackRemove)) == (service.cluster == "lab")
+    # What Swarm ends in its own time is in nobody's way, and keeps no host from leaving.
+    kinds = [RemoveNode, SwarmLeave] if leave else [RemoveNode]
+    assert [[type(step) for step in each.steps] for each in found.hosts] == [kinds, kinds]
+    assert all(step.others == ("n1", "n2") for step in steps(found, SwarmLeave))
+
+
+def test_compose_leaves_a_swarm_alone_that_it_never_used() -> None:
+    plan = Plan(cluster="lab", hosts=(HostPlan(host="gpu1", steps=()),))
+    assert swarm_leave.without_swarm(plan, SPEC, [manager(member(2))]) is plan

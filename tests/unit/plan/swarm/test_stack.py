@@ -1,0 +1,176 @@
+"""The stack for Swarm as data and as text, and the skeleton in compose/ that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kit.model.observed import HostFacts
+from kit.model.spec import ClusterSpec, UlimitSpec
+from kit.model.swarm import Role, SwarmFacts
+from kit.plan.cluster import stack
+from kit.plan.swarm import stack as swarm
+from tests.fakes.facts import facts, gpus, keys, node
+from tests.fakes.golden import check_golden
+
+COMPOSE = Path(__file__).resolve().parents[4] / "compose"
+SPEC = ClusterSpec(name="lab")
+TAG = "kit:cpu-0123456789ab"
+NAMES: dict[Role, str] = {"client": "kit-lab-client-1", "head": "kit-lab-head-1", "node": "kit-lab-node-1"}
+
+
+def wanted(spec: ClusterSpec = SPEC, observed: Sequence[HostFacts] = (), **more: Any) -> swarm.Wanted:
+    hosts = observed or [facts(1), facts(2), facts(3)]
+    nodes = [node(index + 1) for index in range(len(hosts))]
+    values: dict[str, Any] = {"image": "sha256:1f", "tag": TAG, "interface": "eth0", "secrets": NAMES, **more}
+    return swarm.wanted(spec, hosts, nodes, **values)
+
+
+def read(spec: ClusterSpec, *args: Any, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(swarm.stack_text(spec, wanted(spec, *args, **more)))
+    return found
+
+
+def test_the_stack_file() -> None:
+    check_golden("swarm/stack.yaml", swarm.stack_text(SPEC, wanted()))
+
+
+def test_the_stack_file_of_a_rich_spec() -> None:
+    spec = SPEC.model_copy(
+        update={
+            "env": {"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb", "TEMPLATE": "{{.Node.ID}}"},
+            "volumes": ("/data/imagenet:/data:ro", "scratch:/scratch:nocopy", "/mnt/fs:/fs:rslave", "other:/other"),
+            "shm_size": "8gb",
+            "ulimits": UlimitSpec(memlock="default", nofile=1048576, stack=None),
+        }
+    )
+    check_golden("swarm/rich.yaml", swarm.stack_text(spec, wanted(spec)))
+
+
+def test_the_stack_file_with_gpus() -> None:
+    card = SwarmFacts(default_runtime="nvidia", resources={"NVIDIA-GPU": 2})
+    hosts = [facts(1), facts(2, gpus=gpus(2), swarm=card), facts(3, gpus=gpus(2), swarm=card)]
+    check_golden("swarm/gpus.yaml", swarm.stack_text(SPEC, wanted(observed=hosts)))
+
+
+def test_one_host_has_a_head_and_no_nodes() -> None:
+    assert set(read(SPEC, [facts(1)])["services"]) == {"mpihead"}
+
+
+@pytest.mark.parametrize(
+    ("advertised", "counts", "expected"),
+    [
+        ([2, 2], [2, 2], ("NVIDIA-GPU", 2)),
+        # Each node has to have what is reserved: otherwise none is, and the runtime gives all.
+        ([2, 4], [2, 4], None),
+        ([2, 0], [2, 2], None),
+        ([0, 0], [2, 2], None),
+        ([2, 2], [4, 4], None),
+        ([0, 0], [0, 0], None),
+    ],
+)
+def test_gpus_are_reserved_where_all_advertise_the_same(
+    advertised: list[int], counts: list[int], expected: tuple[str, int] | None
+) -> None:
+    hosts = [
+        facts(n + 1, gpus=gpus(count), swarm=SwarmFacts(resources={"NVIDIA-GPU": told} if told else {}))
+        for n, (told, count) in enumerate(zip(advertised, counts, strict=True))
+    ]
+    assert swarm.gpu_reservation(hosts) == expected
+
+
+def test_a_person_may_choose_the_gpus() -> None:
+    spec = SPEC.model_copy(update={"env": {"NVIDIA_VISIBLE_DEVICES": "0"}})
+    hosts = [facts(1, gpus=gpus(2)), facts(2)]
+    services = wanted(spec, hosts).services
+    assert services["mpihead"]["environment"]["NVIDIA_VISIBLE_DEVICES"] == "0"
+    assert "NVIDIA_DRIVER_CAPABILITIES" in services["mpihead"]["environment"]
+    assert "NVIDIA_DRIVER_CAPABILITIES" not in services["mpinode"]["environment"]
+
+
+def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
+    own = swarm.node_env(SPEC, node(2), "ens3")
+    assert own == {
+        "KIT_NODE": "gpu2",
+        "KIT_ADDRESS": "10.0.0.2",
+        "NCCL_SOCKET_IFNAME": "=ens3",
+        "HOROVOD_GLOO_IFACE": "ens3",
+    }
+    assert not own.keys() & wanted().services["mpinode"]["environment"].keys()
+    assert own.keys() <= wanted().services["mpihead"]["environment"].keys()
+    spec = SPEC.model_copy(update={"env": {"NCCL_SOCKET_IFNAME": "ib"}})
+    assert swarm.node_env(spec, node(2), "ens3")["NCCL_SOCKET_IFNAME"] == "ib"
+
+
+@pytest.mark.parametrize(
+    ("ids", "local", "expected"),
+    [
+        (["sha256:1", "sha256:1"], "", "sha256:1"),
+        ([None, "sha256:1"], "sha256:1", "sha256:1"),
+        # Engines with another image store have other ids for the same image.
+        (["sha256:1", "sha256:2"], "", TAG),
+        ([None, None], "", TAG),
+        ([None, "sha256:1"], "sha256:2", TAG),
+    ],
+)
+def test_the_image_is_named_by_its_id_which_is_never_pulled(ids: list[str | None], local: str, expected: str) -> None:
+    hosts = [facts(n + 1, image_id=each) for n, each in enumerate(ids)]
+    assert swarm.image_of(hosts, tag=TAG, image_id=local) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1gb", 1 << 30), ("8g", 8 << 30), ("512MB", 512 << 20), ("4k", 4096), ("100b", 100)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert swarm.bytes_of(text) == size
+
+
+def test_a_key_is_a_secret_by_its_content() -> None:
+    nodes = [node(1), node(2)]
+    names = swarm.secret_names(SPEC, nodes, keys("gpu1", "gpu2"))
+    assert len(set(names.values())) == 3
+    assert all(name.startswith("kit-lab-") and len(name) <= 64 for name in names.values())
+    assert swarm.secret_names(SPEC, nodes, keys("gpu1", "gpu3", "gpu2"))["head"] == names["head"]
+    assert set(swarm.secret_names(SPEC, nodes[:1], keys("gpu1"))) == {"client", "head"}
+    longest = ClusterSpec(name="a" * 40)
+    assert all(len(name) <= 64 for name in swarm.secret_names(longest, nodes, keys("gpu1", "gpu2")).values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": "sha256:2f"},
+        {"interface": "eth1"},
+        {"secrets": {**NAMES, "client": "kit-lab-client-2"}},
+        {"spec": SPEC.model_copy(update={"shm_size": "2gb"})},
+        {"spec": SPEC.model_copy(update={"env": {"A": "1"}})},
+        {"spec": SPEC.model_copy(update={"volumes": ("/a:/b",)})},
+        {"spec": SPEC.model_copy(update={"ssh_port": 34})},
+    ],
+)
+def test_the_digest_tells_definitions_apart(change: dict[str, Any]) -> None:
+    assert wanted(**change).digest("mpihead") != wanted().digest("mpihead")
+
+
+def test_another_host_leaves_the_definition_as_it_is() -> None:
+    more = wanted(observed=[facts(1), facts(2), facts(3), facts(4)])
+    assert more.digest("mpinode") == wanted().digest("mpinode")
+    assert more.digest("mpihead") == wanted().digest("mpihead")
+
+
+def test_the_skeleton_is_what_kit_writes() -> None:
+    spec = ClusterSpec(name="example")
+    names: dict[Role, str] = {role: f"kit-example-{role}-by-hand" for role in ("client", "head", "node")}
+    card = SwarmFacts(resources={"NVIDIA-GPU": 2})
+    hosts = [facts(1), facts(2, gpus=gpus(2), swarm=card)]
+    nodes = [node(1, address="10.0.0.4"), node(2, address="10.0.0.5")]
+    found = swarm.wanted(spec, hosts, nodes, image=TAG, tag=TAG, interface="eth0", secrets=names)
+    written = yaml.safe_load(swarm.stack_text(spec, found))
+    for body in written["services"].values():
+        # What only kit computes, and a person need not.
+        del body["labels"][stack.LABEL_SPEC], body["deploy"]["labels"][stack.LABEL_SPEC]
+    assert yaml.safe_load((COMPOSE / "mpi.stack.yaml").read_text(encoding="utf-8")) == written

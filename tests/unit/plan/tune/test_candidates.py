@@ -1,0 +1,198 @@
+"""The rules of kit tune: tables of facts and measurements, and the settings and reasons that come of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.model.tune import Machine, Timing, Tried
+from kit.plan.tune import candidates as tune
+from kit.plan.tune.candidates import MIB
+
+
+def machines(count: int = 4, **facts: Any) -> list[Machine]:
+    return [Machine(**{"name": f"gpu{n + 1}", "slots": 2, "threads": 16, "cores": 8, **facts}) for n in range(count)]
+
+
+def timing(*seconds: float, size: int = 64 * MIB, ranks: int = 8) -> Timing:
+    return Timing(bytes=size, ranks=ranks, seconds=seconds)
+
+
+def tried(name: str, *seconds: float) -> Tried:
+    parameters = next(each.parameters for each in tune.CANDIDATES if each.name == name)
+    return Tried(name=name, parameters=parameters, timing=timing(*seconds))
+
+
+@pytest.mark.parametrize(
+    ("facts", "bind"),
+    [
+        ({"slots": 2, "sockets": 2}, "socket"),
+        ({"slots": 8, "sockets": 2}, "socket"),
+        ({"slots": 8, "sockets": 2, "numa": 8}, "numa"),
+        ({"slots": 2, "sockets": 2, "numa": 8}, "socket"),
+        ({"slots": 1, "sockets": 2}, None),
+        ({"slots": 3, "sockets": 2}, None),
+        ({"slots": 2, "sockets": 1}, None),
+        ({"slots": 16, "sockets": 2}, None),
+    ],
+    ids=str,
+)
+def test_binding_where_every_socket_gets_the_same_number_of_ranks(facts: dict[str, int], bind: str | None) -> None:
+    found = {s.path: s for s in tune.by_facts(machines(**facts)).settings}
+    assert (found["mpi.bind_to"].value if "mpi.bind_to" in found else None) == bind
+    if bind:
+        assert "each host has" in found["mpi.bind_to"].reason
+        assert found["mpi.bind_to"].acts == "run"
+
+
+def test_one_host_that_differs_ends_the_binding() -> None:
+    hosts = [*machines(3, slots=2, sockets=2), *machines(1, slots=2, sockets=1)]
+    assert "mpi.bind_to" not in {s.path for s in tune.by_facts(hosts).settings}
+
+
+@pytest.mark.parametrize(
+    ("facts", "threads"),
+    [
+        ({"slots": 2, "cores": 8}, ("4", "4", "1")),
+        ({"slots": 4, "cores": 32, "sockets": 2}, ("8", "8", "2")),
+        ({"slots": 8, "cores": 4}, ("1", "1", "1")),
+        ({"slots": 2, "cores": 0, "threads": 6}, ("3", "3", "1")),
+        ({"slots": 1, "cores": 8}, None),
+    ],
+    ids=str,
+)
+def test_threads_are_the_cores_that_a_rank_has(facts: dict[str, int], threads: tuple[str, str, str] | None) -> None:
+    found = {s.path: s.value for s in tune.by_facts(machines(**facts)).settings if s.path.startswith("env.")}
+    names = ("env.OMP_NUM_THREADS", "env.TF_NUM_INTRAOP_THREADS", "env.TF_NUM_INTEROP_THREADS")
+    assert found == (dict(zip(names, threads, strict=True)) if threads else {})
+
+
+def test_the_host_with_the_fewest_cores_decides() -> None:
+    hosts = [*machines(1, cores=32), *machines(1, cores=4)]
+    found = {s.path: s for s in tune.by_facts(hosts).settings}
+    assert found["env.OMP_NUM_THREADS"].value == "2"
+    assert "4 to 32 physical cores" in found["env.OMP_NUM_THREADS"].reason
+
+
+@pytest.mark.parametrize(
+    ("hosts", "advice"),
+    [
+        (machines(nic_mbit=10_000, mtu=1500), ()),
+        (machines(nic_mbit=25_000, mtu=1500), ("jumbo frames",)),
+        (machines(nic_mbit=25_000, mtu=9001), ()),
+        ([*machines(1, mtu=1500), *machines(1, mtu=9000)], ("differ in MTU (1500, 9000)",)),
+        ([*machines(1, nic_mbit=1000), *machines(1, nic_mbit=10_000)], ("gpu1: a NIC of 1000 Mbit/s",)),
+        (machines(congestion="bbr"), ("bbr on 4 of 4 hosts",)),
+        (machines(congestion="cubic"), ()),
+        (machines(1, congestion="bbr"), ()),
+        (machines(gpus=("A100", "A100"), gpu_links=("NV12",)), ("NCCL chooses", "HOROVOD_HIERARCHICAL_ALLREDUCE=1")),
+        (machines(gpus=("T4", "T4"), gpu_links=("SYS",)), ("NCCL chooses", "across sockets (SYS)")),
+        ([*machines(1, gpus=("T4",)), *machines(1)], ()),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_a_file_cannot_say_is_advice(hosts: list[Machine], advice: tuple[str, ...]) -> None:
+    found = tune.by_facts(hosts).advice
+    assert len(found) == len(advice)
+    assert all(part in text for part, text in zip(advice, found, strict=True)), found
+
+
+def test_candidates_are_for_a_wire() -> None:
+    assert tune.candidates(machines(1)) == ()
+    names = [each.name for each in tune.candidates(machines(2))]
+    assert names == [each.name for each in tune.CANDIDATES]
+    assert len({each.parameters for each in tune.CANDIDATES}) == len(names)
+    assert tune.CANDIDATES[0].parameters == ()
+    assert tune.stalls({"btl_tcp_flags": "send", "btl_tcp_links": "2"})
+    assert not any(tune.stalls(dict(each.parameters)) for each in tune.CANDIDATES)
+
+
+def test_a_ring_is_for_large_messages_alone() -> None:
+    file = Path(__file__).parents[4] / "images/lib" / Path(tune.RULES).name
+    assert all(
+        dict(each.parameters).get("coll_tuned_dynamic_rules_filename", tune.RULES) == tune.RULES
+        for each in tune.CANDIDATES
+    )
+    words = [line.partition("#")[0] for line in file.read_text().splitlines()]
+    collectives, allreduce, counts, *rest = map(int, " ".join(words).split())
+    assert (collectives, allreduce) == (1, 2)
+    assert len(rest) == counts * 10
+    rules = [rest[at : at + 10] for at in range(0, len(rest), 10)]
+    # Open MPI takes the last whose number of ranks, and of bytes, is not above what it has: they have to rise.
+    assert [ranks for ranks, *_ in rules] == [2**power for power in range(1, counts + 1)]
+    for ranks, sizes, *entries in rules:
+        assert (sizes, entries) == (2, [0, 0, 0, 0, ranks << 16, 4, 0, 0])
+    theirs = {"coll_tuned_allreduce_algorithm": "3"}
+    ring = next(dict(each.parameters) for each in tune.CANDIDATES if each.name == "ring")
+    assert tune.takes_over(ring, theirs)
+    assert not tune.takes_over({"btl_tcp_links": "2"}, theirs)
+    assert not tune.takes_over(ring, {"btl_tcp_links": "2"})
+    # Else what is measured as a ring would be the rules of that person, switched on.
+    assert tune.takes_over(ring, {"coll_tuned_dynamic_rules_filename": "/data/own.conf"})
+
+
+def test_a_timing_knows_its_middle_and_its_noise() -> None:
+    assert timing(3.0, 1.0, 2.0).median == 2.0
+    assert timing(1.0, 2.0, 3.0, 4.0).median == 2.5
+    assert timing(2.0, 2.0, 2.0).noise == 0
+    # One repeat of five that was disturbed is no noise.
+    assert timing(1.0, 1.0, 1.0, 1.0, 9.0).noise == 0
+    assert timing(1.0, size=8, ranks=4).busbw == 12.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gains"),
+    [
+        ((2.0, 2.0, 2.0), (1.0, 1.0, 1.0), True),
+        ((1.0, 1.0, 1.0), (2.0, 2.0, 2.0), False),
+        ((1.0, 1.0, 1.0), (0.98, 0.98, 0.98), False),
+        ((1.0, 1.0, 1.0), (0.96, 0.96, 0.96), True),
+        # Ten per cent, and both jump about by as much.
+        ((0.8, 1.0, 1.2, 1.3), (0.7, 0.9, 1.1, 1.2), False),
+    ],
+)
+def test_a_gain_is_beyond_the_noise(before: tuple[float, ...], after: tuple[float, ...], gains: bool) -> None:
+    assert tune.better(timing(*before), timing(*after)) is gains
+
+
+def test_of_equals_the_simplest_is_taken() -> None:
+    current = Tried(name="as it is", parameters=(), timing=timing(4.0, 4.0, 4.0))
+    duplex, ring, links = (
+        tried("duplex", 3.0, 3.0),
+        tried("duplex-ring", 2.0, 2.0),
+        tried("ring-links", 1.99, 1.99),
+    )
+    assert tune.best(current, [duplex, ring, links]) is ring
+    assert tune.best(current, [tried("duplex", 3.95, 3.95)]) is current
+    assert tune.best(current, [Tried(name="x", parameters=(), failure="no")]) is current
+    broken = Tried(name="as it is", parameters=(("btl", "none"),), failure="no")
+    assert tune.best(broken, [duplex, ring]) is ring
+
+
+def test_the_setting_says_what_it_gained() -> None:
+    current = Tried(name="as it is", parameters=(), timing=timing(4.0, 4.0, 4.0))
+    setting = tune.mpi_setting(current, tried("duplex-ring", 2.0, 2.0))
+    assert setting is not None
+    assert (setting.path, setting.acts) == ("mpi.args", "run")
+    assert tune.parameters_of(setting.value.split()) == dict(tried("duplex-ring", 1.0).parameters)
+    assert setting.reason.startswith(
+        "an all-reduce of 64 MB on 8 ranks took 4.000 s +-0.000, now 2.000 s +-0.000. A ring"
+    )
+    assert tune.mpi_setting(current, current) is None
+
+
+def test_words_of_a_person_stay_and_win() -> None:
+    words = ("--mca", "btl_tcp_links", "2", "--report-bindings")
+    found = tune.with_parameters(words, (("btl_tcp_links", "4"), ("btl_tcp_flags", "send")))
+    assert found == (*words, "--mca", "btl_tcp_flags", "send")
+    assert tune.parameters_of(found) == {"btl_tcp_links": "2", "btl_tcp_flags": "send"}
+    assert tune.parameters_of(("--mca", "a")) == {}
+
+
+@pytest.mark.parametrize(
+    ("wire", "per_run_s", "mib"), [(25e6, 25.0, 8), (25e6, 5.0, 1), (1.25e9, 25.0, 64), (None, 25.0, 4), (1e3, 1.0, 1)]
+)
+def test_the_size_fits_the_time(wire: float | None, per_run_s: float, mib: int) -> None:
+    assert tune.message_bytes(wire=wire, ranks=8, per_run_s=per_run_s) == mib * MIB

@@ -1,0 +1,89 @@
+"""The rules of kit tune for Horovod: fusion and cycle from measured all-reduces, and half precision with consent."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from kit.model.tune import Timing
+from kit.plan.tune import horovod as tune
+from kit.plan.tune.candidates import MIB
+
+
+def timing(*seconds: float, size: int = 64 * MIB, ranks: int = 8) -> Timing:
+    return Timing(bytes=size, ranks=ranks, seconds=seconds)
+
+
+def curve(**busbw: float) -> dict[int, Timing]:
+    """`m4=20e6`: messages of 4 MB at that many bytes/s."""
+    sizes = {int(name[1:]) * MIB: rate for name, rate in busbw.items()}
+    return {size: timing(2 * 7 / 8 * size / rate, size=size) for size, rate in sizes.items()}
+
+
+@pytest.mark.parametrize(
+    ("rates", "now", "fusion"),
+    [
+        ({"m1": 10e6, "m4": 19.5e6, "m16": 20e6, "m64": 20e6}, None, 4),
+        ({"m1": 5e6, "m4": 10e6, "m16": 15e6, "m64": 20e6}, None, None),
+        # Tune wrote 16 MB the other day; today 4 MB would do, and 16 are no worse.
+        ({"m1": 10e6, "m4": 19.5e6, "m16": 20e6, "m64": 20e6}, str(16 * MIB), 16),
+        ({"m1": 10e6, "m4": 19.5e6, "m16": 20e6, "m64": 20e6}, str(MIB), 4),
+        ({"m1": 10e6, "m4": 19.5e6, "m16": 20e6, "m64": 20e6}, "plenty", 4),
+        ({"m1": 10e6}, None, None),
+    ],
+)
+def test_fusion_is_the_smallest_that_is_near_the_best(
+    rates: dict[str, float], now: str | None, fusion: int | None
+) -> None:
+    found = {s.path: s.value for s in tune.horovod(curve(**rates), None, fusion_now=now).settings}
+    assert found == ({"env.HOROVOD_FUSION_THRESHOLD": str(fusion * MIB)} if fusion else {})
+
+
+@pytest.mark.parametrize(
+    ("small_s", "now", "cycle"),
+    [
+        (20e-6, None, None),
+        (80e-6, None, "2"),
+        (0.3e-3, None, "10"),
+        (0.1, None, "10"),
+        (80e-6, "5", "5"),
+        (80e-6, "50", "2"),
+    ],
+)
+def test_the_cycle_leaves_time_to_work(small_s: float, now: str | None, cycle: str | None) -> None:
+    found = {s.path: s.value for s in tune.horovod({}, small_s, cycle_now=now).settings}
+    assert found == ({"env.HOROVOD_CYCLE_TIME": cycle} if cycle else {})
+
+
+def test_half_the_bytes_that_take_less_are_written_with_their_price() -> None:
+    (setting,) = tune.half(timing(2.0, 2.0, 2.0), timing(1.1, 1.1, 1.1, size=32 * MIB)).settings
+    assert (setting.path, setting.value, setting.acts) == ("env.KIT_COMPRESSION", "fp16", "deploy")
+    assert setting.reason.startswith(
+        "an all-reduce of 64 MB on 8 ranks takes 2.000 s +-0.000, and of half the bytes 1.100 s +-0.000, and --fp16 "
+        "allowed it. It changes the numbers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("whole", "half"), [((2.0, 2.0), (1.95, 1.95)), ((2.0, 2.0), (2.5, 2.5)), ((1.0, 2.0, 3.0, 4.0), (0.5, 2.0, 3.5))]
+)
+def test_half_the_bytes_that_gain_nothing_are_told(whole: tuple[float, ...], half: tuple[float, ...]) -> None:
+    found = tune.half(timing(*whole), timing(*half, size=32 * MIB))
+    assert found.settings == ()
+    assert found.advice[0].startswith(
+        "half precision on the wire gains nothing beyond the noise: an all-reduce of 64 MB"
+    )
+
+
+def test_without_consent_fp16_is_advice_with_its_price() -> None:
+    text = tune.half_advice(25e6, 8, None)
+    assert text is not None
+    whole = 2 * 7 / 8 * 25.6e6 * 4 / 25e6
+    assert math.isclose(whole, 7.168)
+    assert "7.17 s" in text
+    assert "changes the numbers" in text
+    assert "kit tune --fp16 measures it, and writes it" in text
+    assert tune.half_advice(25e6, 8, "none") == text
+    assert tune.half_advice(25e6, 8, "fp16") is None
+    assert tune.half_advice(None, 8, None) is None

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kit.errors import ImageError
+from kit.model.image import ImageContent
+from kit.remote.engine.client import BuildStep, Engine
+
+CONTENT = ImageContent(
+    repository="kit", flavour="cpu", files={"Dockerfile": b"FROM x\n", "bin/a": b"#!"}, executables=frozenset({"bin/a"})
+)
+
+
+class Api:
+    """The part of the SDK's low-level client that a build uses, playing one stream of messages."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        self.messages = messages
+        self.removed: list[str] = []
+        self.context: dict[str, int] = {}
+
+    def build(self, *, fileobj: Any, **_: Any) -> Iterator[Any]:
+        with tarfile.open(fileobj=fileobj) as tar:
+            self.context = {entry.name: entry.mode for entry in tar}
+        for message in self.messages:
+            if isinstance(message, BaseException):
+                raise message
+            yield message
+
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        return {"Id": f"sha256:of-{name}", "Size": 7}
+
+    def remove_container(self, container: str, *, force: bool) -> None:
+        self.removed.append(container)
+
+
+class Client:
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+
+def build(api: Api, steps: list[BuildStep] | None = None) -> object:
+    on_step = (steps if steps is not None else []).append
+    return Engine(Client(api)).build(CONTENT, beside={"ca/extra.pem": b""}, arguments={}, on_step=on_step)
+
+
+def stream(text: str) -> dict[str, str]:
+    return {"stream": text}
+
+
+def test_steps_are_told_as_they_come() -> None:
+    steps: list[BuildStep] = []
+    api = Api([stream("Step 1/2 : FROM x\n"), stream(" ---> 0123456789ab\n"), stream("Step 2/2 : RUN a \\\n  b\n")])
+    build(api, steps)
+    assert steps == [
+        BuildStep(number=1, total=2, instruction="FROM x"),
+        BuildStep(number=2, total=2, instruction="RUN a \\ b"),
+    ]
+    assert api.context == {"Dockerfile": 0o644, "bin/a": 0o755, "ca/extra.pem": 0o644}
+
+
+def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
+    noise = [stream(f"line {number}\n") for number in range(40)]
+    api = Api(
+        [
+            stream("Step 3/9 : RUN pip install x\n"),
+            *noise,
+            stream("\x1b[91mSSLError(CERTIFICATE_VERIFY_FAILED)\x1b[0m\n"),
+            {"error": "The command '/bin/sh -c pip install x' returned a non-zero code: 1"},
+        ]
+    )
+    with pytest.raises(ImageError) as caught:
+        build(api)
+    assert "3/9 (RUN pip install x)" in caught.value.message
+    assert "exit code 1" in caught.value.message
+    assert "line 39" in caught.value.message
+    assert "line 20\n" not in caught.value.message
+    assert "\x1b" not in caught.value.message
+    assert "SSL_CERT_FILE" in str(caught.value.hint)
+
+
+def test_ctrl_c_removes_the_container_at_work() -> None:
+    api = Api(
+        [
+            stream("Step 1/3 : RUN a\n"),
+            stream(" ---> Running in aaaaaaaaaaaa\n"),
+            stream("Step 2/3 : RUN b\n"),
+            stream(" ---> Running in bbbbbbbbbbbb\n"),
+            KeyboardInterrupt(),
+        ]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        build(api)
+    assert api.removed == ["bbbbbbbbbbbb"]
+
+
+def test_a_step_that_the_runtime_never_began_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.remote.engine.hiccups.PAUSE_S", 0.0)
+    reset = "OCI runtime create failed: runc create failed: read init-p: connection reset by peer"
+    api = Api([stream("Step 1/1 : RUN a\n"), {"error": f"failed to create shim task: {reset}: unknown"}])
+    builds = []
+
+    def tell(step: BuildStep) -> None:
+        builds.append(step)
+        if len(builds) == 2:
+            api.messages.pop()
+
+    assert Engine(Client(api)).build(CONTENT, beside={}, arguments={}, on_step=tell)
+    assert len(builds) == 2

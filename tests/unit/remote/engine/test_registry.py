@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from docker.errors import APIError, ImageNotFound
+
+from kit.errors import ImageError, UnreachableError
+from kit.model.plan import Pull
+from kit.model.registry import RegistryLogin, address_of
+from kit.model.secret import Secret
+from kit.remote.engine import registry
+from kit.remote.engine.client import Engine
+
+NAME = "r.example.com:5000/team/kit:cpu-0123"
+STEP = Pull(image="kit:cpu-0123", source=NAME, digest="sha256:dd", why="")
+ANN = RegistryLogin(user="ann", secret=Secret(b"s3cret"))
+Progress = list[tuple[str, float | None]]
+
+
+class Api:
+    """What the SDK's low-level client has of registries: it plays `messages`, and writes down names and logins."""
+
+    said = ""
+
+    def __init__(self, *messages: Mapping[str, Any] | BaseException, has: Mapping[str, int] = {}) -> None:
+        self.api = self
+        self.messages = messages
+        self.names = dict(has)
+        self.auth: list[object] = []
+        self.hung_up = False
+
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        if name not in self.names:
+            raise ImageNotFound(name)
+        return {"Id": "sha256:1f", "Size": self.names[name]}
+
+    def tag(self, name: str, repository: str, tag: str) -> None:
+        self.names[f"{repository}:{tag}"] = self.names.get(name, 1)
+
+    def remove_image(self, name: str, *, noprune: bool) -> None:
+        assert noprune
+        del self.names[name]
+
+    def push(self, repository: str, *, tag: str, **more: Any) -> Iterator[Mapping[str, Any]]:
+        assert f"{repository}:{tag}" in self.names
+        return self._play(**more)
+
+    def pull(self, repository: str, *, tag: str, **more: Any) -> Iterator[Mapping[str, Any]]:
+        self.names[f"{repository}@{tag}"] = 1
+        return self._play(**more)
+
+    def _play(self, *, auth_config: object, stream: bool, decode: bool) -> Iterator[Mapping[str, Any]]:
+        assert (stream, decode) == (True, True)
+        self.auth.append(auth_config)
+        try:
+            for message in self.messages:
+                if isinstance(message, BaseException):
+                    raise message
+                yield message
+        finally:
+            self.hung_up = True
+
+
+def moving(layer: str, current: int, total: int, status: str = "Pushing") -> dict[str, Any]:
+    return {"id": layer, "status": status, "progressDetail": {"current": current * 10**6, "total": total * 10**6}}
+
+
+def push(api: Api, told: Progress | None = None, login: RegistryLogin | None = ANN) -> str:
+    take = (lambda *one: told.append(one)) if told is not None else lambda *_: None
+    return registry.push(Engine(api, host="gpu1"), "kit:cpu-0123", NAME, login, take)
+
+
+def pull(api: Api, told: Progress | None = None) -> None:
+    api.messages = (*api.messages, {"status": "Status: Downloaded newer image for r.example.com:5000/team/kit"})
+    registry.pull(Engine(api), STEP, ANN, (lambda *one: told.append(one)) if told is not None else lambda *_: None)
+
+
+def test_a_push_needs_a_name_and_leaves_none() -> None:
+    api = Api({"aux": {"Digest": "sha256:ee"}}, has={"kit:cpu-0123": 1})
+    assert push(api) == "sha256:ee"
+    assert api.names.keys() == {"kit:cpu-0123"}
+    assert api.auth == [{"username": "ann", "password": "s3cret"}]
+
+
+def test_a_name_that_was_there_stays() -> None:
+    api = Api(has={"kit:cpu-0123": 1, NAME: 1})
+    push(api)
+    assert NAME in api.names
+
+
+@pytest.mark.parametrize(
+    "trouble", [{"error": "denied: requested access to the resource is denied"}, KeyboardInterrupt()], ids=str
+)
+def test_whatever_ends_a_push_the_name_goes_and_the_engine_stops(trouble: Any) -> None:
+    api = Api(moving("1", 1, 2), trouble, has={"kit:cpu-0123": 1})
+    with pytest.raises((ImageError, KeyboardInterrupt)):
+        push(api)
+    assert api.names.keys() == {"kit:cpu-0123"}
+    assert api.hung_up
+
+
+def test_a_push_is_measured_by_the_whole_image() -> None:
+    told: Progress = []
+    messages = [moving("1", 1, 1), {"id": "2", "status": "Layer already exists"}, moving("3", 4, 8), moving("3", 7, 8)]
+    push(Api(*messages, has={"kit:cpu-0123": 10 * 10**6}), told)
+    assert told == [("pushed 1 MB of 10 MB", 0.1), ("pushed 5 MB of 10 MB", 0.5), ("pushed 8 MB of 10 MB", 0.8)]
+
+
+def test_a_pull_has_a_bar_once_it_is_known_what_there_is() -> None:
+    told: Progress = []
+    waiting = [{"id": layer, "status": "Pulling fs layer"} for layer in "12"]
+    messages = [
+        *waiting, moving("1", 1, 4, "Downloading"), moving("2", 1, 4, "Downloading"),
+        {"id": "1", "status": "Download complete"}, moving("2", 4, 4, "Downloading"), moving("1", 1, 9, "Extracting"),
+    ]  # fmt: skip
+    pull(Api(*messages), told)
+    assert told == [
+        ("pulled 1 MB", None), ("pulled 2 MB of 8 MB", 0.25), ("pulled 5 MB of 8 MB", 0.625),
+        ("engine unpacks the image", 1.0),
+    ]  # fmt: skip
+
+
+def test_a_pulled_image_has_kits_name_alone() -> None:
+    api = Api()
+    pull(api)
+    assert api.names.keys() == {"kit:cpu-0123"}
+
+
+def test_messages_that_break_off_are_no_pull() -> None:
+    api = Api(moving("1", 1, 4, "Downloading"))
+    with pytest.raises(UnreachableError, match="it broke off in the middle"):
+        registry.pull(Engine(api, host="gpu1"), STEP, ANN, lambda *_: None)
+    assert "kit:cpu-0123" not in api.names
+
+
+def test_a_name_that_a_killed_kit_left_goes_with_the_next_pull() -> None:
+    api = Api(has={"r.example.com:5000/team/kit@sha256:dd": 1})
+    pull(api)
+    assert api.names.keys() == {"kit:cpu-0123"}
+
+
+def test_an_identity_token_takes_the_place_of_a_password() -> None:
+    api = Api(has={"kit:cpu-0123": 1})
+    push(api, login=RegistryLogin(user="", secret=Secret(b"t0ken"), is_token=True))
+    push(api, login=None)
+    # Never None: the SDK would look for a login of this machine's by itself.
+    assert api.auth == [{"identitytoken": "t0ken"}, {}]
+
+
+# An engine's words → what kit says, and a part of what to do.
+SAID = [
+    ("unauthorized: authentication required", "r.example.com:5000 refuses the login of ann", "docker login"),
+    ("Head \"https://…\": no basic auth credentials", "refuses the login of ann", "KIT_REGISTRY_USER"),
+    ("denied: requested access to the resource is denied", "does not let ann do this with " + NAME, "docker login"),
+    ("tls: failed to verify certificate: x509: certificate signed by unknown authority",
+     "the engine does not trust the certificate of r.example.com:5000",
+     "/etc/docker/certs.d/r.example.com:5000/ca.crt on the host"),
+    ("x509: certificate is valid for localhost, not r.example.com", "is for another name", "registry:"),
+    ("x509: cannot validate certificate for 10.0.0.1 because it doesn't contain any IP SANs", "another name", ""),
+    ("x509: certificate has expired or is not yet valid", "out of date", "date on the host"),
+    ("http: server gave HTTP response to HTTPS client", "speaks plain HTTP", "insecure-registries"),
+    ("Client sent an HTTP request to an HTTPS server.", "speaks HTTPS", "take r.example.com:5000 out"),
+    ("dial tcp: lookup r.example.com: no such host", "does not resolve on the host", "DNS"),
+    ("dial tcp 10.0.0.1:5000: connect: connection refused", "nothing listens at", "curl"),
+    ("dial tcp 10.0.0.1:5000: connect: no route to host", "the host does not reach", "firewall"),
+    ("net/http: request canceled while waiting for connection (Client.Timeout exceeded)", "does not reach", "proxy"),
+    ("write /var/lib/docker/tmp/GetImageBlob1: no space left on device", "the disk of the engine is full", "prune"),
+    ("toomanyrequests: You have reached your pull rate limit.", "takes no more requests", "wait"),
+    ("manifest unknown: manifest unknown", "the registry does not have " + NAME,
+     "kit image push r.example.com:5000/team"),
+    ("something new", "cannot be looked up at the registry: something new", "docker pull"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "message", "hint"), SAID, ids=[row[0][:40] for row in SAID])
+def test_the_cause_is_named(said: str, message: str, hint: str) -> None:
+    class Refusing(Api):
+        def inspect_distribution(self, name: str, *, auth_config: object) -> None:
+            assert (name, auth_config) == (NAME, {"username": "ann", "password": "s3cret"})
+            raise APIError("500 Server Error", explanation=said)
+
+    with pytest.raises(ImageError) as caught:
+        registry.look_up(Engine(Refusing(), host="gpu1"), NAME, ANN)
+    assert message in caught.value.message
+    assert hint in str(caught.value.hint)
+    assert caught.value.host == "gpu1"
+
+
+def test_no_login_is_another_fault_than_a_wrong_one() -> None:
+    with pytest.raises(ImageError, match="wants a login, and there is none"):
+        push(Api({"error": "unauthorized: authentication required"}, has={"kit:cpu-0123": 1}), login=None)
+
+
+def test_a_repository_that_must_be_made_first() -> None:
+    with pytest.raises(ImageError) as caught:
+        push(Api({"error": "name unknown: The repository does not exist in the registry"}, has={"kit:cpu-0123": 1}))
+    assert caught.value.hint == "make the repository r.example.com:5000/team/kit there first"
+
+
+def test_the_address_is_the_server() -> None:
+    assert address_of("r.example.com:5000/team/a") == "r.example.com:5000"
+    assert address_of("localhost:5000") == "localhost:5000"

@@ -1,0 +1,128 @@
+"""The lab on an engine that is busy, or still at work for a kit that was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Network
+from types import SimpleNamespace
+from typing import Any
+
+import docker
+import pytest
+import requests
+
+from kit.errors import StepError
+from kit.model.lab import HostContainer, LabContainer, LabFound, LabNetwork, LabSpec
+from kit.plan import lab as plan
+from kit.remote.lab import engine as module
+from kit.remote.lab.engine import LabEngine
+
+SPEC = LabSpec(name="lab", hosts=1)
+NETWORK = LabNetwork(id="n1", name="kit-lab-lab", subnet=IPv4Network("10.213.0.0/24"), shape="", folder="")
+STANDING = LabContainer(id="c1", host="gpu1", address="10.213.0.11", state="running")
+FOUND = LabFound(network=NETWORK, containers=(STANDING,), helpers=(), volumes=("v1",), other_networks=())
+
+
+def refusal(status: int, said: str) -> docker.errors.APIError:
+    kind = docker.errors.NotFound if status == 404 else docker.errors.APIError
+    return kind(said, response=SimpleNamespace(status_code=status, reason="", url=""), explanation=said)  # type: ignore[arg-type]
+
+
+class Api:
+    """Each call takes the next of its answers, and raises it where it is an error. Without one all goes well."""
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*_words: object, **_options: object) -> Any:
+            self.asked.append(name)
+            answer = self.answers[name].pop(0) if self.answers.get(name) else {}
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def engine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], LabEngine]:
+    monkeypatch.setattr(module, "_POLL_S", 0.0)
+
+    def make(api: Api) -> LabEngine:
+        engine = LabEngine.__new__(LabEngine)
+        engine.client = SimpleNamespace(api=api, volumes=SimpleNamespace(create=lambda *_, **__: None))
+        return engine
+
+    return make
+
+
+def wanted() -> HostContainer:
+    (host,) = plan.host_containers(SPEC, folder="/f", image="kit-lab:1", subnet=NETWORK.subnet, public_key="k")
+    return host
+
+
+TAKEN = 'Conflict. The container name "/kit-lab-lab-gpu1" is already in use by container "c1"'
+
+
+def test_a_host_that_the_engine_still_makes_for_a_killed_up_is_waited_for(
+    engine_with: Callable[[Api], LabEngine],
+) -> None:
+    ours = {"Config": {"Labels": dict(wanted().labels)}}
+    api = Api(create_container=[refusal(409, TAKEN)] * 3, inspect_container=[refusal(404, "none")] * 2 + [ours])
+    engine_with(api).create(wanted())
+    assert api.asked.count("create_container") == 3
+
+
+def test_a_host_that_it_gave_up_making_is_made(engine_with: Callable[[Api], LabEngine]) -> None:
+    api = Api(create_container=[refusal(409, TAKEN)], inspect_container=[refusal(404, "none")])
+    engine_with(api).create(wanted())
+    assert api.asked.count("create_container") == 2
+
+
+def test_a_container_of_somebody_elses_with_that_name_is_told(engine_with: Callable[[Api], LabEngine]) -> None:
+    api = Api(create_container=[refusal(409, TAKEN)], inspect_container=[{"Config": {"Labels": {"mine": "1"}}}])
+    with pytest.raises(StepError, match="already in use"):
+        engine_with(api).create(wanted())
+
+
+def broken_off() -> Iterator[bytes]:
+    yield b"a part"
+    raise requests.exceptions.ChunkedEncodingError("it broke off")
+
+
+@pytest.mark.parametrize("answer", [refusal(404, "none"), (iter([b"a part"]), {}), (broken_off(), {})])
+def test_a_host_key_that_is_being_written_is_not_there_yet(
+    engine_with: Callable[[Api], LabEngine], answer: Any
+) -> None:
+    assert engine_with(Api(get_archive=[answer])).public_host_key("c1", "gpu1") is None
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "said"),
+    [
+        ("remove_container", 409, "removal of container c1 is already in progress"),
+        ("remove_container", 500, "could not kill: tried to kill container, but did not receive an exit event"),
+        ("remove_container", 500, "driver failed to remove root filesystem: unlinkat: device or resource busy"),
+        ("remove_network", 403, "error while removing network: network kit-lab-lab id n1 has active endpoints"),
+        ("remove_volume", 409, "remove v1: volume is in use - [c1]"),
+    ],
+)
+def test_what_a_busy_engine_does_not_remove_yet_is_asked_for_again(
+    engine_with: Callable[[Api], LabEngine], call: str, status: int, said: str
+) -> None:
+    api = Api(**{call: [refusal(status, said), refusal(404, "it is gone")]})
+    engine_with(api).remove(FOUND)
+    assert api.asked.count(call) == 2
+    assert {"remove_container", "remove_network", "remove_volume"} <= set(api.asked)
+
+
+def test_what_it_never_removes_is_told(
+    engine_with: Callable[[Api], LabEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StepError, match="permission denied"):
+        engine_with(Api(remove_container=[refusal(500, "permission denied")])).remove(FOUND)
+    monkeypatch.setattr(module, "_PATIENCE_S", -1.0)
+    with pytest.raises(StepError, match="active endpoints"):
+        engine_with(Api(remove_network=[refusal(403, "has active endpoints")])).remove(FOUND)

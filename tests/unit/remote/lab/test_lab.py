@@ -1,0 +1,50 @@
+"""A lab's engine that did not begin a command is asked again; one that fails is told of the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kit.errors import StepError
+from kit.remote.engine import hiccups
+from kit.remote.lab.engine import LabEngine
+from tests.fakes.vm import RESET
+
+NO_EXEC = f"OCI runtime exec failed: exec failed: {RESET}: unknown\r\n".encode()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hiccups, "PAUSE_S", 0.0)
+
+
+def engine(*answers: tuple[int, bytes]) -> Any:
+    """A lab's engine whose execs end so, one after the other."""
+    left = list(answers)
+    found = LabEngine.__new__(LabEngine)
+    api = SimpleNamespace(
+        exec_create=lambda container, argv: {"Id": "1"},
+        exec_start=lambda _: left[0][1],
+        exec_inspect=lambda _: {"ExitCode": left.pop(0)[0]},
+    )
+    found.client = SimpleNamespace(api=api)
+    return found
+
+
+def test_a_command_that_never_began_is_asked_for_again() -> None:
+    assert engine((126, NO_EXEC), (0, b"17\n")).link("c", "gpu1") == 17
+    engine((126, NO_EXEC), (0, b"")).shape_own_link("c", "gpu1", "1gbit")
+
+
+@pytest.mark.parametrize("answer", [(1, b"no such file\n"), (0, b"\n")])
+def test_a_link_that_cannot_be_read(answer: tuple[int, bytes]) -> None:
+    with pytest.raises(StepError, match="its link could not be looked at") as caught:
+        engine(answer).link("c", "gpu1")
+    assert caught.value.host == "gpu1"
+
+
+def test_a_link_that_cannot_be_shaped() -> None:
+    with pytest.raises(StepError, match="could not be shaped to 1gbit: no such device"):
+        engine((2, b"no such device\n")).shape_own_link("c", "gpu1", "1gbit")

@@ -1,0 +1,281 @@
+"""The door from kit's side, against a fake ssh on the PATH that runs the launcher here, or misbehaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kit.errors import KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
+from kit.model.host import Host, Login
+from kit.model.run import RUN_ID
+from kit.remote.engine import hiccups
+from kit.remote.machine.operator import operator
+from kit.remote.run.door import VERSION, Door, new_run_id
+from kit.remote.run.log import RunLog
+from kit.remote.run.sweep import sweep
+from kit.remote.ssh.transport import Completed
+from tests.fakes.facts import host
+from tests.fakes.head import Head, until
+from tests.fakes.vm import RESET
+
+LOGIN = Login(host="gpu1", address="10.0.0.1", user="root", port=None, key=None, known_hosts=None)
+
+Ssh = Callable[[str], Door]
+
+
+@pytest.fixture
+def with_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
+    """A door whose ssh is this shell script."""
+
+    def make(script: str) -> Door:
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        file = folder / "ssh"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        return Door(LOGIN, "kit-lab-mpihead")
+
+    return make
+
+
+@pytest.fixture
+def local(head: Head, monkeypatch: pytest.MonkeyPatch) -> Door:
+    """ssh runs the remote command here, and docker exec runs the launcher."""
+    head.record.write_text('{"kit": 1, "name": "lab"}\n')
+    monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
+    return Door(LOGIN, "kit-lab-mpihead")
+
+
+def lines(door: Door) -> list[bytes]:
+    """All lines of the log, to the end of the run."""
+    log, found = RunLog(), []
+    while (data := door.read(30.0)) is not None:
+        for entry in log.feed(data):
+            found += entry.lines
+            if entry.fields.get("event") == "ended":
+                return found
+    pytest.fail("the stream ended before the run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password")
+class TestAgainstTheLauncher:
+    def test_a_whole_run(self, local: Door, head: Head) -> None:
+        local.open()
+        assert json.loads(local.record) == {"kit": 1, "name": "lab"}
+        assert local.living == ()
+        told = (head.folder / "docker-told").read_text()
+        assert told == "exec --interactive kit-lab-mpihead python3 -IS /opt/kit/bin/kit-launch\n"
+        answer = local.ask(head.request("sh", "-c", "echo one; echo two"))
+        assert answer == {"started": head.ids[0]}
+        assert lines(local) == [b"one", b"two"]
+        assert local.read(30.0) is None
+        assert local.over() == ("", 0)
+        local.close()
+        head.nothing_left()
+
+    def test_it_knows_who_lives(self, local: Door, head: Head) -> None:
+        first, _ = head.run("sleep", "600")
+        local.open()
+        assert [run["id"] for run in local.living] == head.ids
+        local.close()
+        first.stop(grace=0.0)
+        first.story()
+
+    def test_one_that_is_abandoned_ends(self, local: Door, head: Head) -> None:
+        local.start()
+        local.close()
+        assert local.leads_to(LOGIN, "kit-lab-mpihead")
+        assert not local.leads_to(LOGIN, "kit-other-mpihead")
+        assert local.another().leads_to(LOGIN, "kit-lab-mpihead")
+        assert not head.runs.exists()
+        head.nothing_left()
+
+    def test_close_before_any_request(self, local: Door, head: Head) -> None:
+        local.open()
+        local.close()
+        local.close()
+        local.send({"op": "attach"})
+        head.nothing_left()
+
+    def test_reading_does_not_wait_for_ever(self, local: Door, head: Head) -> None:
+        local.open()
+        local.ask(head.request("sleep", "600"))
+        read_end, write_end = os.pipe()
+        data = b""
+        while b'"attempt"' not in data:
+            piece = local.read(30.0)
+            assert piece is not None
+            data += piece
+        while local.read(0.2):
+            pass
+        os.write(write_end, b"!")
+        start = time.monotonic()
+        assert local.read(60.0, also=read_end) == b""
+        assert time.monotonic() - start < 30
+        os.close(read_end)
+        os.close(write_end)
+        local.send({"stop": {"why": "x", "grace": 0, "by": "me"}})
+        lines(local)
+        local.close()
+
+    def test_an_operator_shows_while_kit_is_busy(self, local: Door, head: Head) -> None:
+        local.open()
+        local.ask(head.request("sleep", "600"))
+        local.keep_showing(0.05)
+        seen = head.runs / head.ids[0] / "operator"
+        for _ in range(3):
+            before = seen.stat().st_mtime
+            until(lambda before=before: seen.stat().st_mtime > before)
+        local.send({"stop": {"why": "x", "grace": 0, "by": "me"}})
+        lines(local)
+        local.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "message", "hint"),
+    [
+        ("echo 'ssh: connect to host 10.0.0.1 port 22: Connection refused' >&2; exit 255", UnreachableError,
+         "no SSH connection to 10.0.0.1: ssh: connect", "ssh 10.0.0.1"),
+        ("echo 'kex_exchange_identification: read: Connection reset by peer' >&2; echo again >&2; exit 255",
+         UnreachableError, "10.0.0.1 hung up before the login: kex_", "PerSourcePenalties"),
+        ("echo 'Permission denied (publickey).' >&2; exit 255", LoginRefusedError, "Permission denied", "ssh 10.0.0.1"),
+        ("echo 'sudo: a password is required' >&2; exit 1", NotReadyError, "cannot become root", "sudo without"),
+        ("echo 'Error response from daemon: No such container: kit-lab-mpihead' >&2; exit 1", NotReadyError,
+         "no cluster runs here", "run: kit deploy"),
+        ("echo 'Error response from daemon: container 12 is not running' >&2; exit 1", NotReadyError,
+         "no cluster runs here", "run: kit deploy"),
+        ("echo 'sh: 1: exec: docker: not found' >&2; exit 127", NotReadyError, "launcher did not start", "kit deploy"),
+        ("exit 0", NotReadyError, "did not start: exit 0", "kit deploy"),
+        ("echo welcome to gpu1; echo '{\"json\": 1}'; exit 0", NotReadyError, "did not start", "kit deploy"),
+        ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
+         "another version of kit's launcher", "run: kit deploy"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_does_not_answer(
+    with_ssh: Ssh, script: str, kind: type[KitError], message: str, hint: str
+) -> None:
+    door = with_ssh(script)
+    with pytest.raises(kind) as caught:
+        door.open()
+    door.close()
+    assert message in caught.value.message
+    assert hint in str(caught.value.hint)
+    assert caught.value.host == "gpu1"
+
+
+NO_EXEC = f"OCI runtime exec failed: exec failed: {RESET}: unknown"
+HELLO = f"""echo '{{"kit-launch": {VERSION}, "record": "r", "runs": []}}'"""
+
+
+def test_a_login_that_says_something_of_its_own(with_ssh: Ssh) -> None:
+    door = with_ssh(f"echo 'Welcome to Ubuntu'; echo; echo '{{}}'; echo '[1]'; {HELLO}; cat >/dev/null")
+    door.open()
+    door.close()
+    assert door.record == "r"
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_an_exec_that_never_began_is_asked_for_again(
+    with_ssh: Ssh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: int
+) -> None:
+    monkeypatch.setattr(hiccups, "PAUSE_S", 0.01)
+    count = f"echo try >>{tmp_path}/tries"
+    fails = f"echo '{NO_EXEC}' >&{stream}; exit 126"
+    door = with_ssh(f"{count}; [ $(wc -l <{tmp_path}/tries) = 3 ] || {{ {fails}; }}; {HELLO}; cat >{tmp_path}/sent")
+    door.open()
+    door.keep_showing(0.01)
+    sent = tmp_path / "sent"
+    # The shell says hello before it has made the file.
+    until(lambda: sent.exists() and sent.stat().st_size > 0)
+    door.close()
+    assert door.record == "r"
+    again = with_ssh(f"{count}; {fails}")
+    with pytest.raises(NotReadyError, match=r"launcher did not start: OCI runtime exec failed: .* connection reset"):
+        again.open()
+    again.close()
+    assert (tmp_path / "tries").read_text() == "try\n" * 6
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "message"),
+    [
+        (f"{HELLO}; read -r line; exit 255", UnreachableError, "the connection to the head broke"),
+        (f"{HELLO}; read -r line; echo 'Timeout, server not responding.' >&2; exit 255", UnreachableError,
+         "the connection to the head broke: Timeout, server not responding."),
+        (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a word (exit 137)"),
+        # It is gone before it is asked.
+        (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a word (exit 137)"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_goes(with_ssh: Ssh, script: str, kind: type[KitError], message: str) -> None:
+    door = with_ssh(script)
+    door.open()
+    with pytest.raises(kind) as caught:
+        door.ask({"op": "start", "long": "x" * 200_000})
+    door.close()
+    assert message in caught.value.message
+    assert caught.value.host == "gpu1"
+
+
+def test_one_that_does_not_go_is_left_behind(with_ssh: Ssh) -> None:
+    door = with_ssh(f"{HELLO}; exec sleep 600")
+    door.open()
+    door.close()
+    door.close()
+
+
+def test_a_door_that_was_not_opened() -> None:
+    door = Door(LOGIN, "kit-lab-mpihead")
+    door.close()
+    with pytest.raises(RuntimeError):
+        door.answer()
+
+
+class Answering:
+    """A transport that gives each host its own answer."""
+
+    def __init__(self, answers: dict[str, Completed | KitError], one: Host) -> None:
+        self.host = one
+        self._answers = answers
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        answer = self._answers[self.host.name]
+        if isinstance(answer, KitError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+def test_sweep_does_not_take_silence_for_none() -> None:
+    answers: dict[str, Completed | KitError] = {
+        "gpu1": Completed(code=0, stdout=b"0\n", stderr=b""),
+        "gpu2": Completed(code=0, stdout=b"2\n", stderr=b""),
+        "gpu3": Completed(code=1, stdout=b"", stderr=b"sudo: a password is required"),
+        "gpu4": Completed(code=0, stdout=b"", stderr=b""),
+        "gpu5": UnreachableError("gone", host="gpu5"),
+    }
+    left, failures = sweep([host(n) for n in range(1, 6)], "r1", lambda one: Answering(answers, one))
+    assert left == {"gpu1": 0, "gpu2": 2}
+    assert set(failures) == {"gpu3", "gpu4", "gpu5"}
+    assert isinstance(failures["gpu3"], StepError)
+
+
+def test_run_ids_differ_and_sort_by_time() -> None:
+    first, second = new_run_id(), new_run_id()
+    assert first != second
+    assert RUN_ID.fullmatch(first)
+
+
+def test_an_operator_has_a_name() -> None:
+    user, _, machine = operator().partition("@")
+    assert user
+    assert machine

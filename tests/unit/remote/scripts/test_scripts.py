@@ -1,0 +1,395 @@
+"""The shell scripts, run for real: in temporary folders, against real processes, with a stub `docker` where needed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from kit.remote.cluster.observe import listener_word, parse
+from kit.remote.scripts import script
+from tests.fakes.facts import host
+from tests.fakes.shell import bare_path
+
+SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
+# What the scripts may count on everywhere; docker, ip and nvidia-smi are not among it.
+TOOLS = [
+    "awk", "cat", "chmod", "chown", "date", "df", "dirname", "find", "grep", "kill", "mkdir", "mktemp", "mv",
+    "nproc", "rm", "rmdir", "sed", "sha256sum", "sleep", "stat", "tail", "timeout", "tr", "uname", "wc", "env",
+    "sh",
+]  # fmt: skip
+
+
+def run(
+    argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None, shell: str = "sh"
+) -> subprocess.CompletedProcess[bytes]:
+    assert argv[0] == "sh"
+    path = shutil.which(shell) or shell
+    return subprocess.run([path, *argv[1:]], input=stdin, env=env, capture_output=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A PATH with the usual tools only. A test may put a stub of docker there."""
+    return bare_path(tmp_path / "bin", TOOLS)
+
+
+def stub(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!{shutil.which('sh')}\n{text}\n")
+    path.chmod(0o755)
+
+
+# observe
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_observe_reads_this_machine(tmp_path: Path, shell: str) -> None:
+    done = run(script("observe", str(tmp_path / "none"), "no/such:image"), shell=shell)
+    assert done.stdout.endswith(b"@@ end\n")
+    facts = parse(host(1), done.stdout.decode())
+    assert facts.arch == os.uname().machine
+    assert facts.cores > 0
+    assert facts.memory_mib > 0
+    assert facts.disk_free_mib > 0
+    assert (facts.image_id, facts.files, facts.host_key, facts.record) == (None, {}, None, None)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_observe_ends_where_tools_are_missing(tmp_path: Path, bare: Path, shell: str) -> None:
+    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    assert done.stdout.endswith(b"@@ end\n")
+    facts = parse(host(1), done.stdout.decode())
+    assert (facts.engine, facts.compose, facts.interfaces, facts.gpus) == ("", None, (), ())
+
+
+def test_observe_ends_on_a_path_with_nothing(tmp_path: Path) -> None:
+    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(tmp_path)})
+    assert done.stdout.endswith(b"@@ end\n")
+    assert parse(host(1), done.stdout.decode()).cores == 0
+
+
+def test_observe_takes_the_words_of_its_tools(tmp_path: Path, bare: Path) -> None:
+    stub(bare, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18")
+    stub(bare, "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
+    facts = parse(host(1), run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}).stdout.decode())
+    assert (facts.gpus, facts.engine, facts.image_id) == ((), "", None)
+
+
+@pytest.mark.parametrize(("verb", "what"), [("image", "images"), ("ps", "containers")])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_observe_does_not_take_an_engine_that_is_busy_for_one_that_is_empty(
+    tmp_path: Path, bare: Path, shell: str, verb: str, what: str
+) -> None:
+    stub(bare, "docker", f"""[ "$1" != {verb} ] || exit 124; [ "$1" != info ] || echo '{{"ServerVersion": "1"}}'""")
+    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    assert (done.returncode, done.stderr) == (1, f"the engine did not tell its {what} within 10 s\n".encode())
+    assert b"@@ end" not in done.stdout
+    # Where the engine does not answer at all, that is what is told.
+    stub(bare, "docker", "exit 124")
+    assert run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell).returncode == 0
+
+
+def test_observe_reads_the_folder_and_nothing_of_the_users(tmp_path: Path, bare: Path) -> None:
+    folder = tmp_path / "kit"
+    (folder / "ssh").mkdir(parents=True)
+    (folder / "data").mkdir()
+    (folder / "data" / "precious").write_text("a volume of the user's\n")
+    (folder / "cluster.json").write_text('{"kit": 1}\n')
+    (folder / "ssh" / "host_ed25519").write_text("private\n")
+    (folder / "ssh" / "host_ed25519.pub").write_text("ssh-ed25519 AAAA kit\n")
+    (folder / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 BBBB without its private half\n")
+    (folder / "ssh" / "host_ed25519").chmod(0o600)
+    done = run(script("observe", str(folder), "x"), env={"PATH": str(bare)})
+    facts = parse(host(1), done.stdout.decode())
+    assert set(facts.files) == {"cluster.json", "ssh/host_ed25519", "ssh/host_ed25519.pub", "ssh/id_ed25519.pub"}
+    assert facts.files["ssh/host_ed25519"] == hashlib.sha256(b"private\n").hexdigest()
+    assert facts.modes["ssh/host_ed25519"] == "600"
+    assert facts.host_key == "ssh-ed25519 AAAA kit"
+    assert facts.client_key is None
+    assert facts.record == '{"kit": 1}'
+    assert b"private" not in done.stdout.replace(b"its private half", b"")
+
+
+def test_observe_sees_a_listener(bare: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)})
+    assert f"127.0.0.1:{port}" in parse(host(1), done.stdout.decode()).listening
+
+
+# write_file
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="files are given to root: run the tests as root")
+
+
+@root_only
+@pytest.mark.parametrize("shell", SHELLS)
+def test_write_file(tmp_path: Path, shell: str) -> None:
+    folder = tmp_path / "opt" / "kit" / "lab"
+    content = bytes(range(256)) * 40
+    done = run(script("write_file", str(folder), "ssh/key", "600", str(len(content))), stdin=content, shell=shell)
+    assert (done.returncode, done.stderr) == (0, b"")
+    target = folder / "ssh" / "key"
+    assert target.read_bytes() == content
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert (target.stat().st_uid, target.stat().st_gid) == (0, 0)
+    for path in (folder.parent, folder, folder / "ssh"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    assert [path.name for path in (folder / "ssh").iterdir()] == ["key"]
+
+
+@root_only
+def test_write_file_replaces_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "kit" / "lab"
+    for content, mode in ((b"first and longer", "600"), (b"second", "644"), (b"", "644")):
+        assert run(script("write_file", str(folder), "f", mode, str(len(content))), stdin=content).returncode == 0
+        assert (folder / "f").read_bytes() == content
+        assert oct(stat.S_IMODE((folder / "f").stat().st_mode)) == f"0o{mode}"
+
+
+@root_only
+@pytest.mark.parametrize("fault", ["cut off", "bad mode", "is a folder"])
+def test_write_file_fails_whole(tmp_path: Path, fault: str) -> None:
+    folder = tmp_path / "kit" / "lab"
+    assert run(script("write_file", str(folder), "f", "600", "3"), stdin=b"old").returncode == 0
+    size, mode, path = "3", "600", "f"
+    if fault == "cut off":
+        size = "4"
+    elif fault == "bad mode":
+        mode = "rubbish"
+    else:
+        path = "d"
+        (folder / "d").mkdir()
+    done = run(script("write_file", str(folder), path, mode, size), stdin=b"new")
+    assert done.returncode != 0
+    assert done.stderr
+    assert (folder / "f").read_bytes() == b"old"
+    assert sorted(p.name for p in folder.iterdir()) == (["d", "f"] if fault == "is a folder" else ["f"])
+    assert not list((folder / "d").iterdir() if fault == "is a folder" else [])
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_observe_tells_the_runs_that_go_on(tmp_path: Path, shell: str) -> None:
+    """One whose supervisor lives and that has not ended; the lock alone tells."""
+    held = []
+    for name, watched, ended in (("a", True, False), ("b", False, False), ("c", True, True), ("d", False, True)):
+        run_folder = tmp_path / "var" / "runs" / name
+        run_folder.mkdir(parents=True)
+        (run_folder / "record.json").write_text("{}")
+        file = (run_folder / "lock").open("w")
+        if watched:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if ended:
+            (run_folder / "end.json").write_text("{}")
+        held.append(file)
+    (tmp_path / "var" / "runs" / "half").mkdir()
+    done = run(script("observe", str(tmp_path), "no/such:image"), shell=shell)
+    assert parse(host(1), done.stdout.decode()).living == ("a",)
+    for file in held:
+        file.close()
+
+
+# runs and ranks
+
+
+@contextlib.contextmanager
+def marked(code: str = "import sys; sys.stdin.read()", **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with these marks in its environment; it says that it is there before the test goes on."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"print('here', flush=True); {code}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], **env},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"here\n"
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def mark() -> str:
+    """A run's id that nobody else on this machine has."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+def test_ranks_finds_the_cluster_and_no_other(mark: str) -> None:
+    ours = {"KIT_CLUSTER": mark, "KIT_RUN": "r1"}
+    with (
+        marked(**ours, OMPI_COMM_WORLD_RANK="3") as third,
+        marked(**{**ours, "KIT_RUN": "r2"}, OMPI_COMM_WORLD_RANK="0") as other_run,
+        marked(**ours),  # mpirun itself: in the run, but no rank
+        marked(KIT_CLUSTER=mark + "x", KIT_RUN="r1", OMPI_COMM_WORLD_RANK="1"),
+        marked(KIT_CLUSTER=mark, OMPI_COMM_WORLD_RANK="2"),  # started by hand, not a run of kit
+    ):
+        done = run(script("ranks", mark))
+    assert sorted(done.stdout.decode().splitlines()) == [f"r1 3 {third.pid}", f"r2 0 {other_run.pid}"]
+
+
+def test_ranks_of_a_cluster_without_runs(mark: str) -> None:
+    assert run(script("ranks", mark)).stdout == b""
+
+
+def test_stop_run_ends_the_run_and_nothing_else(mark: str) -> None:
+    with marked(KIT_RUN=mark) as one, marked(KIT_RUN=mark) as two, marked(KIT_RUN=mark + "-2") as other:
+        done = run(script("stop_run", mark))
+        assert done.stdout.split() == [b"0"]
+        assert (one.wait(), two.wait()) == (-15, -15)
+        assert other.poll() is None
+
+
+def test_stop_run_ends_what_ignores_the_first_word(mark: str) -> None:
+    stubborn = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
+    with marked(stubborn + "sys.stdin.read()", KIT_RUN=mark) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"deaf\n"
+        done = run(script("stop_run", mark))
+        assert done.stdout.split() == [b"0"]
+        assert process.wait() == -9
+
+
+def test_stop_run_with_nothing_to_stop(mark: str) -> None:
+    done = run(script("stop_run", mark))
+    assert (done.returncode, done.stdout.split()) == (0, [b"0"])
+
+
+# remove: the folder below /opt/kit is the flow tests' and the integration tests' business; here what docker is told
+
+DOCKER = """
+echo "$*" >>"$LOG"
+case "$1 $2" in
+  'ps --all') printf '%b' "$IDS"; exit "${PS_CODE:-0}" ;;
+  'inspect --format') echo /kit-lab-mpinode ;;
+  'rm --force') exit "${RM_CODE:-0}" ;;
+  'image inspect') [ "$4$3" = "$HAVE" ] ;;
+esac
+"""
+
+
+def removal(bare: Path, folder: str = "/opt/elsewhere", **env: str) -> tuple[subprocess.CompletedProcess[bytes], str]:
+    log = bare.parent / "log"
+    stub(bare, "docker", DOCKER)
+    done = run(
+        script("remove", "lab", folder, "kit:1", "kit:2"), env={"PATH": str(bare), "LOG": str(log), "IDS": "", **env}
+    )
+    return done, log.read_text()
+
+
+def test_remove_takes_the_clusters_containers_by_label(bare: Path) -> None:
+    done, told = removal(bare, IDS="aa\\nbb\\n", HAVE="kit:2")
+    assert done.returncode == 0
+    assert done.stdout.decode().splitlines() == [
+        "container kit-lab-mpinode", "container kit-lab-mpinode", "image kit:2",
+    ]  # fmt: skip
+    assert "label=kit.cluster=lab" in told
+    assert "rm --force --volumes aa" in told
+    assert "rm --force --volumes bb" in told
+    assert "image rm kit:2" in told
+    assert "image rm kit:1" not in told
+
+
+def test_remove_with_nothing_there(bare: Path) -> None:
+    done, _ = removal(bare)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.parametrize("fault", [{"PS_CODE": "1"}, {"IDS": "aa\\n", "RM_CODE": "1"}])
+def test_remove_stops_where_the_engine_does(bare: Path, fault: dict[str, str]) -> None:
+    """A folder that goes before its containers would leave orphans."""
+    done, told = removal(bare, **fault)
+    assert done.returncode == 1
+    assert "image" not in told
+
+
+def test_remove_never_touches_a_folder_that_is_not_kits(bare: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    done, _ = removal(bare, str(precious))
+    assert done.returncode == 0
+    assert precious.is_dir()
+
+
+@root_only
+def test_remove_takes_the_folder(bare: Path) -> None:
+    folder = Path("/opt/kit") / f"test-{uuid.uuid4().hex[:12]}"
+    there = folder.parent.exists()
+    (folder / "ssh").mkdir(parents=True)
+    (folder / "ssh" / "host_ed25519").write_text("x")
+    done, _ = removal(bare, str(folder))
+    assert done.stdout.decode() == f"folder {folder}\n"
+    assert not folder.exists()
+    assert folder.parent.exists() is there or list(folder.parent.iterdir()) != []
+
+
+def test_remove_on_a_host_without_docker(bare: Path) -> None:
+    done = run(script("remove", "lab", "/opt/elsewhere"), env={"PATH": str(bare)})
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+# wait_sshd
+
+
+def test_wait_sshd_finds_the_listener(bare: Path) -> None:
+    stub(bare, "docker", "echo running:0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        word = listener_word("127.0.0.1", server.getsockname()[1])
+        done = run(script("wait_sshd", word, "20", "kit-lab-mpinode"), env={"PATH": str(bare)})
+    assert done.returncode == 0
+
+
+def test_wait_sshd_tells_what_the_container_said(bare: Path) -> None:
+    stub(bare, "docker", 'case $1 in inspect) echo exited:3 ;; logs) echo "sshd: no hostkeys available" ;; esac')
+    word = listener_word("127.0.0.9", 1)
+    done = run(script("wait_sshd", word, "20", "kit-lab-mpinode"), env={"PATH": str(bare)})
+    assert done.returncode == 1
+    assert done.stdout.decode().splitlines() == ["container kit-lab-mpinode: exited:3", "sshd: no hostkeys available"]
+
+
+def test_wait_sshd_gives_up(bare: Path) -> None:
+    stub(bare, "docker", "echo running:0")
+    done = run(script("wait_sshd", listener_word("127.0.0.9", 1), "0", "c"), env={"PATH": str(bare)})
+    assert done.returncode == 1
+    assert b"container c: running:0" in done.stdout
+
+
+def test_wait_sshd_looks_once_at_least(bare: Path) -> None:
+    """However late it is when it comes to that: here a second passes each time that the clock is asked."""
+    (bare / "date").unlink()
+    count = bare / "count"
+    stub(bare, "date", f"echo x >>{count}; wc -l <{count}")
+    stub(bare, "docker", "echo running:0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        word = listener_word("127.0.0.1", server.getsockname()[1])
+        done = run(script("wait_sshd", word, "0", "kit-lab-mpinode"), env={"PATH": str(bare)})
+    assert done.returncode == 0
+    done = run(script("wait_sshd", listener_word("127.0.0.9", 1), "0", "c"), env={"PATH": str(bare)})
+    assert done.returncode == 1
+    assert b"container c: running:0" in done.stdout
+
+
+# peers
+
+
+def test_peers_names_those_that_fail_and_why(bare: Path) -> None:
+    stub(bare, "ssh", 'for word; do case $word in 10.0.0.1) exit 0 ;; 10.0.0.2) echo noise >&2; '
+         'echo "Host key verification failed." >&2; exit 255 ;; 10.0.0.3) exit 7 ;; esac; done')  # fmt: skip
+    done = run(script("peers", "10.0.0.1", "10.0.0.2", "10.0.0.3"), env={"PATH": str(bare)})
+    assert sorted(done.stdout.decode().splitlines()) == [
+        "10.0.0.2 Host key verification failed.", "10.0.0.3 exit 7",
+    ]  # fmt: skip

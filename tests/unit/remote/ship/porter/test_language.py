@@ -1,0 +1,102 @@
+"""The porter runs on the VMs' own Python: 3.6 or newer, with nothing installed."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kit.remote.ship.porter
+from kit.remote.ship import porters
+
+FOLDER = Path(kit.remote.ship.porter.__file__).parent
+FILES = sorted(FOLDER.glob("*.py"))
+# Of the standard library, what came after 3.6 and reads as if it had always been there.
+NEWER_NAMES = {
+    "ThreadingHTTPServer", "breakpoint", "cache", "cached_property", "capture_output", "chdir", "create_server",
+    "fromisoformat", "is_relative_to", "missing_ok", "monotonic_ns", "nullcontext", "perf_counter_ns", "randbytes",
+    "removeprefix", "removesuffix", "time_ns", "to_thread", "unraisablehook", "excepthook", "file_digest", "batched",
+    "dirs_exist_ok", "SimpleQueue", "TLSVersion", "minimum_version", "unparse", "aclosing",
+}  # fmt: skip
+NEWER_TYPES = {"Final", "Literal", "Protocol", "TypedDict", "Self", "ParamSpec", "TypeAlias", "final", "Annotated"}
+NEWER_KEYWORDS = {"capture_output", "text", "strict", "missing_ok", "dirs_exist_ok", "encoding_errors", "key_or_none"}
+NEWER_MODULES = {"dataclasses", "contextvars", "graphlib", "zoneinfo", "tomllib"}
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(), str(path)))
+
+
+def imported(path: Path) -> Iterator[tuple[int, str, str]]:
+    """(level, module, name) of each import."""
+    for node in nodes(path):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield 0, alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.level, node.module or "", alias.name
+
+
+def newer(path: Path) -> list[str]:
+    """What Python 3.6 does not have, as far as a name tells."""
+    found = []
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute) and node.attr in NEWER_NAMES:
+            found.append(node.attr)
+        elif isinstance(node, ast.Name) and node.id in NEWER_NAMES | NEWER_TYPES:
+            found.append(node.id)
+        elif isinstance(node, ast.keyword) and node.arg in NEWER_KEYWORDS | NEWER_NAMES:
+            found.append(node.arg or "")
+        elif isinstance(node, ast.NamedExpr):
+            found.append(":=")
+    for level, module, name in imported(path):
+        if module == "__future__" or name in NEWER_NAMES | NEWER_TYPES:
+            found.append(f"{module}.{name}")
+        if not level and module.split(".")[0] in NEWER_MODULES:
+            found.append(module)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_each_module_is_python_3_6(path: Path) -> None:
+    ast.parse(path.read_text(), str(path), feature_version=(3, 6))
+    assert newer(path) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from __future__ import annotations",
+        "import dataclasses",
+        "from contextlib import nullcontext",
+        "if (a := 1): pass",
+        "'a'.removeprefix('b')",
+        "subprocess.run(['a'], capture_output=True)",
+        "http.server.ThreadingHTTPServer",
+        "socket.create_server(('', 0))",
+    ],
+)
+def test_something_newer_is_found(text: str, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(text)
+    assert newer(tmp_path / "one.py") != []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_each_module_imports_the_standard_library_and_its_own_package_alone(path: Path) -> None:
+    for level, module, name in imported(path):
+        if level:
+            assert level == 1
+            assert (module or name) in porters._MODULES
+        else:
+            assert module.split(".")[0] in sys.stdlib_module_names
+
+
+def test_all_modules_are_sent_each_after_those_that_it_imports() -> None:
+    assert {path.stem for path in FILES} - {"__init__"} == set(porters._MODULES)
+    for index, name in enumerate(porters._MODULES):
+        own = {module or word for level, module, word in imported(FOLDER / f"{name}.py") if level}
+        assert own <= set(porters._MODULES[:index])

@@ -1,0 +1,80 @@
+"""One porter of a cluster on a host at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from kit.remote.ship.porter import main
+from kit.remote.ship.porter.main import Porter
+
+LONG = 30.0
+
+
+def porter() -> Porter:
+    return Porter(cast(Any, None), cast(Any, None))
+
+
+def test_what_another_one_holds_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not get the folder is told to end, too, and takes nothing along."""
+    monkeypatch.setattr(main, "LOCK_S", 0.0)
+    monkeypatch.setattr(main.Engine, "root", lambda engine: str(tmp_path))
+    first, second = porter(), porter()
+    folder = tmp_path / main.FOLDER / "mine"
+    first._hold(str(folder))
+    (folder / "layer.part").write_bytes(b"half of it")
+    with pytest.raises(OSError, match="another ship of this cluster"):
+        second._begin({"image": "i", "config": "{}", "layers": [], "owner": "mine"})
+    second._clean()
+    assert (folder / "layer.part").read_bytes() == b"half of it"
+
+
+def test_the_next_waits_until_the_one_before_is_gone(tmp_path: Path) -> None:
+    mine, first, second = str(tmp_path / "mine"), porter(), porter()
+    first._hold(mine)
+    with ThreadPoolExecutor() as pool:
+        holding = pool.submit(second._hold, mine)
+        with pytest.raises(TimeoutError):
+            holding.result(0.3)
+        first._lock_file.close()
+        holding.result(LONG)
+
+
+def test_the_lock_of_a_folder_that_went_is_none(tmp_path: Path) -> None:
+    """The one before takes the folder along as it goes: a third would find another lock there, and nobody in it."""
+    mine, first, second = str(tmp_path / "mine"), porter(), porter()
+    first._hold(mine)
+    with ThreadPoolExecutor() as pool:
+        holding = pool.submit(second._hold, mine)
+        with pytest.raises(TimeoutError):
+            holding.result(0.1)
+        shutil.rmtree(tmp_path / "mine")
+        first._lock_file.close()
+        holding.result(LONG)
+    assert os.path.samestat(os.fstat(second._lock_file.fileno()), (tmp_path / "mine" / "lock").stat())
+
+
+def test_another_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "LOCK_S", 0.0)
+    mine, first = str(tmp_path / "mine"), porter()
+    first._hold(mine)
+    with pytest.raises(OSError, match="another ship of this cluster"):
+        porter()._hold(mine)
+
+
+def test_clusters_do_not_meet(tmp_path: Path) -> None:
+    holders = {name: porter() for name in ("mine", "yours")}
+    for name, each in holders.items():
+        each._hold(str(tmp_path / name))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine", "yours"]
+
+
+def test_a_disk_that_cannot_be_written_to_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("a file")
+    with pytest.raises(FileExistsError):
+        porter()._hold(str(tmp_path / "mine"))

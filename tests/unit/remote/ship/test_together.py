@@ -1,0 +1,145 @@
+"""A whole ship: the operator, its porters as programs of their own, and an engine that is made up on each host.
+
+What ssh would start on a VM is started here.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker
+import pytest
+
+from kit.errors import ImageError
+from kit.model.host import Login
+from kit.remote.ship import broadcast as module
+from kit.remote.ship import porters
+from kit.remote.ship.broadcast import Shipped, Target, ship
+from tests.fakes.reporter import Remembering
+from tests.fakes.sdk import Api
+from tests.fakes.socket_engine import FakeEngine, sha
+
+IMAGE = "kit/horovod:abc"
+CONTENTS = [random.Random(i).randbytes(size) for i, size in enumerate((400_000, 900_000, 50))]  # noqa: S311
+CHAIN = [sha(content) for content in CONTENTS]
+TOTAL = sum(map(len, CONTENTS))
+HOSTS = ("one", "two", "three")
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.engines = {name: FakeEngine(folder / name) for name in (*HOSTS, "head")}
+        self.api = Api(IMAGE, CONTENTS)
+        self.reporter = Remembering()
+
+    def ship(self, source: str | None = None) -> Shipped:
+        targets = [target(name) for name in HOSTS]
+        given = target(source) if source else None
+        return ship(IMAGE, owner="mine", targets=targets, reporter=self.reporter, source=given)
+
+    def have_it(self, *names: str) -> bool:
+        return all(self.engines[name].chain(IMAGE) == CHAIN for name in names)
+
+    def clean(self, *names: str) -> bool:
+        return all(
+            not (self.engines[name].root / "kit-ship").exists() and len(self.engines[name].images) == 1
+            for name in names
+        )
+
+
+def target(name: str) -> Target:
+    login = Login(host=name, address=name, user=None, port=None, key=None, known_hosts=None)
+    return Target(login=login, address="127.0.0.1")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    # A socket's path is short: pytest's own folders may be too deep for one.
+    with tempfile.TemporaryDirectory(prefix="kit-ship-test-") as folder:
+        made = Cluster(Path(folder))
+
+        def local(login: Login, options: Any) -> tuple[str, ...]:
+            return ("env", f"DOCKER_HOST=unix://{made.engines[login.host].path}", "sh", "-c")
+
+        monkeypatch.setattr(porters, "openssh_argv", local)
+        monkeypatch.setattr(porters, "as_root", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
+        monkeypatch.setenv("TMPDIR", folder)
+        api = made.api
+        monkeypatch.setattr(docker, "from_env", lambda timeout: SimpleNamespace(api=api, close=lambda: None))
+        yield made
+        for engine in made.engines.values():
+            engine.close()
+
+
+def test_each_host_gets_it_and_this_machine_sends_it_once(cluster: Cluster) -> None:
+    shipped = cluster.ship()
+    assert shipped.failures == {}
+    assert cluster.have_it(*HOSTS)
+    assert TOTAL < shipped.sent < TOTAL + len(HOSTS) * (len(porters.program()) + 10_000)
+    assert set(shipped.load_s) == set(HOSTS)
+    assert cluster.clean(*HOSTS)
+    assert cluster.reporter.warnings == []
+
+
+def test_it_comes_out_of_another_hosts_engine(cluster: Cluster) -> None:
+    cluster.engines["head"].add(CONTENTS, IMAGE)
+    shipped = cluster.ship(source="head")
+    assert shipped.failures == {}
+    assert cluster.have_it(*HOSTS)
+    assert shipped.sent < (len(HOSTS) + 1) * (len(porters.program()) + 10_000)
+    assert cluster.clean(*HOSTS, "head")
+
+
+def test_a_source_whose_engine_gives_up_ends_it(cluster: Cluster) -> None:
+    cluster.engines["head"].add(CONTENTS, IMAGE)
+    cluster.engines["head"].saved = b"no tar at all" * 100
+    with pytest.raises(ImageError, match="cannot be read") as caught:
+        cluster.ship(source="head")
+    assert caught.value.host == "head"
+    assert not any(cluster.have_it(name) for name in HOSTS)
+
+
+@pytest.mark.parametrize("killed", HOSTS)
+def test_a_porter_that_is_killed_takes_nobody_along(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    class Mortal(porters.Porter):
+        def __init__(self, login: Login, heard: Any) -> None:
+            self.dead = False
+
+            def hear(porter: Any, message: dict[str, Any] | None) -> None:
+                if message and login.host == killed and (message.get("at") or "received" in message):
+                    self.dead = True
+                    self.kill()
+                if message is None or not self.dead:
+                    heard(porter, message)
+
+            super().__init__(login, hear)
+
+    monkeypatch.setattr(module, "Porter", Mortal)
+    shipped = cluster.ship()
+    assert list(shipped.failures) == [killed]
+    others = [name for name in HOSTS if name != killed]
+    assert cluster.have_it(*others)
+    assert cluster.clean(*others)
+    monkeypatch.setattr(module, "Porter", porters.Porter)
+    assert cluster.ship().failures == {}
+    assert cluster.have_it(*HOSTS)
+    assert cluster.clean(*HOSTS)
+
+
+def test_only_what_is_lacking_travels(cluster: Cluster) -> None:
+    for name in HOSTS:
+        cluster.engines[name].add(CONTENTS[:2], "older:1")
+    shipped = cluster.ship()
+    assert shipped.failures == {}
+    assert cluster.have_it(*HOSTS)
+    assert shipped.sent < len(HOSTS) * (len(porters.program()) + 10_000)
+    assert cluster.api.saves == 0
