@@ -1,0 +1,81 @@
+"""scripts/check-english finds the refused words where users read them, and nowhere else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "check-english"
+
+
+def check(*words: str) -> tuple[int, list[str]]:
+    """Return the exit code and the printed lines."""
+    done = subprocess.run([sys.executable, str(PROGRAM), *words], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_the_tree_is_clean() -> None:
+    assert check() == (0, [])
+
+
+def test_a_page_is_named_with_the_line_and_what_to_write(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Fine.\n\nThe container is made\nanew here.\nkit takes no\nnotice of it.\n")
+    code, lines = check(str(page))
+    assert code == 1
+    assert lines == [
+        f"{page}:4: 'anew': write again; recreate, rewrite",
+        f"{page}:5: 'takes no notice': write ignore",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```console\n$ kit ps\nthe rank is told\n```\n",
+        "The key `told` of the record.\n",
+        "See [the page](what-kit-told.md).\n",
+        "`…` stands for what differs. A standard image; an understanding.\n",
+        "Print each line as it is printed.\n",
+    ],
+)
+def test_code_and_plain_english_pass(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert check(str(page)) == (0, [])
+
+
+def test_of_a_module_what_it_prints_counts(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""What the user is told."""\n\n'
+        "told = 'told'  # a name and a key\n"
+        "print(\n    'the rank '\n    f'{told} stands here'\n)\n"
+        "print('so many')  # check-english: quoted\n"
+    )
+    assert check(str(module)) == (1, [f"{module}:6: 'stands': write is, exists, is written"])
+
+
+def test_comments_and_docstrings_count_when_they_are_included(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text('"""What is told."""\n\n# Whoever reads this\n# takes no\n# notice.\nx = 1\n')
+    code, lines = check("--comments", str(module))
+    assert code == 1
+    assert [line.split(": ")[0].rpartition(":")[2] for line in lines] == ["1", "3", "4"]
+
+
+def test_of_a_shell_script_comments_do_not_count(tmp_path: Path) -> None:
+    script = tmp_path / "script.sh"
+    script.write_text("#!/bin/sh\n# told anew\necho fine  # anew\n")
+    assert check(str(script)) == (0, [])
+    assert check("--comments", str(script))[0] == 1
+    script.write_text("#!/bin/sh\nsay 'the file is written anew'\n")
+    assert check(str(script))[0] == 1
+
+
+def test_an_unknown_option_is_refused() -> None:
+    assert subprocess.run([sys.executable, str(PROGRAM), "--al"], capture_output=True, check=False).returncode == 2
