@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kit.cli.verbs.tune import text
+from kit.cli.text.tune import text
 from kit.config.yaml import load_spec
 from kit.errors import HostsFailed, Interrupted, NotReadyError, StepError
 from kit.events import OutputLine, Warned

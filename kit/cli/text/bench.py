@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from kit.cli.text.cluster import table
+from kit.cli.text.table import table
 from kit.flows.bench.listing import SessionRow
 from kit.flows.bench.measure import BenchPlan
 from kit.model.bench import Case

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kit.cli.screen.terminal import Style
-from kit.cli.text import cluster as render
+from kit.cli.text.table import cut, fitted, table
 from kit.model.benchsummary import Change, Comparison, Summary
 from kit.plan.bench.report import words
 from kit.plan.bench.report.rows import marks, rows
 
 Paint = Callable[[str, Style], str]
 
-# A column that a narrow terminal may cut keeps this much.
-_LEAST = 14
 _REASON = 48
 
 
@@ -40,30 +38,6 @@ def summary_text(summary: Summary, *, width: int | None = None) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def fitted(body: Sequence[Sequence[str]], header: Sequence[str], width: int | None, *, flexible: Sequence[str]) -> str:
-    """A table with no empty column; the `flexible` ones are cut, in this order, until it is `width` wide at most."""
-    keep = [i for i in range(len(header)) if any(row[i] for row in body)]
-    head = [header[i] for i in keep]
-    cells = [[row[i] for i in keep] for row in body]
-    if width is not None:
-        for name in flexible:
-            over = _width(cells, head) - width
-            if over > 0 and name in head:
-                at = head.index(name)
-                room = max(_LEAST, max(len(row[at]) for row in cells) - over)
-                cells = [[*row[:at], cut(row[at], room), *row[at + 1 :]] for row in cells]
-    return render.table(cells, head)
-
-
-def _width(cells: Sequence[Sequence[str]], head: Sequence[str]) -> int:
-    widths = [max(len(row[i]) for row in (head, *cells)) for i in range(len(head))]
-    return sum(widths) + 2 * (len(widths) - 1)
-
-
-def cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
-
-
 def _reason(failures: Sequence[str]) -> str:
     """The beginning of it; the sentences below the table have it whole."""
     return cut(" ".join(failures[0].split()), _REASON) if failures else ""
@@ -85,7 +59,7 @@ def comparison(
         parts.append(_painted(text, shown, paint))
     parts.append("\n".join(_counted(value, hidden=len(value.changes) - len(shown))))
     for title, only in (("Only in a", value.only_a), ("Only in b", value.only_b)):
-        parts += [f"{title}:\n" + render.table(list(only.items()), indent="  ")] if only else []
+        parts += [f"{title}:\n" + table(list(only.items()), indent="  ")] if only else []
     return "\n\n".join(parts)
 
 

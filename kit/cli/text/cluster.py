@@ -1,14 +1,11 @@
-"""Results as text: aligned tables, plans with the reason for each step, launches that can be pasted into a shell."""
+"""Plans and what became of a cluster, as text: each step with its reason, tables of hosts, equal output once."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from kit.cli.text.fold import fold
-from kit.model.launch import Helper, LaunchPlan, Placement
-from kit.model.lock import AuditResult, LockStatus
+from kit.cli.text.table import hosts, size, table
 from kit.model.plan import (
     ComposeUp,
     DeleteFile,
@@ -22,46 +19,8 @@ from kit.model.plan import (
     WaitSshd,
     WriteFile,
 )
-from kit.model.result import DeployResult, DownResult, ExecResult, LocalResult, PsResult
+from kit.model.result import DeployResult, DownResult, ExecResult, PsResult
 from kit.model.secret import Secret
-
-if TYPE_CHECKING:
-    from kit.flows.image.build import ImageResult
-    from kit.flows.image.push import PushResult
-    from kit.model.lab import LabRemoved, LabStatus
-
-
-def table(rows: Iterable[Sequence[object]], header: Sequence[str] = (), indent: str = "") -> str:
-    """Columns as wide as their widest cell, two spaces apart; numbers to the right."""
-    cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
-    body = [list(row) for row in rows]
-    cells += [[str(cell) for cell in row] for row in body]
-    if not cells:
-        return ""
-    right = [bool(body) and all(isinstance(row[i], int) for row in body) for i in range(len(cells[0]))]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    return "\n".join(
-        indent
-        + "  ".join(
-            c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in cells
-    )  # fmt: skip
-
-
-def size(count: int) -> str:
-    """Bytes as docker prints them: 1.87 GB (powers of 1000)."""
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"
-
-
-def hosts(names: Sequence[str]) -> str:
-    """`4 hosts: gpu[1-4]`."""
-    return f"{len(names)} host{'' if len(names) == 1 else 's'}: {fold(names)}"
 
 
 def plan(value: Plan, *, verbose: bool = False) -> str:
@@ -130,35 +89,6 @@ def _step(step: Step, *, verbose: bool) -> tuple[str, str]:
     return told
 
 
-def launch(value: LaunchPlan) -> str:
-    """The hostfile and mpirun's words, each ready to paste."""
-    words = [*(["env", *(f"{k}={v}" for k, v in value.env.items())] if value.env else []), *value.argv]
-    told = placement(value.placement)
-    if value.helpers:
-        told = f"{told.replace('rank', 'worker', 1)}\n# {helpers(value.helpers)}"
-    return f"# {told}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
-
-
-def placement(value: Placement) -> str:
-    """`8 ranks: 2 on each of gpu[1-4]`."""
-    by_count: dict[int, list[str]] = {}
-    for node, count in zip(value.nodes, value.counts, strict=True):
-        by_count.setdefault(count, []).append(node.name)
-    told = [f"{count} on {'each of ' if len(names) > 1 else ''}{fold(names)}" for count, names in by_count.items()]
-    return f"{value.np} rank{'' if value.np == 1 else 's'}: {', '.join(told)}"
-
-
-def helpers(value: Sequence[Helper]) -> str:
-    """`4 servers: gpu1, gpu2, gpu3, gpu1; the scheduler: gpu1`."""
-    servers = [helper.node for helper in value if helper.role == "server"]
-    scheduler = next(helper.node for helper in value if helper.role == "scheduler")
-    return f"{len(servers)} server{'' if len(servers) == 1 else 's'}: {', '.join(servers)}; the scheduler: {scheduler}"
-
-
-def local(value: LocalResult) -> str:
-    return f"# in a fresh container of {value.image}\n{shlex.join(value.argv)}"
-
-
 def deploy(value: DeployResult) -> str:
     told = hosts([each.host for each in value.hosts])
     if not value.changed:
@@ -171,44 +101,6 @@ def down(value: DownResult) -> str:
     if not found:
         return f"Nothing to do: there is nothing of cluster {value.cluster} on {hosts(list(value.removed))}."
     return f"Cluster {value.cluster} is gone from {hosts(found)}."
-
-
-def lock(value: LockStatus) -> str:
-    holder = value.holder
-    if value.state == "free":
-        return f"Nobody holds the lock of cluster {value.cluster}."
-    if value.state == "stale":
-        of = f" of {holder.who}, for {holder.what}, since {holder.told()}" if holder else ""
-        return f"A lock of cluster {value.cluster}{of}, is left over. It stops nobody: the next deploy takes it over."
-    if holder is None:
-        return f"Somebody is just taking the lock of cluster {value.cluster}."
-    return f"{holder.who} holds the lock of cluster {value.cluster} since {holder.told()}, for {holder.what}."
-
-
-def lock_released(value: LockStatus) -> str:
-    """`value` is how the lock was before."""
-    if value.state == "free":
-        return f"Nothing to do: nobody holds the lock of cluster {value.cluster}."
-    if value.state == "stale" or value.holder is None:
-        return f"The lock of cluster {value.cluster} was left over, and is gone."
-    who = f"{value.holder.who} had it since {value.holder.told()}, for {value.holder.what}"
-    return f"The lock of cluster {value.cluster} is free: {who}, which stops before its next step."
-
-
-def audit(value: AuditResult) -> str:
-    if not value.entries:
-        return f"Nothing is in the audit of cluster {value.cluster}."
-    rows = [(e.time, e.who, e.verb, e.outcome, f"{e.seconds:.1f} s", e.what) for e in value.entries]
-    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"))
-
-
-def image(value: ImageResult) -> str:
-    what = f"built in {value.seconds:.1f} s" if value.built else "already here"
-    return f"{value.tag}  {size(value.size_bytes)}  {what}"
-
-
-def push(value: PushResult) -> str:
-    return f"{value.image}  {size(value.size_bytes)}  {value.digest}  in {value.seconds:.1f} s"
 
 
 def ps(value: PsResult) -> str:
@@ -239,20 +131,3 @@ def groups(value: ExecResult) -> str:
         parts.append(f"── {hosts(group.hosts)}{code}")
         parts += [group.output.rstrip("\n")] if group.output.strip("\n") else []
     return "\n".join(parts)
-
-
-def lab(value: LabStatus) -> str:
-    if not value.hosts:
-        return "There is no lab. Make one: kit lab up"
-    rows = [(host.name, host.address, host.state) for host in value.hosts]
-    head = f"Lab {value.name}: {value.shape}; {value.state}; network {value.network}; files in {value.folder}"
-    return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'STATE'))}"
-
-
-def lab_removed(value: LabRemoved) -> str:
-    if value.empty:
-        return "Nothing to do: there is no lab."
-    text = (
-        f"Lab {value.name} is gone: {value.containers} containers, {value.volumes} volumes, {value.networks} networks."
-    )
-    return text + "".join(f"\nKept, for it was changed since: {path}" for path in value.kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.cli.text import cluster as render
+from kit.cli.text.table import table
 from kit.flows.predict import Answer
 
 
@@ -33,8 +33,8 @@ def text(answer: Answer) -> str:
         rows.append([*row, f"{_rate(answer, number):.1f}"] if answer.batch_size else row)
     if answer.batch_size:
         header.append("IMAGES/s")
-    assumed = render.table([(a.what, a.value, a.source) for a in answer.assumptions], ("ASSUMED", "VALUE", "FROM"))
-    return "\n\n".join([head, parts, render.table(rows, header), assumed])
+    assumed = table([(a.what, a.value, a.source) for a in answer.assumptions], ("ASSUMED", "VALUE", "FROM"))
+    return "\n\n".join([head, parts, table(rows, header), assumed])
 
 
 def _rate(answer: Answer, number: int) -> float:

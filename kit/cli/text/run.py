@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 
-from kit.cli.text import cluster as render
+from kit.cli.text.table import hosts, table
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, RunRecord
 from kit.plan.run import diagnose
@@ -19,14 +19,14 @@ def runs(value: RunsResult) -> str:
             run.id,
             _state(run),
             f"{run.np}+{len(run.roles)}" if run.roles else run.np,
-            render.hosts([place.node for place in run.places]),
+            hosts([place.node for place in run.places]),
             _span(time.time() - run.started),
             _span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
             _cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs
     ]
-    return render.table(rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"))
+    return table(rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"))
 
 
 def _state(run: RunRecord) -> str:
@@ -67,7 +67,7 @@ def stop(value: RunRecord) -> str:
     if not value.stopped:
         return f"Nothing to do: run {value.id} has ended."
     left = value.left or {}
-    return f"Run {value.id} was stopped on {render.hosts(list(left))}; processes left: {sum(left.values())}."
+    return f"Run {value.id} was stopped on {hosts(list(left))}; processes left: {sum(left.values())}."
 
 
 def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:

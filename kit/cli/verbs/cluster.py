@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import kit
 from kit.cli.text import cluster as render
+from kit.cli.text import lock as locktext
+from kit.cli.text.table import hosts
 from kit.errors import UnreachableError
 from kit.model.run import RUN_ID
 
@@ -79,7 +81,7 @@ def down(session: Session) -> int:
     from kit.flows.cluster.down import down
 
     context = session.context()
-    what = f"cluster {context.spec.name} from {render.hosts(context.inventory.names)}"
+    what = f"cluster {context.spec.name} from {hosts(context.inventory.names)}"
     asks = not session.args.yes and not session.json
     if asks and not session.terminal.agrees(f"Remove {what}?"):
         session.terminal.tell("Nothing was removed.")
@@ -95,7 +97,7 @@ def lock_status(session: Session) -> int:
 
     status = lock_status(session.context())
     session.close()
-    session.show("lock", status, render.lock(status))
+    session.show("lock", status, locktext.lock(status))
     return 0
 
 
@@ -105,12 +107,12 @@ def lock_release(session: Session) -> int:
     context = session.context()
     seen = lock_status(context)
     asks = seen.state == "held" and not session.args.yes and not session.json
-    if asks and not session.terminal.agrees(f"{render.lock(seen)}\nTake it away?"):
+    if asks and not session.terminal.agrees(f"{locktext.lock(seen)}\nTake it away?"):
         session.terminal.tell("Nothing was done.")
         return 0
     lock_release(context, seen)
     session.close()
-    session.show("lock-released", seen, render.lock_released(seen))
+    session.show("lock-released", seen, locktext.lock_released(seen))
     return 0
 
 
@@ -122,7 +124,7 @@ def audit(session: Session) -> int:
     for entry in result.entries if session.json else ():
         session.show("audit", entry, "")
     if not session.json:
-        session.terminal.say(render.audit(result))
+        session.terminal.say(locktext.audit(result))
     return 0
 
 

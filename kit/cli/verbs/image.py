@@ -70,7 +70,7 @@ VERBS = (
 
 
 def image_build(session: Session) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import image as render
     from kit.flows.image.build import build_image, build_on_head
 
     spec, force = session.spec(), session.args.force
@@ -84,7 +84,7 @@ def image_build(session: Session) -> int:
 
 
 def image_push(session: Session) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import image as render
     from kit.cli.verbs.registry_login import registry_login
     from kit.flows.image.push import push_from_head, push_image
 

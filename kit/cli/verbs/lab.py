@@ -62,7 +62,7 @@ VERBS = (
 
 
 def lab_up(session: Session) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import lab as render
     from kit.flows.lab.lab import lab_up
     from kit.model.lab import LabSpec
 
@@ -76,7 +76,7 @@ def lab_up(session: Session) -> int:
 
 
 def lab_status(session: Session) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import lab as render
     from kit.flows.lab.lab import lab_status
 
     status = lab_status(_lab_name(session), folder=session.folder)
@@ -85,7 +85,7 @@ def lab_status(session: Session) -> int:
 
 
 def lab_down(session: Session) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import lab as render
     from kit.flows.lab.lab import lab_down
 
     removed = lab_down(_lab_name(session), folder=session.folder, reporter=session.reporter)

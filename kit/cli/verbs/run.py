@@ -156,7 +156,7 @@ def run(session: Session) -> int:
 
 
 def _run(session: Session, dialled: Door | None) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import launch as launchtext
     from kit.cli.text import run as runtext
     from kit.flows.run.run import run
     from kit.model.launch import RunRequest
@@ -180,7 +180,7 @@ def _run(session: Session, dialled: Door | None) -> int:
     result = run(session.context(), request, dialled=dialled)
     session.close()
     if args.dry_run:
-        session.show("launch", result.plan, render.launch(result.plan))
+        session.show("launch", result.plan, launchtext.launch(result.plan))
         return 0
     if args.detach:
         session.show("run", result, result.plan.run_id)
@@ -258,7 +258,7 @@ def _run_told(session: Session, ended: RunRecord, *, still_running: int = 0) -> 
 
 
 def local(session: Session) -> int:
-    from kit.cli.text import cluster as render
+    from kit.cli.text import launch as launchtext
     from kit.flows.run.local import local
     from kit.model.launch import RunRequest
 
@@ -272,7 +272,7 @@ def local(session: Session) -> int:
     )
     result = local(session.spec(), session.folder, request, reporter=session.reporter)
     session.close()
-    session.show("local", result, render.local(result) if args.dry_run else "")
+    session.show("local", result, launchtext.local(result) if args.dry_run else "")
     return 0 if args.dry_run else _job_ended(session, result.exit_code)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kit.cli.screen.jsonout import encode, line
 from kit.cli.text import cluster as render
+from kit.cli.text import launch, table
 from kit.events import OutputLine
 from kit.model.launch import LaunchPlan, Node, Placement
 from kit.model.observed import Interface
@@ -107,7 +108,7 @@ def test_a_teardown_step_is_told() -> None:
 
 
 def test_a_launch_can_be_pasted() -> None:
-    assert render.launch(LAUNCH) == (
+    assert launch.launch(LAUNCH) == (
         "# 5 ranks: 2 on each of gpu[1-2], 1 on gpu3\n"
         "# hostfile\n10.0.0.1 slots=2\n10.0.0.2 slots=2\n10.0.0.3 slots=1\n"
         "# command\nenv 'A=b c' mpirun -np 5 sh -c 'echo $HOME '\"'\"'x'\"'\"''"
@@ -115,16 +116,16 @@ def test_a_launch_can_be_pasted() -> None:
 
 
 def test_tables_align_and_put_numbers_right() -> None:
-    assert render.table([("a", 1), ("bcd", 100)], ("NAME", "N")) == "NAME    N\na       1\nbcd   100"
-    assert render.table([], ("NAME", "N")) == "NAME  N"
-    assert render.table([]) == ""
+    assert table.table([("a", 1), ("bcd", 100)], ("NAME", "N")) == "NAME    N\na       1\nbcd   100"
+    assert table.table([], ("NAME", "N")) == "NAME  N"
+    assert table.table([]) == ""
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (25_000_000, "25 MB"), (1_870_000_000, "1.87 GB")]
 )
 def test_sizes(count: int, text: str) -> None:
-    assert render.size(count) == text
+    assert table.size(count) == text
 
 
 HOSTS = (HostResult(host="gpu1", status="ok"), HostResult(host="gpu2", status="unchanged"))
@@ -165,7 +166,7 @@ def test_results_as_text() -> None:
         "gpu2  10.0.0.2           no route                    2     0      0\n"
         "Running: r1"
     )
-    assert render.local(LocalResult(image="kit:x", argv=("mpirun", "a b"), exit_code=None, seconds=0.1)) == (
+    assert launch.local(LocalResult(image="kit:x", argv=("mpirun", "a b"), exit_code=None, seconds=0.1)) == (
         "# in a fresh container of kit:x\nmpirun 'a b'"
     )
 

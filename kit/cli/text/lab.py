@@ -1,0 +1,27 @@
+"""Results of kit lab as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kit.cli.text.table import table
+
+if TYPE_CHECKING:
+    from kit.model.lab import LabRemoved, LabStatus
+
+
+def lab(value: LabStatus) -> str:
+    if not value.hosts:
+        return "There is no lab. Make one: kit lab up"
+    rows = [(host.name, host.address, host.state) for host in value.hosts]
+    head = f"Lab {value.name}: {value.shape}; {value.state}; network {value.network}; files in {value.folder}"
+    return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'STATE'))}"
+
+
+def lab_removed(value: LabRemoved) -> str:
+    if value.empty:
+        return "Nothing to do: there is no lab."
+    text = (
+        f"Lab {value.name} is gone: {value.containers} containers, {value.volumes} volumes, {value.networks} networks."
+    )
+    return text + "".join(f"\nKept, for it was changed since: {path}" for path in value.kept)
