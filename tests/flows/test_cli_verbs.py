@@ -378,7 +378,7 @@ def test_a_job_that_fails_is_told_of_once_and_not_when_quiet(flows: Flows, capsy
     ("verb", "state", "code", "told"),
     [
         ("attach", "running", 0, "goes on; kit attach"), ("wait", "running", 130, "goes on; kit attach"),
-        ("attach", "lost", 5, "nobody watches over the run"), ("wait", "lost", 5, "nobody watches over the run"),
+        ("attach", "lost", 5, "is lost: its supervisor"), ("wait", "lost", 5, "is lost: its supervisor"),
         ("wait", "ended", 0, ""),
     ],
 )  # fmt: skip

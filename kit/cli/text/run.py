@@ -1,4 +1,4 @@
-"""Runs as text: the table of them, and the story of one that failed: what was first, and what to do about it."""
+"""Prints runs as text: the table of runs, and why a failed run failed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _state(run: RunRecord) -> str:
 
 
 def _span(seconds: float) -> str:
-    """12s, 3m 20s, 2h 5m."""
+    """Return a duration such as 12s, 3m 20s, or 2h 5m."""
     whole = int(max(0.0, seconds))
     if whole < 60:
         return f"{whole}s"
@@ -57,7 +57,7 @@ def ended(value: RunResult) -> str:
 
 def story(value: RunRecord) -> str:
     if value.state == "lost":
-        return f"kit: error: nobody watches over the run {value.id} any more: its head was stopped or killed"
+        return f"kit: error: run {value.id} is lost: its supervisor on the head was stopped or killed"
     return _story(value.id, value.stopped, value.failure, 0)
 
 
@@ -71,18 +71,18 @@ def stop(value: RunRecord) -> str:
 
 
 def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
-    """The first failure, its last lines, the cause where it is known; '' for a run that ended well."""
+    """Return the first failure, its last lines, and the cause if it is known. Return '' for a run that succeeded."""
     if stopped:
         return f"kit: run {run} was ended: {stopped}"
     if failure is None:
         return ""
-    lines = [f"kit: error: run {run} failed: {diagnose.told(failure)}"]
-    # Of a host that went away the headline says it all: what mpirun printed of it was seen already.
+    lines = [f"kit: error: run {run} failed: {diagnose.headline(failure)}"]
+    # For a lost host the headline is enough, and the user has already seen mpirun's message about it.
     shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": ()}[failure.kind]
     lines += [f"  │ {line}" for line in shown[-8:]]
     cause = diagnose.cause(failure)
     if cause is not None:
         lines += [f"  {cause.text}", f"  → {cause.hint}"]
     if folded:
-        lines.append(f"  {folded} lines that other ranks wrote after it are in: kit logs {run}")
+        lines.append(f"  {folded} more lines from other ranks; print them: kit logs {run}")
     return "\n".join(lines)

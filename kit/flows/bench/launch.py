@@ -108,7 +108,7 @@ def _failure(found: RunResult, kept: Kept) -> str | None:
         cause = diagnose.cause(found.failure)
         said = [line for line in (*found.failure.lines, *found.failure.mpirun) if line.strip()][-WHY_LINES:]
         why = f"{cause.text} → {cause.hint}" if cause else " / ".join(line.strip() for line in said)
-        return f"{diagnose.told(found.failure)}" + (f": {why}" if why else "")
+        return f"{diagnose.headline(found.failure)}" + (f": {why}" if why else "")
     if found.exit_code:
         said = [line.strip() for line in kept.said if line.strip()][-WHY_LINES:]
         return f"exit code {found.exit_code}" + (f": {' / '.join(said)}" if said else "")

@@ -1,4 +1,4 @@
-"""What went wrong first in a run, and what to do: known causes, looked for in what a rank and mpirun said."""
+"""Finds the known cause of a failed run in the output of a rank and of mpirun, and words the headline."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from itertools import takewhile
 from kit.model.run import Failure
 from kit.plan.run.causes import AFTERMATH, ENDINGS, SURE, TELLING, WARNINGS, Rule
 
-# Linux's numbers, whatever this machine has: a shell tells a signal's end as 128 and the number.
+# The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-# How much is looked at: the last lines, and the beginning of each. A progress bar may be a line of a megabyte.
+# How much of the output is searched: the last lines, and the start of each. A progress bar may print one line of a
+# megabyte.
 LINES = 1000
 LINE = 2000
-# For what `…` stands: bounded, so that no line takes long.
+# What `…` in a pattern matches. The bound keeps a search of any line short.
 GAP = "[^\n]{0,300}?"
 
 _HOLE = re.compile(r"(…|\{\w+(?::[^}]+)?\})")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-# Of the clean-up behind the exception that ended the program.
+# Printed during the cleanup after the exception that ended the program.
 _IGNORED = ("Exception ignored in", "Error in atexit")
+# mpirun prints this when a host never started a rank.
 _UNSTARTED = "unable to reliably start one or more daemons"
-# Above and below a message of mpirun.
+# mpirun prints this line above and below a message.
 _RULE_OFF = "-" * 20
-# mpirun's lines that do not say why: what follows from a rank's end, and warnings.
-_NOT_TELLING = (
+# Lines of mpirun that do not say why it gave up: warnings, and what follows from the end of a rank.
+_UNINFORMATIVE = (
     "[",
     "WARNING",
     "Warning: ",
@@ -45,7 +47,7 @@ _NOT_TELLING = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """What it was, in one sentence, and the fix, with a command where there is one."""
+    """What happened, in one sentence, and how to fix it, with a command if there is one."""
 
     text: str
     hint: str
@@ -53,34 +55,34 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What somebody said: all of it, and the exceptions that ended it. Both have a line for each line."""
+    """The output of one source: all its lines, and the lines of the exceptions that ended it."""
 
-    said: str = ""
+    lines: str = ""
     raised: str = ""
 
 
 def cause(failure: Failure) -> Cause | None:
-    """The known cause, or None. The rank's own lines go before mpirun's, and lines before how it ended."""
+    """Return the known cause, or None. A line of the rank wins over one of mpirun, and both over the exit code."""
     lines = _end(failure.lines)
     rank = _Output("\n".join(lines), "\n".join(_exceptions(lines)))
     mpirun = _Output("\n".join(_end(failure.mpirun)))
-    found = _find(SURE, failure) or _find(TELLING, failure, rank) or _find(TELLING, failure, mpirun)
+    known = _find(SURE, failure) or _find(TELLING, failure, rank) or _find(TELLING, failure, mpirun)
     aftermath = _find(AFTERMATH, failure, rank)
-    if not found and (failure.kind != "rank" or _signal(failure) or aftermath):
-        found = _find(WARNINGS, failure, rank) or _find(WARNINGS, failure, mpirun)
-    return found or aftermath or _find(ENDINGS, failure)
+    if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
+        known = _find(WARNINGS, failure, rank) or _find(WARNINGS, failure, mpirun)
+    return known or aftermath or _find(ENDINGS, failure)
 
 
-def told(failure: Failure) -> str:
-    """The headline: which rank on which host, and how it ended."""
+def headline(failure: Failure) -> str:
+    """Return which rank failed on which host, and how it ended."""
     if failure.kind == "host":
-        # Before it had a rank, it could not go away.
+        # A host that never started a rank was never part of the run.
         how = "could not be reached" if any(_UNSTARTED in line for line in failure.mpirun) else "went away"
         return f"{failure.host or 'a host'} {how}"
     if failure.kind == "mpirun":
-        said = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
-        if said:
-            return f"mpirun gave up: {next(filter(_tells, said), said[0])}"
+        sentences = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
+        if sentences:
+            return f"mpirun gave up: {next(filter(_is_informative, sentences), sentences[0])}"
         if failure.signal:
             return f"mpirun on {failure.host or 'the head'} was killed by {failure.signal}"
         return "mpirun gave up" + (f" with exit code {failure.exit_code}" if failure.exit_code is not None else "")
@@ -96,7 +98,7 @@ def told(failure: Failure) -> str:
 
 
 def regex(pattern: str) -> str:
-    """The regular expression of a pattern, as kit.plan.run.causes.rule explains them."""
+    """Return the regular expression of a pattern; kit.plan.run.causes.rule explains patterns."""
     parts = []
     quote = ""
     for part in _HOLE.split(pattern):
@@ -119,19 +121,19 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _find(rules: Iterable[Rule], failure: Failure, output: _Output | None = None) -> Cause | None:
     for rule in rules:
-        if not _ended(rule, failure):
+        if not _matches_ending(rule, failure):
             continue
         words = _words(rule, output) if output else {}
         if words is not None:
             values = {"host": failure.host or "HOST", **{name: _shown(word) for name, word in words.items()}}
-            # A hint may be copied into a shell.
+            # Users copy hints into a shell.
             quoted = {name: shlex.quote(value) for name, value in values.items()}
             return Cause(text=rule.text.format(**values), hint=rule.hint.format(**quoted))
     return None
 
 
-def _ended(rule: Rule, failure: Failure) -> bool:
-    """Whether the rule may be for something that ended like this."""
+def _matches_ending(rule: Rule, failure: Failure) -> bool:
+    """Return whether the rule allows this kind of failure, exit code and signal."""
     return (
         rule.kind in (None, failure.kind)
         and rule.exit_code in (None, failure.exit_code)
@@ -145,8 +147,8 @@ def _signal(failure: Failure) -> str:
 
 
 def _words(rule: Rule, output: _Output) -> dict[str, str] | None:
-    """What stands in the holes of the first pattern that fits; None where none does."""
-    for text, patterns in ((output.said, rule.says), (output.raised, rule.raised)):
+    """Return the values of the holes of the first pattern that matches, or None if no pattern matches."""
+    for text, patterns in ((output.lines, rule.says), (output.raised, rule.raised)):
         for pattern in patterns:
             if text and (match := _compiled(pattern).search(text)):
                 return match.groupdict()
@@ -158,8 +160,8 @@ def _end(lines: Sequence[str]) -> list[str]:
 
 
 def _exceptions(lines: Iterable[str]) -> list[str]:
-    """The exception that ended a Python program, and those that led to it: none that it printed and outlived."""
-    found: list[str] = []
+    """Return the exception that ended a Python program and those it was raised from, without handled ones."""
+    exceptions: list[str] = []
     chained = ignored = False
     for line in lines:
         if line.startswith(_CHAINED):
@@ -168,15 +170,15 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
             ignored = True
         elif _EXCEPTION.match(line):
             if not ignored and not chained:
-                found.clear()
+                exceptions.clear()
             if not ignored:
-                found.append(line)
+                exceptions.append(line)
             chained = ignored = False
-    return found
+    return exceptions
 
 
 def _sentences(lines: Sequence[str]) -> Iterator[str]:
-    """What mpirun says, line by line; of a message that it frames in dashes the first sentence."""
+    """Yield each line of mpirun; of a message framed in dashes, yield only the first sentence."""
     framed = False
     block: list[str] = []
     for line in (*lines, _RULE_OFF):
@@ -192,10 +194,10 @@ def _sentences(lines: Sequence[str]) -> Iterator[str]:
         block, framed = [], not framed
 
 
-def _tells(line: str) -> bool:
-    return not line.startswith(_NOT_TELLING)
+def _is_informative(line: str) -> bool:
+    return not line.startswith(_UNINFORMATIVE)
 
 
 def _shown(text: str) -> str:
-    """For a terminal: what a program printed may hold anything."""
+    """Return the start of a text without characters that could control the terminal."""
     return "".join(char for char in text[:LINE] if char.isprintable())[:200].strip()

@@ -1,4 +1,4 @@
-"""The known causes of a failed run, as data. The first of a tuple that fits is told: the more specific goes first."""
+"""Lists the known causes of a failed run. The first rule of a tuple that matches wins."""
 
 from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, WARNINGS
 from kit.plan.run.causes.image import IMAGE
@@ -9,13 +9,13 @@ from kit.plan.run.causes.rule import Rule
 
 __all__ = ["AFTERMATH", "ENDINGS", "RULES", "SURE", "TELLING", "WARNINGS", "Rule"]
 
-# What the kernel or the engine knows goes before anything that a program printed.
+# The kernel and the engine are more reliable than anything that a program prints.
 SURE = (
     Rule(
         name="oom",
-        text="the host's memory was full, and the kernel killed the rank",
-        hint="fewer ranks on a host (--npernode), a smaller batch or fewer data workers; "
-        "what is free now: kit ssh {host} -- free -m",
+        text="the host ran out of memory, and the kernel killed the rank",
+        hint="start fewer ranks per host (--npernode), or use a smaller batch or fewer data workers; see "
+        "the free memory: kit ssh {host} -- free -m",
         oom=True,
     ),
 )

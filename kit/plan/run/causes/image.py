@@ -1,4 +1,4 @@
-"""What the image lacks, or has in the wrong version."""
+"""Rules for software that the image lacks or has in the wrong version."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ def _libraries(form: str, names: tuple[str, ...]) -> tuple[str, ...]:
 IMAGE = (
     Rule(
         name="library-driver",
-        text="the NVIDIA driver's library {library} is not in the container",
-        hint="the VM needs driver and nvidia-container-toolkit, then deploy again; without GPUs image.flavour is cpu; "
-        "what is there: kit exec {host} -- nvidia-smi -L",
+        text="the container lacks {library}, a library of the NVIDIA driver",
+        hint="install the driver and nvidia-container-toolkit on the VM and deploy again; without GPUs, "
+        "set image.flavour to cpu; list the GPUs: kit exec {host} -- nvidia-smi -L",
         says=_libraries(_LOADER, _DRIVER),
         raised=_libraries(_IMPORT, _DRIVER),
     ),
     Rule(
         name="library-cuda",
-        text="CUDA's library {library} is not in the image",
-        hint="set image.flavour in kit.yaml to cuda-tensorflow, say, or take a package for the image's CUDA, "
-        f"then {BUILD}",
+        text="the image lacks the CUDA library {library}",
+        hint="set image.flavour in kit.yaml, to cuda-tensorflow for example, or install a package that "
+        f"matches the image's CUDA, then {BUILD}",
         says=_libraries(_LOADER, _TOOLKIT),
         raised=_libraries(_IMPORT, _TOOLKIT),
     ),
     Rule(
         name="library",
-        text="the shared library {library} is not in the image",
-        hint=f"add the Debian package that has it to image.packages in kit.yaml, then {BUILD}",
+        text="the image lacks the shared library {library}",
+        hint=f"add the Debian package that contains it to image.packages in kit.yaml, then {BUILD}",
         says=("loading shared libraries: {library}: cannot open",),
         raised=("Error: {library}: cannot open shared object file",),
     ),
     Rule(
         name="undefined-symbol",
-        text="a compiled extension was built for another version of what it uses",
-        hint=f"take packages that fit each other into image.pip in kit.yaml, with their versions, then {BUILD}",
+        text="a compiled extension was built for another version of a library that it uses",
+        hint=f"pin versions that match each other in image.pip in kit.yaml, then {BUILD}",
         raised=(
             "ImportError: …: undefined symbol: ",
             "NotFoundError: …: undefined symbol: ",
@@ -61,7 +61,8 @@ IMAGE = (
     Rule(
         name="numpy-abi",
         text="a package was built for another version of NumPy than the image has",
-        hint=f"pin numpy in image.pip in kit.yaml to what the package was built for ('numpy<2', mostly), then {BUILD}",
+        hint="pin numpy in image.pip in kit.yaml to the version that the package was built for (usually "
+        f"'numpy<2'), then {BUILD}",
         says=("A module that was compiled using NumPy 1.x cannot be run in",),
         raised=(
             "numpy.dtype size changed, may indicate binary incompatibility",
@@ -73,23 +74,24 @@ IMAGE = (
     Rule(
         name="horovod-extension",
         text="Horovod in the image was built without {extension}",
-        hint=f"image.frameworks (or image.flavour) in kit.yaml names what it is built for; correct it, then {BUILD}",
+        hint="correct image.frameworks (or image.flavour) in kit.yaml, which sets what Horovod is built "
+        f"for, then {BUILD}",
         says=("Extension {extension:horovod.} has not been built: ",),
         raised=("AttributeError: module '{extension:horovod.}' has no attribute 'init'",),
     ),
     Rule(
         name="python-module",
         text="the image has no Python module {module}",
-        hint="add its package to image.pip in kit.yaml (for a module of your own, its folder to PYTHONPATH in env:), "
-        f"then {BUILD}",
+        hint="add its package to image.pip in kit.yaml (for your own module, add its folder to PYTHONPATH "
+        f"in env:), then {BUILD}",
         says=("(ModuleNotFoundError: No module named '{module}')", "/python3: No module named {module}"),
         raised=("ModuleNotFoundError: No module named '{module}'",),
     ),
     Rule(
         name="python-import",
-        text="the Python module {module} has no {name}: it is another version than the program wants, or another file",
-        hint="is a file of yours called like the module? Else pin its version in image.pip in kit.yaml, "
-        + f"then {BUILD}",
+        text="the Python module {module} has no {name}: it has the wrong version, or another file has the same name",
+        hint="rename your file if it has the module's name; otherwise pin the module's version in "
+        f"image.pip in kit.yaml, then {BUILD}",
         raised=(
             "ImportError: cannot import name '{name}' from '{module}'",
             "ImportError: cannot import name '{name}' from partially initialized module '{module}'",
@@ -97,14 +99,14 @@ IMAGE = (
     ),
     Rule(
         name="script",
-        text="there is no {file} in the container",
-        hint="its folder must be on every host, and a line of volumes: in kit.yaml; then run: kit deploy",
+        text="the container has no {file}",
+        hint="put its folder on every host and mount it with a line of volumes: in kit.yaml, then run: kit deploy",
         says=("can't open file '{file}': [Errno 2] No such file or directory",),
     ),
     Rule(
         name="mpirun-program",
-        text="the image has no {command}, which every run needs",
-        hint=f"take another image.base, or add it to image.packages in kit.yaml, then {BUILD}",
+        text="the image lacks {command}, which every run needs",
+        hint=f"use another image.base, or add its package to image.packages in kit.yaml, then {BUILD}",
         says=(
             "Executable: {command}",
             "kit-launch: [Errno 2] No such file or directory: '{command}'",
@@ -116,9 +118,9 @@ IMAGE = (
     ),
     Rule(
         name="command",
-        text="there is no command {command} in the image",
-        hint="add its package to image.packages or image.pip in kit.yaml (for a script of your own, see volumes:), "
-        f"then {BUILD}",
+        text="the image has no command {command}",
+        hint="add its package to image.packages or image.pip in kit.yaml (for your own script, see "
+        f"volumes:), then {BUILD}",
         says=(
             "kit-rank: {command}: No such file or directory",
             ": {command}: command not found",
@@ -128,15 +130,15 @@ IMAGE = (
     ),
     Rule(
         name="not-a-program",
-        text="{file} is no program for this machine: it has no #! line, or is for another architecture",
+        text="{file} cannot be executed here: it has no #! line, or is built for another architecture",
         hint="name the interpreter: kit run -- bash {file}",
         says=(": {file}: Exec format error", ": {file}: cannot execute binary file"),
         exit_code=126,
     ),
     Rule(
         name="not-executable",
-        text="{file} may not be executed: its mode has no x",
-        hint="chmod +x, or name the interpreter: kit run -- bash {file}",
+        text="{file} is not executable: its mode lacks x",
+        hint="use chmod +x, or name the interpreter: kit run -- bash {file}",
         says=(": {file}: Permission denied",),
         exit_code=126,
     ),

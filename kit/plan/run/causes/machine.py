@@ -1,4 +1,4 @@
-"""Memory, disks, GPUs and limits of a host."""
+"""Rules for the memory, disks, GPUs and limits of a host."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from kit.plan.run.causes.rule import BUILD, Rule
 GPU = (
     Rule(
         name="gpu-memory",
-        text="the GPU's memory is full",
-        hint="a smaller batch, or one rank to a GPU; what holds it: kit exec {host} -- nvidia-smi",
+        text="the GPU is out of memory",
+        hint="use a smaller batch, or one rank per GPU; see what uses the memory: kit exec {host} -- nvidia-smi",
         says=(
             "OOM when allocating tensor with …device:GPU",
             "CUDA_ERROR_OUT_OF_MEMORY",
@@ -23,8 +23,8 @@ GPU = (
     Rule(
         name="driver-old",
         text="the VM's NVIDIA driver is too old for the image's CUDA",
-        hint="a newer driver on the VM, or an image.base with an older CUDA; "
-        "the driver's version: kit exec {host} -- nvidia-smi",
+        hint="install a newer driver on the VM, or use an image.base with an older CUDA; see the driver's "
+        "version: kit exec {host} -- nvidia-smi",
         says=(
             "CUDA driver version is insufficient",
             "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
@@ -34,15 +34,14 @@ GPU = (
     ),
     Rule(
         name="driver-mismatch",
-        text="the VM's NVIDIA driver was renewed, and its old kernel module still runs",
-        hint="start the VM anew, then run: kit deploy",
+        text="the NVIDIA driver on the VM was updated, but its old kernel module is still loaded",
+        hint="reboot the VM, then run: kit deploy",
         says=("Failed to initialize NVML: Driver/library version mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
     ),
     Rule(
         name="gpu-broken",
         text="a GPU of the host is broken, or fell off the bus",
-        hint="go on without the host (-H), and start it anew or have it replaced; "
-        "what the kernel says: kit ssh {host} -- sudo dmesg",
+        hint="leave out the host (-H), and reboot or replace it; look at the kernel log: kit ssh {host} -- sudo dmesg",
         says=(
             "uncorrectable ECC error",
             "CUDA_ERROR_ECC_UNCORRECTABLE",
@@ -53,16 +52,17 @@ GPU = (
     ),
     Rule(
         name="gpu-number",
-        text="the rank took a GPU that the host does not have: more ranks than GPUs, or not the local rank's",
-        hint="use hvd.local_rank() in the program, and look at slots= in the hosts file; "
-        "the GPUs: kit exec {host} -- nvidia-smi -L",
+        text="the rank used a GPU that the host does not have: there are more ranks than GPUs, or the rank "
+        "used another rank's GPU",
+        hint="use hvd.local_rank() in the program, and check slots= in the hosts file; list the GPUs: kit "
+        "exec {host} -- nvidia-smi -L",
         says=("invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE"),
     ),
     Rule(
         name="gpu-none",
-        text="the container has no GPU, or has lost it",
-        hint="where systemctl daemon-reload took it, docker restart of the container on the VM gives it back; "
-        "what the container sees: kit exec {host} -- nvidia-smi -L",
+        text="the container has no GPU, or lost it",
+        hint="after systemctl daemon-reload, run docker restart for the container on the VM; list the GPUs "
+        "that the container sees: kit exec {host} -- nvidia-smi -L",
         says=(
             "Failed to initialize NVML: Unknown Error",
             "cudaErrorNoDevice",
@@ -78,7 +78,7 @@ GPU = (
     ),
     Rule(
         name="gpu-build",
-        text="the image's MXNet is built for the CPU alone",
+        text="the image's MXNet is built for CPUs only",
         hint=f"set image.flavour in kit.yaml to cuda-mxnet, then {BUILD}",
         says=("Compile MXNet with USE_CUDA=1",),
         raised=(" is not implemented for GPU.",),
@@ -86,7 +86,7 @@ GPU = (
     Rule(
         name="avx",
         text="the CPU lacks instructions that TensorFlow was built for (AVX)",
-        hint="go on without the host (-H): it needs a newer CPU, or a VM type that passes AVX on",
+        hint="leave out the host (-H): it needs a newer CPU, or a VM type that exposes AVX",
         says=("but these aren't available on your machine",),
     ),
 )
@@ -94,15 +94,15 @@ GPU = (
 HOST = (
     Rule(
         name="port",
-        text="a port that the program listens on is taken",
-        hint="let one rank of a host open it, or give another port; who holds it: kit exec {host} -- ss -ltnp",
+        text="a port that the program listens on is already in use",
+        hint="open it in only one rank per host, or use another port; see who uses it: kit exec {host} -- ss -ltnp",
         says=("EADDRINUSE", "bind: Address already in use", "errno: 98 - Address already in use"),
         raised=("OSError: [Errno 98] Address already in use",),
     ),
     Rule(
         name="shm",
-        text="the memory that processes share, /dev/shm, is full",
-        hint="set shm_size in kit.yaml to 8gb, say, then run: kit deploy",
+        text="the shared memory, /dev/shm, is full",
+        hint="set shm_size in kit.yaml, to 8gb for example, then run: kit deploy",
         says=(
             "unable to write to file </torch_",
             "unable to open shared memory object </torch_",
@@ -117,20 +117,21 @@ HOST = (
     ),
     Rule(
         name="disk",
-        text="a disk is full, or /dev/shm",
-        hint="make room (for /dev/shm: shm_size in kit.yaml); which one: kit exec {host} -- df -h",
+        text="a disk or /dev/shm is full",
+        hint="free some space (for /dev/shm, raise shm_size in kit.yaml); see which one is full: kit exec "
+        "{host} -- df -h",
         says=(": No space left on device", "; No space left on device", "Disk quota exceeded"),
         raised=("[Errno 28] No space left on device",),
     ),
     Rule(
         name="read-only",
-        text="{path} is on a volume that may only be read",
-        hint="write elsewhere, or take :ro off its line of volumes: in kit.yaml and run: kit deploy",
+        text="{path} is on a read-only volume",
+        hint="write to another folder, or remove :ro from its line of volumes: in kit.yaml, then run: kit deploy",
         raised=("[Errno 30] Read-only file system: '{path}'",),
     ),
     Rule(
         name="memlock",
-        text="the network card may not pin as much memory as it needs",
+        text="the network card cannot pin as much memory as it needs",
         hint="set ulimits: {{memlock: unlimited}} in kit.yaml, then run: kit deploy",
         says=(
             "ibv_reg_mr failed",
@@ -141,9 +142,9 @@ HOST = (
     ),
     Rule(
         name="memory",
-        text="the rank asked for more memory than it can have",
-        hint="fewer ranks on a host (--npernode), a smaller batch or fewer data workers; "
-        "what is free now: kit ssh {host} -- free -m",
+        text="the rank requested more memory than is available",
+        hint="start fewer ranks per host (--npernode), or use a smaller batch or fewer data workers; see "
+        "the free memory: kit ssh {host} -- free -m",
         says=(
             "OOM when allocating tensor with ",
             "std::bad_alloc",
@@ -154,15 +155,15 @@ HOST = (
     ),
     Rule(
         name="threads",
-        text="the rank may not start as many threads and processes as it wants",
-        hint="fewer data workers, or OMP_NUM_THREADS in env: of kit.yaml; "
-        "the limit: kit exec {host} -- cat /sys/fs/cgroup/pids.max",
+        text="the rank reached its limit of threads and processes",
+        hint="use fewer data workers, or set OMP_NUM_THREADS in env: of kit.yaml; see the limit: kit exec "
+        "{host} -- cat /sys/fs/cgroup/pids.max",
         says=("pthread_create failed", "fork: Resource temporarily unavailable"),
         raised=("can't start new thread", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
     ),
     Rule(
         name="files",
-        text="the rank has as many files open as it may have",
+        text="the rank reached its limit of open files",
         hint="set ulimits: {{nofile: 1048576}} in kit.yaml, then run: kit deploy",
         says=("Too many open files",),
     ),

@@ -1,4 +1,4 @@
-"""What the program does: with Horovod, its files and the internet."""
+"""Rules for the program itself: its use of Horovod, of files and of the internet."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from kit.plan.run.causes.rule import Rule
 PROGRAM = (
     Rule(
         name="horovod-mismatch",
-        text="the ranks gave Horovod different tensors for one operation",
-        hint="all ranks need the same model and batches of one size (drop_remainder); the rank's last lines name it",
+        text="the ranks passed different tensors to Horovod for the same operation",
+        hint="use the same model and the same batch size on all ranks (drop_remainder); the rank's last "
+        "lines name the tensor",
         says=("Mismatched …: One rank ", "Mismatched CPU/GPU device selection"),
     ),
     Rule(
         name="horovod-stalled",
-        text="ranks waited for others that never came to the same operation, and Horovod gave up",
-        hint="all ranks must do the same number of steps; the missing ones stand in the output; what runs now: kit ps",
+        text="Horovod gave up because some ranks never reached the operation that the others waited for",
+        hint="make all ranks run the same number of steps; the output names the missing ranks; see what is "
+        "running: kit ps",
         says=('One or more rank (marked by "!") is stalled',),
     ),
     Rule(
@@ -25,34 +27,35 @@ PROGRAM = (
     ),
     Rule(
         name="launcher-ps",
-        text="the program uses MPI, or Horovod, and --launcher ps gives it a parameter server instead",
+        text="the program uses MPI or Horovod, but --launcher ps starts a parameter server instead",
         hint="run it without --launcher ps",
         says=("Component: none-with-launcher-ps",),
     ),
     Rule(
         name="han-in-place",
-        text="Open MPI's hierarchical all-reduce (HAN) breaks on what is summed in place, as Horovod does",
-        hint="let HAN do it in one piece: put --mca coll_han_use_simple_allreduce 1 into mpi.args in kit.yaml",
+        text="Open MPI's hierarchical all-reduce (HAN) fails on in-place sums, which Horovod uses",
+        hint="let HAN reduce in one piece: add --mca coll_han_use_simple_allreduce 1 to mpi.args in kit.yaml",
         says=("mca_coll_han_allreduce_intra",),
     ),
     Rule(
         name="graphdef",
-        text="the TensorFlow graph is over 2 GB: data stands in it as constants",
-        hint="read the data with tf.data from files, instead of from an array",
+        text="the TensorFlow graph is over 2 GB because it holds data as constants",
+        hint="read the data from files with tf.data instead of from an array",
         says=("GraphDef cannot be larger than 2GB",),
         raised=("Cannot serialize protocol buffer of type tensorflow.GraphDef", "GraphDef cannot be larger than 2GB"),
     ),
     Rule(
         name="certificate",
-        text="the container does not trust the certificate of a server, or of a proxy in between",
-        hint="mount the CA file with volumes:, name it as SSL_CERT_FILE and REQUESTS_CA_BUNDLE in env: of kit.yaml, "
-        "then run: kit deploy",
+        text="the container does not trust the certificate of a server or of a proxy",
+        hint="mount the CA file with volumes:, set SSL_CERT_FILE and REQUESTS_CA_BUNDLE to its path in "
+        "env: of kit.yaml, then run: kit deploy",
         raised=("CERTIFICATE_VERIFY_FAILED",),
     ),
     Rule(
         name="download",
-        text="the program wants something from the internet, and the container has no way there",
-        hint="put it on every host, below volumes:, or set https_proxy in env: of kit.yaml, then run: kit deploy",
+        text="the program needs the internet, but the container has no access to it",
+        hint="put the data on every host and mount it with volumes:, or set https_proxy in env: of "
+        "kit.yaml, then run: kit deploy",
         raised=(
             "Name or service not known",
             "Temporary failure in name resolution",
@@ -65,14 +68,14 @@ PROGRAM = (
     ),
     Rule(
         name="permission",
-        text="the rank may not open {path}",
-        hint="look at its owner and mode: kit exec {host} -- ls -la {path}",
+        text="the rank has no permission to open {path}",
+        hint="check its owner and mode: kit exec {host} -- ls -la {path}",
         raised=("PermissionError: [Errno 13] Permission denied: '{path}'",),
     ),
     Rule(
         name="file",
-        text="there is no {path} in the container",
-        hint="its folder must be on every host, and a line of volumes: in kit.yaml; then run: kit deploy",
+        text="the container has no {path}",
+        hint="put its folder on every host and mount it with a line of volumes: in kit.yaml, then run: kit deploy",
         raised=(
             "FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
             "NotFoundError: …{path}; No such file or directory",
@@ -80,7 +83,7 @@ PROGRAM = (
     ),
     Rule(
         name="locale",
-        text="the container does not have the locale that the program wants",
+        text="the container lacks the locale that the program needs",
         hint="set LC_ALL: C.UTF-8 in env: of kit.yaml, then run: kit deploy",
         raised=("locale.Error: unsupported locale setting", "UnicodeEncodeError: 'ascii' codec"),
     ),

@@ -1,7 +1,8 @@
-"""What a known cause of a failed run is made of.
+"""Defines a rule: how kit recognizes a known cause of a failed run, and what it prints then.
 
-A pattern is a line's text as the software prints it. `{name}` stands for a word, which the sentence may use; after a
-quote it goes to the next quote, and `{library:libcu}` takes only a word that begins with libcu. `…` is anything.
+A pattern is the text of a line, as the software prints it. `{name}` matches one word, which the rule's text may use;
+after a quote it matches up to the next quote. `{library:libcu}` matches only a word that starts with libcu. `…` matches
+anything.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# The end of a hint that changes the image.
+# Ends each hint that changes the image.
 BUILD = "run: kit image build && kit deploy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One cause. It fits when one of the patterns does, and each of kind, exit_code, signal and oom that is given.
+    """One cause. A rule matches if one of its patterns does, and kind, exit_code, signal and oom if they are set.
 
-    `says` is looked for in every line; `raised` only in the exception that ended a Python program and those behind it:
-    a program may well live on after one that it printed. `{host}` in a hint is the rank's host. Where a hint has a
-    command, it is the hint's end, behind a colon.
+    `says` is searched in every line. `raised` is searched only in the exception that ended a Python program and in
+    those it was raised from, because a program may print an exception that it handled. `{host}` in a hint is the host
+    of the rank.
+    A hint with a command ends with it, after a colon.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""What a failed run is told to have failed of: real texts in failures/, one file a case.
+"""Tests the diagnosis of failed runs with real output: failures/ has one file for each case.
 
-`source` in a file says where its text is from. "kit's cpu image" is output of Python 3.11, TensorFlow 2.15.1, MXNet
-1.9.1, Horovod 0.28.1 and Open MPI 4.1.4 in that image, cut to its last lines; where nothing is printed, it is only how
-such a program ended there. "upstream" is the line as the software words it, for what cannot be had without GPUs or a
-second host: from its source, or from an issue that quotes it.
+`source` in a file says where its text comes from. "kit's cpu image" is the output of Python 3.11, TensorFlow 2.15.1,
+MXNet 1.9.1, Horovod 0.28.1 and Open MPI 4.1.4 in that image, cut to its last lines; a file without lines only says how
+such a program ended there. "upstream" is a line from the software's source, or from an issue that quotes it, for cases
+that need GPUs or a second host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kit.config.yaml import load_spec
 from kit.model.run import Failure
 from kit.model.spec import ClusterSpec
 from kit.plan.run.causes import RULES, Rule
-from kit.plan.run.diagnose import cause, regex, told
+from kit.plan.run.diagnose import cause, headline, regex
 
 HERE = Path(__file__).parent
 SAMPLES = sorted((HERE / "failures").glob("*.txt"))
@@ -36,18 +36,18 @@ rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def read(path: Path) -> tuple[dict[str, str], Failure]:
     head, _, rest = path.read_text().partition("--- lines\n")
     lines, _, mpirun = rest.partition("--- mpirun\n")
-    said = {key: value.strip() for key, _, value in (line.partition(":") for line in head.splitlines())}
+    fields = {key: value.strip() for key, _, value in (line.partition(":") for line in head.splitlines())}
     failure = Failure(
-        kind=said["kind"],  # type: ignore[arg-type]
+        kind=fields["kind"],  # type: ignore[arg-type]
         host="gpu3",
-        rank=5 if said["kind"] == "rank" else None,
-        exit_code=int(said["exit_code"]) if "exit_code" in said else None,
-        signal=said.get("signal", ""),
-        oom="oom" in said,
+        rank=5 if fields["kind"] == "rank" else None,
+        exit_code=int(fields["exit_code"]) if "exit_code" in fields else None,
+        signal=fields.get("signal", ""),
+        oom="oom" in fields,
         lines=tuple(lines.splitlines()),
         mpirun=tuple(mpirun.splitlines()),
     )
-    return said, failure
+    return fields, failure
 
 
 def rank(*lines: str, **more: Any) -> Failure:
@@ -61,21 +61,21 @@ def holes(text: str) -> set[str]:
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_real_texts(sample: Path) -> None:
-    said, failure = read(sample)
-    assert re.fullmatch(r"kit's cpu image.*|upstream: .+", said["source"])
-    found = cause(failure)
-    assert (found.text if found else "") == said["says"]
+    fields, failure = read(sample)
+    assert re.fullmatch(r"kit's cpu image.*|upstream: .+", fields["source"])
+    known = cause(failure)
+    assert (known.text if known else "") == fields["says"]
     if sample.stem.startswith("none-"):
-        assert found is None
+        assert known is None
         return
-    assert found is not None
-    assert found.hint
-    assert not {"{", "}"} & set(re.sub(r"\w+: \{\w+: \w+\}", "", found.hint))
-    # A file is called like the rule that it is for.
+    assert known is not None
+    assert known.hint
+    assert not {"{", "}"} & set(re.sub(r"\w+: \{\w+: \w+\}", "", known.hint))
+    # The name of a file starts with the name of its rule.
     rule = max(
         (rule for rule in RULES if f"{sample.stem}-".startswith(f"{rule.name}-")), key=lambda rule: len(rule.name)
     )
-    assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(rule.text)), found.text)
+    assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(rule.text)), known.text)
 
 
 @rules
@@ -121,24 +121,24 @@ def test_the_host_stands_in_the_hint() -> None:
 
 
 def test_a_hint_may_be_copied_into_a_shell() -> None:
-    found = cause(rank("PermissionError: [Errno 13] Permission denied: '/data/a b;reboot'"))
-    assert found is not None
-    assert found.text == "the rank may not open /data/a b;reboot"
-    assert found.hint.endswith("ls -la '/data/a b;reboot'")
+    known = cause(rank("PermissionError: [Errno 13] Permission denied: '/data/a b;reboot'"))
+    assert known is not None
+    assert known.text == "the rank has no permission to open /data/a b;reboot"
+    assert known.hint.endswith("ls -la '/data/a b;reboot'")
 
 
 def test_what_a_program_printed_cannot_steer_the_terminal() -> None:
-    found = cause(rank("ModuleNotFoundError: No module named 'a\x1b[2Jb'"))
-    assert found is not None
-    assert found.text == "the image has no Python module a[2Jb"
-    assert told(Failure(kind="mpirun", mpirun=("\x1b[31mno\x07",))) == "mpirun gave up: [31mno"
+    known = cause(rank("ModuleNotFoundError: No module named 'a\x1b[2Jb'"))
+    assert known is not None
+    assert known.text == "the image has no Python module a[2Jb"
+    assert headline(Failure(kind="mpirun", mpirun=("\x1b[31mno\x07",))) == "mpirun gave up: [31mno"
 
 
 def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None:
     missing, refused = "ModuleNotFoundError: No module named 'a'", "ssh: connect to host n1 port 33: Connection refused"
     oom = cause(rank(missing, signal="SIGKILL", exit_code=None, oom=True))
     assert oom is not None
-    assert "memory was full" in oom.text
+    assert "ran out of memory" in oom.text
     own = cause(rank(missing, mpirun=(refused,)))
     assert own is not None
     assert "module a" in own.text
@@ -148,7 +148,7 @@ def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "is_known"),
     [
         (["MemoryError", "During handling of the above exception, another exception occurred:", "ValueError: x"], True),
         (["MemoryError: 1", "The above exception was the direct cause of the following exception:", "a.E_Error"], True),
@@ -156,19 +156,19 @@ def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None
         (["MemoryError", "Epoch 3: loss 0.4"], True),
         (["  MemoryError"], False),
         (["caught MemoryError, going on"], False),
-        # It printed this one and lived on.
+        # The program printed this one and continued.
         (["MemoryError", "Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: x"], False),
         (["MemoryError", "KeyboardInterrupt"], False),
     ],
 )
-def test_only_the_exception_that_ended_the_program_counts(lines: list[str], found: bool) -> None:
-    assert (cause(rank(*lines)) is not None) is found
+def test_only_the_exception_that_ended_the_program_counts(lines: list[str], is_known: bool) -> None:
+    assert (cause(rank(*lines)) is not None) is is_known
 
 
-def test_a_shell_tells_a_signal_by_a_number() -> None:
+def test_a_shell_reports_a_signal_as_a_number() -> None:
     for number, name in {135: "SIGBUS", 139: "SIGSEGV", 137: "SIGKILL"}.items():
-        told_by_shell, told_by_kernel = rank(exit_code=number), rank(exit_code=None, signal=name)
-        assert cause(told_by_shell) == cause(told_by_kernel) is not None
+        from_shell, from_kernel = rank(exit_code=number), rank(exit_code=None, signal=name)
+        assert cause(from_shell) == cause(from_kernel) is not None
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_shell_tells_a_signal_by_a_number() -> None:
     ],
 )
 def test_the_headline(failure: Failure, line: str) -> None:
-    assert told(failure) == line
+    assert headline(failure) == line
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_the_headline(failure: Failure, line: str) -> None:
             "binding",
             "A request was made to bind to that would result in binding more processes than cpus on a resource",
         ),
-        # Better than nothing.
+        # mpirun printed nothing better.
         ("mpi-network", "WARNING: An invalid value was given for oob_tcp_if_include"),
         ("killed", "Primary job terminated normally, but 1 process returned a non-zero exit code"),
     ],
 )
-def test_the_line_of_mpirun_that_tells(sample: str, line: str) -> None:
+def test_the_headline_quotes_the_informative_line_of_mpirun(sample: str, line: str) -> None:
     _, failure = read(HERE / f"failures/{sample}.txt")
-    assert told(Failure(kind="mpirun", mpirun=failure.mpirun)) == f"mpirun gave up: {line}"
+    assert headline(Failure(kind="mpirun", mpirun=failure.mpirun)) == f"mpirun gave up: {line}"
 
 
 PIECES = sorted({piece for rule in RULES for p in (*rule.says, *rule.raised) for piece in re.split(r"…|\{\w+:?|\}", p)})
@@ -236,11 +236,11 @@ FAILURES = st.builds(
 
 
 @given(FAILURES)
-def test_it_tells_something_of_anything(failure: Failure) -> None:
-    found = cause(failure)
-    headline = told(failure)
-    assert headline
-    for text in (headline, *((found.text, found.hint) if found else ())):
+def test_any_output_gets_a_printable_headline(failure: Failure) -> None:
+    known = cause(failure)
+    line = headline(failure)
+    assert line
+    for text in (line, *((known.text, known.hint) if known else ())):
         assert text.isprintable()
         assert "{" not in text or "{" in str(failure) or re.search(r"\w+: \{\w+: \w+\}", text)
 
@@ -266,14 +266,14 @@ def test_ten_thousand_lines_take_no_time(line: str) -> None:
 
 
 def seen(rule: Rule) -> str:
-    """What the rule goes by, for a reader: the first pattern, or how it ended."""
+    """Return what the rule matches, for a reader: its first pattern, or how the process ended."""
     if pattern := next(iter((*rule.says, *rule.raised)), ""):
         plain = re.sub(r"\{\w+:?([^}]*)\}", r"\1…", pattern).strip()
         return f"`{re.sub('…+', '…', plain)}`"
     if rule.oom:
-        return "the kernel's count of what it killed"
+        return "the kernel's count of OOM kills"
     if rule.signal:
-        return f"nothing more than {rule.signal}"
+        return f"only {rule.signal}"
     return f"exit code {rule.exit_code}" if rule.exit_code else f"no connection to a {rule.kind}"
 
 
@@ -283,6 +283,6 @@ def row(rule: Rule) -> str:
     return f"| {rule.text.format_map(words)} | {seen(rule)} | {hint} |"
 
 
-def test_the_table_of_causes_is_what_kit_says() -> None:
-    table = ["| kit says | it found, for one | do |", "|---|---|---|", *map(row, RULES)]
+def test_the_table_of_causes_is_what_kit_reports() -> None:
+    table = ["| kit reports | what it matches, for example | what to do |", "|---|---|---|", *map(row, RULES)]
     assert "\n".join(table) + "\n" in PAGE.read_text(), "\n" + "\n".join(table)
