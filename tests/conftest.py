@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C works in them, however they were started; and a cluster's head on this machine."""
+"""For all tests: working Ctrl-C, a warning for each test that got a second try, and a head on this machine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print a warning for each test that failed and passed, or failed again, in a second try."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.write_line(
+            f"WARNING: {report.nodeid} failed and got a second try. Find out why: it is a bug.",
+            yellow=True,
+        )
 
 
 @pytest.fixture
