@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -45,12 +47,13 @@ COMMON = frozenset(
 
 
 def files() -> Iterator[Path]:
-    """Every file of the tree, without what tools keep in folders whose names begin with a dot."""
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
-        if path.is_file() and not hidden and not {"__pycache__", "dist", "build"} & set(parts):
-            yield path
+    """Yield every file of the tree, except in folders whose names begin with a dot, where tools keep what they need."""
+    for folder, folders, names in os.walk(ROOT):
+        skipped = {"__pycache__", "dist", "build"}
+        folders[:] = sorted(
+            each for each in folders if each == ".ci" or (not each.startswith(".") and each not in skipped)
+        )
+        yield from (Path(folder, each) for each in sorted(names))
 
 
 def name(path: Path) -> str:
@@ -179,9 +182,15 @@ def test_every_path_of_the_tree_that_is_named_is_there(page: Path) -> None:
             assert (ROOT / path).exists(), code
 
 
+@functools.cache
+def sources_of_tests() -> dict[Path, str]:
+    """Return the text of each Python file of the tests."""
+    return {path: path.read_text() for path in files() if path.suffix == ".py" and "tests" in path.parts}
+
+
 @pages
 def test_every_test_that_is_named_is_there(page: Path) -> None:
-    sources = {path: path.read_text() for path in files() if path.suffix == ".py" and "tests" in path.parts}
+    sources = sources_of_tests()
     known = {test for text in sources.values() for test in re.findall(r"def (test_\w+)", text)}
     known |= {path.stem for path in sources}
     for code in CODE.findall(prose(page)):
