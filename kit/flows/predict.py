@@ -1,4 +1,4 @@
-"""kit predict: gradients, links and the time of a step, to an efficiency with all that it rests on. Contacts nobody."""
+"""kit predict: a scaling efficiency from gradients, links and a step time, with every assumption. Contacts nobody."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MEMORY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The words of the command line. Rates are texts (8gbit), times in the units of their names."""
+class PredictRequest:
+    """The command line's values. Rates are text (8gbit); times have the unit in their name."""
 
     model: str | None = None
     gradients: str | None = None
@@ -59,7 +59,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """`predictions` grow in ranks; the last is what was asked for."""
+    """`predictions` are in order of ranks; the last one is the requested size."""
 
     model: str
     parameters: int
@@ -70,56 +70,56 @@ class Answer:
     assumptions: tuple[Assumption, ...]
 
 
-def predict(asked: Asked, *, folder: Path) -> Answer:
-    """The prediction for 1, 2, 4 … ranks up to those asked for. Raises InputError for what is missing or wrong."""
-    found = _gradients(asked, folder)
-    step, step_source = _step(asked)
-    if asked.link is None:
-        raise InputError("what does a host's link carry?", hint="write, say, --link 8gbit")
-    link = rate(asked.link, "--link")
-    intra, intra_source = INTRA.get(asked.intra) or (_intra_rate(asked.intra), "asked for")
-    memory, memory_source = MEMORY[asked.library]
-    if asked.memory_rate:
-        memory, memory_source = rate(asked.memory_rate, "--memory-rate"), "asked for"
+def predict(request: PredictRequest, *, folder: Path) -> Answer:
+    """Predict 1, 2, 4 … ranks up to the requested number. Raises InputError for a missing or wrong value."""
+    gradients = _gradients(request, folder)
+    step, step_source = _step(request)
+    if request.link is None:
+        raise InputError("--link is missing: the rate of a host's link", hint="for example: --link 8gbit")
+    link = rate(request.link, "--link")
+    intra, intra_source = INTRA.get(request.intra) or (_intra_rate(request.intra), "given")
+    memory, memory_source = MEMORY[request.library]
+    if request.memory_rate:
+        memory, memory_source = rate(request.memory_rate, "--memory-rate"), "given"
     training = Training(
         step=step,
-        forward_share=asked.forward_share,
-        library=asked.library,
-        algorithm=asked.algorithm,
-        element_bytes=2 if asked.compression == "fp16" else 4,
-        fusion=int(asked.fusion_mb * 2**20),
-        cycle=asked.cycle_ms / 1e3,
+        forward_share=request.forward_share,
+        library=request.library,
+        algorithm=request.algorithm,
+        element_bytes=2 if request.compression == "fp16" else 4,
+        fusion=int(request.fusion_mb * 2**20),
+        cycle=request.cycle_ms / 1e3,
     )
     links = Links(
-        inter=link * asked.payload_share,
-        inter_latency=asked.latency_us / 1e6,
+        inter=link * request.payload_share,
+        inter_latency=request.latency_us / 1e6,
         intra=intra,
         intra_latency=INTRA_LATENCY,
         memory=memory,
-        turns_from=math.inf if asked.library == "nccl" or asked.duplex else MPI_TURNS_FROM,
+        turns_from=math.inf if request.library == "nccl" or request.duplex else MPI_TURNS_FROM,
     )
-    sizes = sweep(asked.gpus)
+    sizes = sweep(request.gpus)
     return Answer(
-        model=found.model,
-        parameters=found.elements,
-        gradient_bytes=found.elements * training.element_bytes,
-        tensors=found.tensors,
-        batch_size=asked.batch_size,
+        model=gradients.model,
+        parameters=gradients.elements,
+        gradient_bytes=gradients.elements * training.element_bytes,
+        tensors=gradients.tensors,
+        batch_size=request.batch_size,
         predictions=tuple(
-            scaling.predict(found, training, links, ranks=ranks, per_host=asked.per_host) for ranks in sizes
+            scaling.predict(gradients, training, links, ranks=ranks, per_host=request.per_host) for ranks in sizes
         ),
         assumptions=_assumptions(
-            asked, found, links, _Sources(step=step_source, intra=intra_source, memory=memory_source)
+            request, gradients, links, _Sources(step=step_source, intra=intra_source, memory=memory_source)
         ),
     )
 
 
-# A GPU's kernel reads a neighbour's flag, or a core another's: some microseconds.
+# A GPU kernel, or a core, reads its neighbor's flag: a few microseconds.
 INTRA_LATENCY = 5e-6
 
 
 def sweep(ranks: int) -> tuple[int, ...]:
-    """1, 2, 4 … below `ranks`, and `ranks`."""
+    """Return 1, 2, 4 … below `ranks`, then `ranks`."""
     sizes = [1]
     while sizes[-1] * 2 < ranks:
         sizes.append(sizes[-1] * 2)
@@ -127,7 +127,7 @@ def sweep(ranks: int) -> tuple[int, ...]:
 
 
 def rate(text: str, flag: str) -> float:
-    """Bytes a second of a rate in tc's words: 200mbit, 8gbit, 12.5gbit."""
+    """Return a rate in tc's notation (200mbit, 8gbit, 12.5gbit) as bytes per second."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(k|m|g)bit", text.strip().lower(), re.ASCII)
     if not match or float(match[1]) <= 0:
         raise InputError(f"{flag} '{text}' is not a rate", hint="write a number and kbit, mbit or gbit: 200mbit, 8gbit")
@@ -139,104 +139,108 @@ def _intra_rate(text: str) -> float:
         return rate(text, "--intra")
     except InputError as error:
         raise InputError(
-            f"--intra: there is no '{text}', and it is not a rate",
+            f"--intra '{text}' is neither a known link nor a rate",
             hint=f"write one of {', '.join(INTRA)}, or a rate such as 100gbit",
         ) from error
 
 
-def _gradients(asked: Asked, folder: Path) -> Gradients:
-    given = [value for value in (asked.model, asked.gradients, asked.parameters) if value]
+def _gradients(request: PredictRequest, folder: Path) -> Gradients:
+    given = [value for value in (request.model, request.gradients, request.parameters) if value]
     if len(given) != 1:
         raise InputError(
-            "which gradients?" if not given else "--model, --gradients and --parameters say the same",
+            "no gradients given" if not given else "--model, --gradients and --parameters exclude each other",
             hint="give one of --model resnet50, --gradients FILE, --parameters 25.6m",
         )
-    if asked.parameters:
-        return table.counted(asked.parameters)
-    if asked.model:
-        return table.named(asked.model, (images_dir() / "lib" / "models.json").read_text(encoding="utf-8"))
-    path = folder / str(asked.gradients)
+    if request.parameters:
+        return table.counted(request.parameters)
+    if request.model:
+        return table.named(request.model, (images_dir() / "lib" / "models.json").read_text(encoding="utf-8"))
+    path = folder / str(request.gradients)
     try:
-        return table.from_file(path.read_text(encoding="utf-8"), file=str(asked.gradients))
+        return table.from_file(path.read_text(encoding="utf-8"), file=str(request.gradients))
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
-            f"cannot be read: {why}", file=str(asked.gradients), hint="write --gradients with a file of gradients"
+            f"cannot be read: {why}", file=str(request.gradients), hint="write --gradients with a file of gradients"
         ) from error
 
 
-def _step(asked: Asked) -> tuple[float, str]:
-    if asked.step_ms is not None:
-        return asked.step_ms / 1e3, "asked for"
-    if asked.img_sec is not None and asked.batch_size is not None:
-        return asked.batch_size / asked.img_sec, f"{asked.batch_size} images at {asked.img_sec:g} a second"
-    if asked.img_sec is not None:
-        raise InputError("--img-sec needs --batch-size, to tell how long a step is", hint="add, say, --batch-size 64")
+def _step(request: PredictRequest) -> tuple[float, str]:
+    if request.step_ms is not None:
+        return request.step_ms / 1e3, "given"
+    if request.img_sec is not None and request.batch_size is not None:
+        return request.batch_size / request.img_sec, f"{request.batch_size} images at {request.img_sec:g} a second"
+    if request.img_sec is not None:
+        raise InputError(
+            "--img-sec requires --batch-size to compute the step time", hint="for example: --batch-size 64"
+        )
     raise InputError(
-        "how long does a step take one rank alone?",
+        "the step time of one rank alone is missing",
         hint="measure it (kit run --np 1 -- tf_benchmark …), and give --step-ms 290, or --img-sec 220 --batch-size 64",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Sources:
-    """Where these three values come from, in words."""
+    """The source of three values, in words."""
 
     step: str
     intra: str
     memory: str
 
 
-def _assumptions(asked: Asked, found: Gradients, links: Links, sources: _Sources) -> tuple[Assumption, ...]:
-    default = Asked()
+def _assumptions(
+    request: PredictRequest, gradients: Gradients, links: Links, sources: _Sources
+) -> tuple[Assumption, ...]:
+    default = PredictRequest()
 
     def row(what: str, value: str, source: str, name: str = "") -> Assumption:
-        own = bool(name) and getattr(asked, name) != getattr(default, name)
-        return Assumption(what=what, value=value, source="asked for" if own else source)
+        own = bool(name) and getattr(request, name) != getattr(default, name)
+        return Assumption(what=what, value=value, source="given" if own else source)
 
-    bits = 4 if asked.compression == "none" else 2
-    step, _ = _step(asked)
+    bits = 4 if request.compression == "none" else 2
+    step, _ = _step(request)
     return (
-        row("gradients", f"{found.elements:,} numbers of {bits} bytes", found.source),
+        row("gradients", f"{gradients.elements:,} numbers of {bits} bytes", gradients.source),
         row("step alone", f"{1e3 * step:.1f} ms on every rank, always", sources.step),
         row(
             "forward",
-            f"{asked.forward_share:.3f} of the step",
+            f"{request.forward_share:.3f} of the step",
             "backward has twice forward's products",
             "forward_share",
         ),
-        row("backward's pace", "each layer's multiplications", "convolutions and dense layers alone cost time"),
-        row("link", f"{asked.link}, full duplex, shared by the {asked.per_host} ranks of a host", "asked for"),
-        row("payload", f"{asked.payload_share:.3f} of it: {links.inter / 1e6:.1f} MB/s", _PAYLOAD, "payload_share"),
-        row("both directions", *_BOTH_WAYS["turns" if links.turns_from < math.inf else asked.library]),
-        row("other traffic", "none; all links run at their rate at once", "stated"),
+        row("backward's pace", "each layer's multiplications", "only convolutions and dense layers cost time"),
+        row("link", f"{request.link}, full duplex, shared by the {request.per_host} ranks of a host", "given"),
+        row("payload", f"{request.payload_share:.3f} of it: {links.inter / 1e6:.1f} MB/s", _PAYLOAD, "payload_share"),
+        row("both directions", *_BOTH_WAYS["turns" if links.turns_from < math.inf else request.library]),
+        row("other traffic", "none; all links run at full rate at once", "assumed"),
         row(
             "latency",
-            f"{asked.latency_us:g} us a message between hosts",
-            "TCP in one data centre: 20 to 100",
+            f"{request.latency_us:g} us a message between hosts",
+            "TCP in one data center: 20 to 100",
             "latency_us",
         ),
         row("within a host", f"{links.intra / 1e9:.1f} GB/s, {1e6 * links.intra_latency:.0f} us", sources.intra),
         row("copy and add", f"{links.memory / 1e9:.1f} GB/s", sources.memory),
-        row("library", _LIBRARIES[asked.library], "stated"),
-        row("algorithm", asked.algorithm, _AUTO[asked.library] if asked.algorithm == "auto" else "asked for"),
-        row("fusion buffer", f"{asked.fusion_mb:g} MiB", "Horovod 0.28's default", "fusion_mb"),
-        row("cycle", f"{asked.cycle_ms:g} ms", "Horovod 0.28's default", "cycle_ms"),
-        row("not modelled", "input, optimizer, stragglers, lost packets, TCP that pauses (BBR)", "stated"),
+        row("library", _LIBRARIES[request.library], "assumed"),
+        row("algorithm", request.algorithm, _AUTO[request.library] if request.algorithm == "auto" else "given"),
+        row("fusion buffer", f"{request.fusion_mb:g} MiB", "Horovod 0.28's default", "fusion_mb"),
+        row("cycle", f"{request.cycle_ms:g} ms", "Horovod 0.28's default", "cycle_ms"),
+        row("not modeled", "input, optimizer, stragglers, lost packets, TCP that pauses (BBR)", "assumed"),
     )
 
 
 _PAYLOAD = "TCP with timestamps in Ethernet frames of 1500 bytes: 1448 of 1538"
 _LIBRARIES = {
-    "nccl": "nccl: all-reduces queue on the GPU, one at a time; Horovod goes on",
+    "nccl": "nccl: all-reduces queue on the GPU, one at a time; Horovod continues",
     "mpi": "mpi: Horovod's thread waits for each all-reduce",
 }
 _BOTH_WAYS = {
     "nccl": ("two ranks send each other at once", "NCCL has a connection for each way"),
-    "mpi": ("two ranks send each other at once", "asked for: mpi.args as kit tune's duplex"),
-    "turns": ("two ranks take turns, from 64 KiB on: at worst", "Open MPI's TCP as it comes; --duplex: at best"),
+    "mpi": ("two ranks send each other at once", "given: mpi.args like kit tune's duplex"),
+    "turns": ("two ranks take turns from 64 KiB on: worst case", "Open MPI's TCP by default; --duplex: best case"),
 }
 _AUTO = {
-    "nccl": "NCCL: ring or tree, whichever is quicker",
+    "nccl": "NCCL: ring or tree, whichever is faster",
     "mpi": "Open MPI 4.1: Rabenseifner from 8 KiB on, below recursive doubling",
 }

@@ -11,7 +11,7 @@ import pytest
 
 from kit.cli.main import main
 from kit.errors import InputError
-from kit.flows.predict import Asked, predict, rate, sweep
+from kit.flows.predict import PredictRequest, predict, rate, sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = ["predict", "--model", "ResNet-50", "--gpus", "8", "--per-host", "2", "--step-ms", "290", "--link", "8gbit"]
@@ -27,7 +27,7 @@ def test_the_answer_has_a_row_for_each_size_and_every_assumption(capsys: pytest.
     code, out, _ = printed(capsys, *SEED, "--batch-size", "64")
     assert code == 0
     answer = predict(
-        Asked(model="resnet50", gpus=8, per_host=2, step_ms=290, link="8gbit", batch_size=64), folder=Path()
+        PredictRequest(model="resnet50", gpus=8, per_host=2, step_ms=290, link="8gbit", batch_size=64), folder=Path()
     )
     assert [one.ranks for one in answer.predictions] == [1, 2, 4, 8]
     for one in answer.predictions:
@@ -52,34 +52,36 @@ def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_rate_of_one_gpu_says_as_much_as_its_step(capsys: pytest.CaptureFixture[str]) -> None:
-    by_rate = predict(Asked(model="vgg16", img_sec=200, batch_size=58, link="8gbit"), folder=Path())
-    by_step = predict(Asked(model="vgg16", step_ms=290, batch_size=58, link="8gbit"), folder=Path())
+    by_rate = predict(PredictRequest(model="vgg16", img_sec=200, batch_size=58, link="8gbit"), folder=Path())
+    by_step = predict(PredictRequest(model="vgg16", step_ms=290, batch_size=58, link="8gbit"), folder=Path())
     assert by_rate.predictions == by_step.predictions
 
 
-def test_what_was_asked_for_is_told_as_such() -> None:
-    asked = Asked(model="vgg16", step_ms=290, link="8gbit", cycle_ms=5, latency_us=20, memory_rate="80gbit")
-    sources = {row.what: row.source for row in predict(asked, folder=Path()).assumptions}
-    assert sources["cycle"] == sources["latency"] == sources["copy and add"] == "asked for"
+def test_given_values_are_marked_as_given() -> None:
+    request = PredictRequest(model="vgg16", step_ms=290, link="8gbit", cycle_ms=5, latency_us=20, memory_rate="80gbit")
+    sources = {row.what: row.source for row in predict(request, folder=Path()).assumptions}
+    assert sources["cycle"] == sources["latency"] == sources["copy and add"] == "given"
     assert "default" in sources["fusion buffer"]
 
 
 def test_half_precision_and_a_file_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"layers": [[2, 100], [1, 50]]}')
-    answer = predict(Asked(gradients="mine.json", compression="fp16", step_ms=1, link="1gbit", gpus=2), folder=tmp_path)
+    answer = predict(
+        PredictRequest(gradients="mine.json", compression="fp16", step_ms=1, link="1gbit", gpus=2), folder=tmp_path
+    )
     assert (answer.parameters, answer.gradient_bytes, answer.tensors) == (150, 300, 2)
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--model", "resnet51", "--step-ms", "1", "--link", "8gbit"], "--model: there is no 'resnet51'"),
-        (["--step-ms", "1", "--link", "8gbit"], "which gradients?"),
-        (["--model", "vgg16", "--parameters", "3m", "--step-ms", "1", "--link", "8gbit"], "say the same"),
-        (["--model", "vgg16", "--link", "8gbit"], "how long does a step take one rank alone?"),
-        (["--model", "vgg16", "--img-sec", "100", "--link", "8gbit"], "--img-sec needs --batch-size"),
-        (["--model", "vgg16", "--step-ms", "1", "--img-sec", "100", "--link", "8gbit"], "say the same"),
-        (["--model", "vgg16", "--step-ms", "1"], "what does a host's link carry?"),
+        (["--model", "resnet51", "--step-ms", "1", "--link", "8gbit"], "--model: 'resnet51' is not in the table"),
+        (["--step-ms", "1", "--link", "8gbit"], "no gradients given"),
+        (["--model", "vgg16", "--parameters", "3m", "--step-ms", "1", "--link", "8gbit"], "exclude each other"),
+        (["--model", "vgg16", "--link", "8gbit"], "the step time of one rank alone is missing"),
+        (["--model", "vgg16", "--img-sec", "100", "--link", "8gbit"], "--img-sec requires --batch-size"),
+        (["--model", "vgg16", "--step-ms", "1", "--img-sec", "100", "--link", "8gbit"], "exclude each other"),
+        (["--model", "vgg16", "--step-ms", "1"], "--link is missing"),
         (["--model", "vgg16", "--step-ms", "1", "--link", "fast"], "--link 'fast' is not a rate"),
         (["--model", "vgg16", "--step-ms", "1", "--link", "0gbit"], "--link '0gbit' is not a rate"),
         (["--model", "vgg16", "--step-ms", "1", "--link", "8gbit", "--intra", "isa"], "pcie, nvlink, shm, or a rate"),
@@ -116,7 +118,7 @@ def test_no_rates(text: str) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "sizes"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))])
-def test_the_sweep_ends_with_what_was_asked_for(ranks: int, sizes: tuple[int, ...]) -> None:
+def test_the_sweep_ends_with_the_requested_size(ranks: int, sizes: tuple[int, ...]) -> None:
     assert sweep(ranks) == sizes
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kit.flows.predict import Asked, predict
+from kit.flows.predict import PredictRequest, predict
 from kit.model.allreduce import Algorithm
 
 # Ranks on each host, by the rate of its link: two share it, and at quicker links fewer of them wait on the same cores.
@@ -120,9 +120,9 @@ def _predicted(
     rounds = ranks - 1 if algorithm == "ring" else (ranks - 1).bit_length() / 2
     message = max(0.0, found["tiny_allreduce_s"] - CYCLE_MS / 1e3) / (4 * rounds)
     memory = f"{found['memory_rate'] * 8 / 1e6:.3f}mbit"
-    asked = Asked(
+    request = PredictRequest(
         model=run["model"], gpus=ranks, per_host=per_host, step_ms=run["alone_s"] * 1e3, link=rate, library="mpi",
         algorithm=algorithm, cycle_ms=CYCLE_MS, latency_us=message * 1e6, intra=memory, memory_rate=memory,
         payload_share=LAB_PAYLOAD,
     )  # fmt: skip
-    return predict(asked, folder=Path()).predictions[-1].efficiency
+    return predict(request, folder=Path()).predictions[-1].efficiency

@@ -140,7 +140,7 @@ def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, se
     # What MPI makes of the network that is left would be of no use.
     assert (found["before"], found["written"]) == (None, True)
     text = (cluster.folder / "kit.yaml").read_text()
-    assert "# kit tune: TCP on all links at once has" in text
+    assert "# kit tune: with TCP on all links at once, the slowest link" in text
     assert f"\nnetwork: {second}\n" in text
 
     deploy = cluster.kit("deploy")

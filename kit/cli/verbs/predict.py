@@ -120,13 +120,13 @@ def predict(session: Session) -> int:
     from dataclasses import fields
 
     from kit.cli.text.predict import text
-    from kit.flows.predict import Asked, predict
+    from kit.flows.predict import PredictRequest, predict
 
     args = session.args
-    names = [field.name for field in fields(Asked)]
+    names = [field.name for field in fields(PredictRequest)]
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if "step_ms" in given and "img_sec" in given:
-        raise InputError("--step-ms and --img-sec say the same", hint="give one of them")
-    answer = predict(Asked(**given), folder=session.folder)
+        raise InputError("--step-ms and --img-sec exclude each other", hint="give one of them")
+    answer = predict(PredictRequest(**given), folder=session.folder)
     session.show("prediction", answer, "" if session.json else text(answer))
     return 0

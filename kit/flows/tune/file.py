@@ -1,4 +1,4 @@
-"""The kit.yaml that kit tune changes: what in it is tune's own, what is a person's, and what it would be."""
+"""The kit.yaml that kit tune changes: which settings are tune's, which are the user's, and the new text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kit.remote.tune.wire import read_text
 
 @dataclass(frozen=True, kw_only=True)
 class TunedFile:
-    """`text` as it was read, `owned` the places that tune wrote, `network` what it says of that, 'auto' for nothing.
+    """`text` is the file's content, `owned` the settings that tune wrote, `network` its value ('auto' if missing).
 
-    `theirs` are those of mpirun's words that a person chose, here or by a variable. `force`: also what a person has set
-    is changed.
+    `theirs` are mpirun's arguments that the user chose, here or by a variable. `force` also changes the user's
+    settings.
     """
 
     path: Path
@@ -32,7 +32,7 @@ class TunedFile:
 
     @classmethod
     def read(cls, path: Path, *, args: tuple[str, ...], force: bool) -> TunedFile:
-        """`args` are mpirun's words. Raises InputErrors for a file that is wrong: told now, and not after minutes."""
+        """Read the file. `args` are mpirun's arguments. Raises InputErrors now, not after minutes of measuring."""
         text = read_text(path)
         owned = edit.tuned(text)
         return cls(
@@ -49,35 +49,35 @@ class TunedFile:
         return str(self.path)
 
     def value(self, path: str) -> str | None:
-        """What stands at a place (env.OMP_NUM_THREADS), as text; None for nothing."""
-        found = edit.value_of(self.text, path, source=self.source)
-        if found is None:
+        """Return the value of a setting (env.OMP_NUM_THREADS) as text, or None if it is missing."""
+        value = edit.value_of(self.text, path, source=self.source)
+        if value is None:
             return None
-        text = " ".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
+        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         return networks.canonical(text) if path == "network" else text
 
     def own(self, path: str) -> str | None:
-        """As `value`, where tune wrote it."""
+        """Return the value of a setting if tune wrote it, else None."""
         return self.value(path) if path in self.owned else None
 
-    def sorted_out(self, wanted: Sequence[Setting]) -> tuple[list[Setting], list[Kept]]:
-        """What to write, and what a person has set otherwise and keeps."""
+    def split(self, wanted: Sequence[Setting]) -> tuple[list[Setting], list[Kept]]:
+        """Split the wanted settings into those to write and those where the user's own value stays."""
         changed, kept = [], []
         for setting in wanted:
-            there, value = self.value(setting.path), setting.value
+            current, value = self.value(setting.path), setting.value
             if setting.path == "mpi.args" and self.theirs:
                 added = rules.parameters_of(value.split())
                 value = " ".join(rules.with_parameters(self.theirs, list(added.items())))
-            if there == value:
+            if current == value:
                 continue
-            if there is not None and setting.path not in self.owned and not self.force:
-                kept.append(Kept(path=setting.path, value=there, wanted=value, reason=setting.reason))
+            if current is not None and setting.path not in self.owned and not self.force:
+                kept.append(Kept(path=setting.path, value=current, wanted=value, reason=setting.reason))
             else:
                 changed.append(replace(setting, value=value))
         return changed, kept
 
     def changed(self, settings: Sequence[Setting]) -> tuple[str, str]:
-        """The text with the settings in it, and how it differs. Raises InputError where they cannot be put in."""
+        """Return the text with the settings in it, and a diff. Raises InputError if they do not fit into the file."""
         if not settings:
             return self.text, ""
         after = edit.edited(self.text, [_entry(setting) for setting in settings], source=self.source)

@@ -1,4 +1,4 @@
-"""The measuring of kit tune: TCP between the hosts, then mpi_perf with one set of words for mpirun after the other."""
+"""kit tune's measurements: TCP between the hosts, then mpi_perf with one set of mpirun arguments after the other."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from kit.plan.tune import network as networks
 WireRates = Callable[..., Mapping[str, float]]
 Run = Callable[[Context, RunRequest], RunResult]
 
-# In the second round, what was among the best of the first, and so many of them.
+# The second round repeats only the AGAIN best candidates of the first.
 ROUNDS, AGAIN = 2, 3
 REPEATS = 4
 WIRE_S = 3.0
-# What starting and ending a run costs beside what it measures, and how long a run may be at the least.
+# What it costs to start and end a run, and the shortest time limit of a run.
 LAUNCH_S, LEAST_S = 4.0, 30.0
-# The same of the first run with the current words: all others are held against it.
+# The shortest limit of the first run with the current arguments, because all others are compared with it.
 FIRST_S = 90.0
 TASK = "measure"
 HALF_DOWN = 0.5
-# Part of the time that networks beside the one in use may take.
+# Share of the time for networks that are not in use.
 NETWORKS_SHARE = 0.4
 
 
 @dataclass
 class _Listener:
-    """Keeps the job's own lines; the rest is for whoever watches."""
+    """Keeps the job's lines and passes every other event on."""
 
     reporter: Reporter
     lines: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class _Listener:
 
 
 def wire_rate(context: Context, nodes: Sequence[Node], wire: WireRates) -> float | None:
-    """TCP's rate on the slowest link. Not known is told, and no reason to stop: MPI is measured all the same."""
+    """Return TCP's rate on the slowest link. If it is not known, warn and return None: MPI can still be measured."""
     if len(nodes) < 2:
         return None
     context.reporter.report(Phase(name=TASK))
@@ -62,9 +62,9 @@ def wire_rate(context: Context, nodes: Sequence[Node], wire: WireRates) -> float
         return None
 
 
-def _slowest(context: Context, nodes: Sequence[Node], wire: WireRates, told: str) -> float:
-    """TCP's rate on the slowest link between these addresses. Raises the hosts' errors."""
-    context.reporter.report(HostStep(host=TASK, text=told, fraction=0.0))
+def _slowest(context: Context, nodes: Sequence[Node], wire: WireRates, text: str) -> float:
+    """Return TCP's rate on the slowest link between these addresses. Raises the hosts' errors."""
+    context.reporter.report(HostStep(host=TASK, text=text, fraction=0.0))
     hosts = {node.name: context.host(node.name) for node in nodes}
     return min(wire(nodes, hosts, context.connect, seconds=WIRE_S).values())
 
@@ -72,44 +72,45 @@ def _slowest(context: Context, nodes: Sequence[Node], wire: WireRates, told: str
 def other_wires(
     perf: Perf, machines: Sequence[Machine], nodes: Sequence[Node], now: float | None, wire: WireRates
 ) -> tuple[float | None, tuple[Wire, ...]]:
-    """TCP's rate on the network in use, `now`, and the networks beside it with theirs, over all `nodes` of the cluster.
+    """Measure the networks that are not in use, over all `nodes`. Return the rate of the one in use, and the others.
 
-    One that nobody answers on is told, and no failure. Before one counts as faster, both are measured once more, and
-    the better rate of the one in use is held against the worse of the other: containers are made anew for it.
+    A network that does not answer is not a failure. A network counts as faster only after a second measurement of
+    both, which compares the better rate of the one in use with the worse rate of the other. A change of network
+    recreates the containers.
     """
     if now is None:
         return None, ()
-    found: list[Wire] = []
+    wires: list[Wire] = []
     # Most of the time is for MPI.
     end = time.monotonic() + (perf.end - time.monotonic()) * NETWORKS_SHARE
-    for each in networks.others(machines):
+    for other in networks.others(machines):
         if time.monotonic() > end:
-            perf.skipped.append(f"TCP over {each.network}: no time left")
-            found.append(each)
+            perf.skipped.append(f"TCP over {other.network}: no time left")
+            wires.append(other)
         else:
-            found.append(_measured(perf.context, each, nodes, wire))
-    best = networks.faster(now, found)
+            wires.append(_measured(perf.context, other, nodes, wire))
+    best = networks.faster(now, wires)
     if best is not None:
         now = max(now, wire_rate(perf.context, perf.nodes, wire) or 0.0)
         again = _measured(perf.context, best, nodes, wire)
-        found[found.index(best)] = min(best, again, key=lambda one: one.rate or 0.0)
-    return now, tuple(found)
+        wires[wires.index(best)] = min(best, again, key=lambda measured: measured.rate or 0.0)
+    return now, tuple(wires)
 
 
-def _measured(context: Context, each: Wire, nodes: Sequence[Node], wire: WireRates) -> Wire:
-    addresses = dict(each.addresses)
+def _measured(context: Context, other: Wire, nodes: Sequence[Node], wire: WireRates) -> Wire:
+    addresses = dict(other.addresses)
     nodes = [replace(node, address=addresses[node.name]) for node in nodes]
     try:
-        rate = _slowest(context, nodes, wire, f"TCP over {each.network}, which is not in use")
+        rate = _slowest(context, nodes, wire, f"TCP over {other.network}, which is not in use")
     except (StepError, HostsFailed) as error:
         failure = str(error.failures[0] if isinstance(error, HostsFailed) else error)
-        return replace(each, rate=None, failure=failure)
-    return replace(each, rate=rate)
+        return replace(other, rate=None, failure=failure)
+    return replace(other, rate=rate)
 
 
 @dataclass
 class Perf:
-    """Runs mpi_perf on all slots with words for mpirun, within the time that is left."""
+    """Runs mpi_perf on all slots with given mpirun arguments, within the remaining time."""
 
     context: Context
     run: Run
@@ -117,21 +118,21 @@ class Perf:
     nodes: Sequence[Node]
     planned: int = 1
     done: int = 0
-    # Runs behind those of try_all, whose time is kept for them.
+    # Runs after those of try_all, which leaves time for them.
     later: int = 1
-    # What a run may take, as far as it was foreseen; it is ended after several times that.
+    # The planned time of a run. kit ends it after several times that.
     per_run_s: float = 60.0
     skipped: list[str] = field(default_factory=list)
 
     def measure(
-        self, args: Sequence[str], sizes: str, seconds: float, told: str, *, last: bool = False, first: bool = False
+        self, args: Sequence[str], sizes: str, seconds: float, text: str, *, last: bool = False, first: bool = False
     ) -> list[dict[str, Any]]:
-        """The rows of an all-reduce. Raises KitError where it fails; InputError and NotReadyError are the caller's.
+        """Return the rows of an all-reduce. Raises KitError if it fails; the caller handles InputError, NotReadyError.
 
-        The `last` run may take all the time that is left. The `first` one is not given up early.
+        The `last` run may take all the remaining time. The `first` one does not end early.
         """
         left = self.end - time.monotonic()
-        self.context.reporter.report(HostStep(host=TASK, text=told, fraction=min(0.99, self.done / self.planned)))
+        self.context.reporter.report(HostStep(host=TASK, text=text, fraction=min(0.99, self.done / self.planned)))
         self.done += 1
         listener = _Listener(self.context.reporter)
         spec = self.context.spec
@@ -157,83 +158,85 @@ class Perf:
             changed, RunRequest(command=command, hosts=hosts, policy=RunPolicy(start_timeout=60.0, timeout=limit))
         )
         if result.interrupted:
-            raise Interrupted(f"interrupted; run {result.plan.run_id} had ended by itself")
+            raise Interrupted(f"interrupted; run {result.plan.run_id} had already ended")
         if result.stopped:
             raise StepError(f"it did not end within {limit:.0f} s", hint="give it more time: --minutes")
         if result.exit_code == 127:
             raise NotReadyError("the cluster's image has no mpi_perf", hint="run: kit image build && kit deploy")
         if result.exit_code != 0:
-            said = next((line for line in listener.errors if line.strip()), f"exit code {result.exit_code}")
-            raise StepError(f"mpi_perf failed: {said}", hint=f"kit logs {result.plan.run_id}")
+            cause = next((line for line in listener.errors if line.strip()), f"exit code {result.exit_code}")
+            raise StepError(f"mpi_perf failed: {cause}", hint=f"kit logs {result.plan.run_id}")
         for line in reversed(listener.lines):
             if line.startswith("{"):
                 rows: list[dict[str, Any]] = json.loads(line)["tests"][0]["rows"]
                 return rows
-        raise StepError("mpi_perf ended well and said nothing", hint=f"kit logs {result.plan.run_id}")
+        raise StepError("mpi_perf succeeded but printed no result", hint=f"kit logs {result.plan.run_id}")
 
 
 def try_all(
     perf: Perf, machines: Sequence[Machine], current: Tried, *, theirs: Sequence[str], tcp: float | None, ranks: int
 ) -> tuple[Tried, list[Tried]]:
-    """Rounds over the current words and each candidate: whatever disturbs the machine for a minute hurts all alike."""
+    """Measure the current arguments and each candidate in rounds, so that a disturbance affects all of them alike."""
     known = rules.parameters_of(theirs)
-    todo = [current] + [
-        Tried(name=each.name, parameters=each.parameters)
-        for each in rules.candidates(machines)
-        if each.parameters != current.parameters
-        and not (known and all(name in known for name, _ in each.parameters))
-        and not rules.stalls({**dict(each.parameters), **known})
-        and not rules.takes_over(dict(each.parameters), known)
+    trials = [current] + [
+        Tried(name=candidate.name, parameters=candidate.parameters)
+        for candidate in rules.candidates(machines)
+        if candidate.parameters != current.parameters
+        and not (known and all(name in known for name, _ in candidate.parameters))
+        and not rules.stalls({**dict(candidate.parameters), **known})
+        and not rules.takes_over(dict(candidate.parameters), known)
     ]
-    perf.planned = len(todo) + 1 + min(AGAIN, len(todo) - 1) + perf.later
+    perf.planned = len(trials) + 1 + min(AGAIN, len(trials) - 1) + perf.later
     perf.per_run_s = per_run = max(5.0, (perf.end - time.monotonic()) / (perf.planned + 1))
     size = rules.message_bytes(wire=tcp, ranks=ranks, per_run_s=per_run)
-    seconds: dict[str, list[float]] = {each.name: [] for each in todo}
+    seconds: dict[str, list[float]] = {trial.name: [] for trial in trials}
     failures: dict[str, str] = {}
     for number in range(ROUNDS):
-        for each in todo if number == 0 else _again(todo, seconds):
-            if each.name in failures:
+        for trial in trials if number == 0 else _again(trials, seconds):
+            if trial.name in failures:
                 continue
             if number and time.monotonic() + per_run * HALF_DOWN > perf.end:
-                perf.skipped.append(f"{each.name}, round {number + 1}: no time left")
+                perf.skipped.append(f"{trial.name}, round {number + 1}: no time left")
                 continue
-            words = perf.context.spec.mpi.args if each is current else rules.with_parameters(theirs, each.parameters)
-            told = f"all-reduce of {size // rules.MIB} MB on {ranks} ranks: {each.name}, round {number + 1} of {ROUNDS}"
-            first = each is current and number == 0
+            args = perf.context.spec.mpi.args if trial is current else rules.with_parameters(theirs, trial.parameters)
+            step = (
+                f"all-reduce of {size // rules.MIB} MB on {ranks} ranks: {trial.name}, round {number + 1} of {ROUNDS}"
+            )
+            first = trial is current and number == 0
             try:
-                (row,) = perf.measure(words, str(size), max(1.0, per_run - LAUNCH_S) / 2, told, first=first)
+                (row,) = perf.measure(args, str(size), max(1.0, per_run - LAUNCH_S) / 2, step, first=first)
             except (InputError, NotReadyError, Interrupted):
                 raise
             except KitError as error:
-                if each is current and seconds[each.name]:
-                    # What it was a moment ago still holds.
-                    perf.skipped.append(f"{told}: {error.message}")
+                if trial is current and seconds[trial.name]:
+                    # The timing of the previous round still holds.
+                    perf.skipped.append(f"{step}: {error.message}")
                     continue
-                if each is current and not theirs and not current.parameters:
+                if trial is current and not theirs and not current.parameters:
                     raise
-                failures[each.name] = error.message
+                failures[trial.name] = error.message
                 continue
-            seconds[each.name] += [float(value) for value in row["samples"]]
+            seconds[trial.name] += [float(value) for value in row["samples"]]
     perf.context.reporter.report(HostDone(host=TASK))
     measured = [
         replace(
-            each,
-            timing=Timing(bytes=size, ranks=ranks, seconds=tuple(seconds[each.name])) if seconds[each.name] else None,
-            failure=failures.get(each.name),
+            trial,
+            timing=Timing(bytes=size, ranks=ranks, seconds=tuple(seconds[trial.name])) if seconds[trial.name] else None,
+            failure=failures.get(trial.name),
         )
-        for each in todo
+        for trial in trials
     ]
     return measured[0], measured[1:]
 
 
-def _again(todo: Sequence[Tried], seconds: Mapping[str, list[float]]) -> list[Tried]:
-    """The current words, and the fastest of the others, in their order."""
-    fastest = sorted((each for each in todo[1:] if seconds[each.name]), key=lambda each: min(seconds[each.name]))
-    return [each for each in todo if each is todo[0] or each in fastest[:AGAIN]]
+def _again(trials: Sequence[Tried], seconds: Mapping[str, list[float]]) -> list[Tried]:
+    """Return the current arguments and the fastest of the others, in their order."""
+    fastest = sorted((trial for trial in trials[1:] if seconds[trial.name]), key=lambda trial: min(seconds[trial.name]))
+    return [trial for trial in trials if trial is trials[0] or trial in fastest[:AGAIN]]
 
 
 def curve_of(perf: Perf, words: Sequence[str], ranks: int, tcp: float | None) -> tuple[float | None, dict[int, Timing]]:
-    """One all-reduce of 8 bytes, and the rate over sizes, with the words that were chosen."""
+    """Return the time of an 8-byte all-reduce and timings by size, with the chosen arguments."""
     left = perf.end - time.monotonic()
     size = rules.message_bytes(wire=tcp, ranks=ranks, per_run_s=max(left, 10.0))
     sizes = [8, *(rules.MIB << step for step in range(0, 7, 2) if rules.MIB << step <= size)]
@@ -256,7 +259,7 @@ def curve_of(perf: Perf, words: Sequence[str], ranks: int, tcp: float | None) ->
 
 
 def halves(perf: Perf, words: Sequence[str], ranks: int, size: int) -> tuple[Timing, Timing] | None:
-    """An all-reduce of `size` bytes and one of half of them, with the words that were chosen; None where it failed."""
+    """Return the timings of all-reduces of `size` and `size` / 2 bytes, or None if the measurement failed."""
     left = perf.end - time.monotonic()
     if left < LEAST_S / 2:
         perf.skipped.append("half the bytes, for --fp16: no time left")
@@ -269,6 +272,6 @@ def halves(perf: Perf, words: Sequence[str], ranks: int, size: int) -> tuple[Tim
     except KitError as error:
         perf.skipped.append(f"half the bytes, for --fp16: {error.message}")
         return None
-    found = {int(row["bytes"]): tuple(row["samples"]) for row in rows}
-    whole, half = (Timing(bytes=each, ranks=ranks, seconds=found[each]) for each in (size, size // 2))
+    samples = {int(row["bytes"]): tuple(row["samples"]) for row in rows}
+    whole, half = (Timing(bytes=count, ranks=ranks, seconds=samples[count]) for count in (size, size // 2))
     return whole, half

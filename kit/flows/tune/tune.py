@@ -1,4 +1,4 @@
-"""kit tune: look at the hosts, measure what MPI makes of the wire, and put what is better into kit.yaml."""
+"""kit tune: look at the hosts, measure TCP and MPI between them, and write what is better into kit.yaml."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kit.remote.tune.wire import machine, replace_text, wire_rates
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """`minutes` bounds the measuring. `force`: also what a person has set is changed. `file` is the kit.yaml.
+    """`minutes` limits the measurements. `force` also changes settings of the user. `file` is the kit.yaml.
 
-    `fp16`: half precision for gradients on the wire may be written. It changes the numbers, so never unasked.
+    `fp16` allows half precision for gradients on the wire. It changes the numbers, so it is off by default.
     """
 
     file: Path
@@ -40,24 +40,24 @@ class TuneRequest:
 
 
 def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRates = wire_rates) -> TuneResult:
-    """Measure, and write unless it is a dry run. Ctrl-C at any time leaves kit.yaml as it was."""
+    """Measure, and write unless it is a dry run. Ctrl-C at any time leaves kit.yaml unchanged."""
     start = time.monotonic()
     file = TunedFile.read(request.file, args=context.spec.mpi.args, force=request.force)
-    found = record_of(context)
-    nodes = [node for node in found.nodes if any(host.name == node.name for host in context.inventory.hosts)]
+    cluster = record_of(context)
+    nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     machines = _machines(context, nodes)
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
     perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking)
     tcp, wires = other_wires(perf, machines, nodes, wire_rate(context, ranking, wire), wire)
     moving, another = _another_network(context, file, machines, tcp, wires)
-    facts = rules.by_facts([each for each in machines if each.name in {node.name for node in ranking}])
+    facts = rules.by_facts([machine for machine in machines if machine.name in {node.name for node in ranking}])
     if moving:
         context.reporter.report(HostDone(host=TASK))
-        mpi, made = None, Tuning()
+        mpi, measured = None, Tuning()
     else:
-        mpi, made = _mpi(perf, machines, file, tcp, fp16=request.fp16)
-    settings = (*another.settings, *facts.settings, *made.settings)
-    changed, kept = file.sorted_out(settings)
+        mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16)
+    settings = (*another.settings, *facts.settings, *measured.settings)
+    changed, kept = file.split(settings)
     after, diff = file.changed(changed)
     written = bool(changed) and not request.dry_run
     if written:
@@ -71,7 +71,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         small_s=mpi.small_s if mpi else None,
         changed=tuple(changed),
         kept=tuple(kept),
-        advice=(*another.advice, *facts.advice, *networks.claimed(machines, wires), *made.advice),
+        advice=(*another.advice, *facts.advice, *networks.claimed(machines, wires), *measured.advice),
         diff=diff,
         written=written,
         file=file.source,
@@ -84,19 +84,19 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
 def _another_network(
     context: Context, file: TunedFile, machines: Sequence[Machine], tcp: float | None, wires: Sequence[Wire]
 ) -> tuple[bool, Tuning]:
-    """Whether the cluster is to move to another network, with what to write and what to say about it."""
+    """Return whether the cluster should move to another network, with the setting and advice for it."""
     advice = tuple(networks.failures(wires))
     better = networks.faster(tcp, wires)
     if better is None or tcp is None:
         return False, Tuning(advice=advice)
     hindered = networks.overridden(better, tcp, context.inventory.hosts) or networks.elsewhere(
-        better, tcp, file=file.network, said=context.spec.network
+        better, tcp, file=file.network, in_force=context.spec.network
     )
     if hindered:
         return False, Tuning(advice=(*advice, hindered))
     setting = networks.setting(better, tcp, machines)
-    if file.sorted_out([setting])[1]:
-        # A person's network stays, and what it gives is worth tuning.
+    if file.split([setting])[1]:
+        # The user's network stays, so tune MPI for it.
         return False, Tuning(settings=(setting,), advice=advice)
     return True, Tuning(settings=(setting,), advice=(*advice, networks.afterwards(better)))
 
@@ -104,14 +104,14 @@ def _another_network(
 def _mpi(
     perf: Perf, machines: Sequence[Machine], file: TunedFile, tcp: float | None, *, fp16: bool
 ) -> tuple[AllReduces, Tuning]:
-    """What MPI makes of the network in use, and the settings for it and for Horovod."""
+    """Measure MPI on the network in use, and return the settings for it and for Horovod."""
     args = perf.context.spec.mpi.args
     ranks = sum(node.slots for node in perf.nodes)
-    ranking = [each for each in machines if each.name in {node.name for node in perf.nodes}]
-    current = Tried(name="as it is", parameters=tuple(rules.parameters_of(args).items()))
+    ranking = [machine for machine in machines if machine.name in {node.name for node in perf.nodes}]
+    current = Tried(name="current", parameters=tuple(rules.parameters_of(args).items()))
     if ranks < 2:
         return AllReduces(before=current, after=current), Tuning()
-    # On one host nothing goes over a wire that half precision would relieve.
+    # A single host has no wire that half precision would relieve.
     halved = fp16 and len(perf.nodes) > 1
     perf.later += halved
     current, tried = try_all(perf, ranking, current, theirs=file.theirs, tcp=tcp, ranks=ranks)
@@ -130,10 +130,10 @@ def _mpi(
     if half is not None:
         precision = horovod.half(*half)
     else:
-        told = horovod.half_advice(
+        advice = horovod.half_advice(
             chosen.timing.busbw if chosen.timing else None, ranks, file.value(horovod.COMPRESSION)
         )
-        precision = Tuning(advice=(told,) if told and len(perf.nodes) > 1 else ())
+        precision = Tuning(advice=(advice,) if advice and len(perf.nodes) > 1 else ())
     return (
         AllReduces(before=current, after=chosen, tried=tuple(tried), small_s=small),
         Tuning(

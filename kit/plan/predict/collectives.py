@@ -9,10 +9,10 @@ from math import ceil, log2
 from kit.model.allreduce import Algorithm, Library
 from kit.model.scaling import Links
 
-# Open MPI 4.1 and 5 (coll/tuned, fixed decisions): below it recursive doubling, from it on Rabenseifner.
+# Open MPI 4.1 and 5 (coll/tuned, fixed decisions) use recursive doubling below this size, and Rabenseifner from it on.
 MPI_SWITCH = 8192
-# Open MPI's btl_tcp: what is longer goes by put, as one piece. The word that the other side may begin travels behind it
-# on the pair's one connection, so that of two ranks that exchange such messages one waits for the other.
+# Open MPI's btl_tcp sends longer messages by put, as one piece. The message that lets the other side begin travels
+# behind it on the pair's only connection, so two ranks that exchange such messages take turns.
 MPI_TURNS_FROM = 64 * 1024
 
 
@@ -27,7 +27,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """`count` ranks, `per_host` on each host, neighbours by number on the same host."""
+    """`count` ranks, `per_host` on each host, neighbors by number on the same host."""
 
     count: int
     per_host: int
@@ -42,14 +42,14 @@ class Ranks:
 
 
 def allreduce(size: float, ranks: Ranks, links: Links, *, algorithm: Algorithm, library: Library) -> Cost:
-    """The cost of summing `size` bytes over all ranks."""
+    """Return the cost of summing `size` bytes over all ranks."""
     if ranks.count == 1:
         return Cost(seconds=0.0, host_bytes=0.0, algorithm="none")
     if algorithm != "auto":
         return _COSTS[algorithm](size, ranks, links)
     if library == "mpi":
         return _COSTS["recursive-doubling" if size < MPI_SWITCH else "rabenseifner"](size, ranks, links)
-    # NCCL estimates both and takes the quicker one.
+    # NCCL estimates both and takes the faster one.
     return min((_COSTS[name](size, ranks, links) for name in ("ring", "tree")), key=lambda cost: cost.seconds)
 
 

@@ -9,34 +9,37 @@ from typing import Any
 from kit.errors import InputError
 from kit.model.scaling import Gradients, Layer
 
-# Where only a number of parameters is known; paced_benchmark does the same (images/lib/kit_gradients.py).
+# For a model with only a known number of parameters. paced_benchmark does the same (images/lib/kit_gradients.py).
 EQUAL_LAYERS = 50
-# No layer has more of anything: what is beyond is a slip of the pen.
+# No real layer has more of anything; a larger number is a typing error.
 MOST = 10**18
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 
 
 def named(name: str, table_text: str) -> Gradients:
-    """The model of the table whose letters and digits are these: ResNet-50 is resnet50. Raises InputError with all."""
+    """Return the named model of the table. Only letters and digits count: ResNet-50 is resnet50.
+
+    Raises InputError with all names.
+    """
     table: dict[str, Any] = json.loads(table_text)
     plain = re.sub("[^a-z0-9]", "", name.lower())
-    found = table.get(plain)
-    if found is None:
+    model = table.get(plain)
+    if model is None:
         raise InputError(
-            f"--model: there is no '{name}' in the table of gradients",
-            hint=f"there are: {', '.join(sorted(table))}; or give --parameters 25.6m, or --gradients FILE",
+            f"--model: '{name}' is not in the table of gradients",
+            hint=f"choose one of {', '.join(sorted(table))}; or give --parameters 25.6m, or --gradients FILE",
         )
-    return Gradients(model=plain, source=str(found["source"]), layers=_layers(found["layers"]))
+    return Gradients(model=plain, source=str(model["source"]), layers=_layers(model["layers"]))
 
 
 def counted(text: str) -> Gradients:
-    """So many parameters in layers of equal size and work. Raises InputError where the text is no such number."""
+    """Return gradients of this many parameters, in layers of equal size and work. Raises InputError for other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmb]?)", text.strip().lower(), re.ASCII)
     count = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if not EQUAL_LAYERS <= count <= 10**12:
         raise InputError(
             f"--parameters '{text}' is not a number of parameters from {EQUAL_LAYERS} to 1000b",
-            hint="write, say, --parameters 25.6m, or 1.5b",
+            hint="for example: --parameters 25.6m, or 1.5b",
         )
     sizes = [count // EQUAL_LAYERS + (number < count % EQUAL_LAYERS) for number in range(EQUAL_LAYERS)]
     layers = tuple(Layer(work=1.0, elements=(size,)) for size in sizes)
@@ -44,12 +47,12 @@ def counted(text: str) -> Gradients:
 
 
 def from_file(text: str, *, file: str) -> Gradients:
-    """The file's layers. Raises InputError with the form that it should have."""
+    """Return the layers of a gradients file. Raises InputError that shows the expected form."""
     try:
         data = json.loads(text)
         rows = data.get("layers") if isinstance(data, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, list) and row for row in rows):
-            raise ValueError("it is no object with a list of lists as its layers")
+            raise ValueError("expected an object whose layers are a list of lists")
         layers = _layers(rows)
         if not any(layer.elements for layer in layers):
             raise ValueError("it has no tensor")
@@ -64,10 +67,10 @@ def from_file(text: str, *, file: str) -> Gradients:
 
 def _layers(rows: list[list[Any]]) -> tuple[Layer, ...]:
     for number, (work, *elements) in enumerate(rows, start=1):
-        # Infinite is a number to JSON's reader, and a step that never ends to the simulation.
+        # JSON's reader accepts Infinity, and the simulation would never end with it.
         if type(work) not in (int, float) or not 0 <= work <= MOST or not all(_is_count(n) for n in elements):
             raise ValueError(
-                f"layer {number}: multiplications are a number from 0 on, elements are whole numbers from 0 on"
+                f"layer {number}: multiplications must be a number ≥ 0, and elements must be whole numbers ≥ 0"
             )
     return tuple(Layer(work=float(work), elements=tuple(elements)) for work, *elements in rows)
 

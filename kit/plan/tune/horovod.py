@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from kit.model.tune import Setting, Timing, Tuning
 from kit.plan.tune.candidates import MIB, better
 
-# A buffer is large enough where the wire carries this share of the best that any size reached.
+# A fusion buffer is large enough if the wire reaches this share of the best rate of any size.
 NEAR_BEST = 0.95
-# How far a setting that tune wrote before may be from what it would write today, and stay.
+# A setting from an earlier tune stays if it reaches this share of the best rate.
 STILL_NEAR = 0.85
-# Horovod 0.28's own.
+# Horovod 0.28's default.
 CYCLE_DEFAULT_MS = 1.0
-# Share of Horovod's cycle that its ranks may spend on telling each other which tensors are ready.
+# Share of Horovod's cycle that its ranks may spend on agreeing which tensors are ready.
 TALK = 0.05
-# What tf_benchmark, paced_benchmark and, by two lines, a script of one's own take the compression of gradients from.
+# tf_benchmark and paced_benchmark read the compression of gradients from it; your own script can with two lines.
 COMPRESSION, HALF = "env.KIT_COMPRESSION", "fp16"
 
 
 def horovod(
     curve: Mapping[int, Timing], small_s: float | None, *, fusion_now: str | None = None, cycle_now: str | None = None
 ) -> Tuning:
-    """Fusion and cycle by a rule from measured all-reduces: bytes → timing, and one of 8 bytes.
+    """Choose fusion and cycle by a rule from measured all-reduces: bytes → timing, and one of 8 bytes.
 
-    What tune wrote before (`…_now`) stays where it still does: a file should not change with the weather.
+    A value from an earlier tune (`…_now`) stays if it is still good enough, so that noise does not change kit.yaml.
     """
     settings: list[Setting] = []
     large = {size: timing for size, timing in curve.items() if size >= MIB}
@@ -34,11 +34,11 @@ def horovod(
         kept = _number(fusion_now)
         if kept in large and large[int(kept)].busbw >= STILL_NEAR * top:
             enough = int(kept)
-        # Still rising at the greatest size: Horovod's own is greater yet.
+        # If the rate still rises at the largest size, Horovod's larger default is better.
         if enough < max(large):
             reason = (
                 f"messages of {enough // MIB} MB reach {large[enough].busbw / top:.0%} of the best rate; larger ones "
-                "would wait longer for tensors to fill them, and the last is exchanged when nothing is left to compute"
+                "wait longer for tensors to fill them, and the last one travels when nothing is left to compute"
             )
             settings.append(
                 Setting(path="env.HOROVOD_FUSION_THRESHOLD", value=str(enough), reason=reason, acts="deploy")
@@ -59,7 +59,7 @@ def horovod(
 
 
 def half(whole: Timing, halved: Timing) -> Tuning:
-    """fp16 on the wire, for whoever allowed it: where an all-reduce of half the bytes takes less, beyond the noise."""
+    """Choose fp16 on the wire if an all-reduce of half the bytes is faster beyond the noise. For --fp16 only."""
     took = (
         f"an all-reduce of {whole.bytes / MIB:g} MB on {whole.ranks} ranks takes {whole.median:.3f} s "
         f"+-{whole.noise:.3f}, and of half the bytes {halved.median:.3f} s +-{halved.noise:.3f}"
@@ -67,17 +67,17 @@ def half(whole: Timing, halved: Timing) -> Tuning:
     if not better(whole, halved):
         return Tuning(advice=(f"half precision on the wire gains nothing beyond the noise: {took}",))
     reason = (
-        f"{took}, and --fp16 allowed it. It changes the numbers: compare the accuracy. What processors pay for sums in "
-        "half precision is not in these times. tf_benchmark and paced_benchmark go by it; a script of yours by the two "
-        "lines of docs/tensorflow.md"
+        f"{took}, and --fp16 allowed it. It changes the numbers: compare the accuracy. These times do not contain the "
+        "cost of sums in half precision. tf_benchmark and paced_benchmark read this variable; your own script needs "
+        "the two lines of docs/tensorflow.md"
     )
     return Tuning(settings=(Setting(path=COMPRESSION, value=HALF, reason=reason, acts="deploy"),))
 
 
 def half_advice(busbw: float | None, ranks: int, now: str | None) -> str | None:
-    """What half precision would save on a model of ResNet-50's size (25.6 M parameters); None where it is in use.
+    """Return what half precision would save on ResNet-50 (25.6 M parameters), or None if it is in use.
 
-    `busbw` is that of the all-reduce with the chosen words, in bytes/s; `now` what kit.yaml has for KIT_COMPRESSION.
+    `busbw` is the bus bandwidth of the chosen all-reduce in bytes/s; `now` is KIT_COMPRESSION in kit.yaml.
     """
     if not busbw or now == HALF:
         return None
@@ -85,7 +85,7 @@ def half_advice(busbw: float | None, ranks: int, now: str | None) -> str | None:
     return (
         f"ResNet-50's gradients (102 MB) take {whole:.2f} s on this wire, and {whole / 2:.2f} s in half precision "
         "(compression fp16). It changes the numbers: compare the accuracy before you keep it. kit tune --fp16 measures "
-        "it, and writes it where it gains"
+        "it, and writes it if it gains"
     )
 
 

@@ -1,4 +1,4 @@
-"""What kit tune reads of a host, the bare rate of TCP between hosts, and how kit.yaml is changed in one piece."""
+"""The facts that kit tune reads from a host, the bare rate of TCP between hosts, and the atomic change of kit.yaml."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Connect, Transport
 
 FACTS_S = 60.0
-# Beyond the time of the probe itself: a Python that starts, and a neighbour that is late.
+# Added to the probe's own time: Python's start, and a neighbor that is late.
 PROBE_S = 60.0
 PORTS = (20000, 32000)
 _LINK = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS")
 
 
 def machine(transport: Transport, node: Node) -> Machine:
-    """One host's facts for the rules. Raises UnreachableError, or StepError where it cannot be looked at."""
+    """Read one host's facts for the rules. Raises UnreachableError or StepError."""
     done = transport.run(script("tune_facts", node.address), timeout_s=FACTS_S)
     if done.text.splitlines()[-1:] != ["end"]:
         raise StepError(
-            f"the host could not be looked at (exit {done.code}): {done.error_text or done.text[-200:]}",
-            hint=f"does a POSIX shell answer there? try: kit ssh {node.name}",
+            f"reading the host's facts failed (exit {done.code}): {done.error_text or done.text[-200:]}",
+            hint=f"check that a POSIX shell answers: kit ssh {node.name}",
             host=node.name,
         )
     return parse(node, done.text)
 
 
 def parse(node: Node, text: str) -> Machine:
-    """The output of tune_facts.sh."""
+    """Parse the output of tune_facts.sh."""
     words: dict[str, list[str]] = {}
     for line in text.splitlines():
         word, _, rest = line.partition(" ")
@@ -67,12 +67,12 @@ def parse(node: Node, text: str) -> Machine:
         others=tuple((other, rate) for other, rate, _ in others if rate),
         address=node.address,
         addresses=interfaces_of(words.get("address", ())),
-        up=tuple(each for each, _, _ in (*nics, *others)),
+        up=tuple(nic for nic, _, _ in (*nics, *others)),
     )
 
 
 def _nic(rest: str) -> tuple[str, int | None, int | None]:
-    """`eth0 10000 1500`; a speed of -1 is one that is not known."""
+    """Parse `eth0 10000 1500`: name, Mbit/s and MTU. A speed of -1 means unknown."""
     name, speed, mtu = [*rest.split(), "", "", ""][:3]
     return name, _whole(speed) or None, _whole(mtu) or None
 
@@ -89,12 +89,12 @@ def wire_rates(
     seconds: float,
     inside: Callable[[Node], str] | None = None,
 ) -> Mapping[str, float]:
-    """Bytes/s that TCP brings to each host while each sends to the next: every link in both directions at once.
+    """Return the bytes/s that each host receives while each one sends to the next: all links, both directions at once.
 
-    By the VMs' own python3, or that of the container whose name `inside` tells. Raises the hosts' errors.
+    The probe runs on the VMs' python3, or in the container that `inside` returns. Raises the hosts' errors.
     """
     probe = (Path(__file__).parent / "wire_probe.py").read_bytes()
-    # Each its own, so that what still listens from another time hits one host and is told.
+    # A different port for each host: a leftover listener then affects only one, which is reported.
     numbers = random.sample(range(PORTS[0], PORTS[1] + 1), len(nodes))
     ports = {node.name: number for node, number in zip(nodes, numbers, strict=True)}
     after = {node.name: nodes[(at + 1) % len(nodes)] for at, node in enumerate(nodes)}
@@ -121,13 +121,13 @@ def wire_rates(
         finally:
             transport.close()
         try:
-            found = json.loads(done.text)
-            return float(found["received"]) / float(found["seconds"])
+            totals = json.loads(done.text)
+            return float(totals["received"]) / float(totals["seconds"])
         except (ValueError, KeyError, TypeError, ZeroDivisionError):
-            said = (done.error_text or done.text).splitlines()[-1:] or [f"exit {done.code}"]
+            cause = (done.error_text or done.text).splitlines()[-1:] or [f"exit {done.code}"]
             raise StepError(
-                f"TCP could not be measured between {host.name} and its neighbours: {said[0]}",
-                hint=f"are ports {PORTS[0]} to {PORTS[1]} open among the hosts, as MPI needs them?",
+                f"TCP could not be measured between {host.name} and its neighbors: {cause[0]}",
+                hint=f"open ports {PORTS[0]} to {PORTS[1]} between the hosts; MPI needs them too",
                 host=host.name,
             ) from None
 
@@ -135,25 +135,25 @@ def wire_rates(
 
 
 def read_text(path: Path) -> str:
-    """The file's bytes as text, line ends as they are; '' where there is none."""
+    """Return the file as text with its line ends, or '' if it is missing."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", hint="look at it", file=str(path)) from error
+        raise InputError(f"cannot be read: {error}", hint="check its permissions", file=str(path)) from error
 
 
 def replace_text(path: Path, *, before: str, after: str) -> None:
-    """Put `after` in the place of `before` in one step: whoever reads sees one or the other.
+    """Replace `before` by `after` atomically: a reader sees one or the other.
 
-    Raises InputError where somebody has changed the file meanwhile, KitError where it cannot be written.
+    Raises InputError if the file has changed in the meantime, and KitError if it cannot be written.
     """
-    # A link stays one, and its target is changed.
+    # A symbolic link stays; its target changes.
     target = path.resolve()
     if read_text(target) != before:
         raise InputError(
-            "was changed while kit tune measured, and is left as it is", hint="run kit tune again", file=str(path)
+            "changed while kit tune measured, so kit left it alone", hint="run kit tune again", file=str(path)
         )
     name = ""
     try:
@@ -166,7 +166,7 @@ def replace_text(path: Path, *, before: str, after: str) -> None:
         Path(name).replace(target)
     except OSError as error:
         raise KitError(
-            f"{path} cannot be written: {error.strerror}", hint="may you write there? ls -ld its folder"
+            f"{path} cannot be written: {error.strerror}", hint=f"check the folder's permissions: ls -ld {path.parent}"
         ) from error
     finally:
         if name:

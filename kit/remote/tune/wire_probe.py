@@ -1,7 +1,7 @@
-"""The bare rate of TCP: runs on a host's own Python (3.6 or newer) or a node's, fed to it by standard input.
+"""Measures the bare rate of TCP. Runs on a host's Python (3.6 or newer) or in a node, and arrives on standard input.
 
-python3 - ADDRESS PORT NEXT NEXTPORT SECONDS: takes what the neighbour before sends, and sends to the next one
-meanwhile. Says {"received": bytes, "seconds": s} as JSON, of the time in which bytes came.
+python3 - ADDRESS PORT NEXT NEXTPORT SECONDS: receives from the previous neighbor and sends to the next one at the same
+time. Prints {"received": bytes, "seconds": s} as JSON, for the time in which bytes arrived.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Dict
 
 PATIENCE_S = 20.0
 CHUNK = 1 << 18
-# On a host that stands still for the whole time there is a rate, too.
+# Blocks to send at least, so that a host that pauses for the whole time still has a rate.
 LEAST = 8
 
 
@@ -41,7 +41,7 @@ def send(address: str, port: int, seconds: float) -> None:
         peer.close()
 
 
-def receive(listener: socket.socket, found: "Dict[str, float]") -> None:
+def receive(listener: socket.socket, totals: "Dict[str, float]") -> None:
     peer, _ = listener.accept()
     peer.settimeout(PATIENCE_S)
     data = bytearray(CHUNK)
@@ -52,15 +52,15 @@ def receive(listener: socket.socket, found: "Dict[str, float]") -> None:
         if not count:
             break
         if began is None:
-            # What the first bytes found in the buffers on their way says nothing about the wire.
-            began, found["received"] = now, -count
-        found["received"] += count
-        found["seconds"] = now - began
+            # The first bytes were in buffers on the way and say nothing about the wire.
+            began, totals["received"] = now, -count
+        totals["received"] += count
+        totals["seconds"] = now - began
 
 
 def main() -> None:
     address, port, after, after_port, seconds = sys.argv[1:6]
-    found = {"received": 0, "seconds": 0.0}
+    totals = {"received": 0, "seconds": 0.0}
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, int(port)))
@@ -68,13 +68,13 @@ def main() -> None:
         listener.settimeout(PATIENCE_S)
         threads = [
             threading.Thread(target=send, args=(after, int(after_port), float(seconds)), daemon=True),
-            threading.Thread(target=receive, args=(listener, found), daemon=True),
+            threading.Thread(target=receive, args=(listener, totals), daemon=True),
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(2 * PATIENCE_S + float(seconds))
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(totals) + "\n")
 
 
 if __name__ == "__main__":

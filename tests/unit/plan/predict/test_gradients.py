@@ -68,7 +68,7 @@ def test_the_classifier_comes_first_and_the_stem_last() -> None:
 
 
 def test_an_unknown_model_is_told_with_all_there_are() -> None:
-    with pytest.raises(InputError, match="--model: there is no 'resnet51'") as caught:
+    with pytest.raises(InputError, match="--model: 'resnet51' is not in the table") as caught:
         gradients.named("resnet51", TABLE)
     assert caught.value.hint
     assert all(name in caught.value.hint for name in json.loads(TABLE))
@@ -107,7 +107,7 @@ def test_a_file_that_is_none(text: str, tmp_path: Path, kit_gradients: ModuleTyp
     "text", ['{"layers": [[1e400, 5]]}', '{"layers": [[1, 5], [NaN, 5]]}', '{"layers": [[1, 1e400]]}']
 )
 def test_what_never_ends_is_no_layer(text: str) -> None:
-    with pytest.raises(InputError, match=r"layer \d: multiplications are a number"):
+    with pytest.raises(InputError, match=r"layer \d: multiplications must be a number"):
         gradients.from_file(text, file="g.json")
 
 

@@ -87,8 +87,11 @@ def test_the_host_with_the_fewest_cores_decides() -> None:
         (machines(congestion="bbr"), ("bbr on 4 of 4 hosts",)),
         (machines(congestion="cubic"), ()),
         (machines(1, congestion="bbr"), ()),
-        (machines(gpus=("A100", "A100"), gpu_links=("NV12",)), ("NCCL chooses", "HOROVOD_HIERARCHICAL_ALLREDUCE=1")),
-        (machines(gpus=("T4", "T4"), gpu_links=("SYS",)), ("NCCL chooses", "across sockets (SYS)")),
+        (
+            machines(gpus=("A100", "A100"), gpu_links=("NV12",)),
+            ("NCCL tunes itself", "HOROVOD_HIERARCHICAL_ALLREDUCE=1"),
+        ),
+        (machines(gpus=("T4", "T4"), gpu_links=("SYS",)), ("NCCL tunes itself", "across sockets (SYS)")),
         ([*machines(1, gpus=("T4",)), *machines(1)], ()),
     ],
     ids=lambda value: str(value)[:40],

@@ -119,8 +119,8 @@ def test_the_setting_says_both_rates() -> None:
     setting = networks.setting(wire(118e6), 11.9e6, three())
     assert (setting.path, setting.value, setting.acts) == ("network", "10.1.0.0/24", "deploy")
     assert setting.reason == (
-        "TCP on all links at once has 118.0 MB/s on the slowest of this network (eth1), and 11.9 MB/s on 10.0.0.0/24 "
-        "(eth0), which was in use"
+        "with TCP on all links at once, the slowest link of this network (eth1) reaches 118.0 MB/s, and 11.9 MB/s on "
+        "10.0.0.0/24 (eth0), which was in use"
     )
     routed = [machine(1), replace(machine(2, eth0="10.0.3.2/24"), address="10.0.3.2")]
     assert networks.in_use(routed) == "that of eth0"
@@ -130,21 +130,21 @@ def test_internal_of_the_hosts_file_goes_first_and_is_advice() -> None:
     assert networks.overridden(wire(2e8), 1e8, [host(1), host(2)]) is None
     said = networks.overridden(wire(2e8), 1e8, [host(1, internal="10.0.0.1"), host(2), host(7, internal="10.0.0.7")])
     assert said is not None
-    assert "10.1.0.0/24 (eth1) has 200.0 MB/s by TCP" in said
-    assert "Write there gpu1 internal=10.1.0.1; or take internal= away from gpu1 and tune again" in said
+    assert "10.1.0.0/24 (eth1) reaches 200.0 MB/s by TCP" in said
+    assert "Change it to gpu1 internal=10.1.0.1; or remove internal= from gpu1 and run kit tune again" in said
 
 
 def test_a_flag_or_a_variable_goes_first_and_is_advice() -> None:
-    assert networks.elsewhere(wire(2e8), 1e8, file="auto", said="auto") is None
-    said = networks.elsewhere(wire(2e8), 1e8, file="auto", said="10.0.0.0/24")
+    assert networks.elsewhere(wire(2e8), 1e8, file="auto", in_force="auto") is None
+    said = networks.elsewhere(wire(2e8), 1e8, file="auto", in_force="10.0.0.0/24")
     assert said is not None
-    assert "--network or KIT_NETWORK says 10.0.0.0/24" in said
+    assert "--network or KIT_NETWORK is 10.0.0.0/24" in said
 
 
 def test_what_nobody_answers_on_is_told() -> None:
     assert networks.failures([wire(1e6), wire(None)]) == []
     (said,) = networks.failures([wire(None, failure="gpu2: TCP could not be measured")])
-    assert "10.1.0.0/24 (eth1), which could not be measured and is left alone: gpu2: TCP could not" in said
+    assert "10.1.0.0/24 (eth1), but it could not be measured and is not used: gpu2: TCP could not" in said
 
 
 @pytest.mark.parametrize(

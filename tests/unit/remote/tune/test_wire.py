@@ -149,7 +149,7 @@ def test_a_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
 def test_what_somebody_changed_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "kit.yaml"
     path.write_text("name: theirs\n")
-    with pytest.raises(InputError, match="was changed while kit tune measured"):
+    with pytest.raises(InputError, match="changed while kit tune measured"):
         tune.replace_text(path, before="name: a\n", after="name: b\n")
     assert path.read_text() == "name: theirs\n"
 
