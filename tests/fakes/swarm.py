@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from kit.model.names import MEMBER
 from kit.remote.ssh.transport import Completed
-from kit.remote.swarm.steps import MEMBER
 
 if TYPE_CHECKING:
     from tests.fakes.vm import FakeVM

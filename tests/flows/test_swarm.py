@@ -14,8 +14,8 @@ from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.files import compose_file, stack_file
 from kit.flows.cluster.ps import ps
 from kit.flows.context import Context
+from kit.model.names import MEMBER
 from kit.remote.ssh.transport import Completed
-from kit.remote.swarm.steps import MEMBER
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 from tests.fakes.swarm import TOKEN, FakeSwarm

@@ -10,12 +10,12 @@ from typing import Any
 import kit
 from kit.errors import KitError, NotReadyError
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.plan.bench.cases import FLAVOURS, BenchFacts
-from kit.plan.cluster import stack
 from kit.plan.cluster.record import from_text
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
@@ -44,7 +44,7 @@ def look(context: Context) -> Found:
     def work(host: Host) -> HostFacts:
         transport = context.connect(host)
         try:
-            return observe(transport, folder=stack.folder(spec), image="")
+            return observe(transport, folder=names.folder(spec.name), image="")
         finally:
             transport.close()
 

@@ -13,6 +13,7 @@ from kit.flows.bench import facts
 from kit.flows.bench.facts import Found
 from kit.flows.bench.launch import Launched, launch
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
 from kit.plan.bench import load
 from kit.plan.bench.cases import LADDER, Asked, Planned
@@ -21,7 +22,6 @@ from kit.plan.bench.order import Turn, seconds_left, turns
 from kit.plan.bench.presets import check, plan
 from kit.plan.bench.record import sample_line, samples_of, session_of, session_text
 from kit.plan.bench.told import headline, span
-from kit.plan.cluster import stack
 from kit.remote.bench import session_folder as benchfolder
 from kit.remote.bench.load import Watch
 from kit.remote.bench.session_folder import BenchFolder
@@ -96,7 +96,7 @@ def bench(context: Context, request: BenchRequest, *, each: Callable[[Sample], N
     hosts = [context.host(node.name) for node in found.facts.nodes]
     if context.inventory.head not in hosts:
         hosts.insert(0, context.inventory.head)
-    watch = Watch(hosts, context.connect, stack.folder(context.spec))
+    watch = Watch(hosts, context.connect, names.folder(context.spec.name))
     climb = _Session(
         context=context, session=session, found=found, folder=folder, watch=watch, each=each, show=request.show
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Phase, Warned
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.lock import AuditEntry
-from kit.plan.cluster import stack
 from kit.remote.cluster import audit
 from kit.remote.cluster.lock import Lock
 from kit.remote.machine.operator import operator
@@ -67,7 +67,7 @@ def record(context: Context, verb: str, what: str, *, outcome: str, seconds: flo
     try:
         transport = context.connect(context.inventory.head)
         try:
-            audit.append(transport, stack.folder(context.spec), entry)
+            audit.append(transport, names.folder(context.spec.name), entry)
         finally:
             transport.close()
     except KitError as error:
@@ -86,7 +86,7 @@ def _taken(context: Context, verb: str, *, needs_lock: bool) -> Lock | None:
     head = context.inventory.head
     context.reporter.report(Phase(name="lock", hosts=(head.name,)))
     try:
-        return context.take(context.login(head), stack.lock_file(context.spec), f"kit {verb}")
+        return context.take(context.login(head), names.lock_file(context.spec.name), f"kit {verb}")
     except (UnreachableError, StepError) as error:
         if needs_lock:
             raise

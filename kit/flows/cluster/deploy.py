@@ -11,6 +11,7 @@ from kit.flows.cluster.change import Change, changing
 from kit.flows.context import Context
 from kit.flows.image import source
 from kit.flows.image.content import content
+from kit.model import names
 from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.launch import Node
@@ -19,7 +20,6 @@ from kit.model.plan import ComposeUp, HostPlan, Plan
 from kit.model.result import DeployResult, HostResult
 from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
 from kit.plan.cluster import deploy as plans
-from kit.plan.cluster import stack
 from kit.plan.cluster.record import from_text
 from kit.plan.swarm import checks as swarm_checks
 from kit.plan.swarm import deploy as swarm_deploy
@@ -103,7 +103,7 @@ def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostF
     """The facts of all hosts, in order. Raises before anything is changed if one cannot be looked at."""
     hosts = context.inventory.hosts
     context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
-    folder = stack.folder(context.spec)
+    folder = names.folder(context.spec.name)
     paths = swarm_deploy.paths_of(context.spec) if context.spec.orchestrator == "swarm" else ()
 
     def work(host: Host) -> HostFacts:
@@ -229,20 +229,22 @@ def _swarm_keys(observed: Sequence[HostFacts], cluster: str) -> ClusterKeys:
         role: KeyPair(public=known[role]) if role in known else make_key(f"kit-{cluster}-{role}")
         for role in ("client", "head", "node")
     }
-    names = [facts.host.name for facts in observed]
     return ClusterKeys(
-        client=pairs["client"], hosts={name: pairs["node" if i else "head"] for i, name in enumerate(names)}
+        client=pairs["client"],
+        hosts={facts.host.name: pairs["node" if i else "head"] for i, facts in enumerate(observed)},
     )
 
 
 def _execute(context: Context, plan: Plan, change: Change) -> None:
     spec = context.spec
-    names = context.inventory.names
     executor = Executor(
         hosts={host.name: host for host in context.inventory.hosts},
         logins=context.logins,
-        folder=stack.folder(spec),
-        container={name: stack.container(spec, stack.NODE if i else stack.HEAD) for i, name in enumerate(names)},
+        folder=names.folder(spec.name),
+        container={
+            name: names.container(spec.name, names.NODE if i else names.HEAD)
+            for i, name in enumerate(context.inventory.names)
+        },
         connect=context.connect,
         reporter=context.reporter,
         pull=source.puller(context, plan),

@@ -9,9 +9,9 @@ from kit.events import HostDone, HostFailed, HostStep, Phase
 from kit.flows.cluster.change import Change, changing
 from kit.flows.context import Context
 from kit.flows.image.content import content
+from kit.model import names
 from kit.model.host import Host
 from kit.model.result import DownResult
-from kit.plan.cluster import stack
 from kit.plan.cluster.teardown import teardown_step
 from kit.remote.cluster.execute import remove
 from kit.remote.ssh import fanout
@@ -32,7 +32,7 @@ def down(context: Context, *, images: bool = False) -> DownResult:
     gone: list[str] = []
 
     def work(host: Host) -> tuple[str, ...]:
-        context.reporter.report(HostStep(host=host.name, text=f"removing {stack.project(spec)}"))
+        context.reporter.report(HostStep(host=host.name, text=f"removing {names.project(spec.name)}"))
         transport = context.connect(host)
         try:
             change.check()

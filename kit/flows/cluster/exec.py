@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from kit.config.selection import select_hosts
 from kit.errors import KitError, NotReadyError
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.host import Host
 from kit.model.result import ExecResult, OutputGroup
-from kit.plan.cluster import stack
 from kit.remote.engine.hiccups import run_in_node
 from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Completed
@@ -25,7 +25,7 @@ def exec_hosts(context: Context, hosts: str | None, command: Sequence[str]) -> E
     head = context.inventory.head.name
 
     def work(host: Host) -> Completed:
-        container = stack.container(context.spec, stack.HEAD if host.name == head else stack.NODE)
+        container = names.container(context.spec.name, names.HEAD if host.name == head else names.NODE)
         transport = context.connect(host)
         try:
             done = run_in_node(transport, container, command, timeout_s=TIMEOUT_S)

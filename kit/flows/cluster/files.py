@@ -10,6 +10,7 @@ from kit.errors import InputError
 from kit.flows.cluster.deploy import failed, look
 from kit.flows.context import Context
 from kit.flows.image.content import content
+from kit.model import names
 from kit.model.host import Host
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
@@ -30,7 +31,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
     alone = replace(context, inventory=replace(inventory, hosts=(host,)))
     tag = content(spec.image).tag
     observed, nodes = _looked(alone, tag)
-    service = stack.HEAD if host == inventory.head else stack.NODE
+    service = names.HEAD if host == inventory.head else names.NODE
     body = stack.service(
         spec,
         name=service,
@@ -51,9 +52,9 @@ def stack_file(context: Context) -> FileResult:
     tag = content(spec.image).tag
     observed, nodes = _looked(context, tag)
     known = swarm_deploy.standing_keys(observed)
-    names = {role: swarm.secret_name(spec, role, known[role]) for role in known}
-    missing = {role: f"{stack.project(spec)}-{role}-by-hand" for role in ROLES if role not in names}
-    wanted = swarm_deploy.wanted_of(spec, observed, nodes, plans.Image(tag=tag), names | missing)
+    existing = {role: swarm.secret_name(spec, role, known[role]) for role in known}
+    missing = {role: f"{names.project(spec.name)}-{role}-by-hand" for role in ROLES if role not in existing}
+    wanted = swarm_deploy.wanted_of(spec, observed, nodes, plans.Image(tag=tag), existing | missing)
     used = {each["source"] for body in wanted.services.values() for each in body["secrets"]}
     notes = [
         f"Before that: ssh-keygen -t ed25519 -N '' -f key && docker secret create {name} key && shred -u key"

@@ -6,15 +6,15 @@ import time
 
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.lock import AuditResult, LockStatus
-from kit.plan.cluster import stack
 from kit.remote.cluster import audit, lock
 
 
 def lock_status(context: Context) -> LockStatus:
     transport = context.connect(context.inventory.head)
     try:
-        return lock.look(transport, context.spec.name, stack.lock_file(context.spec))
+        return lock.look(transport, context.spec.name, names.lock_file(context.spec.name))
     finally:
         transport.close()
 
@@ -26,7 +26,7 @@ def lock_release(context: Context, seen: LockStatus) -> LockStatus:
     start = time.monotonic()
     transport = context.connect(context.inventory.head)
     try:
-        lock.take_away(transport, stack.lock_file(context.spec), seen.holder)
+        lock.take_away(transport, names.lock_file(context.spec.name), seen.holder)
     finally:
         transport.close()
     of = f"{seen.state}: {seen.holder.who}, since {seen.holder.since}, for {seen.holder.what}" if seen.holder else ""
@@ -38,7 +38,7 @@ def read_audit(context: Context, count: int) -> AuditResult:
     """The last `count` changes."""
     transport = context.connect(context.inventory.head)
     try:
-        entries = audit.last(transport, stack.folder(context.spec), count)
+        entries = audit.last(transport, names.folder(context.spec.name), count)
     finally:
         transport.close()
     return AuditResult(cluster=context.spec.name, entries=entries)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from kit.errors import KitError
 from kit.flows.context import Context
 from kit.flows.image.content import content
+from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.result import NodeStatus, PsResult
 from kit.plan.cluster import deploy as plans
-from kit.plan.cluster import network, stack
+from kit.plan.cluster import network
 from kit.remote.cluster.observe import observe
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
@@ -23,7 +24,7 @@ def ps(context: Context) -> PsResult:
     def work(host: Host) -> NodeStatus:
         transport = context.connect(host)
         try:
-            facts = observe(transport, folder=stack.folder(spec), image=tag)
+            facts = observe(transport, folder=names.folder(spec.name), image=tag)
             ranks = transport.run(script("ranks", spec.name), timeout_s=30).text
         finally:
             transport.close()

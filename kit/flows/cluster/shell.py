@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kit.config.selection import select_hosts
 from kit.errors import InputError
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.host import Host
-from kit.plan.cluster import stack
 from kit.remote.scripts import node_logs
 from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.stream import follow, replace_process
@@ -27,7 +27,7 @@ def logs(context: Context, host: str | None, *, tail: int | None, live: bool) ->
     head = context.inventory.head.name
     commands = {}
     for one in chosen:
-        container = stack.container(context.spec, stack.HEAD if one.name == head else stack.NODE)
+        container = names.container(context.spec.name, names.HEAD if one.name == head else names.NODE)
         options = [*(["--tail", str(tail)] if tail is not None else []), *(["--follow"] if live else [])]
         commands[one.name] = [*openssh_argv(context.login(one)), as_root(node_logs(container, *options))]
     return follow(commands, context.reporter, named=len(commands) > 1)

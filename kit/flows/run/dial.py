@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kit.config.glance import glance
-from kit.plan.cluster import stack
+from kit.model import names
 from kit.remote.run.door import Door
 
 
@@ -15,6 +15,6 @@ def dial(folder: Path, *, flags: Mapping[str, object], environ: Mapping[str, str
     found = glance(folder, flags=flags, environ=environ)
     if found is None:
         return None
-    door = Door(found.head, stack.container_name(found.cluster, stack.HEAD))
+    door = Door(found.head, names.container(found.cluster, names.HEAD))
     door.start()
     return door

@@ -9,6 +9,7 @@ from typing import Any
 
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, Warned
+from kit.model import names
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from kit.remote.run.log import Entry, RunLog
@@ -127,7 +128,7 @@ class Follower:
             self.ending = entry.fields
             if lost := entry.fields.get("lost_bytes"):
                 text = f"{lost} bytes that the run printed are lost: the disk of the head was full"
-                self.reporter.report(Warned(text=text, hint="kit ssh HEAD -- df -h /opt/kit"))
+                self.reporter.report(Warned(text=text, hint=f"kit ssh HEAD -- df -h {names.ROOT}"))
             return True
         self._tell(entry)
         return False

@@ -13,11 +13,12 @@ from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.runs import stop
+from kit.model import names
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
-from kit.plan.cluster import network, stack
+from kit.plan.cluster import network
 from kit.plan.cluster.record import from_text
 from kit.plan.run import leases, roles
 from kit.plan.run import records as runs
@@ -44,7 +45,7 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
         plan = _plan(context, request, nodes, place_of_head, covering=covering, run_id="dry-run")
         _warn_of_crowd(context, plan)
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
-    head, container = context.login(context.inventory.head), stack.container(context.spec, stack.HEAD)
+    head, container = context.login(context.inventory.head), names.container(context.spec.name, names.HEAD)
     if dialled is not None and dialled.leads_to(head, container):
         door = dialled
     else:

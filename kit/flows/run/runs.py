@@ -13,9 +13,9 @@ from kit.errors import InputError, NotReadyError, StepError
 from kit.events import Silent
 from kit.flows.context import Context
 from kit.flows.run.follow import Follower, Manner
+from kit.model import names
 from kit.model.result import RunsResult
 from kit.model.run import RunRecord
-from kit.plan.cluster import stack
 from kit.plan.run import records as runs
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, Spool
@@ -105,7 +105,7 @@ def _from_disk(context: Context, run: str | None, manner: Manner, error: NotRead
 
 
 def _folder(context: Context) -> str:
-    return f"{stack.folder(context.spec)}/{stack.STATE}/runs"
+    return f"{names.folder(context.spec.name)}/{names.RUNS}"
 
 
 def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunRecord:
@@ -144,7 +144,7 @@ def _ended(record: Mapping[str, Any], ending: Mapping[str, Any] | None) -> RunRe
 
 
 def _open(context: Context) -> Door:
-    door = Door(context.login(context.inventory.head), stack.container(context.spec, stack.HEAD))
+    door = Door(context.login(context.inventory.head), names.container(context.spec.name, names.HEAD))
     try:
         door.open()
     except BaseException:

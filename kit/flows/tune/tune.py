@@ -14,9 +14,10 @@ from kit.flows.context import Context
 from kit.flows.run.run import run
 from kit.flows.tune.file import TunedFile
 from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves, other_wires, try_all, wire_rate
+from kit.model import names
 from kit.model.launch import ClusterRecord, Node
 from kit.model.tune import AllReduces, Machine, Tried, TuneResult, Tuning, Wire
-from kit.plan.cluster import record, stack
+from kit.plan.cluster import record
 from kit.plan.tune import candidates as rules
 from kit.plan.tune import horovod
 from kit.plan.tune import network as networks
@@ -147,7 +148,7 @@ def record_of(context: Context) -> ClusterRecord:
     head = context.inventory.head
     transport = context.connect(head)
     try:
-        facts = observe(transport, folder=stack.folder(context.spec), image="")
+        facts = observe(transport, folder=names.folder(context.spec.name), image="")
     finally:
         transport.close()
     if facts.record is None:

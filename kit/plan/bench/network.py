@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kit.model import names
 from kit.model.launch import Node
-from kit.plan.cluster.stack import LABEL
 from kit.plan.run.mpi import RUN_VARIABLE
 
-LABEL_BENCH = "kit.bench"
 # Below what kernels hand out to connections, so that nothing of that kind stands in the way.
 PORTS = range(20000, 30000)
 STREAM_S = 3.0
@@ -43,7 +42,7 @@ def probe(kind: Kind, *, mark: str, cluster: str, image: str, listener: Node, po
     if kind == "bare":
         own = ("env", f"{RUN_VARIABLE}={mark}", "python3")
         return Probe(prepare=(), listen=(*own, *listen), connect=(*own, *connect))
-    labels = ("--label", f"{LABEL}={cluster}", "--label", f"{LABEL_BENCH}={mark}")
+    labels = ("--label", f"{names.LABEL_CLUSTER}={cluster}", "--label", f"{names.LABEL_BENCH}={mark}")
     network = {"host": "host", "bridge": "bridge", "overlay": name}[kind]
     publish = ("--publish", f"{listener.address}:{port}:{port}") if kind == "bridge" else ()
     base = ("docker", "run", "--rm", "--interactive", "--network", network, *labels, "--env", f"{RUN_VARIABLE}={mark}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kit.errors import KitError, StepError
+from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import stack
 
 MIB = 1024 * 1024
 # While the engine loads it, a layer is there three times: as it came, as the engine took it, and unpacked.
@@ -148,6 +148,6 @@ def container_is_current(facts: HostFacts, spec: ClusterSpec, service: str, dige
         len(own) == 1
         and own[0].running
         and own[0].spec == digest
-        and own[0].name == stack.container(spec, service)
+        and own[0].name == names.container(spec.name, service)
         and own[0].service == service
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from kit.errors import KitError
+from kit.model import names
 from kit.model.keys import ClusterKeys
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
@@ -18,7 +19,6 @@ from kit.plan.cluster import checks, network, record, ssh, stack
 
 SSHD_TIMEOUT_S = 60.0
 PRIVATE, PUBLIC = "600", "644"
-VERIFIED = "verified"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +100,8 @@ def standing_keys(observed: Sequence[HostFacts]) -> tuple[str | None, dict[str, 
         return facts.modes.get(path) == PRIVATE
 
     head = observed[0]
-    client = head.client_key if private(head, "ssh/id_ed25519") else None
-    hosts = {f.host.name: f.host_key for f in observed if f.host_key and private(f, "ssh/host_ed25519")}
+    client = head.client_key if private(head, names.CLIENT_KEY) else None
+    hosts = {f.host.name: f.host_key for f in observed if f.host_key and private(f, names.HOST_KEY)}
     return client, hosts
 
 
@@ -129,7 +129,7 @@ def deploy_plan(
     known = cluster_record(spec, observed, nodes, image)
     plans, digests = [], []
     for index, (facts, node) in enumerate(zip(observed, nodes, strict=True)):
-        name = stack.HEAD if index == 0 else stack.NODE
+        name = names.HEAD if index == 0 else names.NODE
         interface = network.pick_interface(facts, spec.network).name
         body = stack.service(
             spec,
@@ -140,7 +140,7 @@ def deploy_plan(
             gpus=stack.has_gpus(facts),
             host_key=keys.hosts[node.name].public,
         )
-        digests.append(body["labels"][stack.LABEL_SPEC])
+        digests.append(body["labels"][names.LABEL_SPEC])
         steps: list[Step] = []
         if facts.image_id is None:
             steps.append(bring(image, node, nodes))
@@ -152,8 +152,8 @@ def deploy_plan(
         if new_key or not current:
             steps.append(
                 ComposeUp(
-                    folder=stack.folder(spec),
-                    project=stack.project(spec),
+                    folder=names.folder(spec.name),
+                    project=names.project(spec.name),
                     recreate=new_key and any(c.cluster == spec.name for c in facts.containers),
                     why=_why_up(facts, spec, name, new_key=new_key),
                 )
@@ -171,12 +171,16 @@ def deploy_plan(
     hosts = tuple(plans)
     after: tuple[HostPlan, ...] = ()
     # Written when the check has passed, so that one that failed, or never came, is made up for by the next deploy.
-    seal = File(VERIFIED, state(known, keys, digests), PUBLIC, "the check has passed")
+    seal = File(names.VERIFIED, state(known, keys, digests), PUBLIC, "the check has passed")
     if any(plan.steps for plan in hosts) or not stands(seal, observed[0]):
         # What an earlier check left goes first: it would stand though this one fails.
-        old = [DeleteFile(path=VERIFIED, why="the check is made anew")] if VERIFIED in observed[0].files else []
+        old = (
+            [DeleteFile(path=names.VERIFIED, why="the check is made anew")]
+            if names.VERIFIED in observed[0].files
+            else []
+        )
         verify = VerifyPeers(
-            container=stack.container(spec, stack.HEAD),
+            container=names.container(spec.name, names.HEAD),
             peers=tuple((node.name, node.address) for node in nodes),
             why="the head must reach every node with no prompt",
         )
@@ -213,18 +217,18 @@ def _files(
     pair = keys.hosts[node.name]
     # The environment of kit.yaml may hold a token: the file is root's alone, and its content never prints.
     text = stack.compose_text(spec, service, body)
-    yield File("compose.yaml", Secret(text.encode()), PRIVATE, "the host's Compose file")
-    yield File("ssh/host_ed25519.pub", f"{pair.public}\n".encode(), PUBLIC, "the node's host key")
+    yield File(names.COMPOSE_FILE, Secret(text.encode()), PRIVATE, "the host's Compose file")
+    yield File(f"{names.HOST_KEY}.pub", f"{pair.public}\n".encode(), PUBLIC, "the node's host key")
     if pair.private:
-        yield File("ssh/host_ed25519", pair.private, PRIVATE, "the node's host key")
+        yield File(names.HOST_KEY, pair.private, PRIVATE, "the node's host key")
     allowed = ssh.authorized_keys(keys.client.public, known.nodes[0].address)
-    yield File("ssh/authorized_keys", allowed, PRIVATE, "the head alone may log in")
-    if service != stack.HEAD:
+    yield File(names.AUTHORIZED_KEYS, allowed, PRIVATE, "the head alone may log in")
+    if service != names.HEAD:
         return
-    yield File(record.FILE, record.to_text(known).encode(), PUBLIC, "what the cluster is made of")
+    yield File(names.RECORD, record.to_text(known).encode(), PUBLIC, "what the cluster is made of")
     if keys.client.private:
-        yield File("ssh/id_ed25519", keys.client.private, PRIVATE, "the head's key")
-    yield File("ssh/id_ed25519.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
+        yield File(names.CLIENT_KEY, keys.client.private, PRIVATE, "the head's key")
+    yield File(f"{names.CLIENT_KEY}.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
     yield from launch_files(spec, known, keys, client_key=ssh.CLIENT_KEY)
 
 
@@ -232,14 +236,14 @@ def launch_files(spec: ClusterSpec, known: ClusterRecord, keys: ClusterKeys, *, 
     """What the head launches with. `client_key` is the path of its private key in the container."""
     publics = {name: key.public for name, key in keys.hosts.items()}
     pinned = ssh.known_hosts(known.nodes, publics, spec.ssh_port)
-    yield File("ssh/known_hosts", pinned, PUBLIC, "every node's host key, pinned")
+    yield File(names.KNOWN_HOSTS, pinned, PUBLIC, "every node's host key, pinned")
     config = ssh.client_config(known.nodes, spec.ssh_port, key=client_key)
-    yield File("ssh/config", config, PUBLIC, "how the head reaches nodes")
+    yield File(names.SSH_CONFIG, config, PUBLIC, "how the head reaches nodes")
     ranked = known.nodes if spec.head_runs_ranks else known.nodes[1:]
     hostfile = "".join(f"{n.address} slots={n.slots}\n" for n in ranked)
-    yield File("hosts", hostfile.encode(), PUBLIC, "the hostfile for launches by hand")
+    yield File(names.HOSTFILE, hostfile.encode(), PUBLIC, "the hostfile for launches by hand")
     # A file and no variable: a host that joins may widen it, and must not make the other nodes' containers anew.
-    yield File("network", f"{known.network}\n".encode(), PUBLIC, "the network for launches by hand")
+    yield File(names.NETWORK, f"{known.network}\n".encode(), PUBLIC, "the network for launches by hand")
 
 
 def state(known: ClusterRecord, keys: ClusterKeys, digests: Iterable[str]) -> bytes:
@@ -268,6 +272,6 @@ def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Itera
     # A private key that is already right is not among `files`: it belongs to the .pub beside it.
     wanted = {file.path for file in files} | {f.path.removesuffix(".pub") for f in files if f.path.endswith(".pub")}
     if head:
-        wanted.add(VERIFIED)
+        wanted.add(names.VERIFIED)
     for path in sorted(set(facts.files) - wanted):
         yield DeleteFile(path=path, why="it belongs to an earlier shape of the cluster")

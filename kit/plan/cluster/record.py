@@ -8,7 +8,6 @@ from dataclasses import asdict
 from kit.errors import NotReadyError
 from kit.model.launch import ClusterRecord, Node
 
-FILE = "cluster.json"
 VERSION = 1
 
 

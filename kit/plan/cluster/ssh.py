@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kit.model import names
 from kit.model.host import Host, Login
 from kit.model.launch import Node
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from kit.model.spec import SshSpec
 
 # As mounted in the containers.
-MOUNT = "/etc/kit"
-CLIENT_KEY = f"{MOUNT}/ssh/id_ed25519"
+CLIENT_KEY = f"{names.MOUNT}/{names.CLIENT_KEY}"
 
 
 def login(host: Host, spec: SshSpec) -> Login:
@@ -54,7 +54,7 @@ def client_config(nodes: Sequence[Node], port: int, *, key: str = CLIENT_KEY) ->
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
         "CheckHostIP": "no",
-        "UserKnownHostsFile": f"{MOUNT}/ssh/known_hosts",
+        "UserKnownHostsFile": f"{names.MOUNT}/{names.KNOWN_HOSTS}",
         "GlobalKnownHostsFile": "/dev/null",
         "ConnectTimeout": "15",
         "ServerAliveInterval": "15",

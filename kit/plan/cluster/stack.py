@@ -7,48 +7,16 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kit.model import names
 from kit.plan.cluster import yamltext
-from kit.plan.cluster.ssh import MOUNT
 
 if TYPE_CHECKING:
-    # kit.flows.run.dial wants a name from here before anything else is read.
     from kit.model.launch import Node
     from kit.model.observed import HostFacts
     from kit.model.spec import ClusterSpec
 
-HEAD, NODE = "mpihead", "mpinode"
-LABEL = "kit.cluster"
-LABEL_SERVICE = "kit.service"
-LABEL_SPEC = "kit.spec"
-# sshd reads its host key when it starts: a container with an older key is not the one that is wanted.
-LABEL_KEY = "kit.host-key"
 
-# Below this folder on every VM, one folder a cluster: the Compose file, the keys, the hostfile.
-ROOT = "/opt/kit"
-# Below the cluster's folder, on the head: what verbs leave behind them, such as runs. No deploy looks into it.
-STATE = "var"
-STATE_MOUNT = "/var/lib/kit"
-
-
-def folder(spec: ClusterSpec) -> str:
-    return f"{ROOT}/{spec.name}"
-
-
-def lock_file(spec: ClusterSpec) -> str:
-    """On the head's VM, and not in the cluster's folder: `kit down` holds the lock while it removes that."""
-    return f"{ROOT}/.lock/{spec.name}"
-
-
-def project(spec: ClusterSpec) -> str:
-    return f"kit-{spec.name}"
-
-
-def container_name(cluster: str, service: str) -> str:
-    return f"kit-{cluster}-{service}"
-
-
-def container(spec: ClusterSpec, service: str) -> str:
-    return container_name(spec.name, service)
+START = f"{names.IMAGE_BIN}/start.sh"
 
 
 def service(
@@ -77,8 +45,8 @@ def service(
     }
     body: dict[str, Any] = {
         "image": image,
-        "container_name": container(spec, name),
-        "command": ["/opt/kit/bin/start.sh"],
+        "container_name": names.container(spec.name, name),
+        "command": [START],
         "entrypoint": [],
         # Never a pull behind the user's back: kit ships the image.
         "pull_policy": "never",
@@ -88,19 +56,23 @@ def service(
         "shm_size": spec.shm_size,
         "ulimits": ulimits(spec),
         "environment": dict(sorted(environment.items())),
-        "volumes": [f"{folder(spec)}:{MOUNT}:ro", *_runs(spec, name), *spec.volumes],
-        "labels": {LABEL: spec.name, LABEL_SERVICE: name, **({LABEL_KEY: short(host_key)} if host_key else {})},
+        "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", *_runs(spec, name), *spec.volumes],
+        "labels": {
+            names.LABEL_CLUSTER: spec.name,
+            names.LABEL_SERVICE: name,
+            **({names.LABEL_KEY: short(host_key)} if host_key else {}),
+        },
     }
     if gpus:
         devices = [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
         body["deploy"] = {"resources": {"reservations": {"devices": devices}}}
-    body["labels"][LABEL_SPEC] = digest(body)
+    body["labels"][names.LABEL_SPEC] = digest(body)
     return {key: value for key, value in body.items() if value != {}}
 
 
 def _runs(spec: ClusterSpec, name: str) -> list[str]:
     """The head keeps the runs: their records and logs outlive its container."""
-    return [f"{folder(spec)}/{STATE}:{STATE_MOUNT}"] if name == HEAD else []
+    return [f"{names.folder(spec.name)}/{names.STATE}:{names.STATE_MOUNT}"] if name == names.HEAD else []
 
 
 def digest(body: Mapping[str, Any]) -> str:
@@ -126,10 +98,9 @@ def ulimits(spec: ClusterSpec) -> dict[str, Any]:
 
 def compose_text(spec: ClusterSpec, name: str, body: Mapping[str, Any]) -> str:
     """The Compose file of one host. A `$` in a value is doubled, or Compose would look for a variable."""
-    head = (
-        f"# Cluster {spec.name}, written by kit deploy. By hand: docker compose -f {folder(spec)}/compose.yaml up -d\n"
-    )
-    document: dict[str, Any] = {"name": project(spec), "services": {name: escape(body)}}
+    file = f"{names.folder(spec.name)}/{names.COMPOSE_FILE}"
+    head = f"# Cluster {spec.name}, written by kit deploy. By hand: docker compose -f {file} up -d\n"
+    document: dict[str, Any] = {"name": names.project(spec.name), "services": {name: escape(body)}}
     # A volume that is no path is Compose's own, and has to be declared.
     named = [source for source, _, _ in (volume.partition(":") for volume in spec.volumes) if source[0] not in "/."]
     if named:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kit.model import names
 from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
 from kit.plan.run import roles
 
 # Where the supervisor keeps runs and writes the hostfile, inside the head's container (images/lib/kitrun/store.py).
-RUNS_FOLDER = "/var/lib/kit/runs"
+RUNS_FOLDER = names.RUNS_MOUNT
 # Runs a rank and passes its lines on whole: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
 # -I and -S: a rank's PYTHONPATH and site-packages are none of its business, and it starts in half the time.
-RELAY = ("python3", "-IS", "/opt/kit/bin/kit-rank")
+RELAY = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-rank")
 # Marks every process of a run, on every host: stopping and counting look for it and can hit nothing else.
 RUN_VARIABLE = "KIT_RUN"
 # Set by the supervisor: which attempt this is, from 1 on, and a folder on the head that outlives an attempt.

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kit.errors import InputError
+from kit.model import names
 from kit.model.launch import Helper, Node, Placement, RunRequest
 
-WRAPPER = ("python3", "-IS", "/opt/kit/bin/kit-role")
+WRAPPER = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-role")
 # ps-lite's own names. The supervisor chooses the port, on the head, for each attempt anew (images/lib/kitrun/ports.py).
 WORKERS, SERVERS, ROOT = "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI"
 ROOT_PORT = "DMLC_PS_ROOT_PORT"

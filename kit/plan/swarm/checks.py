@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kit.errors import KitError, StepError
+from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.swarm import HEARTBEAT_S
 
-# Its own word for members to talk to managers; members among themselves; containers' data on overlay networks.
-MANAGER_PORT, GOSSIP_PORT, DATA_PORT = 2377, 7946, 4789
 OLDEST = (20, 10)
 
 
@@ -105,10 +104,10 @@ def _ports(facts: HostFacts, address: str, *, manager: bool) -> KitError | None:
     def taken(port: int, by: frozenset[str]) -> list[str]:
         return sorted(word for word in (f"{start}{port}" for start in own) if word in by - facts.swarm.ports)
 
-    found = [f"{word} (tcp)" for word in taken(GOSSIP_PORT, facts.listening)]
+    found = [f"{word} (tcp)" for word in taken(names.GOSSIP_PORT, facts.listening)]
     if manager:
-        found += [f"{word} (tcp)" for word in taken(MANAGER_PORT, facts.listening)]
-    found += [f"{word} (udp)" for port in (GOSSIP_PORT, DATA_PORT) for word in taken(port, facts.udp)]
+        found += [f"{word} (tcp)" for word in taken(names.MANAGER_PORT, facts.listening)]
+    found += [f"{word} (udp)" for port in (names.GOSSIP_PORT, names.DATA_PORT) for word in taken(port, facts.udp)]
     if not found:
         return None
     return StepError(

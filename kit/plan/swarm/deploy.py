@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kit.model import names
 from kit.model.keys import ClusterKeys
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import Container, HostFacts
@@ -29,12 +30,11 @@ from kit.model.swarm import (
     UnlabelNodes,
     WaitTasks,
 )
-from kit.plan.cluster import network, record, ssh, stack
+from kit.plan.cluster import network, record, ssh
 from kit.plan.cluster.deploy import (
     PRIVATE,
     PUBLIC,
     SSHD_TIMEOUT_S,
-    VERIFIED,
     File,
     Image,
     bring,
@@ -46,14 +46,13 @@ from kit.plan.cluster.deploy import (
     state,
 )
 from kit.plan.swarm import stack as swarm
-from kit.plan.swarm.checks import MANAGER_PORT
 
 TASKS_TIMEOUT_S = 180.0
 
 
 def paths_of(spec: ClusterSpec) -> tuple[str, ...]:
     """The folders that mounts need, for the look at the hosts."""
-    return (f"{stack.folder(spec)}/{stack.STATE}", *swarm.bind_sources(spec))
+    return (f"{names.folder(spec.name)}/{names.STATE}", *swarm.bind_sources(spec))
 
 
 def standing_keys(observed: Sequence[HostFacts]) -> dict[Role, str]:
@@ -69,8 +68,8 @@ def deploy_plan(
     known = cluster_record(spec, observed, nodes, image)
     head, pairs = observed[0], list(zip(observed, nodes, strict=True))
     interfaces = {facts.host.name: network.pick_interface(facts, spec.network).name for facts in observed}
-    names = swarm.secret_names(spec, nodes, keys)
-    wanted = wanted_of(spec, observed, nodes, image, names)
+    secrets = swarm.secret_names(spec, nodes, keys)
+    wanted = wanted_of(spec, observed, nodes, image, secrets)
     text = swarm.stack_text(spec, wanted)
 
     hosts = []
@@ -91,7 +90,7 @@ def deploy_plan(
     anew = any(isinstance(step, StackDeploy) for step in manager)
     waits = []
     for index, (facts, node) in enumerate(pairs):
-        service = stack.NODE if index else stack.HEAD
+        service = names.NODE if index else names.HEAD
         there = _current(facts, spec, service, wanted.digest(service)) and not _renews(hosts[index])
         if anew or not there or f"{node.address}:{spec.ssh_port}" not in facts.listening:
             wait = WaitSshd(
@@ -99,7 +98,7 @@ def deploy_plan(
             )
             waits.append(HostPlan(host=node.name, steps=(wait,)))
     rounds.append(Round(name="wait for sshd", hosts=tuple(waits)))
-    stale = tuple(s.name for s in head.swarm.secrets if s.name not in names.values())
+    stale = tuple(s.name for s in head.swarm.secrets if s.name not in secrets.values())
     if stale:
         gone = SecretRemove(names=stale, why="no service uses them any more")
         rounds.append(Round(name="tidy up", hosts=(HostPlan(host=head.host.name, steps=(gone,)),)))
@@ -109,7 +108,7 @@ def deploy_plan(
         rounds=tuple(each for each in rounds if any(plan.steps for plan in each.hosts)),
     )
     digests = [wanted.digest(service) for service in wanted.services]
-    seal = File(VERIFIED, state(known, keys, digests), PUBLIC, "the check has passed")
+    seal = File(names.VERIFIED, state(known, keys, digests), PUBLIC, "the check has passed")
     if plan.empty and stands(seal, head):
         return plan
     return replace(plan, after=_after(spec, nodes, seal, head))
@@ -138,13 +137,13 @@ def wanted_of(
 
 def _services(spec: ClusterSpec, wanted: swarm.Wanted) -> dict[str, str]:
     """The digests of the services by their names in the swarm."""
-    return {swarm.service_name(spec, name): wanted.digest(name) for name in wanted.services}
+    return {names.swarm_service(spec.name, name): wanted.digest(name) for name in wanted.services}
 
 
 def _after(spec: ClusterSpec, nodes: Sequence[Node], seal: File, head: HostFacts) -> tuple[HostPlan, ...]:
-    old = [DeleteFile(path=VERIFIED, why="the check is made anew")] if VERIFIED in head.files else []
+    old = [DeleteFile(path=names.VERIFIED, why="the check is made anew")] if names.VERIFIED in head.files else []
     verify = VerifyPeers(
-        container=stack.container(spec, stack.HEAD),
+        container=names.container(spec.name, names.HEAD),
         peers=tuple((node.name, node.address) for node in nodes),
         why="the head must reach every node with no prompt",
     )
@@ -162,13 +161,13 @@ def _host_steps(
     changes = list(file_steps(files, facts))
     yield from changes
     yield from stale_steps(files, facts, head=head)
-    state_folder = f"{stack.folder(spec)}/{stack.STATE}"
+    state_folder = f"{names.folder(spec.name)}/{names.STATE}"
     wanted = [*([state_folder] if head else []), *swarm.bind_sources(spec)]
     for path in dict.fromkeys(wanted):
         if path in facts.absent:
             yield MakeFolder(path=path, mode="700" if path == state_folder else "755", why="a mount needs it")
     running = any(c.swarm and c.running and c.cluster == spec.name for c in facts.containers)
-    rewritten = any(step.path == swarm.NODE_ENV for step in changes if isinstance(step, WriteFile))
+    rewritten = any(step.path == names.NODE_ENV for step in changes if isinstance(step, WriteFile))
     deaf = f"{node.address}:{spec.ssh_port}" not in facts.listening
     # On the head the same values are in the definition. Elsewhere the container has read the file when it started.
     if running and not head and (rewritten or deaf):
@@ -183,14 +182,14 @@ def _files(
 
     No private key is among them: those are secrets of the swarm.
     """
-    yield File(swarm.NODE_ENV, env.encode(), PUBLIC, "what this node has of its own")
+    yield File(names.NODE_ENV, env.encode(), PUBLIC, "what this node has of its own")
     allowed = ssh.authorized_keys(keys.client.public, known.nodes[0].address)
-    yield File("ssh/authorized_keys", allowed, PRIVATE, "the head alone may log in")
+    yield File(names.AUTHORIZED_KEYS, allowed, PRIVATE, "the head alone may log in")
     if stack_file is None:
         return
     # The environment of kit.yaml may hold a token: the file is root's alone, and its content never prints.
-    yield File(swarm.STACK_FILE, Secret(stack_file.encode()), PRIVATE, "the stack for the whole cluster")
-    yield File(record.FILE, record.to_text(known).encode(), PUBLIC, "what the cluster is made of")
+    yield File(names.STACK_FILE, Secret(stack_file.encode()), PRIVATE, "the stack for the whole cluster")
+    yield File(names.RECORD, record.to_text(known).encode(), PUBLIC, "what the cluster is made of")
     yield from launch_files(spec, known, keys, client_key=swarm.CLIENT_KEY)
 
 
@@ -204,7 +203,7 @@ def _form(head: HostFacts, node: Node) -> tuple[HostPlan, ...]:
 def _join(facts: HostFacts, node: Node, head: Node, image: str) -> HostPlan:
     if facts.swarm.state == "active":
         return HostPlan(host=node.name, steps=())
-    manager = f"{head.address}:{MANAGER_PORT}"
+    manager = f"{head.address}:{names.MANAGER_PORT}"
     step = SwarmJoin(address=node.address, manager=manager, image=image, why="the host is not in the swarm yet")
     return HostPlan(host=node.name, steps=(step,))
 
@@ -213,7 +212,7 @@ def _manager_steps(
     spec: ClusterSpec, pairs: Sequence[tuple[HostFacts, Node]], keys: ClusterKeys, wanted: swarm.Wanted
 ) -> list[Step]:
     """On the head, once all hosts are members."""
-    head, key = pairs[0][0], swarm.node_label(spec)
+    head, key = pairs[0][0], names.node_label(spec.name)
     entries = {entry.id: entry for entry in head.swarm.nodes}
     mine = {facts.swarm.node_id for facts, _ in pairs}
     addresses = {node.address for _, node in pairs}
@@ -246,15 +245,17 @@ def _manager_steps(
     stale = [
         node.name
         for index, (facts, node) in enumerate(pairs)
-        if not _current(facts, spec, stack.NODE if index else stack.HEAD, _digest(wanted, index))
+        if not _current(facts, spec, names.NODE if index else names.HEAD, _digest(wanted, index))
     ]
     if before != services:
         why = "no stack runs yet" if not before else "its definition changed"
-        steps.append(StackDeploy(folder=stack.folder(spec), stack=stack.project(spec), restarts=tuple(stale), why=why))
+        steps.append(
+            StackDeploy(folder=names.folder(spec.name), stack=names.project(spec.name), restarts=tuple(stale), why=why)
+        )
     if steps or stale:
-        counts = {stack.HEAD: 1, stack.NODE: len(pairs) - 1}
+        counts = {names.HEAD: 1, names.NODE: len(pairs) - 1}
         expected = tuple(
-            (swarm.service_name(spec, name), wanted.digest(name), counts[name]) for name in wanted.services
+            (names.swarm_service(spec.name, name), wanted.digest(name), counts[name]) for name in wanted.services
         )
         why = "every node must run this very definition" if steps else f"no node runs on {', '.join(stale)}"
         steps.append(WaitTasks(services=expected, timeout_s=TASKS_TIMEOUT_S, why=why))
@@ -262,7 +263,7 @@ def _manager_steps(
 
 
 def _digest(wanted: swarm.Wanted, index: int) -> str:
-    return wanted.digest(stack.NODE if index else stack.HEAD)
+    return wanted.digest(names.NODE if index else names.HEAD)
 
 
 def _secret_steps(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kit.model import names
 from kit.model.observed import HostFacts
 from kit.model.plan import HostPlan, Plan
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import RemoveNode, StackRemove, SwarmLeave
-from kit.plan.swarm import stack as swarm
 
 
 def without_swarm(plan: Plan, spec: ClusterSpec, observed: Sequence[HostFacts]) -> Plan:
@@ -18,7 +18,7 @@ def without_swarm(plan: Plan, spec: ClusterSpec, observed: Sequence[HostFacts]) 
     So does the swarm, if kit made it and nobody else uses it.
     """
     head = observed[0]
-    had = any(swarm.NODE_ENV in facts.files for facts in observed)
+    had = any(names.NODE_ENV in facts.files for facts in observed)
     ours = [s for s in head.swarm.services if s.cluster == spec.name]
     if not had and not ours and not head.swarm.secrets:
         return plan
@@ -26,8 +26,8 @@ def without_swarm(plan: Plan, spec: ClusterSpec, observed: Sequence[HostFacts]) 
     if ours or head.swarm.secrets:
         gone = StackRemove(cluster=spec.name, why="Compose starts the nodes from now on")
         before = (HostPlan(host=head.host.name, steps=(gone,)),)
-    leaving = {facts.swarm.node_id for facts in observed if facts.swarm.made and swarm.NODE_ENV in facts.files}
-    if not may_leave(head, swarm.node_label(spec), leaving, spec.name):
+    leaving = {facts.swarm.node_id for facts in observed if facts.swarm.made and names.NODE_ENV in facts.files}
+    if not may_leave(head, names.node_label(spec.name), leaving, spec.name):
         leaving = set()
     # Swarm ends tasks in its own time, on each host another. Until then a node has the port that Compose's wants, and
     # its host does not leave.

@@ -9,25 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kit.model import names
 from kit.model.keys import ClusterKeys
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.spec import PROPAGATIONS, ClusterSpec
 from kit.model.swarm import Role
 from kit.plan.cluster import stack, yamltext
-from kit.plan.cluster.ssh import MOUNT
 
-START = "/opt/kit/bin/start.sh"
-# Where Swarm mounts secrets: in memory, on the hosts that run a task that has them.
-SECRETS = "/run/secrets"
-CLIENT_KEY = f"{SECRETS}/id_ed25519"
-# What differs from host to host, in the host's own folder: one definition serves all nodes. It also tells whoever looks
-# into the folder that Swarm names the container (kit/remote/scripts/node_name.sh).
-NODE_ENV = "node.env"
-STACK_FILE = "stack.yaml"
+CLIENT_KEY = f"{names.SECRETS_MOUNT}/id_ed25519"
 # The engine marks its GPUs with this kind in every guide there is.
 GPU_KINDS = ("NVIDIA-GPU", "gpu", "GPU")
-LABEL_IMAGE = "kit.image"
 UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 KEY_FILES: Mapping[Role, str] = {"client": "id_ed25519", "head": "host_ed25519", "node": "host_ed25519"}
 
@@ -40,21 +32,12 @@ class Wanted:
     secrets: Mapping[Role, str]
 
     def digest(self, service: str) -> str:
-        return str(self.services[service]["labels"][stack.LABEL_SPEC])
-
-
-def node_label(spec: ClusterSpec) -> str:
-    """The label by which Swarm places the services; its value is head or node."""
-    return f"kit.{spec.name}"
-
-
-def service_name(spec: ClusterSpec, service: str) -> str:
-    return f"{stack.project(spec)}_{service}"
+        return str(self.services[service]["labels"][names.LABEL_SPEC])
 
 
 def secret_name(spec: ClusterSpec, role: Role, public: str) -> str:
     """By content: a key made anew is another secret, so another definition of the service. At most 64 characters."""
-    return f"{stack.project(spec)}-{role}-{stack.short(public)[:12]}"
+    return f"{names.project(spec.name)}-{role}-{stack.short(public)[:12]}"
 
 
 def secret_names(spec: ClusterSpec, nodes: Sequence[Node], keys: ClusterKeys) -> dict[Role, str]:
@@ -100,14 +83,14 @@ def wanted(
 ) -> Wanted:
     """The services. `interface` is the head's: mpihead is one task, so it is told all that it has of its own."""
     pairs = list(zip(observed, nodes, strict=True))
-    groups = {stack.HEAD: pairs[:1], stack.NODE: pairs[1:]}
+    groups = {names.HEAD: pairs[:1], names.NODE: pairs[1:]}
     services = {}
     for name, group in groups.items():
         if not group:
             continue
         environment = {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name}
         # On nodes these come from node.env; a value of the service's own would go before it there.
-        if name == stack.HEAD:
+        if name == names.HEAD:
             environment |= node_env(spec, group[0][1], interface)
         services[name] = _service(
             spec, name, [f for f, _ in group], image=image, tag=tag, environment=environment, secrets=secrets
@@ -125,7 +108,7 @@ def _service(
     environment: dict[str, str],
     secrets: Mapping[Role, str],
 ) -> dict[str, Any]:
-    head = name == stack.HEAD
+    head = name == names.HEAD
     roles: tuple[Role, ...] = ("head", "client") if head else ("node",)
     if any(facts.gpus for facts in observed):
         # For the NVIDIA runtime, which is the engine's default there. Other hosts take no notice.
@@ -134,7 +117,7 @@ def _service(
     deploy: dict[str, Any] = {
         **({"mode": "replicated", "replicas": 1} if head else {"mode": "global"}),
         "endpoint_mode": "dnsrr",
-        "placement": {"constraints": [f"node.labels.{node_label(spec)} == {'head' if head else 'node'}"]},
+        "placement": {"constraints": [f"node.labels.{names.node_label(spec.name)} == {'head' if head else 'node'}"]},
         "restart_policy": {"condition": "any", "delay": "2s"},
         # All at once, and the old one first: two cannot have the same port.
         "update_config": {"parallelism": 0, "order": "stop-first"},
@@ -144,19 +127,19 @@ def _service(
         kind, count = reserved
         resource = {"discrete_resource_spec": {"kind": kind, "value": count}}
         deploy["resources"] = {"reservations": {"generic_resources": [resource]}}
-    labels = {stack.LABEL: spec.name, stack.LABEL_SERVICE: name, LABEL_IMAGE: tag}
+    labels = {names.LABEL_CLUSTER: spec.name, names.LABEL_SERVICE: name, names.LABEL_IMAGE: tag}
     body: dict[str, Any] = {
         "image": image,
         # The image's own entrypoint (NGC's have one) is replaced: an empty list would mean that one to Swarm.
-        "entrypoint": [START],
+        "entrypoint": [stack.START],
         "networks": ["host"],
         "init": True,
         "ulimits": stack.ulimits(spec),
         "environment": {key: _template(value) for key, value in sorted(environment.items())},
         "secrets": [{"source": secrets[role], "target": KEY_FILES[role], "mode": 0o400} for role in roles],
         "volumes": [
-            {"type": "bind", "source": stack.folder(spec), "target": MOUNT, "read_only": True},
-            *([_bind(f"{stack.folder(spec)}/{stack.STATE}", stack.STATE_MOUNT)] if head else []),
+            {"type": "bind", "source": names.folder(spec.name), "target": names.MOUNT, "read_only": True},
+            *([_bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT)] if head else []),
             {"type": "tmpfs", "target": "/dev/shm", "tmpfs": {"size": bytes_of(spec.shm_size)}},  # noqa: S108
             *(_mount(volume) for volume in spec.volumes),
         ],
@@ -164,8 +147,8 @@ def _service(
         "deploy": deploy,
     }
     digest = stack.digest(body)
-    labels[stack.LABEL_SPEC] = digest
-    deploy["labels"] = {stack.LABEL: spec.name, stack.LABEL_SPEC: digest}
+    labels[names.LABEL_SPEC] = digest
+    deploy["labels"] = {names.LABEL_CLUSTER: spec.name, names.LABEL_SPEC: digest}
     return {key: value for key, value in body.items() if value != {}}
 
 
@@ -218,7 +201,7 @@ def _template(value: str) -> str:
 
 def stack_text(spec: ClusterSpec, wanted: Wanted, *, notes: Sequence[str] = ()) -> str:
     """The stack file. A `$` in a value is doubled, or it would be looked for as a variable."""
-    file, name = f"{stack.folder(spec)}/{STACK_FILE}", stack.project(spec)
+    file, name = f"{names.folder(spec.name)}/{names.STACK_FILE}", names.project(spec.name)
     head = (
         f"# Cluster {spec.name}, written by kit deploy. By hand, on the head:\n"
         f"# docker stack deploy --resolve-image never --prune -c {file} {name}\n"

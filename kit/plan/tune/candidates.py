@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from kit.model import names
 from kit.model.tune import Candidate, Machine, Setting, Timing, Tried, Tuning
 
 MIB = 1 << 20
@@ -26,7 +27,7 @@ _RING = (
     "messages, because its many steps cost small ones more than they gain"
 )
 # In kit's image. Open MPI reads this file before coll_tuned_allreduce_algorithm.
-RULES = "/opt/kit/lib/allreduce-ring.conf"
+RULES = f"{names.IMAGE_LIB}/allreduce-ring.conf"
 _FILE, _FORCED = "coll_tuned_dynamic_rules_filename", "coll_tuned_allreduce_algorithm"
 _RULES = (("coll_tuned_use_dynamic_rules", "1"), (_FILE, RULES))
 # Never combine _TCP with btl_tcp_links: Open MPI 4.1.4 then hangs in some all-gathers of 8 ranks.

@@ -6,11 +6,10 @@ import dataclasses
 import json
 
 from kit.errors import StepError
+from kit.model import names
 from kit.model.lock import AuditEntry
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
-
-FILE = "var/audit"
 
 
 def append(transport: Transport, folder: str, entry: AuditEntry) -> None:
@@ -23,7 +22,7 @@ def append(transport: Transport, folder: str, entry: AuditEntry) -> None:
 
 def last(transport: Transport, folder: str, count: int) -> tuple[AuditEntry, ...]:
     """The newest `count` entries, the oldest of them first."""
-    file = f"{folder}/{FILE}"
+    file = f"{folder}/{names.AUDIT}"
     done = transport.run(script("tail", file, str(count)))
     if done.code != 0:
         raise StepError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kit.errors import KitError, StepError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
+from kit.model import names
 from kit.model.host import Host, Login
 from kit.model.plan import (
     ComposeUp,
@@ -159,7 +160,7 @@ class Executor:
                 force = ["--force-recreate"] if step.recreate else []
                 argv = [*script("compose_up", step.folder, *force)]
                 done = persistently(lambda: transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S), no_container)
-                by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/compose.yaml up"
+                by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
                 _ok(done, name, "docker compose up failed", f"look at it by hand: {by_hand}")
             case WaitSshd():
                 self._say(name, f"waiting for sshd on {step.address}:{step.port}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kit.errors import StepError
+from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import Container, Gpu, HostFacts, Interface
 from kit.remote.scripts import script
@@ -142,16 +143,16 @@ def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
     for line in lines:
         row = json.loads(line)
         labels = dict(pair.split("=", 1) for pair in row.get("Labels", "").split(",") if "=" in pair)
-        if "kit.bench" in labels:
+        if names.LABEL_BENCH in labels:
             # Of a network probe that goes on: it is gone in a moment, and no node.
             continue
         found.append(
             Container(
                 name=row.get("Names", ""),
-                service=labels.get("kit.service", ""),
-                cluster=labels.get("kit.cluster", ""),
-                image=labels.get("kit.image") or row.get("Image", ""),
-                spec=labels.get("kit.spec", ""),
+                service=labels.get(names.LABEL_SERVICE, ""),
+                cluster=labels.get(names.LABEL_CLUSTER, ""),
+                image=labels.get(names.LABEL_IMAGE) or row.get("Image", ""),
+                spec=labels.get(names.LABEL_SPEC, ""),
                 running=row.get("State", "") == "running",
                 status=row.get("Status", ""),
                 swarm="com.docker.swarm.task.id" in labels,

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.model import names
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node
@@ -24,7 +25,7 @@ from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.refusals import no_session
 from kit.remote.ssh.transport import Completed, as_root
 
-LAUNCHER = ("python3", "-IS", "/opt/kit/bin/kit-launch")
+LAUNCHER = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-launch")
 VERSION = 2
 READ = 1 << 18
 # What the head has to say a first word: a login, and a process in a container.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kit.model import names
 from kit.model.swarm import SwarmFacts, SwarmNode, SwarmSecret, SwarmService
 
 # Written before kit makes a host a member, so that one that was killed then is known all the same.
@@ -79,9 +80,9 @@ def _node(node_id: str, spec: Mapping[str, Any], hostname: str | None, status: M
 
 def _service(name: str, labels: Mapping[str, str] | None) -> SwarmService:
     given = labels or {}
-    return SwarmService(name=name, cluster=given.get("kit.cluster", ""), spec=given.get("kit.spec", ""))
+    return SwarmService(name=name, cluster=given.get(names.LABEL_CLUSTER, ""), spec=given.get(names.LABEL_SPEC, ""))
 
 
 def _secret(name: str, labels: Mapping[str, str] | None) -> SwarmSecret:
     given = labels or {}
-    return SwarmSecret(name=name, role=given.get("kit.role", ""), public=given.get("kit.public", ""))
+    return SwarmSecret(name=name, role=given.get(names.LABEL_ROLE, ""), public=given.get(names.LABEL_PUBLIC, ""))

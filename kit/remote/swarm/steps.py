@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kit.errors import KitError, StepError
+from kit.model import names
 from kit.model.host import Host
 from kit.model.secret import Secret
 from kit.model.swarm import (
@@ -38,9 +39,6 @@ from kit.remote.engine.hiccups import persistently
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Completed, Connect, Transport
 
-# Kept on each VM that kit made a member: the id of the node that it became.
-MEMBER = "/opt/kit/.swarm"
-MANAGER_PORT = 2377
 TIMEOUT_S = 90.0
 POLL_S = 0.3
 # A task that failed so often in its new form will not run.
@@ -74,7 +72,7 @@ class SwarmHands:
                 _ok(done, name, "the node's container could not be removed", "look at it by hand: docker ps -a")
             case SwarmInit():
                 self._say(name, "docker swarm init")
-                argv = script("swarm_init", step.address, str(MANAGER_PORT), MEMBER, f"{HEARTBEAT_S}s")
+                argv = script("swarm_init", step.address, str(names.MANAGER_PORT), names.MEMBER, f"{HEARTBEAT_S}s")
                 done = transport.run(argv, timeout_s=TIMEOUT_S)
                 _ok(done, name, "docker swarm init failed", f"by hand: kit ssh {name} -- docker swarm init")
                 self._ids[name] = done.text.strip()
@@ -92,7 +90,11 @@ class SwarmHands:
             case LabelNodes() | UnlabelNodes() | ForgetNodes():
                 self._nodes(transport, step)
             case SecretCreate():
-                labels = {"kit.cluster": step.cluster, "kit.role": step.role, "kit.public": step.public}
+                labels = {
+                    names.LABEL_CLUSTER: step.cluster,
+                    names.LABEL_ROLE: step.role,
+                    names.LABEL_PUBLIC: step.public,
+                }
                 words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
                 argv = ["docker", "secret", "create", *words, step.name, "-"]
                 done = transport.run(argv, stdin=step.content.reveal())
@@ -102,7 +104,7 @@ class SwarmHands:
                 _ok(done, name, "old secrets could not be removed", "docker secret ls shows what is there")
             case StackDeploy():
                 self._say(name, "docker stack deploy")
-                file = f"{step.folder}/stack.yaml"
+                file = f"{step.folder}/{names.STACK_FILE}"
                 argv = ["docker", "stack", "deploy", "--resolve-image", "never", "--prune", "--compose-file", file]
                 argv = [*argv, step.stack]
                 done = persistently(lambda: transport.run(argv, timeout_s=TIMEOUT_S), _outrun)
@@ -117,7 +119,7 @@ class SwarmHands:
         name = transport.host.name
         self._say(name, "joining the swarm")
         request = {
-            "ListenAddr": f"{step.address}:{MANAGER_PORT}",
+            "ListenAddr": f"{step.address}:{names.MANAGER_PORT}",
             "AdvertiseAddr": step.address,
             "DataPathAddr": step.address,
             "RemoteAddrs": [step.manager],
@@ -125,11 +127,12 @@ class SwarmHands:
             "Availability": "active",
         }
         done = transport.run(
-            script("swarm_join", MEMBER, step.image), stdin=json.dumps(request).encode(), timeout_s=TIMEOUT_S
+            script("swarm_join", names.MEMBER, step.image), stdin=json.dumps(request).encode(), timeout_s=TIMEOUT_S
         )
+        gossip = names.GOSSIP_PORT
         hint = (
-            f"are {MANAGER_PORT}/tcp to the head, and 7946/tcp, 7946/udp, 4789/udp among all, open between the VMs "
-            "(firewall, security group)?"
+            f"open {names.MANAGER_PORT}/tcp to the head, and {gossip}/tcp, {gossip}/udp, {names.DATA_PORT}/udp among "
+            "all VMs (firewall, security group)"
         )
         _ok(done, name, f"it could not join the swarm at {step.manager}", hint)
         self._ids[name] = done.text.strip()
@@ -243,7 +246,7 @@ def leave(transport: Transport, *, stay: Sequence[str] = (), gone: Sequence[str]
 
     `stay`: ids of nodes that must not, or `all`. A manager leaves last: when all others are `gone`, or down.
     """
-    done = transport.run(script("swarm_leave", MEMBER, " ".join(stay), " ".join(gone)), timeout_s=TIMEOUT_S)
+    done = transport.run(script("swarm_leave", names.MEMBER, " ".join(stay), " ".join(gone)), timeout_s=TIMEOUT_S)
     _ok(done, transport.host.name, "it could not leave the swarm", "by hand: docker swarm leave --force")
     return next((line.split()[1] for line in done.text.splitlines() if line.startswith("left ")), None)
 

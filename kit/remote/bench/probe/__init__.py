@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from kit.errors import KitError, StepError
+from kit.model import names
 from kit.model.host import Host
 from kit.remote.engine.hiccups import no_container, persistently
 from kit.remote.scripts import script
@@ -102,7 +103,8 @@ def clean(connect: Connect, hosts: Sequence[Host], mark: str) -> dict[str, KitEr
         if done.code != 0:
             raise StepError(
                 f"what the network probe made could not be removed: {done.error_text}",
-                hint=f"kit ssh {host.name} -- docker ps -a --filter label=kit.bench={mark}; kit down removes it, too",
+                hint=f"kit ssh {host.name} -- docker ps -a --filter label={names.LABEL_BENCH}={mark}; "
+                "kit down removes it, too",
                 host=host.name,
             )
 

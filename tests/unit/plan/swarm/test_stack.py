@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kit.model.names import LABEL_SPEC
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec, UlimitSpec
 from kit.model.swarm import Role, SwarmFacts
-from kit.plan.cluster import stack
 from kit.plan.swarm import stack as swarm
 from tests.fakes.facts import facts, gpus, keys, node
 from tests.fakes.golden import check_golden
@@ -172,5 +172,5 @@ def test_the_skeleton_is_what_kit_writes() -> None:
     written = yaml.safe_load(swarm.stack_text(spec, found))
     for body in written["services"].values():
         # What only kit computes, and a person need not.
-        del body["labels"][stack.LABEL_SPEC], body["deploy"]["labels"][stack.LABEL_SPEC]
+        del body["labels"][LABEL_SPEC], body["deploy"]["labels"][LABEL_SPEC]
     assert yaml.safe_load((COMPOSE / "mpi.stack.yaml").read_text(encoding="utf-8")) == written

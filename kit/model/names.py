@@ -1,0 +1,90 @@
+"""The names, labels, ports and paths of a cluster. Every other module imports them from here.
+
+The shell scripts of kit/remote/scripts spell some of them again; tests/unit/model/test_names.py compares both.
+"""
+
+from __future__ import annotations
+
+# Services: one head, and a node on every other host.
+HEAD, NODE = "mpihead", "mpinode"
+
+# Labels of containers, services, secrets and networks.
+LABEL_CLUSTER = "kit.cluster"
+LABEL_SERVICE = "kit.service"
+LABEL_IMAGE = "kit.image"
+LABEL_BENCH = "kit.bench"
+# The digest of a service's definition.
+LABEL_SPEC = "kit.spec"
+# sshd reads its host key when it starts, so a new key needs a new container.
+LABEL_KEY = "kit.host-key"
+# Of a Swarm secret: whose key it is, and the public half.
+LABEL_ROLE = "kit.role"
+LABEL_PUBLIC = "kit.public"
+
+# On every VM: one folder a cluster.
+ROOT = "/opt/kit"
+# The id of the Swarm node that this VM became when kit made it a member.
+MEMBER = f"{ROOT}/.swarm"
+
+# In the cluster's folder.
+COMPOSE_FILE = "compose.yaml"
+STACK_FILE = "stack.yaml"
+# Values that differ from host to host under Swarm. Scripts also read from it that Swarm names the container.
+NODE_ENV = "node.env"
+RECORD = "cluster.json"
+HOSTFILE = "hosts"
+NETWORK = "network"
+# Holds a digest of the cluster for which the check at the end of a deploy passed.
+VERIFIED = "verified"
+CLIENT_KEY = "ssh/id_ed25519"
+HOST_KEY = "ssh/host_ed25519"
+AUTHORIZED_KEYS = "ssh/authorized_keys"
+KNOWN_HOSTS = "ssh/known_hosts"
+SSH_CONFIG = "ssh/config"
+# On the head: what verbs leave behind, such as runs. A deploy ignores it.
+STATE = "var"
+RUNS = f"{STATE}/runs"
+AUDIT = f"{STATE}/audit"
+
+# In containers: the cluster's folder (read-only), the head's state, Swarm's secrets.
+MOUNT = "/etc/kit"
+STATE_MOUNT = "/var/lib/kit"
+RUNS_MOUNT = "/var/lib/kit/runs"
+SECRETS_MOUNT = "/run/secrets"
+
+# In the image.
+IMAGE_BIN = "/opt/kit/bin"
+IMAGE_LIB = "/opt/kit/lib"
+
+# Swarm's ports cannot be changed: managers, members (tcp and udp), data of overlay networks (udp).
+MANAGER_PORT, GOSSIP_PORT, DATA_PORT = 2377, 7946, 4789
+
+
+def folder(cluster: str) -> str:
+    """Return the cluster's folder on every VM."""
+    return f"{ROOT}/{cluster}"
+
+
+def lock_file(cluster: str) -> str:
+    """Return the lock's path on the head's VM. It is outside the folder, which `kit down` removes under the lock."""
+    return f"{ROOT}/.lock/{cluster}"
+
+
+def project(cluster: str) -> str:
+    """Return the name of the Compose project, which is also that of the Swarm stack."""
+    return f"kit-{cluster}"
+
+
+def container(cluster: str, service: str) -> str:
+    """Return the name of a service's container. Under Swarm, node_name.sh finds the task's container for it."""
+    return f"kit-{cluster}-{service}"
+
+
+def swarm_service(cluster: str, service: str) -> str:
+    """Return the name that a service has in the swarm."""
+    return f"{project(cluster)}_{service}"
+
+
+def node_label(cluster: str) -> str:
+    """Return the label by which Swarm places the services. Its value is head, node or left."""
+    return f"kit.{cluster}"
