@@ -30,14 +30,13 @@ NOISE = (0.0, 0.006, -0.008, 0.011, -0.003)
 
 
 def case(name: str, **given: Any) -> Case:
-    return Case(
-        **{"id": name, "rung": "training", "title": name, "proves": f"{name} works", "command": (name,)} | given
-    )
+    values: dict[str, Any] = {"id": name, "rung": "training", "title": name, "proves": f"{name} works"}
+    return Case(**{**values, "command": (name,), **given})
 
 
 def sample(case: str, repeat: int, result: Mapping[str, Any], **given: Any) -> Sample:
-    return Sample(**{"case": case, "repeat": repeat, "at": f"2026-01-01T00:{repeat:02}:00Z", "seconds": 20.0 + repeat,
-                     "result": result} | given)  # fmt: skip
+    values = {"repeat": repeat, "at": f"2026-01-01T00:{repeat:02}:00Z", "seconds": 20.0 + repeat, "result": result}
+    return Sample(**{"case": case, **values, **given})
 
 
 def training(rate: float, ranks: int, **more: Any) -> dict[str, Any]:

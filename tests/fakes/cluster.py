@@ -35,7 +35,7 @@ class Cluster:
         rest = [part for part in os.environ["PATH"].split(":") if part != folder]
         self._monkeypatch.setenv("PATH", ":".join((folder, *rest)))
 
-    def context(self, **spec: object) -> Context:
+    def context(self, **spec: Any) -> Context:
         return self.fleet.context(self.reporter, **spec)
 
     def run(self, script: str, **more: Any) -> RunResult:

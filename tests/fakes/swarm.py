@@ -90,6 +90,8 @@ class FakeSwarm:
 class SwarmScripts:
     """The scripts and commands of kit that concern Swarm, as a VM answers them."""
 
+    swarm: FakeSwarm | None
+
     def _swarm_sections(self: FakeVM, cluster: str) -> dict[str, list[str]]:  # type: ignore[misc]
         found = {"member": [self.files[MEMBER][0].decode()] if MEMBER in self.files else []}
         if self.swarm is None or self.swarm.manager is not self:

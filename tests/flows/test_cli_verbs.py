@@ -123,7 +123,7 @@ class Flows:
 def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
     found = Flows()
     group = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output="no\n"),))
-    modules = {
+    modules: dict[str, dict[str, Any]] = {
         "kit.flows.cluster.init": {"init": FakeInit()},
         "kit.flows.cluster.schema": {"schema": '{"type": "object"}\n'},
         "kit.flows.image.build": {"build_image": FakeImageResult(), "build_on_head": FakeImageResult()},

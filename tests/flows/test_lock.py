@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from kit.model.host import Login
 from kit.remote.cluster.execute import Executor
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
-from tests.fakes.vm import FakeLock
+from tests.fakes.vm import FakeLock, Fault
 
 FILE = "/opt/kit/.lock/lab"
 
@@ -104,7 +105,7 @@ def test_a_lock_that_is_taken_away_stops_the_deploy(
 ) -> None:
     step = Executor._step
 
-    def released(self: Executor, transport: object, what: object) -> None:
+    def released(self: Executor, transport: Any, what: Any) -> None:
         step(self, transport, what)
         lock_release(fleet.context(reporter), lock_status(fleet.context(reporter)))
 
@@ -121,7 +122,7 @@ def test_a_lock_that_was_lost_at_the_very_end_is_told(
 ) -> None:
     real = Executor.execute
 
-    def execute(self: Executor, plan: object) -> dict[str, KitError]:
+    def execute(self: Executor, plan: Any) -> dict[str, KitError]:
         failures = real(self, plan)
         fleet["gpu1"].locks[FILE].release()
         return failures
@@ -192,7 +193,7 @@ def test_a_down_that_left_the_head_is_written_down(fleet: Fleet, reporter: Remem
 
 
 @pytest.mark.parametrize("fault", ["unreachable", "no flock"])
-def test_down_needs_no_lock_where_the_head_cannot_give_one(fleet: Fleet, reporter: Remembering, fault: str) -> None:
+def test_down_needs_no_lock_where_the_head_cannot_give_one(fleet: Fleet, reporter: Remembering, fault: Fault) -> None:
     deploy(fleet.context(reporter))
     fleet["gpu1"].faults.add(fault)
     if fault == "unreachable":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kit.errors import HostsFailed, InputError, NotReadyError, UnreachableError
@@ -125,7 +127,7 @@ def test_a_dry_run_on_a_thousand_hosts_contacts_nobody(reporter: Remembering) ->
     ],
 )
 def test_where_ranks_go(
-    fleet: Fleet, reporter: Remembering, request_: RunRequest, spec: dict[str, object], expected: dict[str, int]
+    fleet: Fleet, reporter: Remembering, request_: RunRequest, spec: dict[str, Any], expected: dict[str, int]
 ) -> None:
     placement = run(fleet.context(reporter, **spec), request_).plan.placement
     assert {n.name: c for n, c in zip(placement.nodes, placement.counts, strict=True)} == expected

@@ -163,7 +163,10 @@ class VM:
             assert gone or done.returncode == 0, f"{self.name}: {done.stderr}"
             return None if gone else done.stdout.strip() or "[]"
 
-        return json.loads(until(f"the containers of {self.name} stay the same for a moment", look))
+        found: list[dict[str, Any]] = json.loads(
+            until(f"the containers of {self.name} stay the same for a moment", look)
+        )
+        return found
 
     def files(self, cluster: str) -> dict[str, str]:
         """Path below the cluster's folder → mode, owner, group, time of the last change, inode, digest."""

@@ -105,7 +105,8 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iter
     asked: list[str] = []
     page.on("console", lambda message: told.append(message.text))
     page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("dialog", lambda dialog: (told.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", lambda dialog: told.append(dialog.message))
+    page.on("dialog", lambda dialog: dialog.dismiss())
     page.on("request", lambda request: asked.append(request.url))
     address = (folder / "report.html").as_uri()
     page.goto(address)

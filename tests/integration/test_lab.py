@@ -155,8 +155,10 @@ def test_links_are_shaped_both_ways(lab: LabStatus, engine: docker.DockerClient,
         assert "rate 200Mbit" in near
         index = ssh(folder, host.address, "cat", "/sys/class/net/eth0/iflink").stdout.strip()
         far = next(p.parent.name for p in Path("/sys/class/net").glob("*/ifindex") if p.read_text().strip() == index)
+        image = engine.containers.list(filters={"label": f"{LABEL}={NAME}"})[0].image
+        assert image
         shown = engine.containers.run(
-            engine.containers.list(filters={"label": f"{LABEL}={NAME}"})[0].image,
+            image,
             ["tc", "qdisc", "show", "dev", far],
             network_mode="host",
             remove=True,

@@ -94,7 +94,12 @@ def test_sums_are_right_and_a_server_that_is_killed_ends_the_run(cluster: Cluste
     words = ["--np", "4", "--npernode", "1", "--launcher", "ps", "--servers", "2"]
     run = cluster.kit("run", "-d", *words, "--", "python3", "-c", SUMS).stdout.strip()
     # Seven processes with an `import mxnet` each.
-    said = until("all sums", lambda: (out := cluster.kit("logs", run).stdout).count("\n") == 4 and out, patience_s=300)
+
+    def sums() -> str:
+        out = cluster.kit("logs", run).stdout
+        return out if out.count("\n") == 4 else ""
+
+    said = until("all sums", sums, patience_s=300)
     addresses = [host.address for host in cluster.hosts]
     lines = sorted(line.split() for line in said.splitlines())
     assert lines == [[str(n), "4", addresses[n], "10.0", "10.0", "10.0"] for n in range(4)]

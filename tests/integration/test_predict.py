@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.paced import MODELS, RATES, attempts, run_words
+from scripts.paced import MODELS, RATES, attempts, run_words
 from tests.integration.rig import VM, Cluster, everywhere
 
 # Of runs that nothing disturbed; and how many disturbed ones are passed over.

@@ -43,7 +43,7 @@ def bookkeeping(report):
     random = np.random.default_rng(hvd.rank())
     variables = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
     topk = TopK(variables, ratio=0.01, dense_below=100, bucket_mb=1, name="books")
-    came, left, smallest_sent, largest_kept = [0.0] * 3, [0.0] * 3, [], []
+    came, left, smallest_sent, largest_kept = [np.zeros(())] * 3, [np.zeros(())] * 3, [], []
     for _ in range(3):
         gradients = [random.normal(size=shape).astype("f4") for shape in SHAPES]
         before = topk.residuals[-1].numpy() + gradients[0].ravel()
@@ -70,7 +70,7 @@ def bookkeeping(report):
 
     # A dense beginning is momentum SGD to the last bit but rounding: the average of the ranks' velocities.
     topk = TopK(variables, momentum=0.9, warmup_steps=3, dense_below=100, name="warm")
-    velocity, worst = [0.0] * 3, 0.0
+    velocity, worst = [np.zeros(())] * 3, 0.0
     for _ in range(3):
         gradients = [random.normal(size=shape).astype("f4") for shape in SHAPES]
         velocity = [0.9 * a + b for a, b in zip(velocity, gradients, strict=True)]
@@ -177,6 +177,7 @@ def learn(report, images, labels):
         every = hvd.allgather_object([weight.numpy().tobytes() for weight in weights])
         report["alike"][name] = all(each == every[0] for each in every)
     topk = runs["topk"][1]
+    assert topk
     report["learning_share"] = int(topk.sent) / (int(topk.steps) * topk.plan["dense_bytes_per_step"])
 
 

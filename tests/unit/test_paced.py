@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration import paced
+from scripts import paced
 
 # Links that cost nothing, and a step that takes longer all the same: whatever is predicted, it is off.
 OFF, UNEVEN, LATE = (1.5, 1.5, 1.0), (1.5, 1.8, 1.0), (1.5, 1.5, 1.1)

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +53,7 @@ CASES: list[tuple[BaseException, int, str]] = [
 ]
 
 
-def _raises(error: BaseException) -> object:
+def _raises(error: BaseException) -> Callable[[Verb, Session], int]:
     def handle(verb: Verb, session: Session) -> int:
         raise error
 
@@ -125,16 +127,24 @@ def test_a_bug_with_no_home_still_has_a_file(environ: dict[str, str], capfd: pyt
 
 
 def test_every_error_has_its_code_in_the_docstring() -> None:
-    kinds = [KitError, InputError, UnreachableError, StepError, errors.NotReadyError, errors.ImageError, Interrupted]
+    kinds: list[Any] = [
+        KitError,
+        InputError,
+        UnreachableError,
+        StepError,
+        errors.NotReadyError,
+        errors.ImageError,
+        Interrupted,
+    ]
     for kind in kinds:
         line = next(line for line in (errors.__doc__ or "").splitlines() if kind.__name__ in line.split())
         assert str(kind.exit_code) in line.split()
 
 
-def _python(code: str, **more: object) -> subprocess.CompletedProcess[str]:
+def _python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **more
-    )  # type: ignore[call-overload, no-any-return]
+    )
 
 
 @pytest.mark.parametrize(

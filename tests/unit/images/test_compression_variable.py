@@ -1,4 +1,4 @@
-"""KIT_COMPRESSION, which kit tune --fp16 writes: what the image's benchmarks make of it before a framework is imported."""
+"""KIT_COMPRESSION, which `kit tune --fp16` writes: how benchmarks read it before they import a framework."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_the_flag_wins_over_the_variable(
 
 
 UNKNOWN = [
-        ("tf_benchmark", "gzip", "none, fp16, topk"),
-        ("tf_benchmark", "FP16", "none, fp16, topk"),
-        ("paced_benchmark", "gzip", "none, fp16"),
-        ("paced_benchmark", "topk", "none, fp16"),
+    ("tf_benchmark", "gzip", "none, fp16, topk"),
+    ("tf_benchmark", "FP16", "none, fp16, topk"),
+    ("paced_benchmark", "gzip", "none, fp16"),
+    ("paced_benchmark", "topk", "none, fp16"),
 ]
 
 

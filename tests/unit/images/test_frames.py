@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 
@@ -19,7 +20,9 @@ Piece = tuple[bytes | None, str, str, bytes]
 
 BODIES = st.one_of(
     st.binary(max_size=60),
-    st.sampled_from([b"", b"\n", b"a line\n", b"\x1ekit-line 1 o . 3\n", b"\x1ekit-", b"x" * 4000, b"\x1e", b"\x1e12 3 o . 1\n"]),
+    st.sampled_from([
+        b"", b"\n", b"a line\n", b"\x1ekit-line 1 o . 3\n", b"\x1ekit-", b"x" * 4000, b"\x1e", b"\x1e12 3 o . 1\n",
+    ]),
 )  # fmt: skip
 RECORDS = st.tuples(
     st.integers(0, 99999).map(lambda n: b"%d" % n), st.sampled_from("oeux"), st.sampled_from("+."), BODIES
@@ -27,7 +30,8 @@ RECORDS = st.tuples(
 # Whole lines of what is no record, some much like one.
 WORDS = st.lists(
     st.sampled_from([
-        b"mpirun has exited", b"", b"\x1e", b"\x1ekit-", b"\x1ekit-line ", b"\x1ekit-line 1 o . x", b"\x1ekit-line 1 o . 99999",
+        b"mpirun has exited", b"", b"\x1e", b"\x1ekit-", b"\x1ekit-line ", b"\x1ekit-line 1 o . x",
+        b"\x1ekit-line 1 o . 99999",
         b"\x1ekit-line 12345678901 o . 1", b"x" * 100, b"\x1ekit-line " + b"7" * 100, b"half \x1ekit-line 1 q . 1",
     ]),
     min_size=1, max_size=3,
@@ -43,7 +47,7 @@ def sent(piece: Piece) -> bytes:
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     bounds = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
@@ -70,7 +74,9 @@ def test_records_come_out_as_they_went_in_however_they_are_cut(pieces: list[Piec
 
 
 @given(
-    st.lists(st.sampled_from([b"\x1ekit-line 3 o . 4\nabc\n", b"\x1ekit-line ", b"\x1e", b"\n", b"4", b" o . ", b"x" * 70]))
+    st.lists(
+        st.sampled_from([b"\x1ekit-line 3 o . 4\nabc\n", b"\x1ekit-line ", b"\x1e", b"\n", b"4", b" o . ", b"x" * 70])
+    )
 )
 def test_any_bytes_give_the_same_however_they_are_cut(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
@@ -97,7 +103,9 @@ def test_words_are_told_when_their_line_ends(words: bytes) -> None:
 # The log
 
 ENTRIES = st.one_of(
-    st.tuples(RECORDS, st.integers(0, 2**42)).map(lambda pair: frames.record(pair[1], pair[0][0], *pair[0][1::2], pair[0][2])),
+    st.tuples(RECORDS, st.integers(0, 2**42)).map(
+        lambda pair: frames.record(pair[1], pair[0][0], *pair[0][1::2], pair[0][2])
+    ),
     WORDS.map(lambda piece: frames.record(7, b"-", "m", piece[3])),
     st.just(frames.event(7, "lost", host="gpu2")),
 )  # fmt: skip

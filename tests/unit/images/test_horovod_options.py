@@ -1,4 +1,4 @@
-"""Horovod's settings as options of the image's benchmarks: what they become, and what is said of those that do nothing."""
+"""Horovod's settings as options of the benchmarks: their variables, and the notes about options without effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.fakes import launcher
-
 
 
 @pytest.fixture(scope="module")

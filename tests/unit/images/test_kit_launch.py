@@ -16,7 +16,6 @@ from kit.remote.run.door import VERSION
 from tests.fakes import launcher
 from tests.fakes.head import Head, MakeHead, place, until
 
-
 FILES = sorted(
     path
     for path in (*launcher.LIB.rglob("*.py"), *(launcher.IMAGES / "bin").iterdir())
@@ -195,7 +194,8 @@ def test_whoever_hangs_up_waits_no_longer(head: Head) -> None:
 
 
 def test_attach_tells_all_of_it_after_the_end_too(head: Head) -> None:
-    run = head.done("sh", "-c", "echo one; echo two >&2; exit 3").ending and head.ids[0]
+    assert head.done("sh", "-c", "echo one; echo two >&2; exit 3").ending
+    run = head.ids[0]
     for word in (run, run[:9], ""):
         door = head.door()
         answer = door.ask({"op": "attach", "id": word})
@@ -419,6 +419,6 @@ def test_it_keeps_to_python_3_6(path: Path) -> None:
 
 
 def test_all_of_the_programs_are_looked_at() -> None:
-    assert {"kit-launch", "kit-node", "kit-rank", "front.py", "supervise.py", "kit_stacks.py"} <= {p.name for p in FILES}
-
-
+    assert {"kit-launch", "kit-node", "kit-rank", "front.py", "supervise.py", "kit_stacks.py"} <= {
+        p.name for p in FILES
+    }

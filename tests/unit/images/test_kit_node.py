@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +18,6 @@ import pytest
 
 from tests.fakes import launcher
 from tests.fakes.head import Head, MakeHead, marked, place, until
-
 
 procs = launcher.load("kitrun.procs")
 KIT_NODE = launcher.IMAGES / "bin" / "kit-node"
@@ -204,9 +204,13 @@ def test_a_stream_that_breaks_is_opened_again(make_head: MakeHead) -> None:
     head = make_head(supervise_GUARD_AFTER_S=0.0, nodes_AGAIN_S=0.05)
     head.ssh(f'echo x >>{head.folder}/called; exec "$@"')
     door, _ = head.ranks(2, "echo up; exec sleep 600", places=TWO)
+    called = head.folder / "called"
+
+    def calls() -> int:
+        return called.read_text().count("x") if called.exists() else 0
+
     for count in (1, 2, 3):
-        until(lambda count=count: (head.folder / "called").exists()
-              and (head.folder / "called").read_text().count("x") == count)  # fmt: skip
+        until(partial(lambda wanted: calls() == wanted, count))
         until(lambda: [pid for pid in head.processes() if is_guard(pid)])
         for pid in head.processes():
             if is_guard(pid):
@@ -293,5 +297,3 @@ def test_a_head_without_ranks_is_swept_all_the_same(make_head: MakeHead) -> None
     story = head.done("sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & exit 3", places=[place("gpu2", 1)])
     assert (story.code, story.ending["left"]) == (3, {"gpu1": 0, "gpu2": 0})
     assert all(not marked(run) for run in head.ids)
-
-

@@ -30,12 +30,17 @@ module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_ra
 loader.exec_module(module)
 """
 # kit-rank with another place where ends for want of memory are counted: FILE COMMAND.
-WITH = LOADED + """
+WITH = (
+    LOADED
+    + """
 module.OOM_COUNTS = (sys.argv[2],)
 module.main(sys.argv[3:])
 """
+)
 # A kit-rank that is told to hold when its rank is up, and it does not listen yet.
-HELD_EARLY = LOADED + """
+HELD_EARLY = (
+    LOADED
+    + """
 relay = module.relay
 def late(*words):
     os.kill(os.getpid(), module.HOLD)
@@ -43,6 +48,7 @@ def late(*words):
 module.relay = late
 module.main(sys.argv[2:])
 """
+)
 
 
 def load() -> Any:
@@ -58,7 +64,7 @@ def load() -> Any:
     return module
 
 
-def start(*argv: str, program: tuple[str, ...] = (str(KIT_RANK),), **environ: str) -> subprocess.Popen[bytes]:
+def start(*argv: str, program: tuple[str, ...] = (str(KIT_RANK),), **environ: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-IS", *program, *argv],
         stdin=subprocess.DEVNULL,
@@ -88,10 +94,12 @@ def lines_of(data: bytes) -> list[tuple[str, bytes]]:
 
 def life(data: bytes) -> list[tuple[str, list[bytes]]]:
     """(kind, words) of how it came up and ended; `up` without its pid."""
-    return [(kind, body.split()[:1] if kind == "u" else body.split()) for kind, _, body in records(data) if kind in "ux"]
+    return [
+        (kind, body.split()[:1] if kind == "u" else body.split()) for kind, _, body in records(data) if kind in "ux"
+    ]
 
 
-def run(script: str, **environ: str) -> tuple[int, bytes]:
+def run(script: str, **environ: Any) -> tuple[int, bytes]:
     process = start("sh", "-c", script, **environ)
     out, err = process.communicate(timeout=60)
     assert out == b""

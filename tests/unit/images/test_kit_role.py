@@ -220,9 +220,9 @@ def test_ports_are_held_and_outside_the_kernels_range(monkeypatch: pytest.Monkey
         assert not [port for port, _ in found if low <= port <= high]
         # Nobody else gets one that is held, or one on which somebody listens.
         taken = found[0][0]
-        monkeypatch.setattr(ports.random, "sample", lambda *_: [taken, free])
         with socket.create_server((HERE, 0)) as listening:
             free = listening.getsockname()[1]
+            monkeypatch.setattr(ports.random, "sample", lambda *_: [taken, free])
             with pytest.raises(OSError, match="no free port"):
                 ports.hold(HERE)
         port, holder = ports.hold(HERE)

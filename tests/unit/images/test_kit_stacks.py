@@ -19,7 +19,9 @@ procs = launcher.load("kitrun.procs")
 
 # What kit.pth does in the image.
 START = f"import sys; sys.dont_write_bytecode = True; sys.path.append({str(launcher.LIB)!r}); import kit_stacks\n"
-WAITING = START + """
+WAITING = (
+    START
+    + """
 import threading
 inside = threading.Event()
 def deep_inside(event):
@@ -33,6 +35,7 @@ def at_the_top():
     time.sleep(600)
 at_the_top()
 """
+)
 BECOME = START + "import os; os.execvp('sh', ['sh', '-c', 'echo up; while :; do sleep 0.05; done'])"
 
 Rank = Callable[..., "subprocess.Popen[bytes]"]
@@ -58,7 +61,9 @@ def run() -> str:
 def rank(run: str) -> Iterator[Rank]:
     started = []
 
-    def start(number: int, script: str, *, argv: tuple[str, ...] = (sys.executable, "-IS", "-c")) -> object:
+    def start(
+        number: int, script: str, *, argv: tuple[str, ...] = (sys.executable, "-IS", "-c")
+    ) -> subprocess.Popen[bytes]:
         env = {**os.environ, "KIT_RUN": run, "OMPI_COMM_WORLD_RANK": str(number)}
         process = subprocess.Popen([*argv, script], stdout=subprocess.PIPE, env=env, start_new_session=True)
         started.append(process)
@@ -117,7 +122,8 @@ def test_one_that_is_stopped_does_not_hold_the_others_up(run: str, rank: Rank) -
 def test_a_python_that_is_no_rank_does_nothing(missing: str) -> None:
     env = {**os.environ, "KIT_RUN": "r", "OMPI_COMM_WORLD_RANK": "0"}
     del env[missing]
-    script = START + "import os; print(os.path.exists('%s/%%d' %% os.getpid()), 'faulthandler' in sys.modules)" % procs.STACKS
+    exists = f"os.path.exists(f'{procs.STACKS}/{{os.getpid()}}')"
+    script = f"{START}import os; print({exists}, 'faulthandler' in sys.modules)"
     done = subprocess.run([sys.executable, "-IS", "-c", script], env=env, capture_output=True, check=True)
     assert done.stdout == b"False False\n"
 

@@ -35,7 +35,11 @@ def stores(programs: None) -> Any:
 
 def refused(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-B", str(BIN / "mxnet_train"), *words], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-B", str(BIN / "mxnet_train"), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
@@ -102,9 +106,7 @@ def test_where_gradients_can_be_compressed(stores: Any, store: str, gpus: int, g
 
 def records(*lengths: int, part: int = 0) -> bytes:
     heads = (struct.pack("<II", 0xCED7230A, part << 29 | length) for length in lengths)
-    return b"".join(
-        head + b"x" * length + b"\0" * (-length % 4) for head, length in zip(heads, lengths, strict=True)
-    )
+    return b"".join(head + b"x" * length + b"\0" * (-length % 4) for head, length in zip(heads, lengths, strict=True))
 
 
 def test_records_are_counted(programs: None, tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ def program() -> ModuleType:
 
 
 WRONG = [
-        (["--model", "resnet51"], "no model 'resnet51' in the table of gradients; there are: alexnet"),
-        (["--step-ms", "0"], "a step takes more than 0 ms"),
-        (["--step-ms", "fast"], "could not convert"),
-        (["--model", "vgg16,vgg19", "--step-ms", "1,2,3"], "--step-ms has 3 times, and there are 2 models"),
-        (["--parameters", "many"], "'many' is not a number of parameters"),
-        (["--gradients", "/nowhere.json"], "is not a file of gradients"),
+    (["--model", "resnet51"], "no model 'resnet51' in the table of gradients; there are: alexnet"),
+    (["--step-ms", "0"], "a step takes more than 0 ms"),
+    (["--step-ms", "fast"], "could not convert"),
+    (["--model", "vgg16,vgg19", "--step-ms", "1,2,3"], "--step-ms has 3 times, and there are 2 models"),
+    (["--parameters", "many"], "'many' is not a number of parameters"),
+    (["--gradients", "/nowhere.json"], "is not a file of gradients"),
 ]
 BY_ARGPARSE = (["--forward-share", "1"], "from 0 to below 1")
 

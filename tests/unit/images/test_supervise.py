@@ -1,4 +1,4 @@
-"""The supervisor for real, with ranks under kit-rank: what is first, how a run is stopped, started again, and limited."""
+"""The supervisor as a process, with ranks under kit-rank: first failure, stop, retry and limits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kit.remote.run.log import RunLog
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
-
 
 SCRIPT = ("sh", "-c")
 
@@ -44,7 +44,9 @@ def test_ranks_tell_what_they_do(head: Head) -> None:
 
 
 def test_the_first_failure_is_told_and_not_its_aftermath(head: Head) -> None:
-    script = '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo said; echo "cause 1" >&2; echo "cause 2" >&2; exit 5'
+    script = (
+        '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo said; echo "cause 1" >&2; echo "cause 2" >&2; exit 5'
+    )
     story = ranks(head, 3, script, env={"KIT_TEST_NODES": "gpu1 gpu2 gpu2"})
     assert story.code == 5
     failure = story.ending["failure"]
@@ -197,9 +199,10 @@ def test_lost_hosts_are_left_out_where_enough_ranks_stay(
     places = [place("gpu1", 1), place("gpu2", 2), place("gpu3", 2)]
     text = head.folder / "lost"
     text.write_text(LOST)
-    script = f'echo np $2; cat {head.runs}/$KIT_RUN/hostfile; [ $KIT_ATTEMPT = 2 ] || {{ cat {text} >&2; exit 1; }}'
+    script = f"echo np $2; cat {head.runs}/$KIT_RUN/hostfile; [ $KIT_ATTEMPT = 2 ] || {{ cat {text} >&2; exit 1; }}"
     story = head.done(
-        *SCRIPT, script, "mpirun", "-np", "5", places=places, hostfile="10.0.0.1 slots=1\n10.0.0.2 slots=2\n10.0.0.3 slots=2\n",
+        *SCRIPT, script, "mpirun", "-np", "5", places=places,
+        hostfile="10.0.0.1 slots=1\n10.0.0.2 slots=2\n10.0.0.3 slots=2\n",
         policy={"retries": 1, "retry_on": "lost-host", "min_np": least, "backoff": 0.01},
     )  # fmt: skip
     hosts = [f"10.0.0.{n} slots={1 if n == 1 else 2}" for n in (1, 2, 3) if f"gpu{n}" not in dropped]
@@ -294,7 +297,7 @@ def test_who_talks_does_not_stall_and_who_is_up_has_started(head: Head) -> None:
     script = f"for n in 1 2 3; do echo $n; until [ -e {head.folder}/said$n ]; do sleep 0.02; done; done"
     door, _ = head.ranks(2, script, policy={"stall_timeout": 600.0, "start_timeout": 600.0})
     for n in (1, 2, 3):
-        until(lambda n=n: spoken(head, b"%d" % n) == {"0", "1"})
+        until(partial(lambda line: spoken(head, line) == {"0", "1"}, b"%d" % n))
         head.ahead(400.0 * n)
         # The supervisor looks at its limits meanwhile.
         time.sleep(0.3)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kit.cli.main import main
-from kit.cli.verbs.bench import names, numbers, positive
+from kit.cli.verbs.bench import names, numbers
+from kit.cli.verbs.grammar import positive
 from kit.flows.bench import measure as flow
 from kit.flows.bench.measure import BenchPlan, BenchRequest, BenchResult
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
@@ -168,7 +169,7 @@ def test_a_wrong_word_is_told_before_any_host_is_asked(
     (tmp_path / "bench" / "old").mkdir(parents=True)
     (tmp_path / "bench" / "old" / META).write_text(session_text(SESSION))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flow.facts, "look", contacted)
+    monkeypatch.setattr("kit.flows.bench.measure.facts.look", contacted)
     # A dry run makes no folder.
     for more in [[]] if "--dir" in words else [[], ["--dry-run"]]:
         assert main(["bench", *words, *more], environ={}) == 2

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -260,7 +261,7 @@ def interrupt_when(head: Head, text: bytes, heard: list[int], times: int = 1) ->
         for number in range(1, times + 1):
             os.kill(os.getpid(), signal.SIGINT)
             # Two signals at once are one.
-            until(lambda number=number: len(heard) == number)
+            until(partial(lambda count: len(heard) == count, number))
 
     thread = threading.Thread(target=work)
     thread.start()

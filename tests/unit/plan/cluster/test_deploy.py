@@ -374,7 +374,7 @@ def test_the_hostfile_by_hand_leaves_the_head_out_where_it_runs_no_ranks() -> No
 )
 def test_slots(slots: int | None, spec: object, found: int, expected: int) -> None:
     seen = facts(1, host=host(1, slots=slots), gpus=gpus(found))
-    assert plans.slots_of(seen, ClusterSpec(slots=spec)) == expected  # type: ignore[arg-type]
+    assert plans.slots_of(seen, ClusterSpec(slots=spec)) == expected
 
 
 def test_a_host_without_an_address_is_a_problem_and_the_others_are_nodes() -> None:

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from kit.errors import InputError
+from kit.model.scaling import Gradients
 from kit.plan.predict import gradients
 from kit.remote.machine.assets import images_dir
 
@@ -112,7 +113,7 @@ def test_what_never_ends_is_no_layer(text: str) -> None:
 
 
 def test_kit_and_the_image_read_alike(tmp_path: Path, kit_gradients: ModuleType) -> None:
-    def rows(found: gradients.Gradients) -> list[list[float]]:
+    def rows(found: Gradients) -> list[list[float]]:
         return [[layer.work, *layer.elements] for layer in found.layers]
 
     assert kit_gradients.chosen("VGG-16,bert_large", None, None) == [

@@ -12,7 +12,7 @@ from kit.plan.tune import network as networks
 from tests.fakes.facts import DOCKER0, host, interfaces
 
 
-def machine(number: int, *, up: tuple[str, ...] = ("eth0", "eth1"), others: Any = (), **nics: str) -> Machine:
+def machine(number: int, *, up: tuple[str, ...] = ("eth0", "eth1"), others: Any = (), **nics: Any) -> Machine:
     """gpuN: eth0 in 10.0.0.0/24, which is in use, and eth1 in 10.1.0.0/24 unless a test says otherwise."""
     addresses = {"lo": "127.0.0.1/8", "docker0": DOCKER0, "eth0": f"10.0.0.{number}/24", "eth1": f"10.1.0.{number}/24"}
     return Machine(
@@ -23,7 +23,8 @@ def machine(number: int, *, up: tuple[str, ...] = ("eth0", "eth1"), others: Any 
 
 def three(**nics: str) -> list[Machine]:
     """Three alike; `{}` in an address is the number of the host."""
-    return [machine(n, **{name: address.format(n) for name, address in nics.items()}) for n in (1, 2, 3)]
+    numbered: list[dict[str, Any]] = [{name: text.format(n) for name, text in nics.items()} for n in (1, 2, 3)]
+    return [machine(n, **addresses) for n, addresses in enumerate(numbered, 1)]
 
 
 def wire(rate: float | None, network: str = "10.1.0.0/24", **more: Any) -> Wire:

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_each_beat_begins_the_time_of_silence_anew(
     with Holder(file, shell=shell, silence="17") as holder:
         for number in range(4):
             assert holder.beat(str(number)) == f"{number}\n"
-            until(lambda number=number: (tools / "counted").read_text() == "17\n" * (number + 2))
+            until(partial(lambda lines: (tools / "counted").read_text() == lines, "17\n" * (number + 2)))
         (tools / "over").touch()
         assert holder.beat("last") == "last\n"
         assert holder.process.wait(LONG) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import docker
 import pytest
@@ -52,7 +52,8 @@ def engine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], LabEngine]:
 
     def make(api: Api) -> LabEngine:
         engine = LabEngine.__new__(LabEngine)
-        engine.client = SimpleNamespace(api=api, volumes=SimpleNamespace(create=lambda *_, **__: None))
+        client = SimpleNamespace(api=api, volumes=SimpleNamespace(create=lambda *_, **__: None))
+        engine.client = cast(Any, client)
         return engine
 
     return make

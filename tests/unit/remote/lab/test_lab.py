@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,7 +29,7 @@ def engine(*answers: tuple[int, bytes]) -> Any:
         exec_start=lambda _: left[0][1],
         exec_inspect=lambda _: {"ExitCode": left.pop(0)[0]},
     )
-    found.client = SimpleNamespace(api=api)
+    found.client = cast(Any, SimpleNamespace(api=api))
     return found
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def local(head: Head, monkeypatch: pytest.MonkeyPatch) -> Door:
 
 def lines(door: Door) -> list[bytes]:
     """All lines of the log, to the end of the run."""
-    log, found = RunLog(), []
+    log = RunLog()
+    found: list[bytes] = []
     while (data := door.read(30.0)) is not None:
         for entry in log.feed(data):
             found += entry.lines
@@ -132,7 +134,7 @@ class TestAgainstTheLauncher:
         seen = head.runs / head.ids[0] / "operator"
         for _ in range(3):
             before = seen.stat().st_mtime
-            until(lambda before=before: seen.stat().st_mtime > before)
+            until(partial(lambda then: seen.stat().st_mtime > then, before))
         local.send({"stop": {"why": "x", "grace": 0, "by": "me"}})
         lines(local)
         local.close()

@@ -55,7 +55,8 @@ def frames(spool: Spool, need: dict[str, int]) -> dict[str, bytes]:
     """What of each layer an asker gets."""
     sent: list[bytes] = []
     spool.answer(need, sent.append)
-    stream, got, layer = io.BytesIO(b"".join(sent)), {}, ""
+    stream, layer = io.BytesIO(b"".join(sent)), ""
+    got: dict[str, Any] = {}
     while True:
         kind, payload = wire.read_frame(stream)
         if kind == wire.END:
@@ -206,7 +207,7 @@ def test_a_folder_that_another_kit_takes_for_left_is_left_to_it(
                 os.close(taken[0])
         flock(lock, how)
 
-    monkeypatch.setattr(module.fcntl, "flock", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     folder, lock = module._folder()
     assert os.path.samestat(os.fstat(lock), (Path(folder) / "lock").stat())
     os.close(lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_connection_that_breaks_is_told_of_after_its_channels(monkeypatch: pyt
 
 
 def test_a_command_that_a_signal_ended_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric.time, "sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
     assert not _is_cut(channel(Connection(), ended=True))  # type: ignore[arg-type]
 
 

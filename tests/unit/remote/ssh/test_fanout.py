@@ -73,7 +73,7 @@ def test_ctrl_c_names_who_was_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
             while self.is_alive():
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(fanout.threading, "Thread", Pressed)
+    monkeypatch.setattr(threading, "Thread", Pressed)
     with pytest.raises(Interrupted) as caught:
         fanout.each(HOSTS[:3], work, width=3)
     never.set()

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -65,7 +66,7 @@ def by_fabric(login: Login) -> UnreachableError:
 def test_an_address_that_is_turned_away(
     serve: Serve, manner: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fabric.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     login = serve(manner)
     done = subprocess.run(
         [*openssh_argv(login), "true"], check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True

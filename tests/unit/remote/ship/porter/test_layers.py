@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kit.remote.ship.porter import layers as module
 from kit.remote.ship.porter.layers import PART, Corrupt, Layers, Stopped, Withdrawn, Writer
 
 DATA = bytes(range(256)) * 40
@@ -174,7 +173,7 @@ def test_a_layer_can_be_opened_at_every_moment_of_its_end(
     layers: Layers, monkeypatch: pytest.MonkeyPatch, admitted: bool
 ) -> None:
     """Who looks while the file gets its name waits for that, and does not miss the file."""
-    renaming, rename = threading.Event(), module.os.rename
+    renaming, rename = threading.Event(), os.rename
 
     def slowly(old: str, new: str) -> None:
         rename(old, new)
@@ -186,7 +185,7 @@ def test_a_layer_can_be_opened_at_every_moment_of_its_end(
         assert layers.next_of({NAME: 0}, LONG) == NAME
         return layers.reader(NAME).read(0, LONG)
 
-    monkeypatch.setattr(module.os, "rename", slowly)
+    monkeypatch.setattr(os, "rename", slowly)
     with ThreadPoolExecutor() as pool:
         reading = pool.submit(read)
         if admitted:

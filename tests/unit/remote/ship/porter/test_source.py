@@ -20,6 +20,7 @@ from kit.remote.ship.porter.capture import Capture, _Handler
 from kit.remote.ship.porter.engine import Engine, EngineError
 from kit.remote.ship.porter.layers import PART, Layers, Stopped
 from kit.remote.ship.porter.source import SourceError, _few, _unpacked, fill
+from kit.remote.ship.porter.wire import CHUNK
 from tests.fakes.socket_engine import FakeEngine, sha, tar_of
 
 LONG = 30.0
@@ -218,7 +219,7 @@ def test_gzip_of_several_members_is_unpacked_wherever_it_is_cut(
 def test_what_unpacks_to_much_comes_in_pieces() -> None:
     pieces = list(_unpacked(iter([gzip.compress(b"\0" * 20_000_000)])))
     assert b"".join(pieces) == b"\0" * 20_000_000
-    assert max(map(len, pieces)) <= 16 * source.CHUNK
+    assert max(map(len, pieces)) <= 16 * CHUNK
 
 
 def test_what_is_not_packed_is_left_as_it_is() -> None:

@@ -11,6 +11,7 @@ import random
 import socket
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -111,7 +112,7 @@ def said() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def fetcher(layers: Layers, said: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> fetch.Fetcher:
-    monkeypatch.setattr(fetch.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     return fetch.Fetcher(layers, NAMES, said.append)
 
 
@@ -610,9 +611,7 @@ def test_an_operator_that_was_not_listened_to_for_long_is_not_gone(monkeypatch: 
     heard: list[float] = []
     porter = main.Porter(cast(Any, io.BytesIO(b'{"op": "end", "keep": true}\n')), cast(BinaryIO, Streams()))
     monkeypatch.setattr(porter, "_open", lambda: setattr(porter, "_heard", -main.DEAF_S))
-    monkeypatch.setattr(
-        main.threading, "Thread", lambda **_: SimpleNamespace(start=lambda: heard.append(porter._heard))
-    )
+    monkeypatch.setattr(threading, "Thread", lambda **_: SimpleNamespace(start=lambda: heard.append(porter._heard)))
     porter.run()
     assert len(heard) == 1
     assert heard[0] > 0
@@ -646,7 +645,7 @@ def test_packed_chunks_are_the_same_bytes_and_packing_is_kept_to_where_it_is_fas
         def flush(self) -> None:
             pass
 
-    monkeypatch.setattr(serve.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     link, packing = Slow(), serve.Packing()
     chunk = b"easy to pack " * 1000
     for _ in range(packing.ROUND):

@@ -106,7 +106,7 @@ def attempts(
 def _disturbed(run: Mapping[str, Any]) -> bool:
     """Whether a step of the very same work took noticeably longer than another, or sleeping longer than was asked."""
     uneven = max(run["steps"]) > (1 + POINTS / 100) * min(run["steps"])
-    return uneven or run["alone_s"] > (1 + LATE) * run["step_ms"] / 1e3
+    return uneven or bool(run["alone_s"] > (1 + LATE) * run["step_ms"] / 1e3)
 
 
 def _predicted(
