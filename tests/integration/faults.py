@@ -1,7 +1,7 @@
-"""The fault matrix as data: what breaks, when, what the operator then sees, and which pairs are left out and why.
+"""Describe the fault matrix as data: each fault, its moment, what the user sees, and which pairs are left out and why.
 
-test_fault_matrix.py makes each cell happen on the lab; docs/fault-matrix.md is written from here, and a test of the
-documentation holds it to that: `python -m tests.integration.faults`.
+test_fault_matrix.py does each cell on the lab. `python -m tests.integration.faults` writes docs/fault-matrix.md from
+here, and a test of the documentation checks that the page is current.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/fault-matrix.md"
 
 RANK_KILLED = "one rank killed"
 RANK_OOM = "one rank out of memory"
-RANK_SLEEPS = "one rank sleeps for ever"
+RANK_SLEEPS = "one rank sleeps forever"
 MPIRUN_KILLED = "mpirun killed"
 HEAD_KILLED = "head container killed"
 NODE_KILLED = "node container killed"
@@ -74,16 +74,16 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="gpu3's container is frozen; --start-timeout 5s",
         code=124,
         sees=("ranks were up after 5 s", "rank 1 on gpu3: has not started"),
-        then="the run is ended; a frozen node has no rank, or ends it when it thaws",
+        then="the run is ended; a frozen node has no rank, or ends its rank when it thaws",
     ),
     (RANK_SLEEPS, MID_RUN): Cell(
         how="ranks sleep; --stall-timeout 3s",
         code=124,
         sees=("no rank had said anything for 3 s", "what each rank was doing", "rank 1 on gpu2"),
-        then="told where each rank is, then ended",
+        then="kit prints where each rank is, then ends the run",
     ),
     (RANK_SLEEPS, STOP): Cell(
-        how="ranks that are deaf to TERM; kit stop --grace 1s",
+        how="ranks ignore TERM; kit stop --grace 1s",
         code=0,
         sees=("processes left: 0",),
         then="ended by KILL after the grace",
@@ -92,14 +92,14 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="KILL as soon as there is an mpirun",
         code=137,
         sees=("mpirun",),
-        then="what had begun on the nodes is ended",
+        then="kit ends what had started on the nodes",
     ),
     (MPIRUN_KILLED, MID_RUN): Cell(how="KILL to mpirun", code=137, sees=("mpirun",), then="all ranks are ended"),
     (MPIRUN_KILLED, STOP): Cell(
-        how="deaf ranks, kit stop --grace 30s, KILL to mpirun",
+        how="ranks ignore TERM, kit stop --grace 30s, KILL to mpirun",
         code=0,
         sees=("processes left: 0",),
-        then="all ranks are ended at once",
+        then="all ranks are ended immediately",
     ),
     (HEAD_KILLED, UP): Cell(how="kit deploy finds it dead", code=0, then="started again"),
     (HEAD_KILLED, LAUNCH): Cell(
@@ -109,10 +109,10 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="docker kill on its host", code=5, sees=("gpu1", "kit deploy"), then="kit ends the ranks; the run is lost"
     ),
     (HEAD_KILLED, STOP): Cell(
-        how="deaf ranks, kit stop --grace 60s, docker kill",
+        how="ranks ignore TERM, kit stop --grace 60s, docker kill",
         code=5,
         sees=("gpu1", "kit deploy"),
-        then="the nodes end their ranks by themselves; the run is lost",
+        then="the nodes end their own ranks; the run is lost",
     ),
     (NODE_KILLED, UP): Cell(how="kit deploy finds it dead", code=0, then="started again"),
     (NODE_KILLED, LAUNCH): Cell(
@@ -122,10 +122,10 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="docker kill on its host", code=3, sees=("gpu3 went away",), then="the other ranks are ended"
     ),
     (NODE_KILLED, STOP): Cell(
-        how="deaf ranks, kit stop --grace 60s, docker kill",
+        how="ranks ignore TERM, kit stop --grace 60s, docker kill",
         code=0,
         sees=("processes left: 0",),
-        then="the other ranks are ended at once",
+        then="the other ranks are ended immediately",
     ),
     (ENGINE_STOPPED, UP): Cell(
         how="kit deploy finds no engine", code=4, sees=("gpu3", "no Docker Engine answers"), then="nothing is changed"
@@ -134,7 +134,7 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="kit run finds no engine", code=3, sees=("{gpu3}", "container is down"), then="no rank is left anywhere"
     ),
     (ENGINE_STOPPED, MID_RUN): Cell(
-        how="TERM to dockerd, which is not started again: its containers end",
+        how="TERM to dockerd, which does not restart: its containers end",
         code=3,
         sees=("gpu3 went away",),
         then="the other ranks are ended",
@@ -143,13 +143,16 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="kit deploy finds no sshd", code=3, sees=("gpu3", "no SSH connection to"), then="nothing is changed"
     ),
     (SSHD_STOPPED, LAUNCH): Cell(
-        how="kit run needs the head's sshd alone", code=0, then="the run is as ever: nodes have an sshd of their own"
+        how="kit run needs only the head's sshd", code=0, then="the run is not affected: nodes have their own sshd"
     ),
     (SSHD_STOPPED, MID_RUN): Cell(
-        how="the head's and gpu3's end, the sessions stay", code=0, then="the run goes on to its end"
+        how="the head's and gpu3's sshd end, open sessions stay", code=0, then="the run continues to its end"
     ),
     (SSHD_STOPPED, STOP): Cell(
-        how="kit stop, gpu3's is down", code=0, sees=("processes left: 0",), then="all ranks are ended, on gpu3, too"
+        how="kit stop while gpu3's sshd is down",
+        code=0,
+        sees=("processes left: 0",),
+        then="all ranks are ended, also on gpu3",
     ),
     (HOST_GONE, UP): Cell(how="kit deploy finds it gone", code=3, sees=("gpu4", "{gpu4}"), then="nothing is changed"),
     (HOST_GONE, LAUNCH): Cell(
@@ -159,13 +162,13 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="the VM is switched off", code=3, sees=("gpu4 went away",), then="the other ranks are ended"
     ),
     (LINK_BLINKS, MID_RUN): Cell(
-        how="the interface of gpu2 goes down and up", code=0, then="the run goes on to its end"
+        how="the interface of gpu2 goes down and up", code=0, then="the run continues to its end"
     ),
     (LINK_CUT, SHIP): Cell(
         how="gpu4's interface goes down in the middle of the image",
         code=3,
         sees=("gpu4", "nothing was heard from it for 15 s"),
-        then="the next deploy goes on where it was",
+        then="the next deploy continues where it stopped",
     ),
     (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu3", "{gpu3}"), then="nothing is changed"),
     (LINK_CUT, LAUNCH): Cell(
@@ -199,13 +202,13 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="the ranks print more than the head has room for",
         code=0,
         sees=("bytes that the run printed are lost",),
-        then="the run goes on to its end",
+        then="the run continues to its end",
     ),
     (DISK_FULL, STOP): Cell(
         how="Ctrl-C when the folder of runs is full", code=130, sees=("ranks left: 0",), then="all ranks are ended"
     ),
     (OPERATOR_KILLED, SHIP): Cell(
-        how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy goes on where it was"
+        how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy continues where it stopped"
     ),
     (OPERATOR_KILLED, UP): Cell(
         how="KILL to kit deploy while containers start", code=-9, then="the next deploy completes it"
@@ -214,16 +217,16 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="KILL to kit run as soon as there is an mpirun", code=-9, then="the head ends the run"
     ),
     (OPERATOR_KILLED, MID_RUN): Cell(
-        how="KILL to kit run", code=-9, then="the head ends the run within 20 s (with --keep it goes on)"
+        how="KILL to kit run", code=-9, then="the head ends the run within 20 s (with --keep it continues)"
     ),
     (OPERATOR_KILLED, STOP): Cell(
-        how="deaf ranks, KILL to kit stop --grace 10s", code=-9, then="the run is stopped nevertheless"
+        how="ranks ignore TERM, KILL to kit stop --grace 10s", code=-9, then="the run is stopped anyway"
     ),
     (CTRL_C, SHIP): Cell(
         how="INT in the middle of the image",
         code=130,
         sees=("interrupted",),
-        then="the next deploy goes on where it was",
+        then="the next deploy continues where it stopped",
     ),
     (CTRL_C, UP): Cell(
         how="INT while containers start", code=130, sees=("not done:",), then="the next deploy completes it"
@@ -234,19 +237,22 @@ CELLS: dict[tuple[str, str], Cell] = {
     (CTRL_C, MID_RUN): Cell(
         how="INT to kit run", code=130, sees=("its ranks have 5 s", "ranks left: 0"), then="all ranks are ended"
     ),
-    (CTRL_C, STOP): Cell(how="deaf ranks, INT to kit stop --grace 3s", code=0, then="the run is stopped nevertheless"),
+    (CTRL_C, STOP): Cell(how="ranks ignore TERM, INT to kit stop --grace 3s", code=0, then="the run is stopped anyway"),
     (CTRL_C_TWICE, LAUNCH): Cell(
         how="INT twice as soon as there is an mpirun", code=130, sees=("ranks left: 0",), then="all ranks are ended"
     ),
     (CTRL_C_TWICE, MID_RUN): Cell(
-        how="deaf ranks, INT twice", code=130, sees=("ranks left: 0",), then="all ranks are ended, without the 5 s"
+        how="ranks ignore TERM, INT twice",
+        code=130,
+        sees=("ranks left: 0",),
+        then="all ranks are ended, without the 5 s",
     ),
 }
 
 _NO_RUN = "a deploy has no ranks"
-_BEFORE_UP = "a rank that ends before it is up is a rank that ends"
-_STOPPING = "what a stop does to it anyway"
-_LOOKED = "as at up: kit looks at every host before it ships anything"
+_BEFORE_UP = "the same as a rank that ends by itself"
+_STOPPING = "a stop kills ranks anyway"
+_LOOKED = "the same as in up: kit checks every host before it copies anything"
 LEFT_OUT: dict[tuple[str, str], str] = {
     (RANK_KILLED, SHIP): _NO_RUN,
     (RANK_KILLED, UP): _NO_RUN,
@@ -260,37 +266,40 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (RANK_SLEEPS, UP): _NO_RUN,
     (MPIRUN_KILLED, SHIP): _NO_RUN,
     (MPIRUN_KILLED, UP): _NO_RUN,
-    (HEAD_KILLED, SHIP): "an image is shipped to the engine, whatever containers it has",
-    (NODE_KILLED, SHIP): "an image is shipped to the engine, whatever containers it has",
+    (HEAD_KILLED, SHIP): "kit copies the image to the engine; containers do not matter",
+    (NODE_KILLED, SHIP): "kit copies the image to the engine; containers do not matter",
     (ENGINE_STOPPED, SHIP): _LOOKED,
-    (ENGINE_STOPPED, STOP): "the engine's end is its containers' end: as with the node container",
+    (ENGINE_STOPPED, STOP): "its containers end, too: the same as the node container",
     (SSHD_STOPPED, SHIP): _LOOKED,
-    (HOST_GONE, SHIP): "for whoever ships, as a link that is cut",
-    (HOST_GONE, STOP): "for the head, as a link that is cut in mid-run",
-    (LINK_BLINKS, SHIP): "a link that is silent for 15 s is cut for this; what came before it is kept",
-    (LINK_BLINKS, UP): "who connects meanwhile waits 15 s for an answer: to him, it is cut for good",
-    (LINK_BLINKS, LAUNCH): "who connects meanwhile waits 15 s for an answer: to him, it is cut for good",
-    (LINK_BLINKS, STOP): "a stop is a wish on the head: once it is there, the link is not needed",
-    (LINK_CUT, STOP): "the head gives the host up as in mid-run, whether the run is being stopped or not",
-    (CTRL_C_TWICE, SHIP): "the first has ended kit",
-    (CTRL_C_TWICE, UP): "the first has ended kit",
-    (CTRL_C_TWICE, STOP): "the first has ended kit",
+    (HOST_GONE, SHIP): "the same as a cut link",
+    (HOST_GONE, STOP): "for the head, the same as a link that is cut mid-run",
+    (LINK_BLINKS, SHIP): "the transfer gives up after 15 s of silence, and keeps what has arrived",
+    (LINK_BLINKS, UP): "a new connection gives up after 15 s, so the link counts as cut for good",
+    (LINK_BLINKS, LAUNCH): "a new connection gives up after 15 s, so the link counts as cut for good",
+    (LINK_BLINKS, STOP): "the head does the stop; once it has the request, it needs no link",
+    (LINK_CUT, STOP): "the same as mid-run: the head gives up the host",
+    (CTRL_C_TWICE, SHIP): "the first Ctrl-C has already ended kit",
+    (CTRL_C_TWICE, UP): "the first Ctrl-C has already ended kit",
+    (CTRL_C_TWICE, STOP): "the first Ctrl-C has already ended kit",
 }
 
 _HEAD = """\
 # The fault matrix
 
-What breaks, and when, and what comes of it. Each row is done on real engines, real sshd and real mpirun by
-`tests/integration/test_fault_matrix.py`: four hosts with two slots each, of which gpu1 is the head. It checks what is
-said and the exit code; that no process of a run is left on any host that lives, and no slot held; and that the next
-`kit deploy && kit run` works. `tests/integration/faults.py` has the rows, and this page is written from there.
+This page lists what can fail at each moment, and what kit does then. `tests/integration/test_fault_matrix.py` does each
+row on four hosts with two slots each, with real engines, real sshd and real mpirun. gpu1 is the head. The test checks:
 
-A negative exit code is the signal that ended kit itself. In what kit says, `{gpu3}` stands for that host's address.
+- kit's exit code, and what kit prints;
+- that no process of a run is left on any live host, and that no slot stays reserved;
+- that the next `kit deploy && kit run` works.
+
+A negative exit code is the signal that ended kit itself. `{gpu3}` is the address of that host. This page is written
+from `tests/integration/faults.py`.
 """
 
 
 def page() -> str:
-    """docs/fault-matrix.md."""
+    """Return the text of docs/fault-matrix.md."""
     lines = [_HEAD]
     for moment in MOMENTS:
         lines += [f"## {moment}", "", "| fault | how | exit code | kit says | then |", "|---|---|---|---|---|"]

@@ -1,8 +1,7 @@
-"""What a node's container is, property by property, as Compose and as Swarm make it, and how Swarm is told.
+"""List each property of a node's container with Compose and with Swarm, and how kit sets it in a stack file.
 
-test_swarm.py compares real containers of both: whatever differs stands here, and whatever stands here as the same is.
-docs/swarm.md has the table from here, and a test of the documentation holds it to that:
-`python -m tests.integration.properties`.
+test_swarm.py compares real containers of both with these rows. `python -m tests.integration.properties` writes the
+table of docs/swarm.md from here, and a test of the documentation checks that the page is current.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class Row:
 
 ROWS = (
     Row(setting="image", path="Image", compose="the image's id", swarm="the same",
-        how="`image: sha256:…`: an id is never looked for in a registry, and kit ships it to each VM"),
+        how="`image: sha256:…`: engines never look up an ID in a registry, and kit copies the image to each VM"),
     Row(setting="image", path="Config.Image", compose="its tag", swarm="its id", same=False,
-        how="the tag stands in the label `kit.image`"),
+        how="the label `kit.image` has the tag"),
     Row(setting="", path="Path", compose="start.sh", swarm="the same", how="`entrypoint: [start.sh]`"),
     Row(setting="", path="Args", compose="none", swarm="the same", how=""),
     Row(setting="", path="Config.Entrypoint", compose="`[]`", swarm="start.sh", same=False,
-        how="an empty entrypoint is the image's own to Swarm"),
+        how="for Swarm, an empty entrypoint means the image's own"),
     Row(setting="", path="Config.Cmd", compose="start.sh", swarm="none", same=False, how="as above"),
     Row(setting="", path="HostConfig.NetworkMode", compose="host", swarm="the same",
         how="the external network `host`; `network_mode` is dropped"),
@@ -59,27 +58,28 @@ ROWS = (
     Row(setting="shm_size", path="HostConfig.ShmSize", compose="the size", swarm="64 MB, not used", same=False,
         how="`shm_size` is dropped: a tmpfs on /dev/shm with the same size and options, compared inside"),
     Row(setting="ulimits", path="HostConfig.Ulimits", compose="the limits", swarm="the same",
-        how="`ulimits`, from engine 20.10 on; older ones are refused"),
+        how="`ulimits`, from engine 20.10 on; kit refuses older engines"),
     Row(setting="ssh_port, env", path="Config.Env", compose="all variables", swarm="all but four on nodes", same=False,
         how="KIT_NODE, KIT_ADDRESS, NCCL_SOCKET_IFNAME, HOROVOD_GLOO_IFACE differ from VM to VM: start.sh reads them "
-        "from `node.env`. What ranks see is compared, and is the same. `$` and `{{` stay what they are"),
+        "from `node.env`. The test checks that ranks see the same. `$` and `{{` are not replaced"),
     Row(setting="volumes", path="HostConfig.Binds", compose="`SOURCE:TARGET:MODE`", swarm="none", same=False,
         how="the long form, as mounts"),
     Row(setting="volumes", path="HostConfig.Mounts", compose="none", swarm="the mounts", same=False, how="as above"),
     Row(setting="volumes", path="Mounts", compose="type, source, target, read-only, propagation",
         swarm="the same, and /dev/shm", same=False,
-        how="compared one by one. A folder that is not there is made by kit: Swarm would fail the task. A volume has "
-        "the same name: its data stays"),
+        how="compared one by one. kit creates a missing folder, because Swarm would fail the task. A volume has "
+        "the same name, so its data stays"),
     Row(setting="", path="HostConfig.IpcMode", compose="private", swarm="the same", how="the engine's default"),
     Row(setting="", path="HostConfig.PidMode", compose="its own", swarm="the same", how="the engine's default"),
     Row(setting="", path="HostConfig.UTSMode", compose="the host's", swarm="the same", how="follows from the network"),
     Row(setting="", path="Config.Hostname", compose="the VM's", swarm="the same", how="follows from the network"),
     Row(setting="", path="HostConfig.Privileged", compose="false", swarm="the same",
-        how="Swarm drops it; kit needs none"),
+        how="Swarm drops it; kit does not need it"),
     Row(setting="", path="HostConfig.CapAdd", compose="none", swarm="the same", how=""),
     Row(setting="", path="HostConfig.SecurityOpt", compose="none", swarm="the same",
-        how="Swarm drops it; kit sets none"),
-    Row(setting="", path="HostConfig.Devices", compose="none", swarm="the same", how="Swarm drops it; kit sets none"),
+        how="Swarm drops it; kit does not set it"),
+    Row(setting="", path="HostConfig.Devices", compose="none", swarm="the same",
+        how="Swarm drops it; kit does not set it"),
     Row(setting="", path="HostConfig.Isolation", compose="not set", swarm="default", same=False,
         how="no effect on Linux"),
     Row(setting="", path="Config.AttachStdout", compose="true", swarm="false", same=False,
@@ -94,11 +94,11 @@ ROWS = (
     Row(setting="", path="Config.Labels.kit.image", compose="none", swarm="the tag", same=False, how="`labels`"),
     Row(setting="(GPUs)", path="HostConfig.DeviceRequests", compose="nvidia, all, with GPUs", swarm="none",
         tried=False, same=False,
-        how="`reservations.devices` is refused by Swarm. NVIDIA_VISIBLE_DEVICES=all for the NVIDIA runtime, which "
-        "has to be the engine's default (checked); `generic_resources` reserve the GPUs where all nodes advertise as "
-        "many as they have"),
+        how="Swarm refuses `reservations.devices`. kit sets NVIDIA_VISIBLE_DEVICES=all for the NVIDIA runtime, which "
+        "must be the engine's default (checked). `generic_resources` reserve the GPUs if all nodes advertise as many "
+        "as they have"),
     Row(setting="(GPUs)", path="HostConfig.Runtime", compose="runc, with the NVIDIA hook", swarm="nvidia, the default",
-        tried=False, same=False, how="`runtime` is unknown to Swarm"),
+        tried=False, same=False, how="Swarm does not know `runtime`"),
 )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def table() -> str:
     lines = ["| kit.yaml | `docker inspect` | Compose | Swarm | how |", "|---|---|---|---|---|"]
     for row in ROWS:
         setting = f"`{row.setting}`" if row.setting and row.setting[0] != "(" else row.setting.strip("()")
-        how = row.how if row.tried else f"{row.how} *(rendered; not tried: there is no GPU in the tests)*"
+        how = row.how if row.tried else f"{row.how} *(rendered, not tested: the tests have no GPU)*"
         lines.append(f"| {setting} | `{row.path}` | {row.compose} | {row.swarm} | {how} |")
     return "\n".join(lines) + "\n"
 
