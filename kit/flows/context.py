@@ -12,7 +12,7 @@ from kit.model.spec import ClusterSpec
 from kit.plan.cluster.ssh import login
 from kit.remote.cluster.lock import Take, take
 from kit.remote.engine.client import Engine
-from kit.remote.ssh.transport import Connect, Transport
+from kit.remote.ssh.transport import Connect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +48,3 @@ def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter
 
     connect = connector(logins_of(inventory, spec))
     return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect)
-
-
-def with_transport(context: Context, work: Callable[[Transport], object]) -> Callable[[Host], object]:
-    """`work` on a host's own connection, which is closed after it."""
-
-    def on_host(host: Host) -> object:
-        transport = context.connect(host)
-        try:
-            return work(transport)
-        finally:
-            transport.close()
-
-    return on_host

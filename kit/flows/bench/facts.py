@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,11 +43,8 @@ def look(context: Context) -> Found:
     spec = context.spec
 
     def work(host: Host) -> HostFacts:
-        transport = context.connect(host)
-        try:
+        with closing(context.connect(host)) as transport:
             return observe(transport, folder=names.folder(spec.name), image="")
-        finally:
-            transport.close()
 
     outcome = fanout.each(context.inventory.hosts, work)
     head = context.inventory.head.name

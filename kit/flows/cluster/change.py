@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
@@ -65,11 +65,8 @@ def record(context: Context, verb: str, what: str, *, outcome: str, seconds: flo
         seconds=round(seconds, 1),
     )
     try:
-        transport = context.connect(context.inventory.head)
-        try:
+        with closing(context.connect(context.inventory.head)) as transport:
             audit.append(transport, names.folder(context.spec.name), entry)
-        finally:
-            transport.close()
     except KitError as error:
         context.reporter.report(Warned(text=f"kit {verb} is not in the cluster's audit: {error}", hint=error.hint))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from kit.errors import HostsFailed, KitError, NotReadyError
 from kit.events import HostDone, HostStep, Note, Phase, Warned
@@ -108,11 +109,8 @@ def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostF
 
     def work(host: Host) -> HostFacts:
         context.reporter.report(HostStep(host=host.name, text="connecting"))
-        transport = context.connect(host)
-        try:
+        with closing(context.connect(host)) as transport:
             facts = observe(transport, folder=folder, image=image, paths=paths)
-        finally:
-            transport.close()
         gpus = f", {len(facts.gpus)} × {facts.gpus[0].name}" if facts.gpus else ""
         engine = f"engine {facts.engine}" if facts.engine else "no engine"
         context.reporter.report(HostDone(host=host.name, text=f"{engine}, {facts.cores} cores{gpus}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from kit.errors import KitError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase
@@ -33,18 +34,16 @@ def down(context: Context, *, images: bool = False) -> DownResult:
 
     def work(host: Host) -> tuple[str, ...]:
         context.reporter.report(HostStep(host=host.name, text=f"removing {names.project(spec.name)}"))
-        transport = context.connect(host)
-        try:
-            change.check()
-            removed = [*(unstacked.removed if host == head else ()), *remove(transport, step)]
-            if (host != head or not unstacked.manager) and (left := swarm.leave(transport, stay=unstacked.stay)):
-                gone.append(left)
-                removed.append(MEMBERSHIP)
-        except KitError as error:
-            context.reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
-            raise
-        finally:
-            transport.close()
+        with closing(context.connect(host)) as transport:
+            try:
+                change.check()
+                removed = [*(unstacked.removed if host == head else ()), *remove(transport, step)]
+                if (host != head or not unstacked.manager) and (left := swarm.leave(transport, stay=unstacked.stay)):
+                    gone.append(left)
+                    removed.append(MEMBERSHIP)
+            except KitError as error:
+                context.reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
+                raise
         context.reporter.report(
             HostDone(host=host.name, text=f"removed {len(removed)}" if removed else "nothing there")
         )
@@ -68,20 +67,14 @@ def down(context: Context, *, images: bool = False) -> DownResult:
 def _unstack(context: Context, change: Change) -> swarm.Unstacked:
     """Nothing where the head is lost: that is told with the hosts, which go on."""
     try:
-        transport = context.connect(context.inventory.head)
-        try:
+        with closing(context.connect(context.inventory.head)) as transport:
             change.check()
             return swarm.remove_stack(transport, context.spec.name)
-        finally:
-            transport.close()
     except UnreachableError:
         return swarm.Unstacked()
 
 
 def _leave(context: Context, change: Change, stay: Sequence[str], gone: Sequence[str]) -> str | None:
-    transport = context.connect(context.inventory.head)
-    try:
+    with closing(context.connect(context.inventory.head)) as transport:
         change.check()
         return swarm.leave(transport, stay=stay, gone=gone)
-    finally:
-        transport.close()

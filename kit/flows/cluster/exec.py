@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from kit.config.selection import select_hosts
 from kit.errors import KitError, NotReadyError
@@ -26,11 +27,8 @@ def exec_hosts(context: Context, hosts: str | None, command: Sequence[str]) -> E
 
     def work(host: Host) -> Completed:
         container = names.container(context.spec.name, names.HEAD if host.name == head else names.NODE)
-        transport = context.connect(host)
-        try:
+        with closing(context.connect(host)) as transport:
             done = run_in_node(transport, container, command, timeout_s=TIMEOUT_S)
-        finally:
-            transport.close()
         # The engine's own words, not the command's: a command may well say that something is not running.
         engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
         missing = "o such container" in done.error_text or "is not running" in done.error_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
@@ -12,11 +13,8 @@ from kit.remote.cluster import audit, lock
 
 
 def lock_status(context: Context) -> LockStatus:
-    transport = context.connect(context.inventory.head)
-    try:
+    with closing(context.connect(context.inventory.head)) as transport:
         return lock.look(transport, context.spec.name, names.lock_file(context.spec.name))
-    finally:
-        transport.close()
 
 
 def lock_release(context: Context, seen: LockStatus) -> LockStatus:
@@ -24,11 +22,8 @@ def lock_release(context: Context, seen: LockStatus) -> LockStatus:
     if seen.state == "free":
         return seen
     start = time.monotonic()
-    transport = context.connect(context.inventory.head)
-    try:
+    with closing(context.connect(context.inventory.head)) as transport:
         lock.take_away(transport, names.lock_file(context.spec.name), seen.holder)
-    finally:
-        transport.close()
     of = f"{seen.state}: {seen.holder.who}, since {seen.holder.since}, for {seen.holder.what}" if seen.holder else ""
     record(context, "lock release", of or seen.state, outcome="done", seconds=time.monotonic() - start)
     return seen
@@ -36,9 +31,6 @@ def lock_release(context: Context, seen: LockStatus) -> LockStatus:
 
 def read_audit(context: Context, count: int) -> AuditResult:
     """The last `count` changes."""
-    transport = context.connect(context.inventory.head)
-    try:
+    with closing(context.connect(context.inventory.head)) as transport:
         entries = audit.last(transport, names.folder(context.spec.name), count)
-    finally:
-        transport.close()
     return AuditResult(cluster=context.spec.name, entries=entries)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from kit.errors import KitError
 from kit.flows.context import Context
 from kit.flows.image.content import content
@@ -22,12 +24,9 @@ def ps(context: Context) -> PsResult:
     tag = content(spec.image).tag
 
     def work(host: Host) -> NodeStatus:
-        transport = context.connect(host)
-        try:
+        with closing(context.connect(host)) as transport:
             facts = observe(transport, folder=names.folder(spec.name), image=tag)
             ranks = transport.run(script("ranks", spec.name), timeout_s=30).text
-        finally:
-            transport.close()
         return _row(context, facts, ranks)
 
     found = fanout.each(context.inventory.hosts, work)

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +28,8 @@ WHOLE_LOG = 0
 def listing(context: Context) -> RunsResult:
     """All runs that the head remembers, the latest first. Asked of the VM, so it works when no container runs."""
     head = context.inventory.head
-    transport = context.connect(head)
-    try:
+    with closing(context.connect(head)) as transport:
         done = transport.run(script("runs", _folder(context)), timeout_s=30)
-    finally:
-        transport.close()
     if done.code != 0:
         raise StepError(
             f"its runs could not be read: {done.error_text or f'exit {done.code}'}",

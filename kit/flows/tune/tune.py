@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,11 +147,8 @@ def _mpi(
 
 def record_of(context: Context) -> ClusterRecord:
     head = context.inventory.head
-    transport = context.connect(head)
-    try:
+    with closing(context.connect(head)) as transport:
         facts = observe(transport, folder=names.folder(context.spec.name), image="")
-    finally:
-        transport.close()
     if facts.record is None:
         raise NotReadyError(f"no cluster {context.spec.name} is deployed here", hint="run: kit deploy", host=head.name)
     return record.from_text(facts.record)
@@ -163,11 +161,8 @@ def _machines(context: Context, nodes: Sequence[Node]) -> list[Machine]:
     by_name = {node.name: node for node in nodes}
 
     def look(host: Any) -> Machine:
-        transport = context.connect(host)
-        try:
+        with closing(context.connect(host)) as transport:
             return machine(transport, by_name[host.name])
-        finally:
-            transport.close()
 
     outcome = fanout.each([context.host(name) for name in by_name], look)
     return list(outcome.or_raise("kit tune").values())

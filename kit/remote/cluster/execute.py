@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 
 from kit.errors import KitError, StepError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
@@ -127,16 +128,14 @@ class Executor:
         steps = {plan.host: plan.steps for plan in plans}
 
         def work(host: Host) -> None:
-            transport = self._connect(host)
-            try:
-                for step in steps[host.name]:
-                    self._check()
-                    self._step(transport, step)
-            except KitError as error:
-                self._reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
-                raise
-            finally:
-                transport.close()
+            with closing(self._connect(host)) as transport:
+                try:
+                    for step in steps[host.name]:
+                        self._check()
+                        self._step(transport, step)
+                except KitError as error:
+                    self._reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
+                    raise
             self._reporter.report(HostDone(host=host.name))
 
         return dict(fanout.each([self._hosts[name] for name in steps], work).failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from kit.errors import KitError, StepError
 from kit.model.host import Host
@@ -15,11 +16,8 @@ def sweep(hosts: Sequence[Host], run_id: str, connect: Connect) -> tuple[dict[st
     """End what is left of a run on every host, by its mark, and look again: (processes left by host, failures)."""
 
     def work(host: Host) -> int:
-        transport = connect(host)
-        try:
+        with closing(connect(host)) as transport:
             done = transport.run(script("stop_run", run_id), timeout_s=30)
-        finally:
-            transport.close()
         if done.code != 0 or not done.text.strip().isdigit():
             raise StepError(
                 f"its processes could not be looked at: {done.error_text or f'exit {done.code}'}",

@@ -35,7 +35,8 @@ class Transport(Protocol):
     """Runs commands on one host as root (by sudo where the login is not root).
 
     `run` raises UnreachableError when the host cannot be reached or the connection breaks, and StepError when
-    `timeout_s` passes; a command's own failure is in `Completed.code`. Not thread-safe: one thread a host.
+    `timeout_s` passes. The limit counts from the start of the command, not of the login. A command's own failure is in
+    `Completed.code`. Not thread-safe: use one transport for each thread, inside `contextlib.closing`.
     """
 
     @property

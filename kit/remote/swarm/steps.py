@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from kit.errors import KitError, StepError
@@ -141,11 +142,8 @@ class SwarmHands:
         """Asked of the head once, over a connection of its own: hosts join side by side."""
         with self._asking:
             if self._token is None:
-                transport = self._connect(self._head)
-                try:
+                with closing(self._connect(self._head)) as transport:
                     done = transport.run(["docker", "swarm", "join-token", "--quiet", "worker"])
-                finally:
-                    transport.close()
                 _ok(done, self._head.name, "it gives no token to join its swarm", "is it a manager? docker node ls")
                 self._token = Secret(done.stdout.strip())
             return self._token

@@ -9,6 +9,7 @@ import random
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kit.errors import InputError, KitError, StepError
@@ -111,15 +112,12 @@ def wire_rates(
             str(ports[peer.name]),
             f"{seconds:g}",
         ]
-        transport = connect(host)
         limit = seconds + PROBE_S
-        try:
+        with closing(connect(host)) as transport:
             if inside is None:
                 done = transport.run(argv, stdin=probe, timeout_s=limit)
             else:
                 done = run_in_node(transport, inside(node), argv, stdin=probe, timeout_s=limit)
-        finally:
-            transport.close()
         try:
             totals = json.loads(done.text)
             return float(totals["received"]) / float(totals["seconds"])

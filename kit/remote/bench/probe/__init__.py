@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -42,13 +43,10 @@ def run_pair(connect: Connect, listener: tuple[Host, Sequence[str]], caller: tup
     def work(name: str, host: Host, argv: Sequence[str]) -> Callable[[], None]:
         def here() -> None:
             try:
-                transport = connect(host)
-                try:
+                with closing(connect(host)) as transport:
                     ended[name] = persistently(
                         lambda: transport.run(argv, stdin=secret, timeout_s=PATIENCE_S), no_container
                     )
-                finally:
-                    transport.close()
             except KitError as error:
                 error.host = error.host or host.name
                 ended[name] = error
@@ -82,11 +80,8 @@ def _failed(found: Completed | KitError | None) -> bool:
 
 def prepare(connect: Connect, host: Host, argv: Sequence[str]) -> None:
     """A command that a probe needs done first."""
-    transport = connect(host)
-    try:
+    with closing(connect(host)) as transport:
         done = transport.run(argv, timeout_s=PATIENCE_S)
-    finally:
-        transport.close()
     if done.code != 0:
         raise StepError(f"{' '.join(argv[:3])}: {done.error_text}", host=host.name)
 
@@ -95,11 +90,8 @@ def clean(connect: Connect, hosts: Sequence[Host], mark: str) -> dict[str, KitEr
     """Remove what carries the mark: on the last host first, for a network goes when nobody is on it. The failures."""
 
     def work(host: Host) -> None:
-        transport = connect(host)
-        try:
+        with closing(connect(host)) as transport:
             done = transport.run(script("probe_clean", mark), timeout_s=PATIENCE_S)
-        finally:
-            transport.close()
         if done.code != 0:
             raise StepError(
                 f"what the network probe made could not be removed: {done.error_text}",
