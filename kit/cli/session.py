@@ -84,6 +84,13 @@ class Session:
             self.folder, config_flag=self.args.config_file, flags=self.overrides(), environ=self.environ
         )
 
+    def consent(self, question: str) -> bool:
+        """Ask before kit installs something. --yes is a yes; without it and without a terminal, the answer is no."""
+        if self.args.yes:
+            return True
+        self.close()
+        return self.terminal.interactive and not self.json and self.terminal.agrees(question)
+
     def close(self) -> None:
         """The progress is over: take bars off the screen before a result is printed."""
         self.reporter.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -191,8 +192,10 @@ VERBS: list[Row] = [
     (["schema"], "schema", (), {}, '{"type": "object"}\n', 0),
     (["image", "tag"], "content", (ClusterSpec().image,), {}, "kit:cpu-", 0),
     (["image", "render"], "content", (ClusterSpec().image,), {}, "FROM scratch\n", 0),
-    (["image", "build"], "build_image", (ClusterSpec().image,), {"force": False}, "kit:cpu-0123  1.87 GB  built in", 0),
-    (["image", "build", "-f"], "build_image", (ClusterSpec().image,), {"force": True}, "kit:cpu-0123  1.87 GB", 0),
+    (["image", "build"], "build_image", (ClusterSpec().image,), {"force": False, "consent": ANY},
+     "kit:cpu-0123  1.87 GB  built in", 0),
+    (["image", "build", "-f"], "build_image", (ClusterSpec().image,), {"force": True, "consent": ANY},
+     "kit:cpu-0123  1.87 GB", 0),
     (["deploy"], "deploy", (), {"dry_run": False, "force": False}, "from the job\nCluster kit is ready on 1 host", 0),
     (["deploy", "--dry-run"], "deploy", (), {"dry_run": True, "force": False}, "from the job\nPlan for cluster", 0),
     (["deploy", "--force"], "deploy", (), {"dry_run": False, "force": True}, "from the job\nCluster kit is ready", 0),

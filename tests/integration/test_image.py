@@ -18,7 +18,8 @@ from kit.events import Event, HostStep, Silent
 from kit.flows.image.build import ImageResult, build_image
 from kit.model.image import ImageContent
 from kit.model.spec import ImageSpec
-from kit.remote.engine.client import BuildStep, Engine
+from kit.remote.engine.build import BuildStep
+from kit.remote.engine.client import Engine
 from kit.remote.engine.hiccups import insist
 from kit.remote.machine.trust import extra_certificates
 from tests.integration.rig import until

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kit.cli.verbs.grammar import Operand, Option, Verb, words
-from kit.cli.verbs.options import BUILDER, START
+from kit.cli.verbs.options import BUILDER, CONSENT, START
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ VERBS = (
         purpose="Build the image that every node runs, if it is not here yet.",
         handler="image.image_build",
         group=START,
-        options=(Option(flags=("-f", "--force"), help="Build again, though the image is here."), BUILDER),
+        options=(Option(flags=("-f", "--force"), help="Build again, though the image is here."), BUILDER, CONSENT),
+        notes="Where no registry gives the base image, kit offers to make it from Debian's packages, as root (Debian, "
+        "Ubuntu). It asks first. Without a terminal it makes none, unless you give --yes.",
         examples=("kit image build", "kit image build --progress plain", "kit image build --builder head"),
-        exits=(("6", "the image cannot be built"),),
+        exits=(("3", "no engine answers"), ("6", "the image cannot be built")),
     ),
     Verb(
         words=("image", "push"),
@@ -77,7 +79,7 @@ def image_build(session: Session) -> int:
     if spec.builder == "head":
         result = build_on_head(session.context(), force=force)
     else:
-        result = build_image(spec.image, reporter=session.reporter, force=force)
+        result = build_image(spec.image, reporter=session.reporter, force=force, consent=session.consent)
     session.close()
     session.show("image", result, render.image(result) if not session.json else "")
     return 0

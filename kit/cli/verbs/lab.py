@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kit.cli.verbs.grammar import Operand, Option, Verb, count, rate, words
-from kit.cli.verbs.options import LAB_NAME
+from kit.cli.verbs.options import CONSENT, LAB_NAME
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -26,9 +26,17 @@ VERBS = (
             Option(flags=("--link-rate",), value="RATE", kind=rate, help="Slow each host's link, to 200mbit, say."),
             Option(flags=("--user",), value="USER", kind=words, help="Login of the hosts: root (default) or ubuntu."),
             LAB_NAME,
+            CONSENT,
         ),
+        notes="Where no Docker Engine answers, or no registry gives the base image, kit offers to install what is "
+        "missing from the distribution's packages, as root (Debian, Ubuntu), and names it. It asks first. Without a "
+        "terminal it installs nothing, unless you give --yes.",
         examples=("kit lab up --hosts 4 --slots 2", "kit lab up --hosts 2 --link-rate 200mbit"),
-        exits=(("4", "a host of the lab could not be made"),),
+        exits=(
+            ("3", "no engine answers"),
+            ("4", "a host of the lab cannot be made"),
+            ("6", "the image of its hosts cannot be built"),
+        ),
     ),
     Verb(
         words=("lab", "status"),
@@ -56,7 +64,7 @@ VERBS = (
         notes="In both directions, at once, also under runs that go on. A host that is stopped and started has again "
         "what the lab was made with.",
         examples=("kit lab link-rate 200mbit", "kit lab link-rate none"),
-        exits=(("4", "a link could not be shaped"), ("5", "there is no such lab, or a host of it does not run")),
+        exits=(("4", "a link cannot be limited"), ("5", "there is no such lab, or a host of it does not run")),
     ),
 )
 
@@ -69,7 +77,7 @@ def lab_up(session: Session) -> int:
     args = session.args
     asked = {"name": _lab_name(session), "hosts": args.lab_hosts, "slots": args.slots, "user": args.user}
     spec = LabSpec(**{key: value for key, value in asked.items() if value is not None}, link_rate=args.link_rate)
-    status = lab_up(spec, folder=session.folder, reporter=session.reporter)
+    status = lab_up(spec, folder=session.folder, reporter=session.reporter, consent=session.consent)
     session.close()
     session.show("lab", status, "" if session.json else render.lab(status))
     return 0

@@ -53,6 +53,7 @@ REGISTRY = Option(
 )
 DRY_RUN = Option(flags=("--dry-run",), help="Print what would be done, and change nothing.")
 YES = Option(flags=("-y", "--yes"), help="Do not ask (nor is asked where there is no terminal).")
+CONSENT = Option(flags=("-y", "--yes"), help="Install what is missing on this machine without asking.")
 NP = Option(flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks in all (default: every slot).")
 X = Option(
     flags=("-x",),

@@ -1,6 +1,6 @@
-"""`kit image build`: makes the image that the spec defines, unless it is there.
+"""`kit image build`: build the image that the spec defines, unless the engine has it.
 
-By this machine's engine or the head's: what is done is the same.
+The engine is this machine's, or the head's.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
+from kit.flows.image.base import Consent, bring_base
 from kit.model.spec import ImageSpec
 from kit.plan.image import CA_PATH, image_content, needed_bases
-from kit.remote.engine.client import BuildStep, Engine
+from kit.remote.engine.build import BuildStep, OnStep
+from kit.remote.engine.client import Engine
 from kit.remote.machine.assets import read_images
 from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_arguments
 
@@ -44,23 +46,30 @@ def head_engine(context: Context) -> Iterator[Engine]:
 
 
 def build_on_head(context: Context, *, force: bool = False) -> ImageResult:
-    """As `build_image`, by the head's engine; none is needed here."""
+    """Build with the head's engine. This machine needs none."""
     context.reporter.report(Phase(name="build", hosts=(context.inventory.head.name,)))
     with head_engine(context) as engine:
         return build_with(engine, context.spec.image, reporter=context.reporter, force=force)
 
 
-def build_image(spec: ImageSpec, *, reporter: Reporter, force: bool = False) -> ImageResult:
-    """Builds `spec`'s image; `force` builds every step anew. Raises InputError, UnreachableError and ImageError."""
+def build_image(
+    spec: ImageSpec, *, reporter: Reporter, force: bool = False, consent: Consent | None = None
+) -> ImageResult:
+    """Build `spec`'s image; `force` builds every step again. Raises InputError, UnreachableError and ImageError.
+
+    `consent` is asked before kit makes a base image that no registry gives.
+    """
     engine = Engine.connect()
     try:
-        return build_with(engine, spec, reporter=reporter, force=force)
+        return build_with(engine, spec, reporter=reporter, force=force, consent=consent)
     finally:
         engine.close()
 
 
-def build_with(engine: Engine, spec: ImageSpec, *, reporter: Reporter, force: bool = False) -> ImageResult:
-    """The same with an engine that is the caller's to close."""
+def build_with(
+    engine: Engine, spec: ImageSpec, *, reporter: Reporter, force: bool = False, consent: Consent | None = None
+) -> ImageResult:
+    """Build with an engine that the caller closes."""
     start = time.monotonic()
     content = image_content(spec, read_images())
     task = engine.host or TASK
@@ -68,24 +77,18 @@ def build_with(engine: Engine, spec: ImageSpec, *, reporter: Reporter, force: bo
     built = image is None
     if image is None:
         for base in needed_bases(content):
-            if engine.image(base) is None:
-                reporter.report(HostStep(host=task, text=f"pulling {base}"))
-                engine.pull(base)
+            bring_base(engine, base, task=task, reporter=reporter, consent=consent)
         certificates = extra_certificates(os.environ)
         if certificates:
             count = certificates.count(b"BEGIN CERTIFICATE")
             reporter.report(Note(text=f"the build trusts {count} certificates of this machine; the image will not"))
-
-        def on_step(step: BuildStep) -> None:
-            text = f"step {step.number}/{step.total} {step.instruction}"
-            reporter.report(HostStep(host=task, text=text, fraction=step.number / step.total))
 
         proxies = proxy_arguments(os.environ)
         image = engine.build(
             content,
             beside={CA_PATH: certificates},
             arguments=proxies if engine.host is None else elsewhere(proxies),
-            on_step=on_step,
+            on_step=report_steps(reporter, task),
             fresh=force,
         )
     reporter.report(HostDone(host=task, text=f"{content.tag} ({'built' if built else 'unchanged'})"))
@@ -96,3 +99,13 @@ def build_with(engine: Engine, spec: ImageSpec, *, reporter: Reporter, force: bo
         built=built,
         seconds=time.monotonic() - start,
     )
+
+
+def report_steps(reporter: Reporter, task: str) -> OnStep:
+    """Return what a build calls with each step, to report it as progress of `task`."""
+
+    def on_step(step: BuildStep) -> None:
+        text = f"step {step.number}/{step.total} {step.instruction}"
+        reporter.report(HostStep(host=task, text=text, fraction=step.number / step.total))
+
+    return on_step

@@ -1,18 +1,20 @@
 """`kit lab up`, `status`, `link-rate` and `down`: a cluster of VM-like hosts on this machine.
 
-Up completes whatever it finds of the same lab, so one that was killed is finished by the next. One that fails, or that
-Ctrl-C stops, takes away the lab again if it had begun it.
+`up` completes what exists of the same lab, so the next one finishes what a killed one began. An `up` that fails, or
+that Ctrl-C stops, removes the lab if it had begun it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from kit.errors import InputError, Interrupted, KitError, NotReadyError
+from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
+from kit.flows.image.base import Consent
 from kit.flows.lab.make import make
 from kit.model.lab import (
     FOLDER_LABEL,
@@ -28,6 +30,7 @@ from kit.model.lab import (
 from kit.plan import lab as plan
 from kit.remote.lab import access
 from kit.remote.lab.engine import LabEngine
+from kit.remote.machine import prepare
 
 
 @contextlib.contextmanager
@@ -39,19 +42,41 @@ def _engine() -> Iterator[LabEngine]:
         engine.close()
 
 
+def _ensure_engine(reporter: Reporter, consent: Consent | None) -> None:
+    """Install and start an engine on this machine if none answers and the person agrees."""
+    try:
+        LabEngine().close()
+    except UnreachableError as error:
+        command = prepare.command_line("engine")
+        question = (
+            f"{error.message}\nkit can start one as root, and install the distribution's (docker.io, about 250 MB) if "
+            f"there is none: {command}\nDo that now?"
+        )
+        # DOCKER_HOST names an engine that is not ours to install.
+        if os.environ.get("DOCKER_HOST") or consent is None or not consent(question):
+            raise
+        failure = prepare.run("engine", on_line=lambda line: reporter.report(Note(text=line)))
+        if failure is not None:
+            raise UnreachableError(
+                f"no Docker Engine could be started: {failure}", hint=f"by hand: {command}"
+            ) from error
+
+
 def lab_status(name: str = "lab", *, folder: Path) -> LabStatus:
-    """The lab as the engine has it; `hosts` is empty when there is none."""
+    """Return the lab as the engine has it; `hosts` is empty if there is no lab."""
     with _engine() as engine:
         return _status(name, folder, engine.find(name))
 
 
-def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter) -> LabStatus:
-    """Makes, completes or starts the lab, and waits until each host's sshd and engine answer.
+def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent | None = None) -> LabStatus:
+    """Make, complete or start the lab, and wait until the sshd and the engine of each host answer.
 
-    Raises InputError when there is a lab of another shape or folder, or when hosts or kit.yaml are not the lab's.
+    `consent` is asked before kit installs an engine or makes a base image; None means no. Raises InputError if there
+    is a lab of another shape or folder, or if hosts or kit.yaml are not the lab's.
     """
     plan.check(spec)
     folder = folder.resolve()
+    _ensure_engine(reporter, consent)
     with _engine() as engine:
         found = engine.find(spec.name)
         _check_same(spec, folder, found)
@@ -61,10 +86,10 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter) -> LabStatus:
             return _status(spec.name, folder, found)
         _check_files(folder, begun=not found.empty)
         try:
-            make(engine, spec, folder, found, reporter)
+            make(engine, spec, folder, found, reporter, consent=consent)
         except (KitError, KeyboardInterrupt) as error:
             if found.empty:
-                reporter.report(Warned(text="Taking away what was begun of the lab."))
+                reporter.report(Warned(text="Removing the unfinished lab."))
                 _remove(engine, spec.name, folder)
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted("the lab was not finished", hint="Run `kit lab up` again.") from error
@@ -73,10 +98,10 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter) -> LabStatus:
 
 
 def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
-    """Gives each link of a standing lab another rate, in both directions; `none` takes the limit away.
+    """Change the rate of each link of an existing lab, in both directions; `none` removes the limit.
 
-    A host that is stopped and started has again what the lab was made with. Raises InputError when this is no rate,
-    NotReadyError when a host of the lab does not run.
+    A host that is stopped and started has the lab's first rate again. Raises InputError if this is not a rate, and
+    NotReadyError if a host of the lab does not run.
     """
     if rate != "none":
         try:
@@ -91,7 +116,7 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
         if not found.containers or stopped:
             up = "kit lab up" if name == "lab" else f"kit lab up --name {shlex.quote(name)}"
             what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
-            raise NotReadyError(f"the links of the lab '{name}' cannot be shaped: {what}", hint=f"Start it: {up}")
+            raise NotReadyError(f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {up}")
         network = found.network
         labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
         devices = [f"@{engine.link(container.id, container.host)}" for container in found.containers]
@@ -103,9 +128,9 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
 
 
 def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:
-    """Takes away all of the lab, and its files in `folder`; a file that was changed since is kept.
+    """Remove all of the lab, and its files in `folder`. A file that a person changed stays.
 
-    Raises InputError when the lab belongs to another folder that still stands.
+    Raises InputError if the lab belongs to another folder that still exists.
     """
     folder = folder.resolve()
     with _engine() as engine:
@@ -115,7 +140,7 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
     if removed.empty:
         reporter.report(Note(text=f"There is no lab '{name}'. Nothing to do."))
     for path in removed.kept:
-        reporter.report(Warned(text=f"{path} was changed since the lab wrote it, and is kept."))
+        reporter.report(Warned(text=f"{path} was changed after the lab wrote it, and stays."))
     return removed
 
 
@@ -144,13 +169,13 @@ def _check_same(spec: LabSpec, folder: Path, found: LabFound) -> None:
     network = found.network
     if network and network.shape != spec.shape:
         raise InputError(
-            f"there is a lab '{spec.name}' of another shape: {network.shape}",
-            hint=f"Take it down first ({_down(spec.name)}), or give this one a name of its own: --name {spec.name}2.",
+            f"a lab '{spec.name}' of another shape exists: {network.shape}",
+            hint=f"Take it down first ({_down(spec.name)}), or use another name: --name {spec.name}2.",
         )
     if network and not access.key_path(folder).exists():
         raise InputError(
             f"the login key of the lab '{spec.name}' is gone: {access.key_path(folder)}",
-            hint=f"Make the lab anew: {_down(spec.name)}, then kit lab up.",
+            hint=f"Recreate the lab: {_down(spec.name)}, then kit lab up.",
         )
 
 
@@ -159,19 +184,19 @@ def _down(name: str) -> str:
 
 
 def _check_files(folder: Path, *, begun: bool) -> None:
-    """A person's own hosts or kit.yaml is never written over; nor is the lab's, once a person has changed it."""
+    """Refuse to overwrite a person's hosts or kit.yaml, or the lab's files once a person has changed them."""
     for path in (folder / "hosts", folder / "kit.yaml"):
         text = access.read(path)
         owner = "ours" if text is None else plan.whose(text)
         if owner == "foreign":
             raise InputError(
-                "this file is not the lab's, and the lab would write over it",
+                "this file is not the lab's, and the lab would overwrite it",
                 file=str(path),
-                hint="Give the lab a folder of its own: mkdir lab && kit -C lab lab up",
+                hint="Use a separate folder for the lab: mkdir lab && kit -C lab lab up",
             )
         if owner == "edited" and not begun:
             raise InputError(
-                "this file was changed since an earlier lab wrote it",
+                "this file was changed after an earlier lab wrote it",
                 file=str(path),
                 hint="Move it out of the way, or remove it.",
             )

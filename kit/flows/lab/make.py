@@ -1,35 +1,51 @@
-"""The making of a lab: image, network, files and hosts, side by side, until each host's sshd and engine answer."""
+"""Make a lab: its image, network, files and hosts, until the sshd and the engine of each host answer."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 from kit.errors import HostsFailed, KitError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
+from kit.flows.image.base import Consent, bring_base
+from kit.flows.image.build import report_steps
+from kit.model.image import ImageContent
 from kit.model.lab import HostContainer, LabFound, LabSpec
 from kit.plan import lab as plan
+from kit.plan.image import needed_bases
+from kit.remote.engine.client import Engine
 from kit.remote.lab import access
 from kit.remote.lab import image as lab_image
 from kit.remote.lab.engine import LabEngine
 from kit.remote.machine.interrupts import Interrupts
+from kit.remote.machine.trust import elsewhere, proxy_arguments
 
 READY_TIMEOUT_S = 120.0
 _POLL_S = 0.15
 
 
-def make(engine: LabEngine, spec: LabSpec, folder: Path, found: LabFound, reporter: Reporter) -> None:
-    """Completes what was found of the lab. Raises KitError where it cannot; what was made until then stays.
+def make(
+    engine: LabEngine,
+    spec: LabSpec,
+    folder: Path,
+    found: LabFound,
+    reporter: Reporter,
+    *,
+    consent: Consent | None = None,
+) -> None:
+    """Complete what exists of the lab. On a KitError, what was made until then stays.
 
-    Ctrl-C raises KeyboardInterrupt once nothing is being made any more: all that there is can be found, and taken away.
+    Ctrl-C raises KeyboardInterrupt once all threads have ended: then all that exists can be found and removed.
     """
     content = lab_image.content()
     reporter.report(Phase(name="Lab image"))
-    lab_image.ensure(engine.client, content, reporter)
+    _build(content, reporter, consent)
     public_key = access.make_key(folder, spec.name)
     with Interrupts() as interrupts:
         subnet = found.network.subnet if found.network else _new_network(engine, spec, folder)
@@ -38,8 +54,8 @@ def make(engine: LabEngine, spec: LabSpec, folder: Path, found: LabFound, report
 
         states = {c.host: c.state for c in found.containers}
         reporter.report(Phase(name="Lab hosts", hosts=plan.names(spec)))
-        each = partial(_each, hosts, reporter, interrupts)
-        keys = each(lambda host, stop: _boot(engine, host, states.get(host.host), reporter, stop))
+        on_each = partial(_on_each, hosts, reporter, interrupts)
+        keys = on_each(lambda host, stop: _boot(engine, host, states.get(host.host), reporter, stop))
         pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
         access.write(access.known_hosts_path(folder), pinned)
         if spec.link_rate:
@@ -47,7 +63,20 @@ def make(engine: LabEngine, spec: LabSpec, folder: Path, found: LabFound, report
             # This machine's own link: what it sends to all hosts together.
             devices.append(engine.bridge(plan.network_name(spec.name)))
             engine.shape_links(content.tag, spec.link_rate, devices, plan.labels(spec, str(folder)))
-        each(lambda host, stop: _ready(engine, host, stop, folder=folder, user=spec.user, reporter=reporter))
+        on_each(lambda host, stop: _ready(engine, host, stop, folder=folder, user=spec.user, reporter=reporter))
+
+
+def _build(content: ImageContent, reporter: Reporter, consent: Consent | None) -> None:
+    """Build the image of the lab's hosts, unless the engine has it."""
+    task = "lab image"
+    with closing(Engine.connect()) as engine:
+        if engine.image(content.tag) is not None:
+            return
+        for base in needed_bases(content):
+            bring_base(engine, base, task=task, reporter=reporter, consent=consent)
+        proxies = elsewhere(proxy_arguments(os.environ))
+        engine.build(content, beside={}, arguments=proxies, on_step=report_steps(reporter, task))
+    reporter.report(HostDone(host=task, text=f"built {content.tag}"))
 
 
 def _new_network(engine: LabEngine, spec: LabSpec, folder: Path) -> plan.IPv4Network:
@@ -55,8 +84,8 @@ def _new_network(engine: LabEngine, spec: LabSpec, folder: Path) -> plan.IPv4Net
         if engine.create_network(plan.network_name(spec.name), subnet, plan.labels(spec, str(folder))):
             return subnet
     raise StepError(
-        "no network is free for the lab: all that it would take overlap this machine's own",
-        hint="Remove Docker networks that are not used: docker network prune",
+        "no network is free for the lab: every candidate overlaps a network of this machine",
+        hint="Remove unused Docker networks: docker network prune",
     )
 
 
@@ -65,13 +94,13 @@ def _write_files(folder: Path, spec: LabSpec, subnet: plan.IPv4Network) -> None:
         (folder / "hosts", plan.hosts_text(spec, subnet)),
         (folder / "kit.yaml", plan.kit_yaml_text(spec, subnet)),
     ):
-        standing = access.read(path)
-        if standing is None or plan.whose(standing) == "ours":
+        current = access.read(path)
+        if current is None or plan.whose(current) == "ours":
             access.write(path, text)
 
 
 def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: Reporter, stop: threading.Event) -> str:
-    """Brings the host to the point where it has a host key, and returns the public half."""
+    """Start the host, wait for its host key, and return the public half."""
     if state is None:
         reporter.report(HostStep(host=host.host, text="making", fraction=0.0))
         engine.create(host)
@@ -83,7 +112,7 @@ def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: R
         engine.alive(host.container, host.host)
         return engine.public_host_key(host.container, host.host)
 
-    return _until(key, "its host key was not made", host.host, stop)
+    return _until(key, "no host key appeared", host.host, stop)
 
 
 def _ready(
@@ -116,20 +145,20 @@ def _ready(
 def _until(probe: Callable[[], str | None], otherwise: str, host: str, stop: threading.Event) -> str:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
-        if (got := probe()) is not None:
-            return got
+        if (answer := probe()) is not None:
+            return answer
         if stop.wait(_POLL_S):
             raise StepError("was stopped", host=host)
     raise StepError(f"{otherwise} within {READY_TIMEOUT_S:.0f} s", host=host)
 
 
-def _each(
+def _on_each(
     hosts: tuple[HostContainer, ...],
     reporter: Reporter,
     interrupts: Interrupts,
     work: Callable[[HostContainer, threading.Event], str | None],
 ) -> list[str]:
-    """Does the work on all hosts side by side. The first failure stops the others, and all failures are told.
+    """Call `work` for all hosts side by side. The first failure stops the others. All failures are reported.
 
     Ctrl-C stops them too, and is raised when they have ended.
     """
@@ -138,22 +167,22 @@ def _each(
         futures = [pool.submit(work, host, stop) for host in hosts]
         while not interrupts.count and not _settled(futures):
             pass
-        # Threads that wait must end before anything is taken away.
+        # Threads that wait must end before anything is removed.
         stop.set()
     if interrupts.count:
         raise KeyboardInterrupt
     failures = [e for f in futures if isinstance(e := f.exception(), KitError)]
     for failure in failures:
         reporter.report(HostFailed(host=failure.host or "", text=failure.message, hint=failure.hint))
-    real = [f for f in failures if f.message != "was stopped"] or failures
-    if len(real) == 1:
-        raise real[0]
-    if real:
-        raise HostsFailed(f"{len(real)} hosts of the lab did not come up", real)
+    causes = [f for f in failures if f.message != "was stopped"] or failures
+    if len(causes) == 1:
+        raise causes[0]
+    if causes:
+        raise HostsFailed(f"{len(causes)} hosts of the lab did not come up", causes)
     return [future.result() or "" for future in futures]
 
 
 def _settled(futures: list[Future[str | None]]) -> bool:
-    """Waits a moment; whether all are done, or one has failed."""
+    """Wait a moment, then return whether all are done, or one has failed."""
     done, waiting = wait(futures, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
     return not waiting or any(future.exception() for future in done)

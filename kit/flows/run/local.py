@@ -1,4 +1,4 @@
-"""kit local: the command of a run in one fresh container on this machine's engine, with nothing deployed."""
+"""`kit local`: run a command in one fresh container on this machine's engine, with nothing deployed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kit.model.spec import ClusterSpec
 from kit.plan.run.local import local_container
 
 
-class Engine(Protocol):
-    """What is needed of this machine's engine; kit.remote.engine.container has the real one."""
+class ContainerEngine(Protocol):
+    """What `local` needs of this machine's engine. kit.remote.engine.container has the real one."""
 
     def has_image(self, tag: str) -> bool: ...
 
@@ -28,18 +28,18 @@ class Engine(Protocol):
 
 
 def local(
-    spec: ClusterSpec, folder: Path, request: RunRequest, *, reporter: Reporter, engine: Engine | None = None
+    spec: ClusterSpec, folder: Path, request: RunRequest, *, reporter: Reporter, engine: ContainerEngine | None = None
 ) -> LocalResult:
-    """Run `request.np` ranks (default: slots of kit.yaml, or 1). `exit_code` is the job's; a dry run asks no engine.
+    """Run `request.np` ranks (default: slots of kit.yaml, or 1). `exit_code` is the job's. A dry run needs no engine.
 
-    Raises NotReadyError when the image is not here, and Interrupted after Ctrl-C, when the container is gone.
+    Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
     start = time.monotonic()
     image = content(spec.image).tag
     env: dict[str, str] = {}
     forward: list[str] = []
     for name, value in request.env:
-        # As with mpirun: NAME=VALUE sets, NAME forwards; from here if it is set here, else from the image.
+        # As with mpirun: NAME=VALUE sets, NAME forwards, from this shell if it is set here, else from the image.
         known = value if value is not None else os.environ.get(name)
         if known is None:
             forward.append(name)
@@ -60,7 +60,7 @@ def local(
     return LocalResult(image=image, argv=container.argv, exit_code=code, seconds=time.monotonic() - start)
 
 
-def _run(container: LocalContainer, reporter: Reporter, engine: Engine | None, *, tagged: bool) -> int:
+def _run(container: LocalContainer, reporter: Reporter, engine: ContainerEngine | None, *, tagged: bool) -> int:
     if engine is None:
         from kit.remote.engine.container import LocalEngine  # noqa: PLC0415  (the docker SDK: not for a dry run)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-import docker
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.types import DeviceRequest, Ulimit
 from requests.exceptions import RequestException
 
-from kit.errors import Interrupted, NotReadyError, StepError, UnreachableError
+from kit.errors import Interrupted, KitError, NotReadyError, StepError
 from kit.events import OutputLine, Reporter, Stream, Warned
 from kit.model.local import LocalContainer
+from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist
 
 # mpirun --tag-output: `[1,3]<stdout>:text` is a line of rank 3.
@@ -25,18 +25,18 @@ STOP_S = 5
 
 
 class LocalEngine:
-    """This machine's Docker Engine (or the one that DOCKER_HOST names). Raises UnreachableError if none answers."""
+    """This machine's engine, for containers of `kit local`. Methods raise UnreachableError if it does not answer."""
 
     def __init__(self) -> None:
-        with _ours("the Docker Engine of this machine does not answer"):
-            self._client = docker.from_env()
+        self._client = sdk.connect()
+        with _errors("cannot look at the engine"):
             self._has_gpus = "nvidia" in self._client.info().get("Runtimes", {})
 
     def close(self) -> None:
         self._client.close()
 
     def has_image(self, tag: str) -> bool:
-        with _ours(f"cannot look for the image {tag}"):
+        with _errors(f"cannot look for the image {tag}"):
             try:
                 self._client.images.get(tag)
             except ImageNotFound:
@@ -44,13 +44,13 @@ class LocalEngine:
             return True
 
     def run(self, container: LocalContainer, reporter: Reporter, *, tagged: bool = False) -> int:
-        """Run it to its end; returns the exit code. Ctrl-C stops it and raises Interrupted. It is always removed.
+        """Run the container to its end, remove it, and return the exit code. Ctrl-C stops it and raises Interrupted.
 
-        `tagged`: mpirun begins each line with its rank, which becomes the line's source.
+        `tagged`: mpirun starts each line with its rank, which becomes the line's source.
         """
         name = f"kit-local-{uuid.uuid4().hex[:12]}"
         try:
-            with _ours("the container cannot be run"):
+            with _errors("the container cannot be run"):
                 return self._run(name, container, reporter, tagged)
         except KeyboardInterrupt:
             self._end(name)
@@ -59,7 +59,7 @@ class LocalEngine:
             self._end(name)
 
     def _run(self, name: str, container: LocalContainer, reporter: Reporter, tagged: bool) -> int:
-        made = self._client.containers.create(
+        created = self._client.containers.create(
             container.image,
             entrypoint=[container.argv[0]],
             command=list(container.argv[1:]),
@@ -73,28 +73,28 @@ class LocalEngine:
             init=True,
         )
 
-        def begun() -> Any:
-            # Attached before the start, so that not even the first line is lost.
+        def start() -> Any:
+            # Attach before the start, so that not even the first line is lost.
             output = self._client.api.attach(name, stream=True, stdout=True, stderr=True, demux=True)
-            made.start()
+            created.start()
             return output
 
-        for line in _lines(insist(begun), tagged=tagged):
+        for line in _lines(insist(start), tagged=tagged):
             reporter.report(line)
-        code = int(made.wait()["StatusCode"])
-        made.reload()
-        if made.attrs["State"].get("OOMKilled"):
+        code = int(created.wait()["StatusCode"])
+        created.reload()
+        if created.attrs["State"].get("OOMKilled"):
             reporter.report(Warned(text="the container ran out of memory", hint="use fewer ranks or a smaller batch"))
         return code
 
     def _end(self, name: str) -> None:
-        """Stop and remove it, whatever its state. A second Ctrl-C only makes it quicker."""
+        """Stop and remove the container, whatever its state. A second Ctrl-C only speeds this up."""
         for grace in (STOP_S, 0):
             try:
-                found = self._client.containers.get(name)
-                # By TERM first: mpirun then ends its ranks, and theirs.
-                found.stop(timeout=grace)
-                found.remove(force=True, v=True)
+                container = self._client.containers.get(name)
+                # TERM first: then mpirun ends its ranks and what they started.
+                container.stop(timeout=grace)
+                container.remove(force=True, v=True)
             except NotFound:
                 return
             except (DockerException, RequestException, KeyboardInterrupt):
@@ -103,7 +103,7 @@ class LocalEngine:
 
 
 def _lines(output: Any, *, tagged: bool) -> Iterator[OutputLine]:
-    """Whole lines from the frames of both streams; what ends without a newline is a line, too."""
+    """Yield whole lines from the frames of both streams. Text that ends without a newline is a line too."""
     rest: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
     for out, err in output:
         frames: tuple[tuple[Stream, bytes | None], ...] = (("stdout", out), ("stderr", err))
@@ -120,20 +120,13 @@ def _line(text: bytes, stream: Stream, *, tagged: bool) -> OutputLine:
     return OutputLine(text=text.decode(errors="replace"), stream=stream, source=source)
 
 
-@contextlib.contextmanager
-def _ours(what: str) -> Iterator[None]:
-    """The SDK's errors as ours."""
-    try:
-        yield
-    except ImageNotFound as error:
-        raise NotReadyError(f"{what}: {error.explanation}", hint="run: kit image build") from error
-    except APIError as error:
-        text = " ".join(str(error.explanation or error).split())
+def _errors(doing: str) -> AbstractContextManager[None]:
+    def refused(error: Any) -> KitError:
+        text = sdk.reply(error)
+        if isinstance(error, ImageNotFound):
+            return NotReadyError(f"{doing}: {text}", hint="run: kit image build")
         limits = "rlimit" in text or "ulimit" in text
-        hint = "this engine may not raise limits: set ulimits.memlock to default in kit.yaml" if limits else None
-        raise StepError(f"{what}: {text}", hint=hint) from error
-    except (DockerException, RequestException) as error:
-        raise UnreachableError(
-            f"{what}: {' '.join(str(error).split())}",
-            hint="start it (sudo systemctl start docker), or join the group docker",
-        ) from error
+        hint = "this engine cannot raise limits: set ulimits.memlock to default in kit.yaml" if limits else None
+        return StepError(f"{doing}: {text}", hint=hint)
+
+    return sdk.errors(refused=refused)

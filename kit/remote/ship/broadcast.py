@@ -112,7 +112,7 @@ class _Ship:
         if self._source:
             config, layers = self._look_at_source(self._source)
         else:
-            self._spool = Spool(self._image, lambda text: self._heard.put((None, {"failed": text})))
+            self._spool = Spool(self._image, lambda error: self._heard.put((None, {"error": error})))
             config, layers, self._sizes = self._spool.config, self._spool.chain, self._spool.sizes
         self._begun = time.monotonic()
         for lane in self._all():
@@ -202,7 +202,7 @@ class _Ship:
         while not reached():
             for lane, message in self._messages():
                 if lane is None:
-                    raise ImageError(str((message or {}).get("failed")), hint="mend that, then: kit deploy")
+                    raise (message or {})["error"]
                 self._take(lane, message)
             now = time.monotonic()
             for lane in self._all():

@@ -1,4 +1,4 @@
-"""The operator's end of a ship: this machine's engine as a source of layers, and the folder where they lie."""
+"""The operator's end of a ship: this machine's engine as a source of layers, and the folder that holds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from kit.errors import ImageError
+from kit.errors import ImageError, KitError, UnreachableError
+from kit.remote.engine import sdk
 from kit.remote.ship.porter import capture, source
 from kit.remote.ship.porter.archive import config_of, layers_of
 from kit.remote.ship.porter.engine import EngineError, failure
@@ -27,11 +28,11 @@ END_S = capture.END_S + 5.0
 
 
 class SdkEngine:
-    """This machine's engine, by the docker SDK, with the methods that the porter's source wants."""
+    """This machine's engine, through the Docker SDK, with the methods that the porter's source calls."""
 
     def __init__(self, client: Any) -> None:
         self._api = client.api
-        # Set while this engine has no tag that is ours to take away.
+        # Set while this engine has no tag of ours.
         self.still = threading.Event()
         self.still.set()
 
@@ -64,7 +65,7 @@ class SdkEngine:
 
     def push(self, repository: str, tag: str) -> str:
         with _engine_errors():
-            # As given: the SDK would look for a login of the user's, and this registry wants none.
+            # An empty login: without one the SDK sends the user's, and this registry needs none.
             return failure(self._api.push(repository, tag, auth_config={"username": "", "password": ""}).encode())
 
     def remove(self, image: str) -> None:
@@ -73,21 +74,23 @@ class SdkEngine:
         self.still.set()
 
 
-@contextlib.contextmanager
-def _engine_errors() -> Iterator[None]:
-    import docker  # noqa: PLC0415
-    import requests  # noqa: PLC0415
+class _NoEngineError(EngineError):
+    """The engine does not answer. `error` is what the person reads."""
 
-    try:
-        yield
-    except docker.errors.APIError as error:
-        raise EngineError(str(error.explanation or error)) from error
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        raise EngineError(f"this machine's engine does not answer: {error}") from error
+    def __init__(self, error: UnreachableError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _engine_errors() -> contextlib.AbstractContextManager[None]:
+    """Turn the SDK's exceptions into the porter's, which its source understands."""
+    return sdk.errors(
+        refused=lambda error: EngineError(sdk.reply(error)), silent=lambda error: _NoEngineError(sdk.no_engine(error))
+    )
 
 
 class _Reading:
-    """An iterator of byte strings as something that can be read from."""
+    """Read from an iterator of byte strings."""
 
     def __init__(self, stream: Iterator[bytes]) -> None:
         self._stream = stream
@@ -107,35 +110,36 @@ class _Reading:
 
 
 class Spool:
-    """What this machine hands out of an image. `failed(text)` is called, from a thread, when the engine gives no more.
+    """The layers of an image that this machine sends. `failed(error)` is called, from a thread, if the engine fails.
 
-    Close it: its folder goes. One that a killed kit left goes with the next.
+    `close` removes its folder. The next spool removes one that a killed kit left. Raises ImageError if the engine does
+    not have the image, and UnreachableError if it does not answer.
     """
 
-    def __init__(self, image: str, failed: Callable[[str], None]) -> None:
-        import docker  # noqa: PLC0415
-
+    def __init__(self, image: str, failed: Callable[[KitError], None]) -> None:
         self._image = image
         self._failed = failed
+        self._client = sdk.connect()
+        self._engine = SdkEngine(self._client)
         try:
-            with _engine_errors():
-                self._client = docker.from_env(timeout=600)
-            self._engine = SdkEngine(self._client)
             facts = self._engine.inspect(image)
+            self.sizes = self._engine.sizes(image)
         except EngineError as error:
+            self._client.close()
+            if isinstance(error, _NoEngineError):
+                raise error.error from error
             raise ImageError(
-                f"this machine's engine has no {image}: {error}", hint="kit image build, then the same again"
+                f"this machine's engine has no {image}: {error}", hint="kit image build, then kit deploy"
             ) from error
         self.config = config_of(facts).decode()
         self.chain = layers_of(facts)
-        self.sizes = self._engine.sizes(image)
         self._folder, self._lock = _folder()
         self.layers = Layers(self._folder)
         self._asked: set[str] = set()
         self._filling = threading.Lock()
 
     def provide(self, wanted: set[str]) -> None:
-        """Take these layers out of the engine, in the background, unless that was asked for before."""
+        """Take these layers out of the engine, in the background, unless an earlier call did."""
         new = wanted - self._asked
         self._asked |= new
         if new:
@@ -148,25 +152,28 @@ class Spool:
         except Stopped:
             pass
         except Exception as error:
-            # Whatever is hung up on, or finds its folder gone, breaks in its own way.
+            # After `close`, what still reads or writes fails in many ways.
             if not self.layers.stopped:
                 self._failed(self._why(error))
 
-    def _why(self, error: Exception) -> str:
+    def _why(self, error: Exception) -> KitError:
+        if isinstance(error, _NoEngineError):
+            return error.error
+        reason = f"this machine's engine did not give the image's layers: {error}"
         if isinstance(error, OSError):
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             why = f"no space left in {Path(self._folder).parent}" if full else str(error)
-            return f"the image's layers cannot be laid down on this machine: {why}"
-        return f"this machine's engine did not give the image's layers: {error}"
+            reason = f"the image's layers cannot be written on this machine: {why}"
+        return ImageError(reason, hint="fix that, then: kit deploy")
 
     def answer(self, need: dict[str, int], put: Callable[[bytes], None]) -> None:
-        """Sends `need` (the bytes that are there of each layer) in frames. Ends when `put` raises OSError."""
+        """Send what an asker lacks, in frames. `need` maps a layer to the bytes it has. End if `put` raises OSError."""
         with contextlib.suppress(Stopped, Withdrawn, OSError, Broken):
             send(need, cast(BinaryIO, _Writing(put)), self.layers, Packing())
 
     def close(self) -> None:
         self.layers.stop()
-        # A push that has brought enough still has to take its tag away; a save is hung up on.
+        # A push that has brought enough still removes its tag. A save just breaks off.
         self._engine.still.wait(END_S)
         self._client.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -186,7 +193,7 @@ class _Writing:
 
 
 def _folder() -> tuple[str, int]:
-    """A new folder and the lock that says that it is in use. On a disk: /tmp may be memory."""
+    """Make and lock a folder, on a disk (/tmp may be memory). Remove those that no kit has locked."""
     parent = os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir())  # noqa: S108
     for old in Path(parent).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -201,7 +208,7 @@ def _folder() -> tuple[str, int]:
         lock = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another kit that begins may have taken it for one that was left, before this lock was held.
+            # Another kit may have taken it for an abandoned one before this lock was held.
             if os.fstat(lock).st_nlink:
                 return folder, lock
         os.close(lock)

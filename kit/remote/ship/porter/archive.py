@@ -6,7 +6,7 @@ import os
 import tarfile
 from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple
 
-from .engine import PART_LABEL, Engine, EngineError
+from .engine import PART_LABEL, EngineError, SocketEngine
 
 CHUNK = 1 << 20
 _OCI = "application/vnd.oci.image."
@@ -131,7 +131,7 @@ def layers_of(facts: Dict[str, Any]) -> List[str]:
     return [str(word)[len("sha256:") :] for word in (facts.get("RootFS") or {}).get("Layers") or []]
 
 
-def fits(engine: Engine, config: bytes, layers: Sequence[str], owner: str) -> int:
+def fits(engine: SocketEngine, config: bytes, layers: Sequence[str], owner: str) -> int:
     """How many of `layers` an image may be loaded on without bringing them.
 
     containerd's store may know a layer and not have the bytes in the form in which they would be loaded: only a load

@@ -31,7 +31,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-class Engine:
+class SocketEngine:
     """Methods raise EngineError. Each call is a connection of its own: safe for several threads."""
 
     def __init__(self, path: str = "") -> None:

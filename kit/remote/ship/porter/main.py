@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Dict, Optional, Tuple, cast
 
 from . import fetch, serve, source, wire
 from .archive import Archive, config_of, fits, layers_of, part_config
-from .engine import Engine, EngineError
+from .engine import EngineError, SocketEngine
 from .layers import LOCK, Layers, Stopped
 from .operator import Ask, Pipe
 
@@ -54,7 +54,7 @@ class Porter:
         self._writing = writing
         self._lock = threading.Lock()
         self._filling = threading.Lock()
-        self._engine = Engine()
+        self._engine = SocketEngine()
         # What the operator sends in answer to the latest question; what it still sends to earlier ones is dropped.
         self._serial = 0
         self._pipe: Tuple[int, Optional[Pipe]] = (0, None)

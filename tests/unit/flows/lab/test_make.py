@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kit.events import Silent
-from kit.flows.lab.make import _each
+from kit.flows.lab.make import _on_each
 from kit.model.lab import HostContainer, LabSpec
 from kit.plan import lab as plan
 from kit.remote.machine.interrupts import Interrupts
@@ -47,7 +47,7 @@ def test_ctrl_c_at_the_start_of_a_thread_waits_for_what_it_began(monkeypatch: py
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
-        _each(hosts(), Silent(), interrupts, work)
+        _on_each(hosts(), Silent(), interrupts, work)
     assert began == ended == {"gpu1", "gpu2", "gpu3"}
 
 
@@ -59,5 +59,5 @@ def test_ctrl_c_ends_threads_that_wait() -> None:
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
-        _each(hosts(), Silent(), interrupts, work)
+        _on_each(hosts(), Silent(), interrupts, work)
     assert time.monotonic() - began < 30

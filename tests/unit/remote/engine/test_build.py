@@ -8,7 +8,8 @@ import pytest
 
 from kit.errors import ImageError
 from kit.model.image import ImageContent
-from kit.remote.engine.client import BuildStep, Engine
+from kit.remote.engine.build import BuildStep
+from kit.remote.engine.client import Engine
 
 CONTENT = ImageContent(
     repository="kit", flavour="cpu", files={"Dockerfile": b"FROM x\n", "bin/a": b"#!"}, executables=frozenset({"bin/a"})

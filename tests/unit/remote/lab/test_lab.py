@@ -40,11 +40,11 @@ def test_a_command_that_never_began_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize("answer", [(1, b"no such file\n"), (0, b"\n")])
 def test_a_link_that_cannot_be_read(answer: tuple[int, bytes]) -> None:
-    with pytest.raises(StepError, match="its link could not be looked at") as caught:
+    with pytest.raises(StepError, match="its link cannot be read") as caught:
         engine(answer).link("c", "gpu1")
     assert caught.value.host == "gpu1"
 
 
 def test_a_link_that_cannot_be_shaped() -> None:
-    with pytest.raises(StepError, match="could not be shaped to 1gbit: no such device"):
+    with pytest.raises(StepError, match="cannot be limited to 1gbit: no such device"):
         engine((2, b"no such device\n")).shape_own_link("c", "gpu1", "1gbit")

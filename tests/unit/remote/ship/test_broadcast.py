@@ -119,7 +119,7 @@ class FakePorter:
 class FakeSpool:
     world: World
 
-    def __init__(self, image: str, failed: Callable[[str], None]) -> None:
+    def __init__(self, image: str, failed: Callable[[KitError], None]) -> None:
         assert image == IMAGE
         if self.world.broken:
             raise self.world.broken
@@ -404,7 +404,7 @@ def test_the_operator_answers_the_latest_question_alone(world: World) -> None:
 def test_an_engine_here_that_gives_no_layers_ends_it(world: World) -> None:
     def fail(porter: FakePorter, _: Words) -> None:
         assert world.spool
-        world.spool.failed("it gave up")
+        world.spool.failed(ImageError("it gave up"))
 
     world.behave["one"] = on("follow", fail)
     with pytest.raises(ImageError, match="it gave up"):

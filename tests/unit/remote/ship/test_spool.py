@@ -16,7 +16,7 @@ import docker
 import pytest
 import requests
 
-from kit.errors import ImageError
+from kit.errors import ImageError, KitError, UnreachableError
 from kit.remote.ship import spool as module
 from kit.remote.ship.porter import wire
 from kit.remote.ship.spool import Spool, _Reading
@@ -34,17 +34,18 @@ IMAGE = "kit/horovod:abc"
 def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Api:
     made = Api(IMAGE, [BASE, TOP])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(docker, "from_env", lambda timeout: SimpleNamespace(api=made, close=lambda: None))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=made, close=lambda: None))
     return made
 
 
 @pytest.fixture
-def failures() -> list[str]:
+def failures() -> list[KitError]:
     return []
 
 
 @pytest.fixture
-def spool(api: Api, failures: list[str]) -> Iterator[Spool]:
+def spool(api: Api, failures: list[KitError]) -> Iterator[Spool]:
     made = Spool(IMAGE, failures.append)
     yield made
     api.go.set()
@@ -69,7 +70,7 @@ def frames(spool: Spool, need: dict[str, int]) -> dict[str, bytes]:
             got[layer] += payload
 
 
-def test_what_is_asked_for_comes_out_of_the_engine_once(spool: Spool, api: Api, failures: list[str]) -> None:
+def test_what_is_asked_for_comes_out_of_the_engine_once(spool: Spool, api: Api, failures: list[KitError]) -> None:
     spool.provide(set(CHAIN))
     assert frames(spool, {CHAIN[0]: 100_000, CHAIN[1]: 0}) == {CHAIN[0]: BASE[100_000:], CHAIN[1]: TOP}
     spool.provide({CHAIN[1]})
@@ -79,7 +80,7 @@ def test_what_is_asked_for_comes_out_of_the_engine_once(spool: Spool, api: Api, 
     assert spool.sizes == [len(TOP), len(BASE)]
 
 
-def test_a_layer_on_top_is_pushed_and_leaves_no_name(spool: Spool, api: Api, failures: list[str]) -> None:
+def test_a_layer_on_top_is_pushed_and_leaves_no_name(spool: Spool, api: Api, failures: list[KitError]) -> None:
     spool.provide({CHAIN[1]})
     assert frames(spool, {CHAIN[1]: 0}) == {CHAIN[1]: TOP}
     spool.close()
@@ -90,7 +91,7 @@ def test_a_layer_on_top_is_pushed_and_leaves_no_name(spool: Spool, api: Api, fai
 
 
 def test_an_engine_that_gives_no_name_is_not_waited_for(
-    spool: Spool, api: Api, failures: list[str], monkeypatch: pytest.MonkeyPatch
+    spool: Spool, api: Api, failures: list[KitError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: str) -> None:
         raise docker.errors.APIError("500", explanation="it does not want to")
@@ -98,7 +99,7 @@ def test_an_engine_that_gives_no_name_is_not_waited_for(
     monkeypatch.setattr(api, "tag", refuse)
     spool.provide({CHAIN[1]})
     until(lambda: failures != [])
-    assert "it does not want to" in failures[0]
+    assert "it does not want to" in failures[0].message
     assert spool._engine.still.is_set()
 
 
@@ -114,7 +115,10 @@ def test_an_asker_that_is_gone_ends_its_answer_alone(spool: Spool) -> None:
 @pytest.mark.parametrize(
     ("break_it", "said"),
     [
-        (lambda api: setattr(api, "broken", requests.ConnectionError("gone")), "engine does not answer"),
+        (
+            lambda api: setattr(api, "broken", requests.ConnectionError("gone")),
+            "no Docker Engine answers on this machine",
+        ),
         (lambda api: setattr(api, "saved", tar_of({"blobs/sha256/" + CHAIN[0]: BASE})), "without its layer"),
         (lambda api: setattr(api, "saved", tar_of({"blobs/sha256/" + CHAIN[0]: TOP * 4})), "other bytes"),
         (lambda api: setattr(api, "broken", OSError(28, "No space left on device")), "no space left in"),
@@ -122,7 +126,7 @@ def test_an_asker_that_is_gone_ends_its_answer_alone(spool: Spool) -> None:
     ids=["gone", "a layer less", "a wrong layer", "full"],
 )
 def test_what_the_engine_does_not_give_is_told_in_a_sentence(
-    spool: Spool, api: Api, failures: list[str], break_it: Callable[[Api], None], said: str
+    spool: Spool, api: Api, failures: list[KitError], break_it: Callable[[Api], None], said: str
 ) -> None:
     break_it(api)
     # Nobody sees a traceback of who was being answered meanwhile.
@@ -131,7 +135,8 @@ def test_what_the_engine_does_not_give_is_told_in_a_sentence(
     answering.start()
     spool.provide(set(CHAIN))
     until(lambda: failures != [])
-    assert said in failures[0]
+    assert said in failures[0].message
+    assert isinstance(failures[0], UnreachableError if "answers" in said else ImageError)
     spool.layers.stop()
     answering.join(LONG)
     assert seen == [True]
@@ -142,7 +147,7 @@ def answered(spool: Spool) -> bool:
     return True
 
 
-def test_closing_leaves_nothing_behind(spool: Spool, api: Api, failures: list[str], tmp_path: Path) -> None:
+def test_closing_leaves_nothing_behind(spool: Spool, api: Api, failures: list[KitError], tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("kit-ship-*"))) == 1
     spool.provide(set(CHAIN))
     frames(spool, dict.fromkeys(CHAIN, 0))
@@ -153,7 +158,7 @@ def test_closing_leaves_nothing_behind(spool: Spool, api: Api, failures: list[st
 
 
 def test_a_layer_that_gets_its_name_late_finds_no_folder_and_says_nothing(
-    spool: Spool, failures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spool: Spool, failures: list[KitError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, over = threading.Event(), threading.Event()
     ended = spool.layers.ended
@@ -218,7 +223,7 @@ def test_a_folder_that_another_kit_takes_for_left_is_left_to_it(
 
 def test_an_image_that_is_not_here_is_told(api: Api, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="No such image"):
-        Spool("nothing:1", lambda text: None)
+        Spool("nothing:1", lambda error: None)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -72,7 +72,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         monkeypatch.setattr(porters, "as_root", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
         monkeypatch.setenv("TMPDIR", folder)
         api = made.api
-        monkeypatch.setattr(docker, "from_env", lambda timeout: SimpleNamespace(api=api, close=lambda: None))
+        monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=api, close=lambda: None))
         yield made
         for engine in made.engines.values():
             engine.close()

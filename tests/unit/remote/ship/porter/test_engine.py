@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.remote.ship.porter.archive import Archive, config_of, fits, layers_of, part_config
-from kit.remote.ship.porter.engine import PART_LABEL, Engine, EngineError, failure
+from kit.remote.ship.porter.engine import PART_LABEL, EngineError, SocketEngine, failure
 from tests.fakes.socket_engine import FakeEngine, sha
 
 BASE, MIDDLE, TOP = b"base" * 300, b"middle" * 200, b"top"
@@ -154,7 +154,7 @@ def test_the_config_of_the_first_layers_is_labelled() -> None:
 
 
 def test_how_many_layers_are_there(engine: FakeEngine) -> None:
-    asking = Engine(engine.path)
+    asking = SocketEngine(engine.path)
     assert asking.held(CHAIN) == 0
     engine.add([MIDDLE, TOP], "not:from-below")
     assert asking.held(CHAIN) == 0
@@ -168,21 +168,21 @@ def test_how_many_layers_are_there(engine: FakeEngine) -> None:
 
 def test_layers_count_as_there_only_where_an_image_can_be_loaded_on_them(engine: FakeEngine) -> None:
     engine.add([BASE, MIDDLE], "two:1")
-    assert fits(Engine(engine.path), WHOLE, CHAIN, "mine") == 2
+    assert fits(SocketEngine(engine.path), WHOLE, CHAIN, "mine") == 2
     (probe,) = engine.archives
     assert not any(Path(name).name in CHAIN for name in probe)
     # As containerd's store may, it knows the chain and does not have the bytes.
     del engine.layers[CHAIN[1]]
-    assert fits(Engine(engine.path), WHOLE, CHAIN, "mine") == 0
+    assert fits(SocketEngine(engine.path), WHOLE, CHAIN, "mine") == 0
 
 
 def test_nothing_there_is_not_tried(engine: FakeEngine) -> None:
-    assert fits(Engine(engine.path), WHOLE, CHAIN, "mine") == 0
+    assert fits(SocketEngine(engine.path), WHOLE, CHAIN, "mine") == 0
     assert engine.archives == []
 
 
 def test_helpers_are_removed_and_nobody_elses(engine: FakeEngine, tmp_path: Path) -> None:
-    asking = Engine(engine.path)
+    asking = SocketEngine(engine.path)
     for owner in ("mine", "yours"):
         archive = Archive(part_config(WHOLE, CHAIN[:1], owner), sized(BASE), laid_down(tmp_path, BASE))
         asking.load(archive)
@@ -193,7 +193,7 @@ def test_helpers_are_removed_and_nobody_elses(engine: FakeEngine, tmp_path: Path
 
 
 def test_what_an_engine_says_is_told(engine: FakeEngine, tmp_path: Path) -> None:
-    asking = Engine(engine.path)
+    asking = SocketEngine(engine.path)
     with pytest.raises(EngineError, match=f"no layer {CHAIN[1]}"):
         asking.load(Archive(WHOLE, sized(BASE, MIDDLE, TOP), laid_down(tmp_path, BASE)))
     with pytest.raises(EngineError, match="No such image"):
@@ -208,12 +208,12 @@ def test_an_engine_that_hangs_up_on_a_load_is_quoted(engine: FakeEngine, tmp_pat
     engine.hang_up = True
     large = b"\0" * 8_000_000
     with pytest.raises(EngineError, match="no space left on device"):
-        Engine(engine.path).load(Archive(WHOLE, sized(large), laid_down(tmp_path, large)))
+        SocketEngine(engine.path).load(Archive(WHOLE, sized(large), laid_down(tmp_path, large)))
 
 
 def test_no_engine_is_told(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="does not answer"):
-        Engine(str(tmp_path / "none.sock")).root()
+        SocketEngine(str(tmp_path / "none.sock")).root()
 
 
 def test_an_engine_that_goes_in_the_middle_of_its_answer_is_told(
@@ -227,9 +227,9 @@ def test_an_engine_that_goes_in_the_middle_of_its_answer_is_told(
 
     monkeypatch.setattr(http.client.HTTPResponse, "read", more)
     with pytest.raises(EngineError, match="middle of its answer"):
-        Engine(engine.path).root()
+        SocketEngine(engine.path).root()
 
 
 def test_where_the_engine_is(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.path}")
-    assert Engine().root() == str(engine.root)
+    assert SocketEngine().root() == str(engine.root)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kit.remote.ship.porter import main
-from kit.remote.ship.porter.engine import Engine
+from kit.remote.ship.porter.engine import SocketEngine
 from kit.remote.ship.porter.main import Porter
 
 LONG = 30.0
@@ -24,7 +24,7 @@ def porter() -> Porter:
 def test_what_another_one_holds_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not get the folder is told to end, too, and takes nothing along."""
     monkeypatch.setattr(main, "LOCK_S", 0.0)
-    monkeypatch.setattr(Engine, "root", lambda engine: str(tmp_path))
+    monkeypatch.setattr(SocketEngine, "root", lambda engine: str(tmp_path))
     first, second = porter(), porter()
     folder = tmp_path / main.FOLDER / "mine"
     first._hold(str(folder))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kit.remote.ship.porter import source
 from kit.remote.ship.porter.capture import Capture, _Handler
-from kit.remote.ship.porter.engine import Engine, EngineError
+from kit.remote.ship.porter.engine import EngineError, SocketEngine
 from kit.remote.ship.porter.layers import PART, Layers, Stopped
 from kit.remote.ship.porter.source import SourceError, _few, _unpacked, fill
 from kit.remote.ship.porter.wire import CHUNK
@@ -259,7 +259,7 @@ def test_one_layer_on_top_comes_by_a_push(engine: FakeEngine, layers: Layers) ->
     # What a kit that was killed left.
     old = f"127.0.0.1:1/kit-ship/{'0' * 32}:ship"
     engine.add([BASE, MIDDLE, TOP], old)
-    assert fill(Engine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers) == "push"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers) == "push"
     assert Path(layers.path(CHAIN[2])).read_bytes() == TOP
     assert engine.pushed == [CHAIN[2]]
     assert only(layers, CHAIN[2])
@@ -278,7 +278,7 @@ def only(layers: Layers, *names: str) -> bool:
 def test_where_a_push_brings_nothing_a_save_does(engine: FakeEngine, layers: Layers) -> None:
     engine.add([BASE, MIDDLE, TOP], IMAGE)
     engine.reachable = False
-    assert fill(Engine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers) == "save"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers) == "save"
     assert only(layers, CHAIN[2])
     found = engine.find(IMAGE)
     assert found
@@ -288,7 +288,7 @@ def test_where_a_push_brings_nothing_a_save_does(engine: FakeEngine, layers: Lay
 def test_whether_a_tag_of_ours_is_there_is_known(engine: FakeEngine) -> None:
     """The porter waits for that before it goes."""
     engine.add([BASE], IMAGE)
-    asked = Engine(engine.path)
+    asked = SocketEngine(engine.path)
     assert asked.still.is_set()
     asked.tag(IMAGE, "127.0.0.1:1/kit-ship/x", "ship")
     assert not asked.still.is_set()
@@ -304,7 +304,7 @@ def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
 ) -> None:
     """At the last moment before it: who stopped it has found no tag, and is gone."""
     engine.add([BASE, MIDDLE, TOP], IMAGE)
-    asked = Engine(engine.path)
+    asked = SocketEngine(engine.path)
 
     def stopped_meanwhile() -> list[str]:
         layers.stop()
@@ -319,12 +319,12 @@ def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
 
 def test_all_of_an_image_comes_by_a_save(engine: FakeEngine, layers: Layers) -> None:
     engine.add([BASE, MIDDLE, TOP], IMAGE)
-    assert fill(Engine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == "save"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == "save"
     assert only(layers, *CHAIN)
     assert engine.pushed == []
     # What is here is not taken twice.
     asked = len(engine.asked)
-    assert fill(Engine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == ""
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == ""
     assert len(engine.asked) == asked
 
 
@@ -332,7 +332,7 @@ def test_a_layer_under_its_own_name_goes_on_from_where_it_was_left(engine: FakeE
     engine.add([BASE, MIDDLE], IMAGE)
     Path(layers.path(CHAIN[0]) + PART).write_bytes(BASE[:70_001])
     layers.adopt(set(CHAIN))
-    assert fill(Engine(engine.path), IMAGE, CHAIN[:2], set(CHAIN[:2]), layers) == "save"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN[:2], set(CHAIN[:2]), layers) == "save"
     assert Path(layers.path(CHAIN[0])).read_bytes() == BASE
 
 
@@ -347,7 +347,7 @@ def test_the_tar_of_an_old_engine_names_layers_in_its_own_way(engine: FakeEngine
             f"{'3' * 64}/layer.tar": TOP,
         }
     )
-    assert fill(Engine(engine.path), IMAGE, CHAIN, {CHAIN[0], CHAIN[1]}, layers) == "save"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN, {CHAIN[0], CHAIN[1]}, layers) == "save"
     assert only(layers, CHAIN[0], CHAIN[1])
 
 
@@ -355,7 +355,7 @@ def test_the_tar_of_containerds_store_holds_packed_layers(engine: FakeEngine, la
     engine.add([BASE, MIDDLE, TOP], IMAGE)
     packed = [gzip.compress(layer) for layer in (BASE, MIDDLE, TOP)]
     engine.saved = tar_of({f"blobs/sha256/{sha(data)}": data for data in [b"{}", *packed]})
-    assert fill(Engine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == "save"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == "save"
     assert only(layers, *CHAIN)
 
 
@@ -375,17 +375,17 @@ def test_a_save_that_is_not_what_it_should_be_is_told(
     engine.add([BASE, MIDDLE], IMAGE)
     engine.saved = tar
     with pytest.raises(SourceError, match=said):
-        fill(Engine(engine.path), IMAGE, CHAIN[:2], set(CHAIN[:2]), layers)
+        fill(SocketEngine(engine.path), IMAGE, CHAIN[:2], set(CHAIN[:2]), layers)
 
 
 def test_layers_that_came_wrong_are_gone(engine: FakeEngine, layers: Layers) -> None:
     engine.add([BASE], IMAGE)
     engine.saved = tar_of({f"blobs/sha256/{CHAIN[0]}": BASE[:-1] + b"!"})
     with pytest.raises(SourceError):
-        fill(Engine(engine.path), IMAGE, CHAIN[:1], {CHAIN[0]}, layers)
+        fill(SocketEngine(engine.path), IMAGE, CHAIN[:1], {CHAIN[0]}, layers)
     assert only(layers)
     engine.saved = None
-    assert fill(Engine(engine.path), IMAGE, CHAIN[:1], {CHAIN[0]}, layers) == "save"
+    assert fill(SocketEngine(engine.path), IMAGE, CHAIN[:1], {CHAIN[0]}, layers) == "save"
     assert only(layers, CHAIN[0])
 
 
@@ -399,7 +399,7 @@ def test_a_full_disk_under_a_push_is_told_as_one(
 
     monkeypatch.setattr(layers, "nameless", refuse)
     with pytest.raises(OSError, match="No space left"):
-        fill(Engine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers)
+        fill(SocketEngine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers)
     found = engine.find(IMAGE)
     assert found
     assert found["RepoTags"] == [IMAGE]

@@ -1,0 +1,44 @@
+"""The image that a build starts from: found, pulled, or made from Debian's packages once you agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from kit.errors import ImageError
+from kit.events import HostDone, HostStep, Note, Reporter
+from kit.remote.engine.client import Engine
+from kit.remote.machine import prepare
+
+# Asks the person a question, and returns whether the answer is yes.
+Consent = Callable[[str], bool]
+
+_DEBIAN = re.compile(r"^debian:([a-z]+)-slim$")
+
+
+def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> None:
+    """Make sure that `engine` has the base image `name`. `task` is the name under which progress is reported.
+
+    Without `consent`, kit makes no image. Raises ImageError if the image cannot be had.
+    """
+    if engine.image(name) is not None:
+        return
+    reporter.report(HostStep(host=task, text=f"pulling {name}"))
+    try:
+        engine.pull(name)
+    except ImageError as error:
+        debian = _DEBIAN.match(name)
+        if debian is None or engine.host is not None:
+            raise
+        command = prepare.command_line("base", debian[1])
+        what = f"make {name} from Debian's packages, with mmdebstrap as root (about a minute): {command}"
+        reporter.report(Note(text=error.message))
+        if consent is None or not consent(f"kit can {what}\nDo that now?"):
+            error.hint = f"{what}" + ("" if consent is None else "; or repeat the command with --yes")
+            raise
+        failure = prepare.run(
+            "base", "--no-pull", debian[1], on_line=lambda line: reporter.report(HostStep(host=task, text=line))
+        )
+        if failure is not None or engine.image(name) is None:
+            raise ImageError(f"{name} cannot be made: {failure}", hint=f"by hand: {command}") from error
+        reporter.report(HostDone(host=task, text=f"{name} made from Debian's packages"))

@@ -1,0 +1,158 @@
+"""A build by an engine's classic builder, which every engine has: its context, its messages, why it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import tarfile
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kit.errors import ImageError
+from kit.model.image import ImageContent
+
+_STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)", re.DOTALL)
+_RUNNING = re.compile(r"^ ---> Running in ([0-9a-f]{12,64})")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_LAST_LINES = 20
+
+TLS_HINT = (
+    "the build does not trust the server's certificate, as behind a proxy that intercepts TLS; "
+    "give it the CA that this machine trusts: SSL_CERT_FILE=/path/to/ca.pem kit image build"
+)
+# The first pattern in a step's last lines decides the hint.
+_HINTS = (
+    (r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|unable to get local issuer|x509: ", TLS_HINT),
+    (r"No space left on device", "the engine's disk is full: docker system df, then docker image prune"),
+    (
+        r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable",
+        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy",
+    ),
+    (r"E: (Failed to fetch|Unable to (fetch|locate))", "check that the engine's machine reaches a Debian mirror"),
+)
+_ANY_HINT = "the lines above are the last of that step; fix what they name, and build again"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildStep:
+    """Step `number` of `total` of a build, and its instruction on one line."""
+
+    number: int
+    total: int
+    instruction: str
+
+
+OnStep = Callable[[BuildStep], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a build ended. `error` is None if the image was built; `lines` are the last step's last lines."""
+
+    error: str | None
+    step: BuildStep | None
+    lines: tuple[str, ...]
+
+    def failure(self, host: str | None) -> ImageError:
+        """Return the error with the step, the engine's words, the step's last lines, and what to do."""
+        step = self.step
+        where = f"at step {step.number}/{step.total} ({_short(step.instruction)})" if step else "before its first step"
+        # The engine repeats the whole instruction in its error, and then says what happened.
+        code = re.search(r"returned a non-zero code: (\d+)$", self.error or "")
+        reason = f"exit code {code[1]}" if code else self.error
+        lines = "".join(f"\n  {line}" for line in self.lines)
+        text = "\n".join((*self.lines, str(reason)))
+        hint = next((hint for pattern, hint in _HINTS if re.search(pattern, text, re.IGNORECASE)), _ANY_HINT)
+        return ImageError(f"the image cannot be built, {where}: {reason}{lines}", hint=hint, host=host)
+
+
+def build(
+    api: Any,
+    content: ImageContent,
+    *,
+    beside: Mapping[str, bytes],
+    arguments: Mapping[str, str],
+    on_step: OnStep,
+    fresh: bool,
+) -> Outcome:
+    """Build and tag `content` with the SDK's `api`; `beside` are files of the context that are not part of it.
+
+    `fresh` ignores the engine's cache. Whatever ends the build early, Ctrl-C too, removes its container.
+    """
+    progress = _Progress(on_step)
+    messages = api.build(
+        fileobj=_context({**content.files, **beside}, content.executables),
+        custom_context=True,
+        tag=content.tag,
+        rm=True,
+        forcerm=True,
+        nocache=fresh,
+        buildargs=dict(arguments),
+        decode=True,
+    )
+    try:
+        for message in messages:
+            progress.take(message)
+    except BaseException:
+        messages.close()
+        _remove(api, progress.container)
+        raise
+    return progress.outcome()
+
+
+def _remove(api: Any, container: str | None) -> None:
+    from docker.errors import DockerException  # noqa: PLC0415
+
+    if container is not None:
+        # The engine removes it too when we hang up. Then there is nothing left to remove, which is no error.
+        with contextlib.suppress(DockerException, OSError):
+            api.remove_container(container, force=True)
+
+
+class _Progress:
+    """Read an engine's build messages: the step, the container at work, the last lines and the error."""
+
+    def __init__(self, on_step: OnStep) -> None:
+        self._on_step = on_step
+        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._step: BuildStep | None = None
+        self._error: str | None = None
+        self.container: str | None = None
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        if "error" in message:
+            self._error = str(message["error"]).strip()
+            return
+        text = _COLOR.sub("", str(message.get("stream", "")))
+        if step := _STEP.match(text):
+            self._step = BuildStep(number=int(step[1]), total=int(step[2]), instruction=" ".join(step[3].split()))
+            self._lines.clear()
+            self.container = None
+            self._on_step(self._step)
+        elif running := _RUNNING.match(text):
+            self.container = running[1]
+        elif not text.startswith((" ---> ", "Removing intermediate container")):
+            self._lines.extend(line.rstrip() for line in text.splitlines() if line.strip())
+
+    def outcome(self) -> Outcome:
+        return Outcome(error=self._error, step=self._step, lines=tuple(self._lines))
+
+
+def _short(instruction: str, width: int = 60) -> str:
+    return instruction if len(instruction) <= width else instruction[: width - 1] + "…"
+
+
+def _context(files: Mapping[str, bytes], executables: frozenset[str]) -> io.BytesIO:
+    """Return a tar of the files. Equal files give equal bytes, so that the engine finds its cached steps."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in sorted(files):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(files[path])
+            entry.mode = 0o755 if path in executables else 0o644
+            tar.addfile(entry, io.BytesIO(files[path]))
+    buffer.seek(0)
+    return buffer

@@ -1,0 +1,81 @@
+"""The border to the Docker SDK: open a client of this machine's engine, and turn the SDK's exceptions into kit's.
+
+Every verb that needs this machine's engine comes through here, so a dead engine is the same error for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kit.errors import UnreachableError
+from kit.remote.machine import prepare
+
+# A step of a build may be silent for long.
+TIMEOUT_S = 600
+
+
+def connect(*, timeout_s: int = TIMEOUT_S, connections: int = 10) -> Any:
+    """Return a client of the engine that DOCKER_HOST names, or else of the local socket.
+
+    Up to `connections` requests go side by side. Raises UnreachableError if the engine does not answer.
+    """
+    import docker  # noqa: PLC0415  (half a second, and only verbs with an engine need it)
+
+    with errors(refused=no_engine):
+        return docker.from_env(timeout=timeout_s, max_pool_size=connections)
+
+
+@contextlib.contextmanager
+def errors(
+    *, refused: Callable[[Any], Exception], silent: Callable[[Exception], Exception] | None = None
+) -> Iterator[None]:
+    """Turn the SDK's exceptions, and those of the libraries below it, into kit's.
+
+    `refused` makes the error for an APIError: the engine answered, and its answer is no. `silent` makes the error where
+    no answer came, or half of one; by default it is `no_engine`.
+    """
+    import requests  # noqa: PLC0415
+    import urllib3  # noqa: PLC0415
+    from docker.errors import APIError, DockerException, StreamParseError  # noqa: PLC0415
+
+    # The SDK passes on what it meets when an answer breaks off in the middle.
+    broken = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, StreamParseError, ConnectionError)
+    try:
+        yield
+    except APIError as error:
+        raise refused(error) from error
+    except (DockerException, *broken) as error:
+        raise (silent or no_engine)(error) from error
+
+
+def reply(error: Any) -> str:
+    """Return the engine's own words in an APIError."""
+    return " ".join(str(error.explanation or error).split())
+
+
+def no_engine(error: BaseException) -> UnreachableError:
+    """Return the error for an engine of this machine that does not answer. Only the cause shapes its hint."""
+    cause = _innermost(error)
+    reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else " ".join(str(error).split())
+    if named := os.environ.get("DOCKER_HOST"):
+        return UnreachableError(
+            f"no Docker Engine answers at DOCKER_HOST={named}: {reason}",
+            hint="start the engine there, or unset DOCKER_HOST",
+        )
+    hint = f"start it: sudo systemctl start docker; or install one: {prepare.command_line('engine')}"
+    if isinstance(cause, PermissionError):
+        hint = 'join the group docker: sudo usermod -aG docker "$USER", and log in again; or run kit with sudo'
+    return UnreachableError(f"no Docker Engine answers on this machine: {reason}", hint=hint)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the system's own error, which the libraries wrap several times."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner
+        inner = inner.__cause__ or inner.__context__
+    return error

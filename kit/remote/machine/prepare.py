@@ -1,0 +1,65 @@
+"""The programs that prepare this machine: `engine` (a Docker Engine) and `base` (Debian base images).
+
+They install packages as root, so kit runs one only after you agreed. A person can run them by hand as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from kit.remote.machine.assets import scripts_dir
+
+Program = Literal["engine", "base"]
+
+_LAST_LINES = 5
+
+
+def command_line(program: Program, *arguments: str) -> str:
+    """Return what a person types to run the program as root: `sudo scripts/base trixie`."""
+    path = scripts_dir() / program
+    here = Path.cwd()
+    # From a checkout, the short name; from a wheel, the full path.
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return shlex.join([*([] if os.geteuid() == 0 else ["sudo"]), str(shown), *arguments])
+
+
+def run(program: Program, *arguments: str, on_line: Callable[[str], None]) -> str | None:
+    """Run the program as root, through sudo if need be, and pass its lines on. Return why it failed, or None."""
+    words = ["bash", str(scripts_dir() / program), *arguments]
+    if os.geteuid() != 0:
+        # sudo drops DOCKER_HOST from the environment; the program must use the same engine as kit.
+        named = os.environ.get("DOCKER_HOST")
+        words = ["sudo", "env", *([f"DOCKER_HOST={named}"] if named else []), *words]
+    lines: deque[str] = deque(maxlen=_LAST_LINES)
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        return f"{words[0]}: {error.strerror}"
+    with process:
+        try:
+            for line in process.stdout or ():
+                if text := line.rstrip():
+                    lines.append(text)
+                    on_line(text)
+        except BaseException:
+            # A process of root's does not take it; Ctrl-C has reached it already.
+            with contextlib.suppress(OSError):
+                process.terminate()
+            raise
+    if process.returncode == 0:
+        return None
+    return "\n  ".join(lines) or f"{program} ended with exit code {process.returncode}"

@@ -1,0 +1,99 @@
+"""Every verb that needs this machine's engine reports a dead one with the same code, message and hint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.cli.main import main
+from kit.cli.session import Session
+from kit.errors import UnreachableError
+from kit.remote.engine import sdk
+from kit.remote.ship.spool import Spool
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+
+NOWHERE = "unix:///nonexistent/docker.sock"
+VERBS = (
+    ("image", "build"),
+    ("image", "push", "r.example.com:5000/team"),
+    ("lab", "up"),
+    # --yes installs no engine where DOCKER_HOST names one.
+    ("lab", "up", "--yes"),
+    ("lab", "status"),
+    ("lab", "down"),
+    ("lab", "link-rate", "200mbit"),
+    ("local", "--np", "1", "--", "true"),
+    ("deploy",),
+)
+
+
+@pytest.fixture(autouse=True)
+def dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    # The VMs answer, and lack the image: so a deploy needs this machine's engine.
+    monkeypatch.setattr(Session, "context", lambda session: Fleet(2).context(session.reporter))
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    *_, last = capsys.readouterr().out.splitlines()
+    return dict(json.loads(last))
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_a_dead_engine_is_one_error(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verb, operands = list(words), []
+    if "--" in verb:
+        verb, operands = verb[: verb.index("--")], verb[verb.index("--") :]
+    code = main(["-C", str(tmp_path), *verb, "--json", *operands], environ={})
+    error = error_of(capsys)
+    assert (code, error["message"], error["hint"]) == (
+        3,
+        f"no Docker Engine answers at DOCKER_HOST={NOWHERE}: No such file or directory",
+        "start the engine there, or unset DOCKER_HOST",
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_engine_that_died_before_the_ship_is_the_same_error() -> None:
+    with pytest.raises(UnreachableError) as caught:
+        Spool("kit:cpu-0123", lambda error: None)
+    assert caught.value.message == f"no Docker Engine answers at DOCKER_HOST={NOWHERE}: No such file or directory"
+
+
+def test_without_docker_host_the_hint_names_the_program_that_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST")
+    error = sdk.no_engine(RuntimeError("it broke\n off"))
+    assert error.message == "no Docker Engine answers on this machine: it broke off"
+    assert "sudo systemctl start docker" in str(error.hint)
+    assert str(error.hint).endswith("scripts/engine")
+
+
+def test_a_socket_of_roots_has_another_cause_and_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST")
+    refused = RuntimeError("Error while fetching server API version")
+    refused.__cause__ = PermissionError(13, "Permission denied")
+    error = sdk.no_engine(refused)
+    assert error.message == "no Docker Engine answers on this machine: Permission denied"
+    assert "usermod -aG docker" in str(error.hint)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "unix:///dev/null"])
+def test_any_address_without_an_engine_is_that_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(UnreachableError, match=f"no Docker Engine answers at DOCKER_HOST={address}"):
+        sdk.connect()
+
+
+def test_a_deploy_that_would_build_stops_there(tmp_path: Path) -> None:
+    """Nothing is changed on a host before the image is there."""
+    fleet = Fleet(2)
+    from kit.flows.cluster.deploy import deploy  # noqa: PLC0415
+
+    with pytest.raises(UnreachableError):
+        deploy(fleet.context(Remembering()))
+    assert fleet.changes == {}
