@@ -2,15 +2,15 @@
 
     KitError                1   something failed; message, hint, and the host where it happened
     ├── InputError          2   a flag, the hosts file or kit.yaml: file, line, what is wrong, what to write
-    ├── UnreachableError    3   a host cannot be reached, or is not the host that it should be
-    │   └── LoginRefusedError   it answers, and does not let this login in
+    ├── UnreachableError    3   a host or this machine's engine cannot be reached, or a host is not the expected one
+    │   └── LoginRefusedError   the host answers, and refuses this login
     ├── StepError           4   a host was reached, and a step failed on it
-    ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, say)
+    ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, for example)
     ├── ImageError          6   an image cannot be built, found or shipped
-    ├── HostsFailed         *   several hosts failed; the exit code of the gravest
+    ├── HostsFailed         *   several hosts failed; the highest of their exit codes
     └── Interrupted       130   Ctrl-C, after the clean-up
 
-A run's own exit code is passed through as it is, and is not an error of kit. 70 is a bug in kit itself.
+kit passes a run's own exit code on; that is not an error of kit. 70 is a bug in kit itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KitError(Exception):
 
 
 class InputError(KitError):
-    """Bad input. `file` and `line` (1-based) say where; `hint` says what to write."""
+    """Bad input. `file` and `line` (from 1) say where; `hint` says what to write."""
 
     exit_code = 2
 
@@ -55,7 +55,7 @@ class InputError(KitError):
 
 
 class InputErrors(InputError):
-    """Several problems of one file, told together, so that a person mends it once."""
+    """Several problems of one file, reported together, so that a person fixes the file once."""
 
     def __init__(self, problems: Sequence[InputError]) -> None:
         first = problems[0]
@@ -68,7 +68,7 @@ class UnreachableError(KitError):
 
 
 class LoginRefusedError(UnreachableError):
-    """The host answers, and does not let this login in. Each further try counts against this address there."""
+    """The host answers, and refuses this login. Each further try counts against this address there."""
 
 
 class StepError(KitError):
