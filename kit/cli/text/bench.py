@@ -9,7 +9,7 @@ from kit.cli.text.table import table
 from kit.flows.bench.listing import SessionRow
 from kit.flows.bench.measure import BenchPlan
 from kit.model.bench import Case
-from kit.plan.bench.told import span
+from kit.plan.bench.headline import span
 
 
 def plan(value: BenchPlan) -> str:
@@ -18,8 +18,8 @@ def plan(value: BenchPlan) -> str:
         for case in value.cases
     ]
     parts = [table(rows, ("CASE", "RANKS", "REPEATS", "COMMAND"))]
-    parts += [f"Left out: {what}: {why}." for what, why in value.skipped.items()]
-    guess = "a guess, until the first are timed"
+    parts += [f"Skipped: {what}: {why}." for what, why in value.skipped.items()]
+    guess = "an estimate until the first are timed"
     parts.append(f"{len(value.cases)} cases, {value.launches} launches, about {span(value.seconds)} ({guess}).")
     return "\n".join(parts)
 
@@ -29,11 +29,11 @@ def _words(case: Case) -> str:
     return f"{env} {shlex.join(case.command)}".strip()
 
 
-def sessions(found: Sequence[SessionRow]) -> str:
-    if not found:
-        return "There is no session yet. Make one: kit bench, or kit bench --preset egs"
+def sessions(listing: Sequence[SessionRow]) -> str:
+    if not listing:
+        return "There is no session yet. To start one: kit bench, or kit bench --preset egs"
     rows = [
-        (each.id, each.cluster, each.cases, each.samples, f"{each.left} launches left" if each.left else "whole")
-        for each in found
+        (row.id, row.cluster, row.cases, row.samples, f"{row.left} launches left" if row.left else "complete")
+        for row in listing
     ]
     return table(rows, ("SESSION", "CLUSTER", "CASES", "SAMPLES", "STATE"))

@@ -16,7 +16,7 @@ _REASON = 48
 
 
 def bench_table(summary: Summary, *, width: int | None = None) -> str:
-    """A line for each case, or each test of a case. `width` None: as wide as it comes (a file, a pipe)."""
+    """Return a line for each case, or for each test of a case. `width` None means no limit (a file, a pipe)."""
     header = ("CASE", "RANKS", "FIGURE", "SPREAD", "SPEED-UP", "EFFICIENCY", "REPEATS", "MARKS")
     body = []
     for row in rows(summary.cases):
@@ -24,36 +24,38 @@ def bench_table(summary: Summary, *, width: int | None = None) -> str:
         count = f"{case.counted} of {case.planned}" if case.counted != case.planned else str(case.counted)
         note = "; ".join(marks(case) + ([_reason(case.failures)] if case.state == "failed" else []))
         own = (row.what, str(case.np), count, note) if row.first else (f"  {row.what}", "", "", "")
-        what, ranks, repeats, told = own
-        body.append((what, ranks, row.figure, row.spread, row.speedup, row.efficiency, repeats, told))
+        what, ranks, repeats, marks_text = own
+        body.append((what, ranks, row.figure, row.spread, row.speedup, row.efficiency, repeats, marks_text))
     return fitted(body, header, width, flexible=("MARKS", "CASE"))
 
 
 def summary_text(summary: Summary, *, width: int | None = None) -> str:
-    """The table, then what it shows and what to do."""
+    """Return the table, then the findings and recommendations."""
     parts = [bench_table(summary, width=width)] if summary.cases else ["This session has no cases."]
-    parts += ["\n".join(f"{what} was not tried: {why}" for what, why in summary.skipped.items())]
+    parts += ["\n".join(f"{what} was skipped: {why}" for what, why in summary.skipped.items())]
     parts += ["\n".join(summary.statements), "\n".join(f"→ {text}" for text in summary.recommendations)]
     parts += ["\n".join(f"note: {text}" for text in summary.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _reason(failures: Sequence[str]) -> str:
-    """The beginning of it; the sentences below the table have it whole."""
+    """Return the beginning of the first failure; the sentences below the table have the whole text."""
     return cut(" ".join(failures[0].split()), _REASON) if failures else ""
 
 
 def comparison(
     value: Comparison, *, width: int | None = None, verbose: bool = False, paint: Paint | None = None
 ) -> str:
-    """What differs, then what changed. Within the noise only what has no size, unless `verbose`."""
-    shown = [each for each in value.changes if verbose or each.size is None or each.verdict in ("better", "worse")]
+    """Return what differs, then what changed. Unless `verbose`, omit changes by size that are within the noise."""
+    shown = [
+        change for change in value.changes if verbose or change.size is None or change.verdict in ("better", "worse")
+    ]
     parts = [f"a: {value.a}\nb: {value.b}"]
     if value.differences:
         rows = [(what, *pair) for what, pair in value.differences.items()]
         parts.append("Differs:\n" + fitted(rows, ("WHAT", "A", "B"), width, flexible=("B", "A")))
     if shown:
-        body = [_change(each) for each in shown]
+        body = [_change(change) for change in shown]
         header = ("CASE", "METRIC", "SIZE", "A", "B", "CHANGE", "")
         text = fitted(body, header, width, flexible=("CASE", "METRIC"))
         parts.append(_painted(text, shown, paint))
@@ -63,13 +65,20 @@ def comparison(
     return "\n\n".join(parts)
 
 
-_VERDICTS = {"better": "better", "worse": "worse", "noise": "within the noise", "unknown": "too few repeats to say"}
+_VERDICTS = {"better": "better", "worse": "worse", "noise": "within the noise", "unknown": "too few repeats"}
 
 
-def _change(each: Change) -> tuple[str, ...]:
-    size = "" if each.size is None else words.size(each.size)
-    pair = [f"{words.value(s.median, each.unit)} {words.half_range(s)}" for s in (each.a, each.b)]
-    return (each.title, words.metric(each.metric), size, *pair, f"{each.percent:+.1f} %", _VERDICTS[each.verdict])
+def _change(change: Change) -> tuple[str, ...]:
+    size = "" if change.size is None else words.size(change.size)
+    pair = [f"{words.value(s.median, change.unit)} {words.half_range(s)}" for s in (change.a, change.b)]
+    return (
+        change.title,
+        words.metric(change.metric),
+        size,
+        *pair,
+        f"{change.percent:+.1f} %",
+        _VERDICTS[change.verdict],
+    )
 
 
 def _painted(text: str, shown: Sequence[Change], paint: Paint | None) -> str:
@@ -78,22 +87,22 @@ def _painted(text: str, shown: Sequence[Change], paint: Paint | None) -> str:
     head, *lines = text.split("\n")
     styles: dict[str, Style] = {"better": "green", "worse": "red"}
     painted = [
-        paint(line, styles[each.verdict]) if each.verdict in styles else line
-        for line, each in zip(lines, shown, strict=True)
+        paint(line, styles[change.verdict]) if change.verdict in styles else line
+        for line, change in zip(lines, shown, strict=True)
     ]
     return "\n".join([head, *painted])
 
 
 def _counted(value: Comparison, *, hidden: int) -> list[str]:
     if not value.changes:
-        return ["Nothing was measured in both."]
-    beyond = [each for each in value.changes if each.verdict in ("better", "worse")]
-    told = [f"{len(beyond)} of {len(value.changes)} figures changed beyond the noise."]
-    unknown = sum(each.verdict == "unknown" for each in value.changes)
+        return ["No figure was measured in both."]
+    beyond = [change for change in value.changes if change.verdict in ("better", "worse")]
+    sentences = [f"{len(beyond)} of {len(value.changes)} figures changed beyond the noise."]
+    unknown = sum(change.verdict == "unknown" for change in value.changes)
     if unknown:
-        told.append(f"Of {unknown} there are too few repeats to say: it takes two on each side.")
+        sentences.append(f"{unknown} have too few repeats: each side needs at least two.")
     if value.by_chance >= 0.5:
-        told.append(f"About {value.by_chance:.0f} would by chance, had nothing changed.")
+        sentences.append(f"About {value.by_chance:.0f} would change by chance alone.")
     if hidden:
-        told.append(f"{hidden} more are within the noise; --verbose shows them.")
-    return told
+        sentences.append(f"{hidden} more are within the noise; --verbose shows them.")
+    return sentences

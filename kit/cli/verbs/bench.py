@@ -13,7 +13,7 @@ from kit.errors import InputError
 if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.flows.bench.measure import BenchResult
-    from kit.plan.bench.cases import Asked
+    from kit.plan.bench.cases import BenchOptions
 
 FAILED_CASES = 1
 
@@ -115,32 +115,32 @@ def bench(session: Session) -> int:
     from kit.flows.bench.measure import BenchRequest, bench, bench_plan
 
     args = session.args
-    asked = _asked(session)
+    options = _options(session)
     if args.resume or args.session:
-        _only_resumed(session, asked)
+        _only_resumed(session, options)
     if args.dry_run:
-        planned = bench_plan(session.context(), asked)
+        planned = bench_plan(session.context(), options)
         session.close()
         session.show("bench-plan", planned, benchtext.plan(planned))
         return 0
     request = BenchRequest(
-        asked=asked,
+        options=options,
         resume=(args.session or "") if args.resume or args.session else None,
         folder=session.folder / args.dir if args.dir else None,
         force=args.force,
         show=args.verbose,
     )
-    result = bench(session.context(), request, each=lambda sample: session.show("sample", sample, ""))
+    result = bench(session.context(), request, on_sample=lambda sample: session.show("sample", sample, ""))
     session.close()
     _told(session, result)
     return FAILED_CASES if result.failed else 0
 
 
-def _only_resumed(session: Session, asked: Asked) -> None:
+def _only_resumed(session: Session, options: BenchOptions) -> None:
     """A session that is gone on with has its cases already: other words would be passed over in silence."""
-    from kit.plan.bench.cases import Asked
+    from kit.plan.bench.cases import BenchOptions
 
-    if asked != Asked():
+    if options != BenchOptions():
         raise InputError(
             "a session that is gone on with keeps the cases that it began with",
             hint="kit bench --resume alone; or leave --resume out, for a new session",
@@ -178,8 +178,8 @@ def listing(session: Session) -> int:
     return 0
 
 
-def _asked(session: Session) -> Asked:
-    from kit.plan.bench.cases import Asked
+def _options(session: Session) -> BenchOptions:
+    from kit.plan.bench.cases import BenchOptions
 
     args = session.args
     given = {
@@ -199,4 +199,4 @@ def _asked(session: Session) -> Asked:
         "repeats": args.repeats,
         "timeout_s": args.case_timeout,
     }
-    return Asked(**{name: value for name, value in given.items() if value is not None})
+    return BenchOptions(**{name: value for name, value in given.items() if value is not None})

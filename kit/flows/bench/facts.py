@@ -1,4 +1,4 @@
-"""What kit bench knows of a cluster before it measures: what decides on cases, and what a reader of figures wants."""
+"""What kit bench reads from a cluster before it measures: facts that decide on cases, and facts for the report."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from kit.plan.cluster.record import from_text
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
 
-# Whose values may stand in a report; of others a name may be telling enough, and a value a secret.
+# Only these variables' values go into a report. Other values may be secrets, so a report has only their names.
 _TUNING = re.compile(r"(HOROVOD|NCCL|OMPI_MCA|OMP|MXNET|TF|KMP|UCX|LIGHT)_|KIT_COMPRESSION$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """`facts` decide on the cases, `told` goes into the session. `failures` are hosts that no run could be on.
+class Survey:
+    """`facts` decide on the cases, `recorded` goes into the session. `failures` are hosts that cannot run ranks.
 
-    `living` are the ids of the runs that go on.
+    `living` are the ids of active runs.
     """
 
     facts: BenchFacts
-    told: Mapping[str, Any]
+    recorded: Mapping[str, Any]
     failures: Mapping[str, KitError]
     living: tuple[str, ...] = ()
 
 
-def look(context: Context) -> Found:
-    """Look at every host. Raises where the head cannot be reached, or where nothing is deployed."""
+def look(context: Context) -> Survey:
+    """Look at every host. Raises an error if the head cannot be reached, or if nothing is deployed."""
     spec = context.spec
 
     def work(host: Host) -> HostFacts:
@@ -56,24 +56,24 @@ def look(context: Context) -> Found:
     record = from_text(seen[head].record or "")
     ill = {name: error for name, facts in seen.items() if (error := _ill(spec, record, facts))}
     failures = {**outcome.failures, **ill}
-    return Found(
+    return Survey(
         facts=_deciding(context, record, seen),
-        told=_told(context, record, seen),
+        recorded=_recorded(context, record, seen),
         failures=failures,
         living=seen[head].living,
     )
 
 
 def _ill(spec: ClusterSpec, record: ClusterRecord, facts: HostFacts) -> KitError | None:
-    """Why no run could be on this host, None where it could."""
+    """Return why this host cannot run ranks, or None."""
     name = facts.host.name
     if not facts.engine:
         return NotReadyError("its engine does not answer", hint=f"kit ssh {name} -- docker info", host=name)
-    node = next((each for each in facts.containers if each.cluster == spec.name), None)
+    node = next((item for item in facts.containers if item.cluster == spec.name), None)
     if node is None or not node.running:
         state = f" ({node.status})" if node is not None else ""
         return NotReadyError(f"its node does not run{state}", hint="run: kit deploy", host=name)
-    address = next((each.address for each in record.nodes if each.name == name), None)
+    address = next((item.address for item in record.nodes if item.name == name), None)
     if address is not None and f"{address}:{record.ssh_port}" not in facts.listening:
         return NotReadyError(
             f"its node's sshd does not listen on {address}:{record.ssh_port}", hint=f"kit logs {name}", host=name
@@ -82,7 +82,7 @@ def _ill(spec: ClusterSpec, record: ClusterRecord, facts: HostFacts) -> KitError
 
 
 def _nodes(context: Context, record: ClusterRecord) -> tuple[Node, ...]:
-    """Those that run ranks, as kit run would have them."""
+    """Return the nodes that run ranks, as kit run chooses them."""
     by_name = {node.name: node for node in record.nodes}
     missing = [host.name for host in context.inventory.hosts if host.name not in by_name]
     if missing:
@@ -91,9 +91,9 @@ def _nodes(context: Context, record: ClusterRecord) -> tuple[Node, ...]:
         )
     slots = {host.name: host.slots for host in context.inventory.hosts}
     hosts = context.inventory.names if context.spec.head_runs_ranks else context.inventory.names[1:]
-    found = [by_name[name] for name in hosts]
+    chosen = [by_name[name] for name in hosts]
     return tuple(
-        Node(name=n.name, address=n.address, slots=slots[n.name] or n.slots, cores=n.cores) for n in found
+        Node(name=n.name, address=n.address, slots=slots[n.name] or n.slots, cores=n.cores) for n in chosen
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
     )
 
 
-def _told(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> dict[str, Any]:
+def _recorded(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> dict[str, Any]:
     spec = context.spec
     nodes = {node.name: node for node in record.nodes}
     env = {name: value if _TUNING.match(name) else "(set)" for name, value in spec.env.items()}
@@ -139,7 +139,7 @@ def _told(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """What of a cluster, as it was told of at two times, makes figures of the two no longer one session's."""
+    """Return the differences between two surveys of a cluster that make their figures incomparable."""
     return tuple(
         f"{what}: {before.get(name)} then, {now.get(name)} now"
         for name, what in (("image", "image"), ("nodes", "hosts"), ("network", "network"), ("settings", "settings"))

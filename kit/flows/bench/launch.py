@@ -40,13 +40,13 @@ class Kept:
     def __init__(self, inner: Reporter, *, show: bool) -> None:
         self._inner, self._show = inner, show
         self.lines: deque[str] = deque(maxlen=LINES)
-        self.said: deque[str] = deque(maxlen=LINES)
+        self.errors: deque[str] = deque(maxlen=LINES)
 
     def report(self, event: Event) -> None:
         match event:
             case OutputLine():
                 if event.source in FIRST_RANK:
-                    (self.lines if event.stream == "stdout" else self.said).append(event.text)
+                    (self.lines if event.stream == "stdout" else self.errors).append(event.text)
                 if self._show:
                     self._inner.report(replace(event, stream="stderr"))
             case Warned() | Note():
@@ -60,17 +60,17 @@ def launch(context: Context, case: Case, *, show: bool = False) -> Launched:
     kept = Kept(context.reporter, show=show)
     own = replace(context, reporter=kept, spec=with_settings(context.spec, case.settings))
     try:
-        found = run(own, _request(case))
+        outcome = run(own, _request(case))
     except Interrupted:
         raise
     except KitError as error:
         return Launched(failure=f"{error}" + (f" ({error.hint})" if error.hint else ""))
-    if found.interrupted:
-        raise Interrupted(f"run {found.plan.run_id} had ended by itself")
-    hosts = tuple(node.name for node in found.plan.placement.nodes)
+    if outcome.interrupted:
+        raise Interrupted(f"run {outcome.plan.run_id} had ended by itself")
+    hosts = tuple(node.name for node in outcome.plan.placement.nodes)
     result = last_object(list(kept.lines))
-    failure = _failure(found, kept) or _wrong(case, result)
-    return Launched(result=result, failure=failure, runs=(found.plan.run_id,), hosts=hosts)
+    failure = _failure(outcome, kept) or _wrong(case, result)
+    return Launched(result=result, failure=failure, runs=(outcome.plan.run_id,), hosts=hosts)
 
 
 def _request(case: Case) -> RunRequest:
@@ -100,18 +100,18 @@ def with_settings(spec: ClusterSpec, settings: Mapping[str, Any]) -> ClusterSpec
     return ClusterSpec.model_validate(data)
 
 
-def _failure(found: RunResult, kept: Kept) -> str | None:
+def _failure(result: RunResult, kept: Kept) -> str | None:
     """Why the run did not end well, in one line: what kit run would tell, and the cause where it is known."""
-    if found.stopped:
-        return f"ended: {found.stopped}"
-    if found.failure is not None:
-        cause = diagnose.cause(found.failure)
-        said = [line for line in (*found.failure.lines, *found.failure.mpirun) if line.strip()][-WHY_LINES:]
-        why = f"{cause.text} → {cause.hint}" if cause else " / ".join(line.strip() for line in said)
-        return f"{diagnose.headline(found.failure)}" + (f": {why}" if why else "")
-    if found.exit_code:
-        said = [line.strip() for line in kept.said if line.strip()][-WHY_LINES:]
-        return f"exit code {found.exit_code}" + (f": {' / '.join(said)}" if said else "")
+    if result.stopped:
+        return f"ended: {result.stopped}"
+    if result.failure is not None:
+        cause = diagnose.cause(result.failure)
+        lines = [line for line in (*result.failure.lines, *result.failure.mpirun) if line.strip()][-WHY_LINES:]
+        why = f"{cause.text} → {cause.hint}" if cause else " / ".join(line.strip() for line in lines)
+        return f"{diagnose.headline(result.failure)}" + (f": {why}" if why else "")
+    if result.exit_code:
+        lines = [line.strip() for line in kept.errors if line.strip()][-WHY_LINES:]
+        return f"exit code {result.exit_code}" + (f": {' / '.join(lines)}" if lines else "")
     return None
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from kit.errors import HostsFailed, InputError, Interrupted, NotReadyError
 from kit.events import Note, Phase, Warned
 from kit.flows.bench import facts
-from kit.flows.bench.facts import Found
+from kit.flows.bench.facts import Survey
 from kit.flows.bench.launch import Launched, launch
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
 from kit.plan.bench import load
-from kit.plan.bench.cases import LADDER, Asked, Planned
+from kit.plan.bench.cases import LADDER, BenchOptions, Planned
+from kit.plan.bench.headline import headline, span
 from kit.plan.bench.ladder import NEXT
 from kit.plan.bench.order import Turn, seconds_left, turns
 from kit.plan.bench.presets import check, plan
 from kit.plan.bench.record import sample_line, samples_of, session_of, session_text
-from kit.plan.bench.told import headline, span
 from kit.remote.bench import session_folder as benchfolder
 from kit.remote.bench.load import Watch
 from kit.remote.bench.session_folder import BenchFolder
@@ -29,12 +29,12 @@ from kit.remote.bench.session_folder import BenchFolder
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchRequest:
-    """What kit bench was asked for. `resume` is a session's id, or its beginning, or '' for the latest.
+    """A request to kit bench. `resume` is a session's id, or its beginning, or '' for the latest.
 
     `folder` is where the session goes (default: bench/ID beside kit.yaml). `show` passes the programs' lines on.
     """
 
-    asked: Asked
+    options: BenchOptions
     resume: str | None = None
     folder: Path | None = None
     force: bool = False
@@ -63,54 +63,62 @@ class BenchResult:
     seconds: float
 
 
-def bench_plan(context: Context, asked: Asked) -> BenchPlan:
+def bench_plan(context: Context, options: BenchOptions) -> BenchPlan:
     """--dry-run: the hosts are looked at, and nothing is started."""
-    check(asked)
-    found = facts.look(context)
-    planned = plan(found.facts, asked)
+    check(options)
+    survey = facts.look(context)
+    planned = plan(survey.facts, options)
     left = turns(planned.cases)
     return BenchPlan(
-        preset=asked.preset, cases=planned.cases, launches=len(left), seconds=seconds_left(left),
+        preset=options.preset, cases=planned.cases, launches=len(left), seconds=seconds_left(left),
         skipped=planned.skipped,
     )  # fmt: skip
 
 
-def bench(context: Context, request: BenchRequest, *, each: Callable[[Sample], None] = lambda _: None) -> BenchResult:
-    """Measure what is left of a session that is resumed, or all of a new one. `each` is told every sample as it comes.
+def bench(
+    context: Context, request: BenchRequest, *, on_sample: Callable[[Sample], None] = lambda _: None
+) -> BenchResult:
+    """Measure the rest of a resumed session, or all of a new one. `on_sample` is called with every sample.
 
-    Raises Interrupted after Ctrl-C; what was measured until then stays, and can be gone on with.
+    Raises Interrupted after Ctrl-C. The samples up to then stay, and --resume continues from them.
     """
     began = time.monotonic()
-    path = _asked_for(context, request)
+    path = _folder_to_resume(context, request)
     context.reporter.report(Phase(name="look", hosts=context.inventory.names))
-    found = facts.look(context)
-    if found.living and not request.force:
+    survey = facts.look(context)
+    if survey.living and not request.force:
         raise NotReadyError(
-            f"other runs are on the cluster, and figures beside them would be of neither: {', '.join(found.living)}",
-            hint=f"wait for their end (kit wait {found.living[0]}), or insist with --force: samples are marked then",
+            f"other runs are active and would distort the figures: {', '.join(survey.living)}",
+            hint=f"wait for them (kit wait {survey.living[0]}), or use --force, which marks the samples as disturbed",
         )
     if path is None:
-        folder, session, before = _begun(context, request, found)
+        folder, session, before = _begun(context, request, survey)
     else:
-        folder, session, before = _resumed(context, request, found, path)
-    hosts = [context.host(node.name) for node in found.facts.nodes]
+        folder, session, before = _resumed(context, request, survey, path)
+    hosts = [context.host(node.name) for node in survey.facts.nodes]
     if context.inventory.head not in hosts:
         hosts.insert(0, context.inventory.head)
     watch = Watch(hosts, context.connect, names.folder(context.spec.name))
     climb = _Session(
-        context=context, session=session, found=found, folder=folder, watch=watch, each=each, show=request.show
+        context=context,
+        session=session,
+        survey=survey,
+        folder=folder,
+        watch=watch,
+        on_sample=on_sample,
+        show=request.show,
     )
     climb.samples = list(before)
     try:
         climb.go()
     except (KeyboardInterrupt, Interrupted) as error:
         count = len(climb.samples)
-        # By its id where it lies with the others, else by its folder.
+        # Name it by its id if it is with the others, else by its folder.
         name = session.id if folder.path.parent == context.folder / benchfolder.FOLDER else str(folder.path)
-        told = f"{error.message}; " if isinstance(error, Interrupted) else ""
+        prefix = f"{error.message}; " if isinstance(error, Interrupted) else ""
         raise Interrupted(
-            f"{told}the session {session.id} was interrupted; {count} samples are kept in {folder.path}",
-            hint=f"kit bench --resume --session {name} goes on; kit bench report {name} shows what there is",
+            f"{prefix}the session {session.id} was interrupted; {count} samples are kept in {folder.path}",
+            hint=f"to continue: kit bench --resume --session {name}; to see the result: kit bench report {name}",
         ) from None
     finally:
         watch.close()
@@ -121,37 +129,39 @@ def bench(context: Context, request: BenchRequest, *, each: Callable[[Sample], N
     )  # fmt: skip
 
 
-def _begun(context: Context, request: BenchRequest, found: Found) -> tuple[BenchFolder, Session, tuple[Sample, ...]]:
-    """A new session, planned and on the disk."""
-    asked = request.asked
-    planned: Planned = plan(found.facts, asked)
-    if found.failures and asked.preset != LADDER:
-        failures = list(found.failures.values())
+def _begun(context: Context, request: BenchRequest, survey: Survey) -> tuple[BenchFolder, Session, tuple[Sample, ...]]:
+    """Plan a new session and write it to disk."""
+    options = request.options
+    planned: Planned = plan(survey.facts, options)
+    if survey.failures and options.preset != LADDER:
+        failures = list(survey.failures.values())
         if len(failures) == 1:
             raise failures[0]
-        raise HostsFailed(f"{len(failures)} hosts cannot be looked at", failures, hint="kit bench climbs the ladder")
-    name = benchfolder.new_session_id(context.folder, asked.preset)
+        raise HostsFailed(
+            f"{len(failures)} hosts cannot be read", failures, hint="find the cause with the ladder: kit bench"
+        )
+    name = benchfolder.new_session_id(context.folder, options.preset)
     path = request.folder or context.folder / benchfolder.FOLDER / name
     session = Session(
         id=name,
-        preset=asked.preset,
+        preset=options.preset,
         cluster=context.spec.name,
         started=benchfolder.now(),
         cases=planned.cases,
-        facts=found.told,
+        facts=survey.recorded,
         skipped=planned.skipped,
     )
     folder = BenchFolder(path)
     folder.begin(session_text(session))
     for what, why in planned.skipped.items():
-        context.reporter.report(Note(text=f"left out: {what}: {why}"))
+        context.reporter.report(Note(text=f"skipped: {what}: {why}"))
     return folder, session, ()
 
 
-def _asked_for(context: Context, request: BenchRequest) -> Path | None:
-    """The folder of the session to go on with; None for a new one. Raises InputError where it is not this cluster's."""
+def _folder_to_resume(context: Context, request: BenchRequest) -> Path | None:
+    """Return the folder of the session to resume, or None for a new one. Raises InputError for another cluster's."""
     if request.resume is None:
-        check(request.asked)
+        check(request.options)
         if request.folder is not None:
             benchfolder.check_new(request.folder)
         return None
@@ -159,24 +169,24 @@ def _asked_for(context: Context, request: BenchRequest) -> Path | None:
     session = session_of(benchfolder.read(path, META), str(path / META))
     if session.cluster != context.spec.name:
         raise InputError(
-            f"{path} is a session of the cluster {session.cluster}, and this one is {context.spec.name}",
-            hint="go on in that cluster's folder, or begin anew: kit bench",
+            f"{path} is a session of cluster {session.cluster}, but this cluster is {context.spec.name}",
+            hint="resume it in that cluster's folder, or start a new session: kit bench",
         )
     samples_of(benchfolder.read(path, SAMPLES), str(path / SAMPLES))
     return path
 
 
 def _resumed(
-    context: Context, request: BenchRequest, found: Found, path: Path
+    context: Context, request: BenchRequest, survey: Survey, path: Path
 ) -> tuple[BenchFolder, Session, tuple[Sample, ...]]:
-    """A session as it was left. Raises InputError where the cluster has changed since, unless --force."""
+    """Open an unfinished session. Raises InputError if the cluster has changed since, unless --force."""
     session = session_of(benchfolder.read(path, META), str(path / META))
-    differs = facts.changed(session.facts, found.told)
+    differs = facts.changed(session.facts, survey.recorded)
     if differs and not request.force:
         raise InputError(
-            f"the cluster has changed since the session {session.id} began, and its figures would be of two: "
+            f"the cluster has changed since session {session.id} began, so its figures would not be comparable: "
             f"{'; '.join(differs)}",
-            hint="begin a new session, or insist with --force",
+            hint="start a new session, or use --force",
         )
     for difference in differs:
         context.reporter.report(Warned(text=f"the cluster has changed since the session began: {difference}"))
@@ -191,16 +201,16 @@ class _Session:
 
     context: Context
     session: Session
-    found: Found
+    survey: Survey
     folder: BenchFolder
     watch: Watch
-    each: Callable[[Sample], None]
+    on_sample: Callable[[Sample], None]
     show: bool
     samples: list[Sample] = field(default_factory=list)
     failed: dict[str, Sample] = field(default_factory=dict)
 
     def go(self) -> None:
-        """To the last turn, or in the ladder to the first that fails."""
+        """Measure up to the last turn, or in the ladder up to the first failure."""
         left = list(turns(self.session.cases, self.samples))
         count = len(left)
         before = self.watch.look(load.parse)
@@ -210,15 +220,15 @@ class _Session:
             sample, before = self._measure(turn, before)
             self.folder.append(sample_line(sample))
             self.samples.append(sample)
-            self.each(sample)
-            self._told(turn, sample)
+            self.on_sample(sample)
+            self._report(turn, sample)
             left.pop(0)
             if sample.failure is not None:
                 self.failed[turn.case.id] = sample
                 if self.session.preset == LADDER:
                     return
-                # It would fail again, and take its time each time.
-                left = [each for each in left if each.case.id != turn.case.id]
+                # Its other repeats would fail as well, and take time.
+                left = [other for other in left if other.case.id != turn.case.id]
 
     def _begin(self, turn: Turn, number: int, count: int, seconds: float) -> None:
         which = "warm-up" if turn.warmup else f"{turn.repeat} of {turn.case.repeats}"
@@ -244,27 +254,29 @@ class _Session:
 
     def _launch(self, case: Case) -> Launched:
         if case.rung == "reach":
-            broken = [str(error) for error in self.found.failures.values()]
+            broken = [str(error) for error in self.survey.failures.values()]
             if broken:
                 return Launched(failure="; ".join(broken))
         if case.command[0] == "tcp_probe":
             from kit.flows.bench import network  # noqa: PLC0415  (one preset needs it)
 
-            return network.measure(self.context, case, network.ends_of(self.found.told))
+            return network.measure(self.context, case, network.ends_of(self.survey.recorded))
         return launch(self.context, case, show=self.show)
 
-    def _told(self, turn: Turn, sample: Sample) -> None:
+    def _report(self, turn: Turn, sample: Sample) -> None:
         report = self.context.reporter.report
         if sample.failure is not None:
             case = turn.case
             if self.session.preset == LADDER:
-                text = f"the rung {case.rung} failed: {sample.failure}. It would prove that {case.proves}"
+                text = f"rung {case.rung} failed: {sample.failure}. Once it passes, it proves that {case.proves}"
                 report(Warned(text=text, hint=NEXT[case.rung]))
             else:
-                report(Warned(text=f"{case.title}: {sample.failure}", hint="the session goes on with other cases"))
+                report(
+                    Warned(text=f"{case.title}: {sample.failure}", hint="the session continues with the other cases")
+                )
             return
         what = headline(sample) or "passed"
         report(Note(text=f"  {what}  in {sample.seconds:.1f} s" + (", a warm-up" if turn.warmup else "")))
-        # Nobody compares how long it took to say hello.
+        # The time of these two rungs is not a result.
         if sample.disturbed is not None and turn.case.rung not in ("reach", "hello"):
-            report(Warned(text=f"this sample is marked as disturbed: {sample.disturbed}"))
+            report(Warned(text=f"marked this sample as disturbed: {sample.disturbed}"))

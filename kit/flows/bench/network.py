@@ -26,17 +26,17 @@ class Ends:
     image: str
 
 
-def ends_of(told: Mapping[str, Any]) -> Ends:
-    """The first two nodes of a cluster, of what kit.flows.bench.facts tells of it."""
-    first, second = (Node(**node) for node in told["nodes"][:2])
-    return Ends(listener=first, caller=second, image=str(told["image"]))
+def ends_of(recorded: Mapping[str, Any]) -> Ends:
+    """Return the first two nodes of the facts that a session records."""
+    first, second = (Node(**node) for node in recorded["nodes"][:2])
+    return Ends(listener=first, caller=second, image=str(recorded["image"]))
 
 
 def measure(context: Context, case: Case, ends: Ends) -> Launched:
-    """One probe. Whatever it made on the hosts is gone afterwards, after Ctrl-C, too; what would not go is told."""
+    """Run one probe, and remove everything it made on the hosts, also after Ctrl-C. Warn about what remains."""
     mark = new_mark()
     hosts = [context.host(ends.listener.name), context.host(ends.caller.name)]
-    # An overlay network is made, and removed, where its swarm is managed.
+    # The manager of the swarm creates and removes an overlay network.
     head = context.inventory.head
     planned = probe(
         case.network, mark=mark, cluster=context.spec.name, image=ends.image, listener=ends.listener,
@@ -56,5 +56,5 @@ def measure(context: Context, case: Case, ends: Ends) -> Launched:
         for left in clean(context.connect, [context.host(name) for name in everywhere], mark).values():
             context.reporter.report(Warned(text=str(left), hint=left.hint))
     result = last_object(text.splitlines())
-    failure = None if result else "the network probe ended well and printed no result"
+    failure = None if result else "the network probe succeeded but printed no result"
     return Launched(result={**result, "network": case.network} if result else {}, failure=failure, hosts=names)

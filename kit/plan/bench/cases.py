@@ -1,4 +1,4 @@
-"""What all cases of kit bench are made of: the cluster, what was asked for, sizes, the words of programs. Pure."""
+"""The parts of every kit bench case: the cluster, the options, sizes, and the commands of programs. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PRESETS = ("egs", "networks", "kvstore", "compression", "tuning")
 WORKLOADS = ("mxnet", "tf")
 Network = Literal["host", "bare", "bridge", "overlay"]
 NETWORKS: tuple[Network, ...] = ("bare", "host", "bridge", "overlay")
-# Frameworks by the flavour of the image. An ssh-layer's base may hold either: only a run tells.
+# Frameworks by the image's flavour. The base of an ssh-layer may contain either: only a run shows it.
 FLAVOURS: Mapping[str, tuple[str, ...]] = {"cuda-tensorflow": ("tensorflow",), "cuda-mxnet": ("mxnet",)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchFacts:
-    """What of the cluster decides which cases there are. `nodes` are those that run ranks, in the hosts' order.
+    """The facts of the cluster that decide which cases exist. `nodes` are those that run ranks, in the hosts' order.
 
-    `frameworks` is empty where the image's are not known. `members` are hosts of one and the same swarm, whose manager
-    the head is. `pythons` are the hosts with a python3 of their own.
+    `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
+    manages. `pythons` are the hosts that have python3.
     """
 
     nodes: tuple[Node, ...]
@@ -39,10 +39,10 @@ class BenchFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What kit bench was asked for; None (or nothing) is the preset's own choice.
+class BenchOptions:
+    """The options of kit bench; None or an empty value is the preset's choice.
 
-    `paced` names a model whose gradients are exchanged beside a step that is slept, of `step_ms` milliseconds.
+    `paced` names a model: ranks exchange its gradients, and sleep instead of computing, `step_ms` milliseconds a step.
     """
 
     preset: str = LADDER
@@ -65,7 +65,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """The cases in their order. `skipped` cannot be tried on this cluster: what it is → why."""
+    """The cases in order. `skipped` cannot run on this cluster: what → why."""
 
     cases: tuple[Case, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How much a training does: of a launch the smallest that says something, and the same on every number of ranks."""
+    """The size of a training case: the smallest with a meaningful result, and the same for every number of ranks."""
 
     model: str
     batch: int
@@ -84,37 +84,37 @@ class Sizes:
     threads: int | None = None
 
 
-def rank_counts(facts: BenchFacts, asked: Sequence[int] = ()) -> tuple[int, ...]:
-    """1, 2, 4 … and all ranks; or those asked for. Raises InputError where the cluster has fewer slots."""
+def rank_counts(facts: BenchFacts, requested: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return 1, 2, 4 … and all ranks, or the requested counts. Raises InputError if the cluster has fewer slots."""
     slots = facts.slots
-    for count in asked:
+    for count in requested:
         if count > slots:
             raise InputError(
                 f"--ranks {count} is more than the {slots} slots of the cluster",
                 hint=f"write numbers up to {slots}, or leave --ranks out",
             )
-    if asked:
-        return tuple(sorted(set(asked)))
+    if requested:
+        return tuple(sorted(set(requested)))
     doubles = [1 << power for power in range(slots.bit_length()) if 1 << power < slots]
     return (*doubles, slots)
 
 
-def workload_of(facts: BenchFacts, asked: Asked) -> str:
-    """mxnet or tf. MXNet where the image has both: it starts sooner. Raises InputError where the image lacks it."""
+def workload_of(facts: BenchFacts, options: BenchOptions) -> str:
+    """Return mxnet or tf: MXNet if the image has both, because it starts sooner. Raises InputError if it is missing."""
     frameworks = {"mxnet": "mxnet", "tf": "tensorflow"}
     has = [name for name in WORKLOADS if not facts.frameworks or frameworks[name] in facts.frameworks]
-    if asked.workload is None:
+    if options.workload is None:
         return has[0]
-    if asked.workload not in has:
+    if options.workload not in has:
         raise InputError(
-            f"--workload {asked.workload}: the cluster's image has no {frameworks[asked.workload]}",
+            f"--workload {options.workload}: the cluster's image has no {frameworks[options.workload]}",
             hint=f"write --workload {has[0]}, or change image.frameworks in kit.yaml and deploy",
         )
-    return asked.workload
+    return options.workload
 
 
-def sizes_of(facts: BenchFacts, asked: Asked, workload: str) -> Sizes:
-    """For CPUs so small that a whole preset takes minutes; for GPUs what the published tables have."""
+def sizes_of(facts: BenchFacts, options: BenchOptions, workload: str) -> Sizes:
+    """Return the sizes: on CPUs small enough for a preset to take minutes, on GPUs those of the published tables."""
     if facts.gpus:
         own = Sizes(model={"mxnet": "resnet50_v1", "tf": "resnet50"}[workload], batch=64, image=224,
                     warmup=10, iters=10, batches=10)  # fmt: skip
@@ -123,24 +123,24 @@ def sizes_of(facts: BenchFacts, asked: Asked, workload: str) -> Sizes:
     else:
         own = Sizes(model="mobilenetv2", batch=8, image=64, warmup=2, iters=5, batches=2)
     return Sizes(
-        model=asked.model or own.model,
-        batch=asked.batch_size or own.batch,
-        image=asked.image_size or own.image,
-        warmup=asked.num_warmup or own.warmup,
-        iters=asked.num_iters or own.iters,
-        batches=asked.num_batches or own.batches,
+        model=options.model or own.model,
+        batch=options.batch_size or own.batch,
+        image=options.image_size or own.image,
+        warmup=options.num_warmup or own.warmup,
+        iters=options.num_iters or own.iters,
+        batches=options.num_batches or own.batches,
         threads=None if facts.gpus else _threads(facts),
     )
 
 
 def _threads(facts: BenchFacts) -> int | None:
-    """Of a CPU rank: its share of a host that is full. A rank alone would take all cores, and nothing would scale."""
+    """Return the threads of a CPU rank: its share of a full host. Otherwise one rank would use all cores already."""
     shares = [node.cores // node.slots for node in facts.nodes if node.cores]
     return max(1, min(shares)) if shares else None
 
 
 def training(workload: str, sizes: Sizes, *more: str) -> tuple[str, ...]:
-    """The words of tf_benchmark or mxnet_benchmark."""
+    """Return the command for tf_benchmark or mxnet_benchmark."""
     threads = ("--intra-op", str(sizes.threads)) if sizes.threads else ()
     return (
         f"{workload}_benchmark", "--model", sizes.model, "--batch-size", str(sizes.batch),
@@ -149,12 +149,16 @@ def training(workload: str, sizes: Sizes, *more: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def paced(asked: Asked, *more: str) -> tuple[str, ...]:
-    """The words of paced_benchmark: a model's gradients beside a step that is slept."""
-    step = asked.step_ms if asked.step_ms is not None else 200.0
-    sizes = (("--num-warmup", asked.num_warmup), ("--num-iters", asked.num_iters), ("--batch-size", asked.batch_size))
+def paced(options: BenchOptions, *more: str) -> tuple[str, ...]:
+    """Return the command for paced_benchmark: real exchange of a model's gradients, simulated computing."""
+    step = options.step_ms if options.step_ms is not None else 200.0
+    sizes = (
+        ("--num-warmup", options.num_warmup),
+        ("--num-iters", options.num_iters),
+        ("--batch-size", options.batch_size),
+    )
     given = [word for flag, value in sizes if value is not None for word in (flag, str(value))]
-    return ("paced_benchmark", "--model", str(asked.paced), "--step-ms", f"{step:g}", *given, *more, "--json")
+    return ("paced_benchmark", "--model", str(options.paced), "--step-ms", f"{step:g}", *given, *more, "--json")
 
 
 def plural(count: int, what: str) -> str:

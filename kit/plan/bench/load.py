@@ -1,4 +1,4 @@
-"""Whether a sample was disturbed: by other runs, by a load on the hosts that was not ours, by the hypervisor. Pure."""
+"""Decides whether other runs, other load on the hosts, or the hypervisor disturbed a sample. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from kit.errors import StepError
 
-# Cores that a host may have busy while nothing of ours runs: its engine, its monitoring; and the look itself.
+# Cores that may be busy on an idle host: its engine, its monitoring, and the look itself.
 BUSY_CORES = 0.35
 BUSY_SHARE = 0.05
-# Of a host's CPU time that the hypervisor gave to others while the sample ran.
+# Share of a host's CPU time that the hypervisor may give to others while the sample runs.
 STEAL_SHARE = 0.02
 # Fields of the kernel's `cpu` line (proc(5)): user nice system idle iowait irq softirq steal.
 _IDLE, _WAIT, _STEAL, _FIELDS = 3, 4, 7, 8
@@ -33,7 +33,7 @@ class Look:
 
 
 def parse(text: str) -> Look:
-    """The output of load.sh. Raises StepError where it is not whole."""
+    """Parse the output of load.sh. Raises StepError if it is incomplete."""
     words = [line.split() for line in text.splitlines()]
     rows = {row[0]: row[1:] for row in words if row}
     try:
@@ -43,9 +43,7 @@ def parse(text: str) -> Look:
         spent = [b - a for a, b in zip(before, after, strict=True)]
         idle = spent[_IDLE] + spent[_WAIT] + spent[_STEAL]
     except (KeyError, ValueError, IndexError) as error:
-        raise StepError(
-            "its load cannot be read", hint="is there a /proc/stat? kit ssh HOST -- cat /proc/stat"
-        ) from error
+        raise StepError("its load cannot be read", hint="check: kit ssh HOST -- cat /proc/stat") from error
     return Look(
         cores=cores,
         busy=cores * (1 - idle / sum(spent)) if sum(spent) else 0.0,
@@ -59,23 +57,20 @@ def parse(text: str) -> Look:
 def disturbed(
     before: Mapping[str, Look], after: Mapping[str, Look], *, hosts: Collection[str], own: Collection[str]
 ) -> str | None:
-    """Why a sample on these hosts should not be trusted, None where nothing speaks against it.
-
-    `own` are the runs that the sample itself was.
-    """
-    told = [*_runs(before, after, own)]
+    """Return why you should not trust a sample on these hosts, or None. `own` are the sample's own runs."""
+    reasons = [*_runs(before, after, own)]
     for when, looks in (("before", before), ("after", after)):
-        found = {host: looks[host] for host in hosts if host in looks and _busy(looks[host])}
-        if found:
-            worst = max(found, key=lambda host: found[host].busy)
-            of = f"{found[worst].busy:.1f} of {found[worst].cores} cores of {worst}"
-            told.append(f"{of}{_more(found)} were busy with something else {when} it")
+        busy = {host: looks[host] for host in hosts if host in looks and _busy(looks[host])}
+        if busy:
+            worst = max(busy, key=lambda host: busy[host].busy)
+            of = f"{busy[worst].busy:.1f} of {busy[worst].cores} cores of {worst}"
+            reasons.append(f"{of}{_more(busy)} were busy with something else {when} it")
     stolen = {host: _stolen(before[host], after[host]) for host in hosts if host in before and host in after}
     stolen = {host: share for host, share in stolen.items() if share > STEAL_SHARE}
     if stolen:
         worst = max(stolen, key=lambda host: stolen[host])
-        told.append(f"the hypervisor gave {stolen[worst]:.0%} of the CPU time of {worst}{_more(stolen)} to others")
-    return "; ".join(told) or None
+        reasons.append(f"the hypervisor gave {stolen[worst]:.0%} of the CPU time of {worst}{_more(stolen)} to others")
+    return "; ".join(reasons) or None
 
 
 def _busy(look: Look) -> bool:
@@ -88,12 +83,12 @@ def _stolen(before: Look, after: Look) -> float:
     return (after.stolen - before.stolen) / ticks if ticks > 0 else 0.0
 
 
-def _more(found: Collection[str]) -> str:
-    return f" (and of {len(found) - 1} more hosts)" if len(found) > 1 else ""
+def _more(hosts: Collection[str]) -> str:
+    return f" (and of {len(hosts) - 1} more hosts)" if len(hosts) > 1 else ""
 
 
 def _runs(before: Mapping[str, Look], after: Mapping[str, Look], own: Collection[str]) -> list[str]:
-    """Runs that live at either end, and those that came and went between."""
+    """Report other runs that are alive before or after the sample, or that came and went in between."""
     known = {run for look in before.values() for run in (*look.living, *look.over)}
     living = {run for looks in (before, after) for look in looks.values() for run in look.living}
     # Without a look before it, everything would be new.

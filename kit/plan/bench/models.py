@@ -1,4 +1,4 @@
-"""The names that kit bench takes, as far as they are known before anything runs: presets, networks, stores, models."""
+"""The names that kit bench accepts, as far as they are known before a run: presets, networks, stores, models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from kit.errors import InputError
-from kit.plan.bench.cases import LADDER, NETWORKS, PRESETS, WORKLOADS, Asked, BenchFacts, workload_of
+from kit.plan.bench.cases import LADDER, NETWORKS, PRESETS, WORKLOADS, BenchFacts, BenchOptions, workload_of
 
 # MXNet 1.9's gluon model zoo, and Keras 2.15's applications: what the images that kit builds have.
 GLUON = (
@@ -43,36 +43,36 @@ PACED = (
 )  # fmt: skip
 
 
-def check_words(asked: Asked, *, stores: Sequence[str]) -> None:
-    """Raises InputError, with the list of what there is, for a name that is wrong on any cluster.
+def check_words(options: BenchOptions, *, stores: Sequence[str]) -> None:
+    """Raise InputError with the valid names if a name is wrong on any cluster.
 
-    The preset first: it decides.
+    The preset comes first because the others depend on it.
     """
-    one_of("--preset", asked.preset, (LADDER, *PRESETS))
-    if asked.workload is not None:
-        one_of("--workload", asked.workload, WORKLOADS)
-    for network in asked.networks:
+    one_of("--preset", options.preset, (LADDER, *PRESETS))
+    if options.workload is not None:
+        one_of("--workload", options.workload, WORKLOADS)
+    for network in options.networks:
         one_of("--networks", network, NETWORKS)
-    for store in asked.stores:
+    for store in options.stores:
         one_of("--stores", store, stores)
-    _belongs(asked)
-    if asked.paced is not None:
-        one_of("--paced", _folded(asked.paced), PACED)
+    _belongs(options)
+    if options.paced is not None:
+        one_of("--paced", _folded(options.paced), PACED)
 
 
-def check_names(facts: BenchFacts, asked: Asked, *, stores: Sequence[str]) -> None:
-    """`check_words`, and what this cluster's image has."""
-    check_words(asked, stores=stores)
-    needs = {"kvstore": "mxnet", "compression": "tensorflow"}.get(asked.preset)
-    if needs is not None and asked.paced is None and facts.frameworks and needs not in facts.frameworks:
+def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[str]) -> None:
+    """Run `check_words`, then check the names against this cluster's image."""
+    check_words(options, stores=stores)
+    needs = {"kvstore": "mxnet", "compression": "tensorflow"}.get(options.preset)
+    if needs is not None and options.paced is None and facts.frameworks and needs not in facts.frameworks:
         raise InputError(
-            f"--preset {asked.preset}: the cluster's image has no {needs}",
+            f"--preset {options.preset}: the cluster's image has no {needs}",
             hint="change image.frameworks in kit.yaml and deploy"
             + ("" if needs == "mxnet" else ", or add --paced MODEL"),
         )
-    # An image on a base of the person's own may have any models: its first run tells.
-    if asked.model is not None and asked.paced is None and facts.frameworks:
-        _model(facts, asked, asked.model)
+    # An image with the user's own base may have any model: its first run shows it.
+    if options.model is not None and options.paced is None and facts.frameworks:
+        _model(facts, options, options.model)
 
 
 def one_of(flag: str, word: str, known: Sequence[str]) -> None:
@@ -80,14 +80,14 @@ def one_of(flag: str, word: str, known: Sequence[str]) -> None:
         return
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     guess = f"did you mean {close[0]}? " if close else ""
-    raise InputError(f"{flag}: there is no '{word}'", hint=f"{guess}There are: {', '.join(known)}")
+    raise InputError(f"{flag}: unknown value '{word}'", hint=f"{guess}choose one of: {', '.join(known)}")
 
 
-def _model(facts: BenchFacts, asked: Asked, model: str) -> None:
-    if asked.preset == "kvstore":
+def _model(facts: BenchFacts, options: BenchOptions, model: str) -> None:
+    if options.preset == "kvstore":
         one_of("--model", model, MXNET_TRAIN)
         return
-    workload = "tf" if asked.preset == "compression" else workload_of(facts, asked)
+    workload = "tf" if options.preset == "compression" else workload_of(facts, options)
     if workload == "tf":
         one_of("--model", _folded(model), KERAS)
     else:
@@ -95,25 +95,25 @@ def _model(facts: BenchFacts, asked: Asked, model: str) -> None:
 
 
 def _folded(model: str) -> str:
-    """ResNet-50 and resnet50 are one, as they are to the programs."""
+    """Normalize a model's name: ResNet-50 and resnet50 are the same, as they are for the programs."""
     return model.lower().replace("_", "").replace("-", "")
 
 
-def _belongs(asked: Asked) -> None:
-    """Flags that the preset would not look at are a mistake, and not a wish."""
+def _belongs(options: BenchOptions) -> None:
+    """Raise InputError for flags that the preset would ignore."""
     of = {
-        "--networks": (asked.networks, ("networks",)),
-        "--stores": (asked.stores, ("kvstore",)),
-        "--ranks": (asked.ranks, (LADDER, "egs")),
-        "--workload": (asked.workload, (LADDER, "egs")),
-        "--paced": (asked.paced, (LADDER, "egs", "compression", "tuning")),
-        "--model": (asked.model, (LADDER, "egs", "kvstore", "compression")),
+        "--networks": (options.networks, ("networks",)),
+        "--stores": (options.stores, ("kvstore",)),
+        "--ranks": (options.ranks, (LADDER, "egs")),
+        "--workload": (options.workload, (LADDER, "egs")),
+        "--paced": (options.paced, (LADDER, "egs", "compression", "tuning")),
+        "--model": (options.model, (LADDER, "egs", "kvstore", "compression")),
     }
     for flag, (given, presets) in of.items():
-        if given and asked.preset not in presets:
-            told = " or ".join("the ladder" if p == LADDER else f"--preset {p}" for p in presets)
-            raise InputError(f"{flag} is nothing that --preset {asked.preset} looks at", hint=f"it is for {told}")
-    if asked.step_ms is not None and asked.paced is None and asked.preset != "tuning":
-        raise InputError("--step-ms is the step of a paced model", hint="add --paced resnet50, say")
-    if asked.paced is not None and (asked.model is not None or asked.workload is not None):
-        raise InputError("--paced names the model already", hint="leave --model and --workload out, or --paced")
+        if given and options.preset not in presets:
+            where = " or ".join("the ladder" if p == LADDER else f"--preset {p}" for p in presets)
+            raise InputError(f"{flag} does not apply to --preset {options.preset}", hint=f"it is for {where}")
+    if options.step_ms is not None and options.paced is None and options.preset != "tuning":
+        raise InputError("--step-ms requires --paced", hint="for example: add --paced resnet50")
+    if options.paced is not None and (options.model is not None or options.workload is not None):
+        raise InputError("--paced already names the model", hint="remove --model and --workload, or --paced")

@@ -12,8 +12,8 @@ from kit.plan.bench.cases import (
     LADDER,
     NETWORKS,
     PRESETS,
-    Asked,
     BenchFacts,
+    BenchOptions,
     Planned,
     paced,
     plural,
@@ -47,32 +47,32 @@ ALGORITHMS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def plan(facts: BenchFacts, asked: Asked) -> Planned:
+def plan(facts: BenchFacts, options: BenchOptions) -> Planned:
     """The cases of the ladder or of a preset. Raises InputError for what is not there, with what there is."""
-    check_names(facts, asked, stores=STORES)
-    found = _PLANS[asked.preset](facts, asked)
+    check_names(facts, options, stores=STORES)
+    found = _PLANS[options.preset](facts, options)
     if not found.cases:
         why = "; ".join(f"{what}: {reason}" for what, reason in found.skipped.items())
-        raise InputError(f"--preset {asked.preset}: nothing of it can be measured here ({why})")
+        raise InputError(f"--preset {options.preset}: nothing of it can be measured here ({why})")
     return found
 
 
-def check(asked: Asked) -> None:
+def check(options: BenchOptions) -> None:
     """What can be known to be wrong before any host is asked. Raises InputError."""
-    check_words(asked, stores=STORES)
+    check_words(options, stores=STORES)
 
 
-def egs(facts: BenchFacts, asked: Asked) -> Planned:
+def egs(facts: BenchFacts, options: BenchOptions) -> Planned:
     """Images/s, speed-up and efficiency on 1, 2, 4 … all ranks."""
-    return Planned(cases=scaling(facts, asked, "egs"))
+    return Planned(cases=scaling(facts, options, "egs"))
 
 
-def networks(facts: BenchFacts, asked: Asked) -> Planned:
+def networks(facts: BenchFacts, options: BenchOptions) -> Planned:
     """TCP rate and latency between the first two hosts: of the wire itself, and through each network of a container."""
     cases: list[Case] = []
     skipped: dict[str, str] = {}
     for network in NETWORKS:
-        if asked.networks and network not in asked.networks:
+        if options.networks and network not in options.networks:
             continue
         why = _cannot(facts, network)
         if why:
@@ -90,9 +90,9 @@ def networks(facts: BenchFacts, asked: Asked) -> Planned:
                 series="TCP",
                 x=network,
                 network=network,
-                repeats=asked.repeats,
-                warmup=asked.warmup or 0,
-                timeout_s=min(asked.timeout_s, 120.0),
+                repeats=options.repeats,
+                warmup=options.warmup or 0,
+                timeout_s=min(options.timeout_s, 120.0),
             )
         )
     return Planned(cases=tuple(cases), skipped=skipped)
@@ -118,22 +118,22 @@ def _cannot(facts: BenchFacts, network: str) -> str:
     return ""
 
 
-def kvstore(facts: BenchFacts, asked: Asked) -> Planned:
+def kvstore(facts: BenchFacts, options: BenchOptions) -> Planned:
     """Images/s by MXNet's key-value store: within a host, with parameter servers on all hosts, and Horovod beside."""
     cases, skipped = [], {}
-    for store in asked.stores or STORES:
+    for store in options.stores or STORES:
         if store == "nccl" and not facts.gpus:
             skipped[store] = "it is for GPUs, and there is none"
             continue
-        cases.append(_store(facts, asked, store))
+        cases.append(_store(facts, options, store))
         if store == "dist_sync":
-            cases.append(_store(facts, asked, store, two_bit=True))
+            cases.append(_store(facts, options, store, two_bit=True))
     return Planned(cases=tuple(cases), skipped=skipped)
 
 
-def _store(facts: BenchFacts, asked: Asked, store: str, *, two_bit: bool = False) -> Case:
-    network = asked.model or ("resnet-50" if facts.gpus else "resnet-18")
-    sizes = sizes_of(facts, asked, "mxnet")
+def _store(facts: BenchFacts, options: BenchOptions, store: str, *, two_bit: bool = False) -> Case:
+    network = options.model or ("resnet-50" if facts.gpus else "resnet-18")
+    sizes = sizes_of(facts, options, "mxnet")
     one, servers = store in ONE_PROCESS, store.startswith("dist_")
     slots = facts.nodes[0].slots
     gpus = ("--gpus", ",".join(map(str, range(slots)))) if one and facts.gpus else ()
@@ -151,11 +151,11 @@ def _store(facts: BenchFacts, asked: Asked, store: str, *, two_bit: bool = False
         ),
         np=ranks, npernode=1 if one else None, series=network, x=name,
         launcher="ps" if servers else "mpi", servers=len(facts.nodes) if servers else 0,
-        repeats=asked.repeats, warmup=asked.warmup or 0, timeout_s=asked.timeout_s,
+        repeats=options.repeats, warmup=options.warmup or 0, timeout_s=options.timeout_s,
     )  # fmt: skip
 
 
-def compression(facts: BenchFacts, asked: Asked) -> Planned:
+def compression(facts: BenchFacts, options: BenchOptions) -> Planned:
     """Plain Horovod, fp16 on the wire, hierarchical all-reduce and top-k, on all ranks, side by side."""
     # Horovod's own hierarchical all-reduce is NCCL's; without GPUs Open MPI has one.
     hierarchical = ("--hierarchical-allreduce",) if facts.gpus else ()
@@ -169,41 +169,41 @@ def compression(facts: BenchFacts, asked: Asked) -> Planned:
         "top-k": (("--compression", "topk", "--topk-ratio", "0.01"), ()),
     }
     skipped = {}
-    if asked.paced is not None:
+    if options.paced is not None:
         ways.pop("top-k")
         skipped["top-k"] = "it has no paced form: without --paced"
     return Planned(
-        cases=tuple(_way(facts, asked, name, options, env) for name, (options, env) in ways.items()), skipped=skipped
+        cases=tuple(_way(facts, options, name, flags, env) for name, (flags, env) in ways.items()), skipped=skipped
     )
 
 
 def _way(
-    facts: BenchFacts, asked: Asked, name: str, options: tuple[str, ...], env: tuple[tuple[str, str], ...]
+    facts: BenchFacts, options: BenchOptions, name: str, flags: tuple[str, ...], env: tuple[tuple[str, str], ...]
 ) -> Case:
-    if asked.paced is not None:
-        what, command = f"{asked.paced} paced", paced(asked, *options)
+    if options.paced is not None:
+        what, command = f"{options.paced} paced", paced(options, *flags)
     else:
-        sizes = sizes_of(facts, asked, "tf")
-        what, command = f"tf {sizes.model}", training("tf", sizes, *options)
+        sizes = sizes_of(facts, options, "tf")
+        what, command = f"tf {sizes.model}", training("tf", sizes, *flags)
     return _everybody(
-        facts, asked, id=f"compression/{what.replace(' ', '-')}/{name}", title=f"{what}, {name}", command=command,
-        series=what + (" (SIMULATED)" if asked.paced else ""), x=name, env=env,
+        facts, options, id=f"compression/{what.replace(' ', '-')}/{name}", title=f"{what}, {name}", command=command,
+        series=what + (" (SIMULATED)" if options.paced else ""), x=name, env=env,
     )  # fmt: skip
 
 
-def tuning(facts: BenchFacts, asked: Asked) -> Planned:
+def tuning(facts: BenchFacts, options: BenchOptions) -> Planned:
     """All-reduce by algorithm; then a model's gradients by fusion, cycle time, algorithm and fp16, each with each."""
     if facts.slots < 2:
         return Planned(cases=(), skipped={"tuning": "there is one slot alone, and nobody to exchange with"})
     plain = [
         _everybody(
-            facts, asked, id=f"tuning/allreduce/{name}", title=f"all-reduce, {name}", rung="collectives",
+            facts, options, id=f"tuning/allreduce/{name}", title=f"all-reduce, {name}", rung="collectives",
             command=("mpi_perf", "allreduce", "--sizes", "64K,1M,16M,64M", "--seconds", "1", "--json"),
             series="all-reduce", x=name, env=env,
         )
         for name, env in ALGORITHMS.items()
     ]  # fmt: skip
-    model = replace(asked, paced=asked.paced or "resnet50")
+    model = replace(options, paced=options.paced or "resnet50")
     crossed = []
     for fusion, cycle, algorithm, half in product((128, 16), (1, 5), ("default", "ring"), ("none", "fp16")):
         name = f"fusion-{fusion}MB,cycle-{cycle}ms,{algorithm},{half}"
@@ -229,7 +229,7 @@ def tuning(facts: BenchFacts, asked: Asked) -> Planned:
 
 def _everybody(
     facts: BenchFacts,
-    asked: Asked,
+    options: BenchOptions,
     *,
     id: str,  # noqa: A002  (the case's own word)
     title: str,
@@ -243,11 +243,11 @@ def _everybody(
     return Case(
         id=id, rung=rung, title=f"{title}, {plural(facts.slots, 'rank')}", proves=PROVES[rung], command=command,
         np=facts.slots, series=series, x=x, env=env, simulated=command[0] == "paced_benchmark",
-        repeats=asked.repeats, warmup=asked.warmup or 0, timeout_s=asked.timeout_s,
+        repeats=options.repeats, warmup=options.warmup or 0, timeout_s=options.timeout_s,
     )  # fmt: skip
 
 
-_PLANS: Mapping[str, Callable[[BenchFacts, Asked], Planned]] = {
+_PLANS: Mapping[str, Callable[[BenchFacts, BenchOptions], Planned]] = {
     LADDER: ladder,
     "egs": egs,
     "networks": networks,

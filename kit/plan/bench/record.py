@@ -1,4 +1,4 @@
-"""A session and its samples as JSON text, and back: what the files of a session's folder hold."""
+"""Converts a session and its samples to the JSON text of the session's folder, and back."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def session_text(session: Session) -> str:
 
 
 def session_of(text: str, file: str) -> Session:
-    """Raises InputError where the text is not a session of this kit's format. `file` is for the message."""
+    """Parse a session. Raises InputError, which names `file`, if the text is not a session of this kit's format."""
     try:
         data = json.loads(text)
-        # An older or newer format may have other fields, too: told before they are.
+        # Check the format first: another format may have other fields.
         if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
             raise InputError(
-                f"its format is {data['format']}, and this kit reads {FORMAT}",
-                hint="read it with the kit that wrote it",
+                f"its format is {data['format']}, but this kit reads {FORMAT}",
+                hint="read it with the version of kit that wrote it",
                 file=file,
             )
         _fits(Session, data)
-        return Session(**{**data, "cases": tuple(_case(each) for each in data["cases"])})
+        return Session(**{**data, "cases": tuple(_case(case) for case in data["cases"])})
     except ValueError as error:
         raise InputError(
             f"is not a session of kit bench: {error}",
-            hint="give the folder of another session, or move this one's away",
+            hint="give the folder of another session, or move this folder away",
             file=file,
         ) from error
 
@@ -43,13 +43,13 @@ def _case(data: Any) -> Case:
     try:
         env = tuple((str(name), str(value)) for name, value in data.get("env", ()))
     except (ValueError, TypeError) as error:
-        raise ValueError("env holds something else than pairs of a name and a value") from error
+        raise ValueError("env is not a list of name and value pairs") from error
     if not data["command"] or not all(isinstance(word, str) for word in data["command"]):
         raise ValueError("command is not a list of words")
     return Case(**{**data, "command": tuple(data["command"]), "env": env})
 
 
-# By a field's type, as it is written in kit.model.bench: what JSON has for it, and the word for that. Others are texts.
+# A field's type as written in kit.model.bench → its JSON types, and their name. Other fields are text.
 _JSON: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
@@ -63,7 +63,7 @@ _JSON: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def _fits(kind: type[Session | Case | Sample], data: Any) -> None:
-    """Raises ValueError, in words for a reader, where these are not the fields of that class."""
+    """Raise ValueError with a readable reason if `data` does not have the fields of that class."""
     if not isinstance(data, dict):
         raise ValueError(f"{json.dumps(data)[:40]} is not an object")
     known = {field.name: field for field in fields(kind)}
@@ -73,12 +73,12 @@ def _fits(kind: type[Session | Case | Sample], data: Any) -> None:
                 raise ValueError(f"{name} is missing")
             continue
         word = str(field.type)
-        types, told = ((list,), "a list") if word.startswith("tuple[") else _JSON.get(word, ((str,), "a text"))
-        # To Python, and to it alone, true is a number.
+        types, expected = ((list,), "a list") if word.startswith("tuple[") else _JSON.get(word, ((str,), "a text"))
+        # In Python, true is a number; in JSON it is not.
         if not isinstance(data[name], types) or (isinstance(data[name], bool) and bool not in types):
-            raise ValueError(f"{name} is {json.dumps(data[name])[:40]}, and not {told}")
+            raise ValueError(f"{name} is {json.dumps(data[name])[:40]}, not {expected}")
     if other := [name for name in data if name not in known]:
-        raise ValueError(f"it has no field '{other[0]}'")
+        raise ValueError(f"unknown field '{other[0]}'")
 
 
 def sample_line(sample: Sample) -> str:
@@ -86,13 +86,13 @@ def sample_line(sample: Sample) -> str:
 
 
 def samples_of(text: str, file: str = SAMPLES) -> tuple[Sample, ...]:
-    """A sample a line. A last line without its end was being written when kit was killed, and is not there.
+    """Parse samples, one a line. An incomplete last line is ignored: kit was killed while writing it.
 
-    Of a repeat that was done again (it failed, and the session was resumed) the last line counts.
+    If a repeat was measured again (kit bench --resume after a failure), its last line counts.
     """
     whole, _, _ = text.rpartition("\n")
     known = {field.name for field in fields(Sample)}
-    found: dict[tuple[str, int, bool], Sample] = {}
+    latest: dict[tuple[str, int, bool], Sample] = {}
     for number, line in enumerate(whole.split("\n"), start=1):
         if not line.strip():
             continue
@@ -104,16 +104,16 @@ def samples_of(text: str, file: str = SAMPLES) -> tuple[Sample, ...]:
             sample = Sample(**data)
         except ValueError as error:
             raise InputError(
-                f"is not a sample of kit bench: {error}", hint="take the line out", file=file, line=number
+                f"is not a sample of kit bench: {error}", hint="remove the line", file=file, line=number
             ) from error
         key = (sample.case, sample.repeat, sample.warmup)
-        found.pop(key, None)
-        found[key] = sample
-    return tuple(found.values())
+        latest.pop(key, None)
+        latest[key] = sample
+    return tuple(latest.values())
 
 
 def last_object(lines: list[str]) -> Mapping[str, Any]:
-    """The last line that is one JSON object, as every measuring program ends with; {} where there is none."""
+    """Return the last line that is a JSON object, which every benchmark program prints last, or {}."""
     for line in reversed(lines):
         text = line.strip()
         if text.startswith("{") and text.endswith("}"):

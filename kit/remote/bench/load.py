@@ -1,4 +1,4 @@
-"""Looks at what the hosts of a benchmark are busy with, over connections that stay: a login would be a load itself."""
+"""Reads the load of a benchmark's hosts over kept connections, because a login would be a load itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 20.0
 
 
 class Watch:
-    """The hosts' connections, made when they are first needed, and made anew where one broke."""
+    """The hosts' connections. Each opens when it is first needed, and again after it broke."""
 
     def __init__(self, hosts: Sequence[Host], connect: Connect, folder: str) -> None:
         self._hosts = hosts
@@ -26,7 +26,7 @@ class Watch:
         self._open: dict[str, Transport] = {}
 
     def look(self, parse: Callable[[str], T]) -> Mapping[str, T]:
-        """What load.sh says of each host. A host that does not answer is not in it: the run will tell."""
+        """Return each host's parsed output of load.sh. A host that does not answer is missing: the run reports it."""
         try:
             return fanout.each(self._hosts, lambda host: parse(self._text(host))).results
         except Interrupted:

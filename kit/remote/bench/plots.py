@@ -1,4 +1,4 @@
-"""Charts as one PNG, by matplotlib. It is only here: it reads and writes files of its own when it is imported."""
+"""Charts as one PNG, by matplotlib. Only this module imports it, because its import reads and writes files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from kit.model.benchchart import Chart
 
-# Told apart in grey and by people who see few colours; the marks differ, too.
-_COLOURS = ("#0b5cad", "#c2500a", "#0c7a5b", "#8d4a9e", "#8a6400", "#5a5f69")
+# These colors differ in grayscale and for color-blind readers; the marks differ, too.
+_COLORS = ("#0b5cad", "#c2500a", "#0c7a5b", "#8d4a9e", "#8a6400", "#5a5f69")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _INK, _SOFT, _LINE, _BASE, _TRACK = "#1b1d21", "#5a5f69", "#dcdfe4", "#5a5f69", "#f4f5f7"
 _STYLE: dict[Any, Any] = {
@@ -22,24 +22,24 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False,
     "xtick.major.size": 0, "ytick.major.size": 0, "figure.facecolor": "white",
     "legend.framealpha": 0.9, "legend.edgecolor": "none", "legend.fancybox": False,
-    # A name with dollar signs is no formula.
+    # A name with dollar signs is not a formula.
     "text.parse_math": False,
 }  # fmt: skip
 _WARNING: dict[str, Any] = {"color": "#7a3b00", "fontweight": "bold", "backgroundcolor": "#fdf1e3"}
-# Inches of a panel, and how many there are at most: a picture of more is read by nobody.
+# The size of a panel in inches, and the maximum number of panels that a reader can take in.
 _WIDTH, _HEIGHT, _DPI, MOST = 6.4, 4.4, 140, 6
 _BAR_LABEL, _BAR_HEIGHT = 44, 0.5
 
 
 def png(charts: Sequence[Chart], *, title: str) -> bytes:
     """The charts as panels, two side by side. The same charts give the same bytes (with the same matplotlib)."""
-    with _folder_of_its_own():
+    with _private_folder():
         return _drawn(charts[:MOST], title)
 
 
 @contextmanager
-def _folder_of_its_own() -> Iterator[None]:
-    """matplotlib keeps a list of fonts where it finds a home; there may be none, and it is not ours to write to."""
+def _private_folder() -> Iterator[None]:
+    """Keep matplotlib's list of fonts out of the user's home folder."""
     if "MPLCONFIGDIR" in os.environ:
         yield
         return
@@ -58,7 +58,7 @@ def _drawn(charts: Sequence[Chart], title: str) -> bytes:
 
     columns = min(2, len(charts)) or 1
     with mpl.rc_context(), warnings.catch_warnings():
-        # Letters that its fonts lack are drawn as boxes, and worth no word on the terminal.
+        # matplotlib draws missing letters as boxes; a warning on the terminal would not help.
         warnings.simplefilter("ignore")
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
@@ -73,7 +73,7 @@ def _drawn(charts: Sequence[Chart], title: str) -> bytes:
         for axes in list(panels.flat)[len(charts) :]:
             axes.set_axis_off()
         picture = io.BytesIO()
-        # No version in the file.
+        # Do not write a version into the file.
         figure.savefig(picture, format="png", metadata={"Software": None})
     return picture.getvalue()
 
@@ -95,15 +95,15 @@ def _lines(axes: Any, chart: Chart) -> None:
         if line.ideal:
             axes.plot(xs, ys, color=_SOFT, linewidth=1, linestyle=(0, (3, 3)), label=line.label, zorder=1)
             continue
-        colour, mark = _COLOURS[index % 6], _MARKS[index % 6]
+        color, mark = _COLORS[index % 6], _MARKS[index % 6]
         index += 1
         below = [max(0.0, point.y - point.low) for point in line.points]
         above = [max(0.0, point.high - point.y) for point in line.points]
         axes.errorbar(
-            xs, ys, yerr=(below, above), color=colour, marker=mark, markersize=5 if len(xs) <= 12 else 3.5,
+            xs, ys, yerr=(below, above), color=color, marker=mark, markersize=5 if len(xs) <= 12 else 3.5,
             linewidth=1.8, elinewidth=1, capsize=2.5, label=line.label, zorder=3,
         )  # fmt: skip
-        if sum(not each.ideal for each in chart.lines) == 1:
+        if sum(not other.ideal for other in chart.lines) == 1:
             for point in line.points:
                 axes.annotate(
                     point.text, (point.x, point.low), textcoords="offset points", xytext=(0, -15), ha="center",
@@ -126,7 +126,7 @@ def _bars(axes: Any, chart: Chart) -> None:
     places = list(range(len(chart.bars)))[::-1]
     values = [bar.y for bar in chart.bars]
     axes.barh(places, [chart.top] * len(places), color=_TRACK, height=0.5)
-    axes.barh(places, values, color=[_BASE if bar.base else _COLOURS[0] for bar in chart.bars], height=0.5)
+    axes.barh(places, values, color=[_BASE if bar.base else _COLORS[0] for bar in chart.bars], height=0.5)
     spreads = ([bar.y - bar.low for bar in chart.bars], [bar.high - bar.y for bar in chart.bars])
     axes.errorbar(values, places, xerr=spreads, fmt="none", ecolor=_INK, elinewidth=1, capsize=3)
     for place, bar in zip(places, chart.bars, strict=True):
@@ -142,6 +142,6 @@ def _bars(axes: Any, chart: Chart) -> None:
             fontweight="bold" if bar.best else "normal",
         )
     axes.set_xlim(0, chart.top)
-    # Few bars are not thicker for it.
+    # Keep a few bars as thin as many.
     axes.set_ylim(min(-0.5, len(places) - 4.5), max(len(places) - 0.3, 0.7))
     axes.set_axis_off()

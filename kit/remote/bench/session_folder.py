@@ -17,23 +17,23 @@ def new_session_id(root: Path, preset: str) -> str:
     """Sorts by time: 20261121-164407-egs. One that there is not yet below `root`/bench."""
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
     number = 1
-    while (root / FOLDER / (found := name if number == 1 else f"{name}-{number}")).exists():
+    while (root / FOLDER / (folder := name if number == 1 else f"{name}-{number}")).exists():
         number += 1
-    return found
+    return folder
 
 
 def now() -> str:
-    """UTC, ISO 8601, to the second."""
+    """Return the time in UTC, ISO 8601, in seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def sessions(root: Path) -> list[Path]:
-    """The folders of sessions below `root`/bench, the latest last."""
+    """Return the folders of sessions below `root`/bench, the latest last."""
     return sorted(path.parent for path in (root / FOLDER).glob(f"*/{META}"))
 
 
 def find(root: Path, wanted: str) -> Path:
-    """The session of this id (or its beginning), or in a folder of `root` or of here; '' for the latest."""
+    """Find a session by its id, its beginning or its folder; '' is the latest. Raises InputError."""
     known = sessions(root)
     if not wanted:
         if not known:
@@ -42,16 +42,16 @@ def find(root: Path, wanted: str) -> Path:
     for direct in (root / wanted, Path(wanted)):
         if (direct / META).is_file():
             return direct
-    found = [path for path in known if path.name.startswith(wanted)]
-    if len(found) == 1 or wanted in {path.name for path in found}:
-        return found[0] if len(found) == 1 else root / FOLDER / wanted
-    told = ", ".join(path.name for path in (found or known)[-5:]) or "none"
-    what = "more than one session begins with" if found else "there is no session"
-    raise InputError(f"{what} '{wanted}'", hint=f"the latest in {root / FOLDER}: {told}; or give a folder")
+    matches = [path for path in known if path.name.startswith(wanted)]
+    if len(matches) == 1 or wanted in {path.name for path in matches}:
+        return matches[0] if len(matches) == 1 else root / FOLDER / wanted
+    names = ", ".join(path.name for path in (matches or known)[-5:]) or "none"
+    what = "more than one session begins with" if matches else "there is no session"
+    raise InputError(f"{what} '{wanted}'", hint=f"the latest in {root / FOLDER}: {names}; or give a folder")
 
 
 def read(folder: Path, name: str) -> str:
-    """The text of a file of the session; '' for samples that are not there yet."""
+    """Return the text of a session's file, or '' if there are no samples yet."""
     try:
         return (folder / name).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

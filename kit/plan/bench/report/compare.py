@@ -15,7 +15,7 @@ def compare(a: Summary, b: Summary) -> Comparison:
     changes: list[Change] = []
     only_a: dict[str, str] = {}
     only_b: dict[str, str] = {}
-    cases_a, cases_b = ({case.id: case for case in each.cases} for each in (a, b))
+    cases_a, cases_b = ({case.id: case for case in change.cases} for change in (a, b))
     for name in dict.fromkeys([*cases_a, *cases_b]):
         one, other = cases_a.get(name), cases_b.get(name)
         if one is not None and other is not None and one.state == other.state == "measured":
@@ -24,7 +24,7 @@ def compare(a: Summary, b: Summary) -> Comparison:
             only_a[name] = _why(other)
         elif other is not None and other.state == "measured":
             only_b[name] = _why(one)
-    judged = sum(each.verdict != "unknown" for each in changes)
+    judged = sum(change.verdict != "unknown" for change in changes)
     return Comparison(
         a=a.session,
         b=b.session,

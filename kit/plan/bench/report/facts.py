@@ -9,8 +9,8 @@ from typing import Any
 _OWN = ("name", "address")
 
 
-def told(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Hosts that are alike are told of together; what is not set is left out."""
+def readable(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts as readable text. Equal hosts share a line; values that are not set are omitted."""
     given = dict(facts)
     hosts = given.pop("hosts", None)
     # The same hosts once more, as kit run places ranks on them.
@@ -21,18 +21,18 @@ def told(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def flat(given: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Nested values as text by dotted name; lists with commas."""
-    found: dict[str, str] = {}
-    for key, each in given.items():
+    """Return nested values as text by dotted name; lists use commas."""
+    lines: dict[str, str] = {}
+    for key, value in given.items():
         name = f"{before}{key}"
-        if isinstance(each, Mapping):
-            found |= flat(each, f"{name}.")
-        elif key == "args" and isinstance(each, list | tuple):
-            # Words of a command line, as one would type them.
-            found[name] = " ".join(map(str, each))
+        if isinstance(value, Mapping):
+            lines |= flat(value, f"{name}.")
+        elif key == "args" and isinstance(value, list | tuple):
+            # Arguments of a command line, as you type them.
+            lines[name] = " ".join(map(str, value))
         else:
-            found[name] = _text(each)
-    return found
+            lines[name] = _text(value)
+    return lines
 
 
 def _hosts(hosts: object) -> dict[str, str]:

@@ -32,9 +32,9 @@ def csv_text(summary: Summary) -> str:
 
 
 def _rows(case: CaseSummary) -> Iterator[tuple[object, ...]]:
-    for each in case.measures:
-        size = "" if each.size is None else each.size
-        yield (each.metric, each.unit, each.better, size, *_stat(each.stat))
+    for measure in case.measures:
+        size = "" if measure.size is None else measure.size
+        yield (measure.metric, measure.unit, measure.better, size, *_stat(measure.stat))
     if case.scaling is not None:
         yield ("speedup", "x", "higher", "", *_stat(case.scaling.speedup))
         yield ("efficiency", "1", "higher", "", *_stat(case.scaling.efficiency))

@@ -1,4 +1,4 @@
-"""The figures of each case in words, for the terminal's table and the report's: one row a case, or a test of a case."""
+"""Rows of figures for the terminal's table and the report: one row for each case, or for each test of a case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kit.plan.bench.report import words
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What one line of a table says. Empty where there is nothing to say. `first`: of the lines of its case."""
+    """One line of a table; empty texts are empty cells. `first` marks the first line of a case."""
 
     case: CaseSummary
     what: str
@@ -64,38 +64,41 @@ def _training(case: CaseSummary) -> Row:
 
 
 def _perf(case: CaseSummary) -> Iterator[Row]:
-    """Each test at the size that speaks for it."""
+    """Yield each test at its most representative size."""
     tests: dict[str, list[Measure]] = {}
-    for each in case.measures:
-        if each.size is not None and each.primary:
-            tests.setdefault(each.metric, []).append(each)
+    for measure in case.measures:
+        if measure.size is not None and measure.primary:
+            tests.setdefault(measure.metric, []).append(measure)
     if not tests:
         yield Row(case=case, what=case.title, figure="passed")
     elif len(tests) == 1:
-        one = best(next(iter(tests.values())))
+        shown = best(next(iter(tests.values())))
         yield Row(
-            case=case, what=case.title, figure=f"{_figure(one)} at {words.size(one.size or 0)}", spread=_spread(one)
+            case=case,
+            what=case.title,
+            figure=f"{_figure(shown)} at {words.size(shown.size or 0)}",
+            spread=_spread(shown),
         )
         return
     else:
         yield Row(case=case, what=case.title, figure="")
-    for metric, found in tests.items():
-        one = best(found)
-        what = f"{words.test(metric)}, {words.size(one.size or 0)}"
-        yield Row(case=case, what=what, figure=_figure(one), spread=_spread(one), first=False)
+    for metric, measures in tests.items():
+        shown = best(measures)
+        what = f"{words.test(metric)}, {words.size(shown.size or 0)}"
+        yield Row(case=case, what=what, figure=_figure(shown), spread=_spread(shown), first=False)
 
 
-def _figure(found: Measure | None, before: str = "") -> str:
-    return "" if found is None else before + words.value(found.stat.median, found.unit)
+def _figure(measure: Measure | None, before: str = "") -> str:
+    return "" if measure is None else before + words.value(measure.stat.median, measure.unit)
 
 
-def _spread(found: Measure | None) -> str:
-    return "" if found is None else words.half_range(found.stat)
+def _spread(measure: Measure | None) -> str:
+    return "" if measure is None else words.half_range(measure.stat)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A rung of the ladder. `state` in words: passed, failed, not run, or passed in part."""
+    """A rung of the ladder. `state` is text: passed, failed, not run, or partly passed."""
 
     rung: str
     state: str
@@ -103,7 +106,7 @@ class Step:
 
 
 def climb(cases: Sequence[CaseSummary]) -> list[Step]:
-    """The rungs of a session, from the lowest; [] where there are not several."""
+    """Return the rungs of a session from the lowest, or [] if there are not several."""
     rungs = [rung for rung in RUNGS if any(case.rung == rung for case in cases)]
     steps = []
     for rung in rungs:
@@ -121,36 +124,36 @@ def climb(cases: Sequence[CaseSummary]) -> list[Step]:
 
 
 def folded(reasons: Sequence[str]) -> list[str]:
-    """Each once, with how often where it came again."""
-    counts = {each: reasons.count(each) for each in reasons}
+    """Return each reason once, with a count if it occurred more than once."""
+    counts = {reason: reasons.count(reason) for reason in reasons}
     return [f"{text} ({count} times)" if count > 1 else text for text, count in counts.items()]
 
 
-def best(found: Sequence[Measure]) -> Measure:
-    """The size that speaks for a test: the greatest rate, or the time of the smallest message."""
-    if found[0].better == "higher":
-        return max(found, key=lambda each: each.stat.median)
-    return min(found, key=lambda each: each.size or 0)
+def best(measures: Sequence[Measure]) -> Measure:
+    """Return the representative measure of a test: the highest rate, or the time of the smallest message."""
+    if measures[0].better == "higher":
+        return max(measures, key=lambda measure: measure.stat.median)
+    return min(measures, key=lambda measure: measure.size or 0)
 
 
 def marks(case: CaseSummary) -> list[str]:
-    """What a reader has to know about a case's figures, in a few words each."""
-    told = [words.SIMULATED] if case.simulated else []
+    """Return short remarks about a case's figures that a reader must know."""
+    labels = [words.SIMULATED] if case.simulated else []
     if case.disturbed:
         one = len(case.disturbed) == 1
         counts = "counted" if case.disturbed_counted else "left out"
-        told.append(f"disturbed, {counts}" if one else f"{len(case.disturbed)} disturbed, {counts}")
+        labels.append(f"disturbed, {counts}" if one else f"{len(case.disturbed)} disturbed, {counts}")
     if case.state == "measured":
-        told += [f"{len(case.failures)} failed"] if case.failures else []
+        labels += [f"{len(case.failures)} failed"] if case.failures else []
         missing = case.planned - case.counted - len(case.failures)
         missing -= 0 if case.disturbed_counted else len(case.disturbed)
-        told += [f"{missing} not run"] if missing > 0 else []
-    return told
+        labels += [f"{missing} not run"] if missing > 0 else []
+    return labels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeTable:
-    """Figures by message size, a row a size; a column is a test of a case, or one of the settings side by side."""
+    """Figures by message size, one row for each size. A column is a test of a case, or a setting."""
 
     title: str
     columns: tuple[str, ...]
@@ -158,7 +161,7 @@ class SizeTable:
 
 
 def size_tables(summary: Summary) -> list[SizeTable]:
-    """Settings side by side share a table; every other case with sizes has its own."""
+    """Return one table for each group of settings, and one for every other case with sizes."""
     cases = {case.id: case for case in summary.cases}
     tables, done = [], set()
     for group in summary.groups:
@@ -166,22 +169,22 @@ def size_tables(summary: Summary) -> list[SizeTable]:
             continue
         done |= {choice.case for choice in group.choices}
         columns = {
-            choice.label: [each for each in cases[choice.case].measures if each.metric == group.metric]
+            choice.label: [measure for measure in cases[choice.case].measures if measure.metric == group.metric]
             for choice in group.choices
         }
         tables.append(_table(f"{group.series}: {words.metric(group.metric)}", columns))
     for case in summary.cases:
-        sized = [each for each in case.measures if each.size is not None and each.primary]
+        sized = [measure for measure in case.measures if measure.size is not None and measure.primary]
         if sized and case.id not in done:
             tests: dict[str, list[Measure]] = {}
-            for each in sized:
-                tests.setdefault(words.metric(each.metric), []).append(each)
+            for measure in sized:
+                tests.setdefault(words.metric(measure.metric), []).append(measure)
             tables.append(_table(case.title, tests))
     return tables
 
 
 def _table(title: str, columns: Mapping[str, Sequence[Measure]]) -> SizeTable:
-    found = {(name, each.size): each for name, measures in columns.items() for each in measures}
-    sizes = sorted({size for _, size in found if size is not None})
-    rows = tuple((words.size(size), tuple(_figure(found.get((name, size))) for name in columns)) for size in sizes)
+    cells = {(name, measure.size): measure for name, measures in columns.items() for measure in measures}
+    sizes = sorted({size for _, size in cells if size is not None})
+    rows = tuple((words.size(size), tuple(_figure(cells.get((name, size))) for name in columns)) for size in sizes)
     return SizeTable(title=title, columns=tuple(columns), rows=rows)

@@ -1,7 +1,7 @@
-"""From the samples of a session to its summary: medians with their spread, scaling, settings side by side.
+"""Summarizes the samples of a session: medians with their spread, scaling, settings side by side.
 
-What counts: a repeat that passed and was no warm-up. One that was disturbed counts only where fewer than two others of
-its case passed. A repeat that was measured again (kit bench --resume) counts once, as it was the last time.
+A repeat counts if it passed and is not a warm-up. A disturbed one counts only if fewer than two others of its case
+passed. A repeat that was measured again (kit bench --resume) counts once, with its last result.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from dataclasses import replace
 
 from kit.model.bench import Case, Sample, Session
 from kit.model.benchsummary import CaseSummary, Choice, Group, Measure, Scaling, State, Summary, Verdict
-from kit.plan.bench.report.facts import flat, told
+from kit.plan.bench.report.facts import flat, readable
 from kit.plan.bench.report.figures import Figure, figures, is_simulated, workload_of
 from kit.plan.bench.report.findings import recommendations, statements
 from kit.plan.bench.report.noise import apart, stat
 
 ENOUGH = 2
 
-# What the settings of a group are ranked by: the first of these that each case has.
+# The settings of a group are ranked by the first of these metrics that every case has.
 _RANKED = ("images_per_s", "efficiency", "rate", "allreduce.busbw", "bandwidth.algbw", "latency.seconds", "step_s")
 
 
 def summarise(session: Session, samples: Sequence[Sample], *, notes: Sequence[str] = ()) -> Summary:
-    """The whole session. `notes` are passed on: what whoever read the samples has to say about them."""
+    """Summarize the session. `notes` are remarks of the reader of the samples, and are passed on."""
     by_case: dict[str, dict[tuple[bool, int], Sample]] = {}
     for sample in samples:
         by_case.setdefault(sample.case, {})[sample.warmup, sample.repeat] = sample
     cases = [_case(case, list(by_case.get(case.id, {}).values())) for case in session.cases]
     unknown = sorted(by_case.keys() - {case.id for case in session.cases})
     if unknown:
-        notes = (*notes, f"samples of cases that the session does not have were left out: {', '.join(unknown)}")
+        notes = (*notes, f"ignored samples of cases that are not in the session: {', '.join(unknown)}")
     cases = _scaled(cases)
     groups = tuple(_groups(cases))
     return Summary(
@@ -38,7 +38,7 @@ def summarise(session: Session, samples: Sequence[Sample], *, notes: Sequence[st
         preset=session.preset,
         cluster=session.cluster,
         started=session.started,
-        facts=told(session.facts),
+        facts=readable(session.facts),
         cases=tuple(cases),
         groups=groups,
         statements=statements(cases, groups),
@@ -49,11 +49,11 @@ def summarise(session: Session, samples: Sequence[Sample], *, notes: Sequence[st
 
 
 def _case(case: Case, samples: Sequence[Sample]) -> CaseSummary:
-    real = sorted((each for each in samples if not each.warmup), key=lambda each: each.repeat)
-    passed = [each for each in real if each.failure is None]
-    calm = [each for each in passed if each.disturbed is None]
+    real = sorted((sample for sample in samples if not sample.warmup), key=lambda sample: sample.repeat)
+    passed = [sample for sample in real if sample.failure is None]
+    calm = [sample for sample in passed if sample.disturbed is None]
     counted = calm if len(calm) >= ENOUGH else passed
-    failed = [each for each in samples if each.failure is not None]
+    failed = [sample for sample in samples if sample.failure is not None]
     state: State = "measured" if passed else "failed" if failed else "not run"
     return CaseSummary(
         id=case.id,
@@ -65,17 +65,19 @@ def _case(case: Case, samples: Sequence[Sample]) -> CaseSummary:
         np=case.np,
         state=state,
         workload=workload_of(passed[0]) if passed else "none",
-        simulated=case.simulated or any(is_simulated(each) for each in passed),
+        simulated=case.simulated or any(is_simulated(sample) for sample in passed),
         planned=case.repeats,
         counted=len(counted),
-        warmups=sum(each.warmup for each in samples),
-        # A warm-up that fails says why nothing else of the case was tried.
+        warmups=sum(sample.warmup for sample in samples),
+        # If a warm-up fails, kit tries no repeat, and its failure is the reason.
         failures=tuple(
-            (each.failure or "").strip() or "no reason was given" for each in failed if not each.warmup or not real
+            (sample.failure or "").strip() or "no reason was given"
+            for sample in failed
+            if not sample.warmup or not real
         ),
-        disturbed=tuple(each.disturbed for each in passed if each.disturbed is not None),
-        disturbed_counted=any(each.disturbed is not None for each in counted),
-        measures=_measures([figures(each) for each in counted]),
+        disturbed=tuple(sample.disturbed for sample in passed if sample.disturbed is not None),
+        disturbed_counted=any(sample.disturbed is not None for sample in counted),
+        measures=_measures([figures(sample) for sample in counted]),
         command=case.command,
         npernode=case.npernode,
         launcher=case.launcher,
@@ -86,10 +88,10 @@ def _case(case: Case, samples: Sequence[Sample]) -> CaseSummary:
 
 
 def _measures(repeats: Sequence[Sequence[Figure]]) -> tuple[Measure, ...]:
-    """One measure a metric and size, in the order in which they first come."""
-    found: dict[tuple[str, int | None], list[Figure]] = {}
-    for figure in (each for repeat in repeats for each in repeat):
-        found.setdefault((figure.metric, figure.size), []).append(figure)
+    """Return one measure for each metric and size, in order of first appearance."""
+    by_metric: dict[tuple[str, int | None], list[Figure]] = {}
+    for figure in (figure for repeat in repeats for figure in repeat):
+        by_metric.setdefault((figure.metric, figure.size), []).append(figure)
     return tuple(
         Measure(
             metric=metric,
@@ -97,14 +99,14 @@ def _measures(repeats: Sequence[Sequence[Figure]]) -> tuple[Measure, ...]:
             better=same[0].better,
             size=size,
             primary=same[0].primary,
-            stat=stat([each.value for each in same]),
+            stat=stat([value.value for value in same]),
         )
-        for (metric, size), same in found.items()
+        for (metric, size), same in by_metric.items()
     )
 
 
 def _scaled(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
-    """Training by number of ranks: each against the one of its series that has fewest."""
+    """Add scaling to training cases: each is compared with the case of its series that has the fewest ranks."""
     bases: dict[str, CaseSummary] = {}
     for case in filter(_scales, cases):
         if case.series not in bases or case.np < bases[case.series].np:
@@ -131,7 +133,7 @@ def _scaling(case: CaseSummary, base: CaseSummary) -> Scaling:
 
 
 def _groups(cases: Sequence[CaseSummary]) -> Iterable[Group]:
-    """Cases of one series whose places are labels."""
+    """Group the cases of one series that have labels instead of numbers on their axis."""
     series: dict[tuple[str, str], list[CaseSummary]] = {}
     for case in cases:
         if isinstance(case.x, str) and case.x and case.state == "measured":
@@ -142,15 +144,15 @@ def _groups(cases: Sequence[CaseSummary]) -> Iterable[Group]:
         ranked = _ranked_by(members, _RANKED)
         if ranked is not None:
             yield _group(name, members, *ranked)
-        # Of a network both are asked for.
+        # For a network, both rate and latency matter.
         slow = _ranked_by(members, ("latency",)) if ranked is not None and ranked[0] == "rate" else None
         if slow is not None:
             yield _group(name, members, *slow)
 
 
 def _ranked_by(members: Sequence[CaseSummary], metrics: Sequence[str]) -> tuple[str, int | None] | None:
-    """The first metric that all members have, with its size; of several sizes the greatest."""
-    common = set.intersection(*({(each.metric, each.size) for each in case.measures} for case in members))
+    """Return the first metric that all members have, with its largest size."""
+    common = set.intersection(*({(measure.metric, measure.size) for measure in case.measures} for case in members))
     for metric in metrics:
         sizes = [size for name, size in common if name == metric]
         if sizes:
@@ -159,18 +161,18 @@ def _ranked_by(members: Sequence[CaseSummary], metrics: Sequence[str]) -> tuple[
 
 
 def _group(series: str, members: Sequence[CaseSummary], metric: str, size: int | None) -> Group:
-    measures = [(case, found) for case in members if (found := case.measure(metric, size)) is not None]
+    measures = [(case, measure) for case in members if (measure := case.measure(metric, size)) is not None]
     _, base = measures[0]
     choices = tuple(
         Choice(
             label=str(case.x),
             case=case.id,
             np=case.np,
-            stat=found.stat,
-            times=times(found, base),
-            verdict="noise" if index == 0 else verdict(base, found),
+            stat=measure.stat,
+            times=times(measure, base),
+            verdict="noise" if index == 0 else verdict(base, measure),
         )
-        for index, (case, found) in enumerate(measures)
+        for index, (case, measure) in enumerate(measures)
     )
     return Group(
         series=series,
@@ -183,15 +185,15 @@ def _group(series: str, members: Sequence[CaseSummary], metric: str, size: int |
     )
 
 
-def times(found: Measure, base: Measure) -> float:
-    """How many times as good: 2 for twice the rate, or half the time. 0 where it cannot be said."""
-    ratio = (found.stat.median, base.stat.median)
-    over, under = ratio if found.better == "higher" else ratio[::-1]
+def times(measure: Measure, base: Measure) -> float:
+    """Return how many times as good: 2 for twice the rate or half the time, 0 if unknown."""
+    ratio = (measure.stat.median, base.stat.median)
+    over, under = ratio if measure.better == "higher" else ratio[::-1]
     return over / under if under else 0.0
 
 
 def verdict(a: Measure, b: Measure) -> Verdict:
-    """How b stands to a, if it is beyond the noise."""
+    """Compare b with a: better or worse if the difference exceeds the noise."""
     judged = apart(a.stat.values, b.stat.values)
     if judged != "apart":
         return judged

@@ -1,6 +1,6 @@
-"""A chart as SVG text, to stand in a page: colours are classes of the page's style, so that it fits light and dark.
+"""A chart as SVG text for a page. Colors are classes of the page's style, so that it fits light and dark mode.
 
-Positions have one decimal, so that the same figures give the same bytes everywhere.
+Positions have one decimal, so that the same figures always give the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from kit.model.benchchart import Bar, Chart, Line, Point, Tick
 
 WIDE, NARROW = 720, 343
-# About how wide a letter is, of the size that the style gives to text in a chart.
+# Approximate width of a letter, at the size that the style gives to text in a chart.
 _LETTER = 7.2
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 18, 30, 46
 _BAR, _ROW = 16, 46
@@ -31,7 +31,7 @@ def svg(chart: Chart, width: int) -> str:
 
 
 class _Frame:
-    """Where the axes are, and where on the page a figure is."""
+    """The axes, and the position of a figure on the page."""
 
     def __init__(self, chart: Chart, width: int) -> None:
         xs = [point.x for line in chart.lines for point in line.points] or [0.0, 1.0]
@@ -40,7 +40,7 @@ class _Frame:
         self._high = chart.top or 1.0
         self.left, self.right = _LEFT, width - _RIGHT
         self.top, self.bottom = _TOP, _TOP + (250 if width >= WIDE else 220)
-        # Points do not stand on the axes.
+        # Keep points away from the axes.
         self._pad = 22
 
     def _scaled(self, x: float) -> float:
@@ -67,9 +67,9 @@ def _lines(chart: Chart, width: int) -> tuple[int, list[str]]:
     parts.append(_text(frame.right, frame.bottom + 38, chart.x_title, "axis end"))
     measured = [line for line in chart.lines if not line.ideal]
     parts += [_ideal(line, frame) for line in chart.lines if line.ideal]
-    # What comes first is on top.
+    # The first line is drawn last, on top.
     for index, line in reversed(list(enumerate(measured))):
-        parts.append(_line(line, index, frame, told=len(measured) == 1))
+        parts.append(_line(line, index, frame, with_figures=len(measured) == 1))
     return frame.bottom + _BOTTOM, parts
 
 
@@ -79,9 +79,9 @@ def _ideal(line: Line, frame: _Frame) -> str:
     return f'<path class="ideal" d="{_path(line.points, frame)}"/>' + _text(x, y - 8, line.label, "axis end")
 
 
-def _line(line: Line, index: int, frame: _Frame, *, told: bool) -> str:
+def _line(line: Line, index: int, frame: _Frame, *, with_figures: bool) -> str:
     parts = [f'<g class="s{index}"><path class="line" d="{_path(line.points, frame)}"/>']
-    # Of many points the marks alone would be a thick line.
+    # With many points, large marks would form a thick line.
     sparse = len(line.points) <= 12
     for point in line.points:
         x = frame.x(point.x)
@@ -90,13 +90,13 @@ def _line(line: Line, index: int, frame: _Frame, *, told: bool) -> str:
             parts.append(f'<path class="spread" d="M{x:.1f} {low:.1f}V{high:.1f}"/>')
         parts.append(marker(index, x, frame.y(point.y), 4.5 if sparse else 3.0))
     parts.append("</g>")
-    if told:
+    if with_figures:
         parts += [_figure(point, frame) for point in line.points if point.text]
     return "".join(parts)
 
 
 def _figure(point: Point, frame: _Frame) -> str:
-    """Below the point and its spread; above where the axis is near. Within the axes, for names of ticks are beside."""
+    """Put the figure below the point and its spread, or above it near the axis, and inside the axes."""
     half = len(point.text) * _LETTER / 2
     x = min(max(frame.x(point.x), frame.left + half + 4), frame.right - half + _RIGHT)
     below = max(frame.y(point.low), frame.y(point.y)) + 20
@@ -105,7 +105,7 @@ def _figure(point: Point, frame: _Frame) -> str:
 
 
 def marker(index: int, x: float, y: float, r: float) -> str:
-    """A shape for each line, so that they are told apart without colours."""
+    """Return a different shape for each line, so that they differ without color."""
     match index % 6:
         case 0:
             return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}"/>'
@@ -128,7 +128,7 @@ def marker(index: int, x: float, y: float, r: float) -> str:
 
 
 def _bars(chart: Chart, width: int) -> tuple[int, list[str]]:
-    """Each with its name and figure above it: names may be long, and pages narrow."""
+    """Draw each bar with its name and figure above it, because names are long and pages narrow."""
     parts: list[str] = []
     for index, bar in enumerate(chart.bars):
         y = index * _ROW + 16
@@ -158,9 +158,7 @@ def _bar(chart: Chart, bar: Bar, y: float, width: int) -> str:
 
 
 def _thinned(ticks: Sequence[Tick], frame: _Frame) -> list[Tick]:
-    """The last one, and before it each second, third … so that all have room; where they stand unevenly, those that
-    have.
-    """
+    """Return the last tick and every second, third … one before it, so that all fit; uneven ticks if they fit."""
     for step in range(1, 9):
         kept = list(ticks[::-1][::step][::-1])
         if all(_apart(a, b, frame) for a, b in pairwise(kept)):

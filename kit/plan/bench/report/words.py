@@ -45,8 +45,8 @@ def tick(amount: float, unit: Unit) -> str:
 
 def moment(text: str) -> str:
     """2026-11-21T16:44:07Z → 2026-11-21 16:44 UTC; anything else as it is."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", text, re.ASCII)
-    return f"{found[1]} {found[2]} UTC" if found else text
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", text, re.ASCII)
+    return f"{match[1]} {match[2]} UTC" if match else text
 
 
 def times(ratio: float) -> str:

@@ -59,27 +59,31 @@ def run_pair(connect: Connect, listener: tuple[Host, Sequence[str]], caller: tup
     }
     for thread in threads.values():
         thread.start()
-    # Joined in steps, so that Ctrl-C is heard. A listener that could not begin leaves the caller nobody to reach.
+    # Join in steps, so that Ctrl-C works. If the listener failed, the caller has nothing to reach.
     while threads["connect"].is_alive() and not _failed(ended.get("listen")):
         threads["connect"].join(0.1)
     for name in ("listen", "connect") if _failed(ended.get("listen")) else ("connect",):
-        found = ended.get(name)
-        if isinstance(found, KitError):
-            raise found
-        if found is None or found.code != 0:
+        outcome = ended.get(name)
+        if isinstance(outcome, KitError):
+            raise outcome
+        if outcome is None or outcome.code != 0:
             host = (listener if name == "listen" else caller)[0].name
-            said = (found.error_text.splitlines() or [f"exit {found.code}"])[-1] if found is not None else "no answer"
-            raise StepError(f"the network probe failed: {said}", host=host)
+            cause = (
+                (outcome.error_text.splitlines() or [f"exit {outcome.code}"])[-1]
+                if outcome is not None
+                else "no answer"
+            )
+            raise StepError(f"the network probe failed: {cause}", host=host)
     done = ended["connect"]
     return done.text if isinstance(done, Completed) else ""
 
 
-def _failed(found: Completed | KitError | None) -> bool:
-    return isinstance(found, KitError) or (found is not None and found.code != 0)
+def _failed(outcome: Completed | KitError | None) -> bool:
+    return isinstance(outcome, KitError) or (outcome is not None and outcome.code != 0)
 
 
 def prepare(connect: Connect, host: Host, argv: Sequence[str]) -> None:
-    """A command that a probe needs done first."""
+    """Run a command that a probe requires first."""
     with closing(connect(host)) as transport:
         done = transport.run(argv, timeout_s=PATIENCE_S)
     if done.code != 0:
@@ -87,16 +91,16 @@ def prepare(connect: Connect, host: Host, argv: Sequence[str]) -> None:
 
 
 def clean(connect: Connect, hosts: Sequence[Host], mark: str) -> dict[str, KitError]:
-    """Remove what carries the mark: on the last host first, for a network goes when nobody is on it. The failures."""
+    """Remove everything with the mark, and return the failures. Start with the last host: a network must be empty."""
 
     def work(host: Host) -> None:
         with closing(connect(host)) as transport:
             done = transport.run(script("probe_clean", mark), timeout_s=PATIENCE_S)
         if done.code != 0:
             raise StepError(
-                f"what the network probe made could not be removed: {done.error_text}",
+                f"the containers or network of the network probe could not be removed: {done.error_text}",
                 hint=f"kit ssh {host.name} -- docker ps -a --filter label={names.LABEL_BENCH}={mark}; "
-                "kit down removes it, too",
+                "kit down removes them, too",
                 host=host.name,
             )
 

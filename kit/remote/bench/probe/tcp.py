@@ -105,10 +105,10 @@ def rates(link: socket.socket) -> List[float]:
     begin, end = marks[0][0] + IGNORED_S, marks[-1][0]
     edges = [begin + (end - begin) * n / WINDOWS for n in range(WINDOWS + 1)]
     at = [min(marks, key=lambda mark: abs(mark[0] - edge)) for edge in edges]
-    # The last mark is that of the end, which may come long after the last byte.
-    found = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(at, at[1:]) if b[0] > a[0] and b[1] > a[1]]
-    # All may have come at once, where this host stood still until then.
-    return found or [total / (marks[-1][0] - marks[0][0])]
+    # The last mark is the end, which may be long after the last byte.
+    rates_seen = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(at, at[1:]) if b[0] > a[0] and b[1] > a[1]]
+    # All bytes may arrive at once if this host paused until then.
+    return rates_seen or [total / (marks[-1][0] - marks[0][0])]
 
 
 def dial(address: str, port: int, secret: bytes, what: bytes) -> socket.socket:
@@ -118,7 +118,7 @@ def dial(address: str, port: int, secret: bytes, what: bytes) -> socket.socket:
             link = socket.create_connection((address, port), timeout=3)
             break
         except OSError as error:
-            # The listener may be on its way up.
+            # The listener may still be starting.
             if time.monotonic() > end:
                 raise ConnectionError("no connection to %s:%d: %s" % (address, port, error)) from None
             time.sleep(0.1)
@@ -129,19 +129,19 @@ def dial(address: str, port: int, secret: bytes, what: bytes) -> socket.socket:
 
 
 def latency(address: str, port: int, secret: bytes, size: int, repeats: int) -> List[float]:
-    """Seconds of half a round trip of `size` bytes, each measured by itself; at most `repeats` of them."""
+    """Measure half round trips of `size` bytes, in seconds; at most `repeats` of them."""
     link = dial(address, port, secret, PING)
     link.sendall(size.to_bytes(4, "big"))
     data = b"x" * size
-    found: List[float] = []
+    times: List[float] = []
     end = time.monotonic() + LATENCY_S
-    while len(found) < WARM + repeats and (len(found) < WARM + LEAST or time.monotonic() < end):
+    while len(times) < WARM + repeats and (len(times) < WARM + LEAST or time.monotonic() < end):
         began = time.perf_counter()
         link.sendall(data)
         exactly(link, size)
-        found.append((time.perf_counter() - began) / 2)
+        times.append((time.perf_counter() - began) / 2)
     link.close()
-    return found[WARM:]
+    return times[WARM:]
 
 
 def stream(address: str, port: int, secret: bytes, seconds: float) -> List[float]:
@@ -166,9 +166,9 @@ def stream(address: str, port: int, secret: bytes, seconds: float) -> List[float
 def connect(address: str, port: int, seconds: float, secret: bytes) -> int:
     rows = []
     for size, repeats in SIZES:
-        found = latency(address, port, secret, size, repeats)
-        half = statistics.median(found)
-        rows.append(row(size, half, min(found), max(found), len(found)))
+        times = latency(address, port, secret, size, repeats)
+        half = statistics.median(times)
+        rows.append(row(size, half, min(times), max(times), len(times)))
     windows = stream(address, port, secret, seconds)
     rate = statistics.median(windows)
     wire = row(BUFFER, BUFFER / rate, BUFFER / max(windows), BUFFER / min(windows), len(windows))

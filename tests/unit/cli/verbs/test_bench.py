@@ -1,4 +1,4 @@
-"""The words of kit bench as what is asked for."""
+"""The command line of kit bench as the request that it makes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kit.cli.verbs.grammar import positive
 from kit.flows.bench import measure as flow
 from kit.flows.bench.measure import BenchPlan, BenchRequest, BenchResult
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
-from kit.plan.bench.cases import Asked
+from kit.plan.bench.cases import BenchOptions
 from kit.plan.bench.record import sample_line, session_text
 
 HOSTS = "10.0.0.1 name=gpu1 slots=2\n"
@@ -42,26 +42,26 @@ SESSION = Session(id="20260101-000000-egs", preset="egs", cluster="kit", started
 
 
 class Flow:
-    """What the flow was asked for; a session is on the disk as if it had been measured."""
+    """What the flow was called with; a session is on the disk as if it had been measured."""
 
     def __init__(self, folder: Path, *samples: Sample) -> None:
-        self.asked: list[Any] = []
+        self.options: list[Any] = []
         self.folder, self.samples = folder / "bench" / SESSION.id, samples
         (folder / "hosts").write_text(HOSTS)
         (folder / "kit.yaml").write_text("name: kit\n")
 
-    def bench(self, _context: object, request: BenchRequest, *, each: Callable[[Sample], None]) -> BenchResult:
-        self.asked.append(request)
+    def bench(self, _context: object, request: BenchRequest, *, on_sample: Callable[[Sample], None]) -> BenchResult:
+        self.options.append(request)
         self.folder.mkdir(parents=True)
         (self.folder / META).write_text(session_text(SESSION))
         (self.folder / SAMPLES).write_text("".join(map(sample_line, self.samples)))
         for sample in self.samples:
-            each(sample)
+            on_sample(sample)
         failed = tuple(sample for sample in self.samples if sample.failure)
         return BenchResult(folder=self.folder, session=SESSION, samples=self.samples, failed=failed, seconds=1.0)
 
-    def plan(self, _context: object, asked: Asked) -> BenchPlan:
-        self.asked.append(asked)
+    def plan(self, _context: object, options: BenchOptions) -> BenchPlan:
+        self.options.append(options)
         return BenchPlan(preset="egs", cases=(CASE,), launches=3, seconds=45.0, skipped={"overlay": "no swarm"})
 
 
@@ -83,8 +83,8 @@ def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
     words = ["--preset", "egs", "--ranks", "1,2", "--repeats", "5", "--case-timeout", "2m", "--dir", "there"]
     words += ["--paced", "resnet50", "--step-ms", "290"]
     assert ask(monkeypatch, found, tmp_path, *words) == 0
-    asked = Asked(preset="egs", ranks=(1, 2), repeats=5, timeout_s=120.0, paced="resnet50", step_ms=290.0)
-    assert found.asked == [BenchRequest(asked=asked, folder=tmp_path / "there")]
+    options = BenchOptions(preset="egs", ranks=(1, 2), repeats=5, timeout_s=120.0, paced="resnet50", step_ms=290.0)
+    assert found.options == [BenchRequest(options=options, folder=tmp_path / "there")]
     out, err = capsys.readouterr()
     assert "resnet18" in out
     assert "report.html" in err
@@ -94,7 +94,7 @@ def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
 def test_resume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], resume: str) -> None:
     found = Flow(tmp_path, TRAINED)
     assert ask(monkeypatch, found, tmp_path, *words, "--force") == 0
-    assert found.asked == [BenchRequest(asked=Asked(), resume=resume, force=True)]
+    assert found.options == [BenchRequest(options=BenchOptions(), resume=resume, force=True)]
 
 
 @pytest.mark.parametrize("words", [["--preset", "egs"], ["--repeats", "5"], ["--dir", "x"], ["--dry-run"]])
@@ -103,7 +103,7 @@ def test_resume_takes_no_other_plan(
 ) -> None:
     found = Flow(tmp_path, TRAINED)
     assert ask(monkeypatch, found, tmp_path, "--resume", *words) == 2
-    assert found.asked == []
+    assert found.options == []
     assert "→" in capsys.readouterr().err
 
 
@@ -127,7 +127,7 @@ def test_a_dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pyte
     assert ask(monkeypatch, Flow(tmp_path), tmp_path, "--preset", "networks", "--dry-run") == 0
     out = capsys.readouterr().out
     assert "egs/mxnet-resnet18_v1/1" in out
-    assert "Left out: overlay: no swarm." in out
+    assert "Skipped: overlay: no swarm." in out
     assert "1 cases, 3 launches, about 45 s" in out
 
 
@@ -148,13 +148,13 @@ def test_the_list_of_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--preset", "eggs"], "--preset: there is no 'eggs' | egs, networks, kvstore, compression, tuning"),
-        (["--workload", "torch"], "--workload: there is no 'torch' | mxnet, tf"),
-        (["--preset", "networks", "--networks", "wifi"], "--networks: there is no 'wifi' | bare, host, bridge"),
-        (["--preset", "kvstore", "--stores", "disk"], "--stores: there is no 'disk' | local, device"),
-        (["--paced", "resnet5"], "--paced: there is no 'resnet5' | resnet50"),
-        (["--networks", "bare"], "--networks is nothing that | --preset networks"),
-        (["--step-ms", "10"], "--step-ms is the step of a paced model | --paced"),
+        (["--preset", "eggs"], "--preset: unknown value 'eggs' | egs, networks, kvstore, compression, tuning"),
+        (["--workload", "torch"], "--workload: unknown value 'torch' | mxnet, tf"),
+        (["--preset", "networks", "--networks", "wifi"], "--networks: unknown value 'wifi' | bare, host, bridge"),
+        (["--preset", "kvstore", "--stores", "disk"], "--stores: unknown value 'disk' | local, device"),
+        (["--paced", "resnet5"], "--paced: unknown value 'resnet5' | resnet50"),
+        (["--networks", "bare"], "--networks does not apply | --preset networks"),
+        (["--step-ms", "10"], "--step-ms requires --paced | --paced"),
         (["--dir", "hosts"], "hosts is not a folder | name a folder"),
         (["--dir", "bench/old"], "bench/old has a session already | kit bench --resume --session bench/old"),
     ],
@@ -163,7 +163,7 @@ def test_a_wrong_word_is_told_before_any_host_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     def contacted(*_: object) -> None:
-        pytest.fail("a host was asked")
+        pytest.fail("a host was options")
 
     Flow(tmp_path)
     (tmp_path / "bench" / "old").mkdir(parents=True)

@@ -15,7 +15,7 @@ from kit.cli.text import bench as benchtext
 from kit.errors import InputError
 from kit.flows.bench.measure import BenchPlan
 from kit.model.launch import Node
-from kit.plan.bench.cases import LADDER, PRESETS, Asked, BenchFacts, rank_counts
+from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts
 from kit.plan.bench.models import GLUON, MXNET_TRAIN, PACED
 from kit.plan.bench.order import seconds_left, turns
 from kit.plan.bench.presets import plan
@@ -30,7 +30,7 @@ def facts(hosts: int = 4, slots: int = 2, **more: Any) -> BenchFacts:
     return BenchFacts(nodes=nodes, **given)
 
 
-def told(facts: BenchFacts, asked: Asked) -> str:
+def told(facts: BenchFacts, asked: BenchOptions) -> str:
     planned = plan(facts, asked)
     left = turns(planned.cases)
     shown = BenchPlan(preset=asked.preset, cases=planned.cases, launches=len(left), seconds=seconds_left(left),
@@ -41,19 +41,19 @@ def told(facts: BenchFacts, asked: Asked) -> str:
 
 @pytest.mark.parametrize("preset", [LADDER, *PRESETS])
 def test_the_plan_on_cpus(preset: str) -> None:
-    check_golden(f"bench/cpu-{preset}.txt", told(facts(), Asked(preset=preset)))
+    check_golden(f"bench/cpu-{preset}.txt", told(facts(), BenchOptions(preset=preset)))
 
 
 @pytest.mark.parametrize("preset", [LADDER, "egs", "kvstore", "compression"])
 def test_the_plan_on_gpus(preset: str) -> None:
-    check_golden(f"bench/gpu-{preset}.txt", told(facts(gpus=8), Asked(preset=preset)))
+    check_golden(f"bench/gpu-{preset}.txt", told(facts(gpus=8), BenchOptions(preset=preset)))
 
 
 def test_paced_plans_are_marked_as_simulated() -> None:
-    asked = Asked(preset="compression", paced="resnet50", step_ms=290, batch_size=64)
+    asked = BenchOptions(preset="compression", paced="resnet50", step_ms=290, batch_size=64)
     check_golden("bench/paced-compression.txt", told(facts(), asked))
     for preset in (LADDER, "egs", "compression", "tuning"):
-        for case in plan(facts(), Asked(preset=preset, paced="vgg16")).cases:
+        for case in plan(facts(), BenchOptions(preset=preset, paced="vgg16")).cases:
             assert case.simulated == (case.command[0] == "paced_benchmark")
             assert ("SIMULATED" in case.series) == case.simulated
 
@@ -66,7 +66,7 @@ def test_numbers_of_ranks(hosts: int, slots: int, counts: tuple[int, ...]) -> No
     assert rank_counts(facts(hosts, slots)) == counts
 
 
-def test_numbers_of_ranks_as_asked() -> None:
+def test_numbers_of_ranks_as_options() -> None:
     assert rank_counts(facts(), (8, 2, 2)) == (2, 8)
     with pytest.raises(InputError, match="--ranks 9 is more than the 8 slots"):
         rank_counts(facts(), (9,))
@@ -77,63 +77,83 @@ def test_no_id_is_given_twice() -> None:
         for found in (facts(), facts(1, 1), facts(gpus=8, members=frozenset({"gpu1", "gpu2"}))):
             if preset in ("networks", "tuning") and found.slots == 1:
                 continue
-            ids = [case.id for case in plan(found, Asked(preset=preset)).cases]
+            ids = [case.id for case in plan(found, BenchOptions(preset=preset)).cases]
             assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize(
     ("asked", "message", "hint"),
     [
-        ({"preset": "eggs"}, "no 'eggs'", "did you mean egs? There are: ladder, egs, networks, kvstore"),
-        ({"preset": "egs", "model": "resnet50"}, "no 'resnet50'", "There are: alexnet, densenet121"),
-        ({"preset": "egs", "workload": "tf", "model": "resnet18_v1"}, "no 'resnet18v1'", "There are: convnextbase"),
-        ({"preset": "egs", "workload": "torch"}, "no 'torch'", "There are: mxnet, tf"),
-        ({"preset": "networks", "networks": ("hots",)}, "no 'hots'", "did you mean host? There are: bare, host"),
-        ({"preset": "kvstore", "stores": ("dist",)}, "no 'dist'", "There are: local, device, nccl, dist_sync"),
-        ({"preset": "kvstore", "model": "resnet18_v1"}, "no 'resnet18_v1'", "There are: alexnet, densenet-121"),
+        ({"preset": "eggs"}, "unknown value 'eggs'", "did you mean egs? choose one of: ladder, egs, networks, kvstore"),
+        ({"preset": "egs", "model": "resnet50"}, "unknown value 'resnet50'", "choose one of: alexnet, densenet121"),
+        (
+            {"preset": "egs", "workload": "tf", "model": "resnet18_v1"},
+            "unknown value 'resnet18v1'",
+            "choose one of: convnextbase",
+        ),
+        ({"preset": "egs", "workload": "torch"}, "unknown value 'torch'", "choose one of: mxnet, tf"),
+        (
+            {"preset": "networks", "networks": ("hots",)},
+            "unknown value 'hots'",
+            "did you mean host? choose one of: bare, host",
+        ),
+        (
+            {"preset": "kvstore", "stores": ("dist",)},
+            "unknown value 'dist'",
+            "choose one of: local, device, nccl, dist_sync",
+        ),
+        (
+            {"preset": "kvstore", "model": "resnet18_v1"},
+            "unknown value 'resnet18_v1'",
+            "choose one of: alexnet, densenet-121",
+        ),
         (
             {"preset": "egs", "paced": "resnet51"},
-            "no 'resnet51'",
-            "did you mean resnet50? There are: alexnet, bertbase",
+            "unknown value 'resnet51'",
+            "did you mean resnet50? choose one of: alexnet, bertbase",
         ),
-        ({"preset": "egs", "networks": ("host",)}, "--networks is nothing that --preset egs", "for --preset networks"),
+        (
+            {"preset": "egs", "networks": ("host",)},
+            "--networks does not apply to --preset egs",
+            "for --preset networks",
+        ),
         ({"preset": "egs", "step_ms": 20.0}, "--step-ms", "--paced"),
-        ({"preset": "egs", "paced": "resnet50", "model": "resnet18_v1"}, "--paced names the model", "leave"),
+        ({"preset": "egs", "paced": "resnet50", "model": "resnet18_v1"}, "--paced already names the model", "remove"),
     ],
 )
 def test_names_that_are_wrong(asked: dict[str, Any], message: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
-        plan(facts(), Asked(**asked))
+        plan(facts(), BenchOptions(**asked))
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
 
 
 def test_a_framework_that_the_image_lacks() -> None:
     only = facts(frameworks=("tensorflow",))
-    assert plan(only, Asked(preset="egs")).cases[0].command[0] == "tf_benchmark"
+    assert plan(only, BenchOptions(preset="egs")).cases[0].command[0] == "tf_benchmark"
     with pytest.raises(InputError, match="no mxnet"):
-        plan(only, Asked(preset="egs", workload="mxnet"))
+        plan(only, BenchOptions(preset="egs", workload="mxnet"))
 
 
 def test_the_models_of_a_strange_image_are_its_own() -> None:
-    assert plan(facts(frameworks=()), Asked(preset="egs", model="my_net")).cases[0].command[2] == "my_net"
+    assert plan(facts(frameworks=()), BenchOptions(preset="egs", model="my_net")).cases[0].command[2] == "my_net"
 
 
 def test_what_cannot_be_tried_is_left_out_with_its_reason() -> None:
-    one = plan(facts(1, 1), Asked())
+    one = plan(facts(1, 1), BenchOptions())
     assert [case.id for case in one.cases][:2] == ["reach", "hello"]
     assert set(one.skipped) == {"ring", "collectives"}
-    nets = plan(facts(pythons=frozenset()), Asked(preset="networks"))
+    nets = plan(facts(pythons=frozenset()), BenchOptions(preset="networks"))
     assert [case.network for case in nets.cases] == ["host", "bridge"]
     assert "no python3 on gpu1 and gpu2" in nets.skipped["bare"]
-    both = plan(facts(members=frozenset({"gpu1", "gpu2"})), Asked(preset="networks"))
+    both = plan(facts(members=frozenset({"gpu1", "gpu2"})), BenchOptions(preset="networks"))
     assert [case.network for case in both.cases] == ["bare", "host", "bridge", "overlay"]
     with pytest.raises(InputError, match="nothing of it can be measured here"):
-        plan(facts(1, 2), Asked(preset="networks"))
+        plan(facts(1, 2), BenchOptions(preset="networks"))
 
 
 def test_ranks_of_cpus_have_their_share_of_cores_on_every_count() -> None:
-    commands = {case.command for case in plan(facts(), Asked(preset="egs")).cases}
+    commands = {case.command for case in plan(facts(), BenchOptions(preset="egs")).cases}
     assert len(commands) == 1
     (command,) = commands
     assert command[command.index("--intra-op") + 1] == "2"
@@ -154,4 +174,4 @@ def test_the_names_are_those_of_the_programs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_plan_of_the_same_facts_is_the_same() -> None:
-    assert plan(facts(), Asked()) == plan(replace(facts()), Asked())
+    assert plan(facts(), BenchOptions()) == plan(replace(facts()), BenchOptions())

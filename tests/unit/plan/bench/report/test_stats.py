@@ -122,10 +122,10 @@ def test_a_rung_that_failed_says_what_is_not_shown() -> None:
     found = summarise(session, samples)
     assert found.statements == (
         "hello: 8 ranks failed: rank 1 on gpu1 ended with signal 9",
-        f"So it is not shown that this holds: {PROVES['hello']}",
+        f"So this is not proven: {PROVES['hello']}",
         "6 of 8 cases were not run",
     )
-    assert found.recommendations == (f"hello: 8 ranks failed; to look further: {NEXT['hello']}",)
+    assert found.recommendations == (f"hello: 8 ranks failed; next step: {NEXT['hello']}",)
 
 
 def test_settings_side_by_side_and_the_one_to_use() -> None:

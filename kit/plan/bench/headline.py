@@ -10,17 +10,17 @@ from kit.model.bench import Sample
 
 def headline(sample: Sample) -> str:
     """`172.3 images/s`, `all-reduce 1.2 GB/s at 16 MB, latency 31 us`; '' for a result of which no figure is known."""
-    found = sample.result
+    result = sample.result
     words = []
-    if isinstance(found.get("img_sec_total"), int | float):
-        words.append(f"{found['img_sec_total']:.1f} images/s")
-    if isinstance(found.get("efficiency"), int | float):
-        words.append(f"efficiency {found['efficiency']:.1%}")
-    if isinstance(found.get("tests"), list):
-        words += [told for test in found["tests"] if isinstance(test, dict) and (told := _test(test))]
-    if found.get("right") is True:
-        words.append(f"{found.get('ranks')} ranks agree")
-    if words and found.get("simulated"):
+    if isinstance(result.get("img_sec_total"), int | float):
+        words.append(f"{result['img_sec_total']:.1f} images/s")
+    if isinstance(result.get("efficiency"), int | float):
+        words.append(f"efficiency {result['efficiency']:.1%}")
+    if isinstance(result.get("tests"), list):
+        words += [text for test in result["tests"] if isinstance(test, dict) and (text := _test(test))]
+    if result.get("right") is True:
+        words.append(f"{result.get('ranks')} ranks agree")
+    if words and result.get("simulated"):
         words.append("SIMULATED compute")
     return ", ".join(words)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kit.model.bench import Sample
-from kit.plan.bench.told import headline, rate, size, span
+from kit.plan.bench.headline import headline, rate, size, span
 
 
 def sample(**more: Any) -> Sample:
