@@ -52,7 +52,7 @@ class Session:
         return {place: given[flag] for flag, place in _OVERRIDES.items() if given.get(flag) is not None}
 
     def settings(self) -> Settings:
-        from kit.config import settings  # noqa: PLC0415  (pydantic and YAML: only for verbs that need them)
+        from kit.config import settings  # noqa: PLC0415  (YAML: only for verbs that need it)
 
         return settings.load(
             self.folder,

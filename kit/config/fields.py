@@ -1,60 +1,89 @@
-"""The fields of ClusterSpec as a table made from the model: path, what it takes, example, variable and flag."""
+"""The reference of kit.yaml: each field with what it accepts, its description, an example, and its variable and flag.
+
+Messages, the JSON schema, the sample that `kit init` writes and docs/input.md come from this table. The defaults come
+from the model.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator
-from pydantic.fields import FieldInfo
-
-from kit.config.words import listed
+from kit.config import rules
+from kit.config.kinds import Auto, Choice, Command, Items, Kind, Number, Text, Truth, Variables, Whole
 from kit.model.spec import ClusterSpec
 
 _PLAIN = re.compile(r"[A-Za-z0-9~./_-][A-Za-z0-9~./_=+@ -]*(?::[A-Za-z0-9~./_=+@-]+)*", re.ASCII)
+_DEFAULTS = ClusterSpec()
+_PORT = Whole(1, 65535)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One field. `path` is dotted (ssh.user); `wants` completes "write …"; `variable` is None where none sets it."""
+    """One field, or a section of fields.
+
+    `path` is dotted (ssh.user). `kind` is None for a section. `rule` checks a value of that kind. `variable` is None if
+    no environment variable sets the field.
+    """
 
     path: str
-    wants: str
     description: str
     default: object
     example: object
-    choices: tuple[str, ...]
-    is_section: bool
     variable: str | None
+    kind: Kind | None = None
+    rule: Callable[[Any], object] | None = None
 
     @property
     def key(self) -> str:
         return self.path.rpartition(".")[2]
 
     @property
+    def section(self) -> str:
+        return self.path.rpartition(".")[0]
+
+    @property
     def flag(self) -> str:
         word = (self.variable or "KIT_" + self.path.upper().replace(".", "_")).removeprefix("KIT_")
         return "--" + word.lower().replace("_", "-")
 
+    @property
+    def is_section(self) -> bool:
+        return self.kind is None
+
+    @property
+    def wants(self) -> str:
+        """Return the words that complete "write …"."""
+        return self.kind.wants if self.kind else "KEY: VALUE lines, indented"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return self.kind.choices if self.kind else ()
+
 
 @functools.cache
 def settings() -> Mapping[str, Setting]:
-    """Every field by its path, in the order of the model; a section stands before its own fields."""
-    return {setting.path: setting for setting in _walk(ClusterSpec, "")}
+    """Return every field by its path. A section comes before its fields."""
+    return {setting.path: setting for setting in _table()}
+
+
+@functools.cache
+def fields_of(section: str) -> Mapping[str, Setting]:
+    """Return the fields and sections of a section by their keys; '' is the whole file."""
+    return {setting.key: setting for setting in settings().values() if setting.section == section}
 
 
 def keys_of(section: str) -> tuple[str, ...]:
-    """The keys that a section takes; '' is the whole file."""
-    return tuple(s.key for s in settings().values() if s.path.rpartition(".")[0] == section)
+    """Return the keys that a section accepts; '' is the whole file."""
+    return tuple(fields_of(section))
 
 
 def as_yaml(value: object) -> str:
-    """A value of the model (text, number, list, dict, None) on one line of YAML, as kit.yaml takes it."""
+    """Return a value of the model (text, number, list, dict, None) as kit.yaml accepts it on one line."""
     if isinstance(value, tuple | list):
         return "[" + ", ".join(as_yaml(item) for item in value) + "]"
     if isinstance(value, dict):
@@ -65,7 +94,7 @@ def as_yaml(value: object) -> str:
 
 
 def as_text(value: object) -> str:
-    """A value as one word of the environment or the command line; a command is quoted as a shell wants it."""
+    """Return a value as one word of the environment or the command line; a command is quoted for a shell."""
     if isinstance(value, tuple | list):
         import shlex  # noqa: PLC0415  (only for a message)
 
@@ -73,102 +102,199 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _walk(model: type[BaseModel], prefix: str) -> Iterator[Setting]:
-    for name, info in model.model_fields.items():
-        path = prefix + name
-        section = _model(info.annotation)
-        default = info.get_default(call_default_factory=True)
-        example = info.examples[0] if info.examples else default
-        if section is not None:
-            key, first = next(iter(section.model_fields.items()))
-            example = {key: first.examples[0] if first.examples else first.get_default(call_default_factory=True)}
-        yield Setting(
-            path=path,
-            wants=_wants(info.annotation, info.metadata),
-            description=info.description or "",
-            default=default,
-            example=example,
-            choices=tuple(_choices(info.annotation)),
-            is_section=section is not None,
-            variable=_variable(path, info),
-        )
-        if section is not None:
-            yield from _walk(section, path + ".")
+def _field(
+    path: str,
+    kind: Kind,
+    description: str,
+    *,
+    example: object = None,
+    variable: str = "",
+    rule: Callable[[Any], object] | None = None,
+) -> Setting:
+    default: object = _DEFAULTS
+    for key in path.split("."):
+        default = getattr(default, key)
+    named = variable or "KIT_" + path.upper().replace(".", "_")
+    return Setting(
+        path=path,
+        description=description,
+        default=default,
+        example=default if example is None else example,
+        variable=named if kind.is_word else None,
+        kind=kind,
+        rule=rule,
+    )
 
 
-def _model(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+def _section(path: str, description: str, example: Mapping[str, object]) -> Setting:
+    default = getattr(_DEFAULTS, path)
+    return Setting(path=path, description=description, default=default, example=example, variable=None)
 
 
-def _variable(path: str, info: FieldInfo) -> str | None:
-    """The variable that sets the field: for what one word can say, and for commands."""
-    own = info.json_schema_extra
-    if isinstance(own, dict) and "env" in own:
-        return str(own["env"])
-    origin = get_origin(info.annotation) or info.annotation
-    if _model(info.annotation) or origin is dict or (origin is tuple and not _is_split(info.metadata)):
-        return None
-    return "KIT_" + path.upper().replace(".", "_")
-
-
-def _is_split(metadata: list[Any]) -> bool:
-    return any(isinstance(item, BeforeValidator) for item in metadata)
-
-
-def _choices(annotation: Any) -> Iterator[str]:
-    if get_origin(annotation) is Literal:
-        yield from (str(choice) for choice in get_args(annotation))
-    elif get_origin(annotation) is not None:
-        for part in get_args(annotation):
-            yield from _choices(part)
-
-
-def _wants(annotation: Any, metadata: list[Any]) -> str:
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _wants(args[0], list(args[1:]))
-    if origin in (Union, types.UnionType):
-        parts = (part for part in args if part is not type(None))
-        return listed(word for part in parts for word in _wants(part, metadata).split(" or "))
-    if origin is Literal:
-        return listed(str(choice) for choice in args)
-    if origin is tuple:
-        return _wants_list(annotation, metadata)
-    return _wants_plain(annotation, metadata)
-
-
-def _wants_list(annotation: Any, metadata: list[Any]) -> str:
-    if _is_split(metadata):
-        return "a command on one line, or a list of its words"
-    choices = tuple(_choices(annotation))
-    return f"a list of {listed(choices)}" if choices else "a list"
-
-
-def _wants_plain(annotation: Any, metadata: list[Any]) -> str:
-    if _model(annotation):
-        return "KEY: VALUE lines, indented"
-    if get_origin(annotation) is dict:
-        return "NAME: VALUE lines, indented"
-    if annotation is bool:
-        return "true or false"
-    bounds = {name: value for item in _flat(metadata) for name, value in _bound(item)}
-    if annotation is int:
-        return f"a whole number from {bounds['ge']} to {bounds['le']}"
-    if annotation is float:
-        return f"a number above {bounds['gt']}, up to {bounds['le']}"
-    return "text"
-
-
-def _flat(metadata: list[Any]) -> Iterator[Any]:
-    for item in metadata:
-        if isinstance(item, FieldInfo):
-            yield from item.metadata
-        else:
-            yield item
-
-
-def _bound(item: Any) -> Iterator[tuple[str, int]]:
-    for name in ("gt", "ge", "le"):
-        value = getattr(item, name, None)
-        if value is not None:
-            yield name, value
+def _table() -> tuple[Setting, ...]:
+    return (
+        _field(
+            "name",
+            Text(),
+            "Name of the cluster. Labels, container names and folders contain it.",
+            example="resnet-lab",
+            rule=rules.name,
+        ),
+        _field(
+            "orchestrator",
+            Choice(("compose", "swarm")),
+            "What starts the containers: Compose with a file on each VM, or Swarm with one stack for all VMs. "
+            "docs/swarm.md lists the differences.",
+        ),
+        _section("image", "The image that every node runs.", {"flavour": "cpu"}),
+        _field(
+            "image.flavour",
+            Choice(("cpu", "cuda-tensorflow", "cuda-mxnet", "ssh-layer")),
+            "cpu: built from a Debian base. cuda-tensorflow, cuda-mxnet: the same on a CUDA base. "
+            "ssh-layer: adds sshd and kit's scripts to a base that already has Horovod, such as an NGC image.",
+        ),
+        _field(
+            "image.base",
+            Text(),
+            "Base image. Each flavour except ssh-layer has a default.",
+            example="nvcr.io/nvidia/tensorflow:23.03-tf2-py3",
+            rule=rules.base,
+        ),
+        _field(
+            "image.frameworks",
+            Items(Choice(("tensorflow", "mxnet"))),
+            "Frameworks that Horovod is built for (flavour cpu).",
+        ),
+        _field(
+            "image.packages",
+            Items(Text()),
+            "Extra Debian packages, as apt-get install accepts them.",
+            example=["htop", "libsndfile1"],
+            rule=rules.packages,
+        ),
+        _field(
+            "image.pip",
+            Items(Text()),
+            "Extra Python packages, as pip install accepts them.",
+            example=["pandas==2.1.4"],
+            rule=rules.pip,
+        ),
+        _field(
+            "builder",
+            Choice(("local", "head")),
+            "Engine that builds the image: this machine's (local) or the first host's (head). "
+            "With head, this machine needs no engine.",
+        ),
+        _field(
+            "registry",
+            Text(),
+            "Registry that holds the image; `kit image push` uploads it. Hosts then pull the image, and kit does not "
+            "send it from this machine.",
+            example="registry.example.com:5000/team",
+            rule=rules.registry,
+        ),
+        _section("ssh", "How kit reaches the VMs. The hosts file overrides it for single hosts.", {"user": "ubuntu"}),
+        _field("ssh.user", Text(), "Login on the VMs. Default: ssh's own choice.", example="ubuntu", rule=rules.login),
+        # KIT_SSH_PORT sets the port of the sshd in the containers.
+        _field(
+            "ssh.port",
+            _PORT,
+            "Port of the sshd on the VMs. Default: ssh's own choice.",
+            example=22,
+            variable="KIT_SSH_VM_PORT",
+        ),
+        _field(
+            "ssh.key",
+            Text(shortest=1),
+            "Private key for the login. Default: ssh's own keys and agent.",
+            example="~/.ssh/id_ed25519",
+        ),
+        _field(
+            "ssh.known_hosts",
+            Text(shortest=1),
+            "File with the host keys of the VMs. Default: ~/.ssh/known_hosts.",
+            example="./known_hosts",
+        ),
+        _field("ssh_port", _PORT, "Port of the sshd in the containers. Port 22 belongs to the sshd of the VM."),
+        _field(
+            "network",
+            Text(),
+            "CIDR of the network for MPI, NCCL and Horovod. auto: the smallest network that holds the MPI address of "
+            "every host.",
+            example="10.0.0.0/16",
+            rule=rules.network,
+        ),
+        _field(
+            "slots",
+            Auto(Whole(1, 4096)),
+            "Number of ranks that fit on a host, if the hosts file does not say. auto: the number of its GPUs, or 1.",
+            example=8,
+        ),
+        _field("head_runs_ranks", Truth(), "Run ranks on the first host, too."),
+        _field(
+            "volumes",
+            Items(Text()),
+            "Mounts, written SOURCE:TARGET[:ro] as in Compose. A source is a folder on the VMs, or a named volume.",
+            example=["/data/imagenet:/data:ro"],
+            rule=rules.volumes,
+        ),
+        _field(
+            "env",
+            Variables(),
+            "Environment variables of every node and every rank.",
+            example={"HOROVOD_FUSION_THRESHOLD": "134217728"},
+        ),
+        _field(
+            "shm_size",
+            Text(),
+            "Size of /dev/shm, such as 8gb. NCCL and data loaders need it.",
+            example="8gb",
+            rule=rules.size,
+        ),
+        _section("ulimits", "Limits of the containers.", {"memlock": "unlimited"}),
+        _field(
+            "ulimits.memlock",
+            Choice(("unlimited", "default")),
+            "Limit on pinned memory, which RDMA and NCCL use. default: for engines that cannot raise the limit.",
+        ),
+        _field(
+            "ulimits.nofile",
+            Whole(1024, 1073741816),
+            "Number of files that a process may open. Default: the engine's limit.",
+            example=1048576,
+        ),
+        _field("ulimits.stack", Whole(8192, 2**40), "Stack size in bytes."),
+        _section("mpi", "Options for mpirun.", {"bind_to": "none"}),
+        _field(
+            "mpi.bind_to",
+            Choice(("none", "core", "socket", "numa", "hwthread")),
+            "mpirun --bind-to. Horovod recommends none, because the framework's threads use all cores.",
+        ),
+        _field(
+            "mpi.yield_when_idle",
+            Auto(Truth()),
+            "Let a waiting rank give up its core. auto: if a host has more ranks than cores.",
+        ),
+        _field(
+            "mpi.args",
+            Command(),
+            "More arguments for mpirun, placed before the command.",
+            example="--mca coll_tuned_use_dynamic_rules 1",
+        ),
+        _section("runs", "How kit cleans up after runs.", {"clean": "all"}),
+        _field(
+            "runs.clean",
+            Choice(("all", "none")),
+            "Which background processes of its ranks kit ends after a successful run: all or none. "
+            "After a run that fails or is stopped, kit always ends all of them.",
+        ),
+        _field("runs.ttl_days", Number(0, 36500), "Days that the head keeps a finished run and its log.", example=7),
+        _field("runs.keep", Whole(1, 100000), "Largest number of finished runs that the head keeps."),
+        _field(
+            "command",
+            Command(),
+            "Command that `kit run` runs if you give none.",
+            example="python3 /data/train.py --epochs 90",
+            rule=rules.command,
+        ),
+    )

@@ -1,38 +1,42 @@
-"""The JSON schema of kit.yaml, for editors. Made from the model."""
+"""The JSON schema of kit.yaml, for editors."""
 
 from __future__ import annotations
 
 import json
 
-from kit.config.fields import settings
-from kit.model.spec import ClusterSpec
+from kit.config.fields import Setting, fields_of
+from kit.config.kinds import Shape
+
+_NULL: Shape = {"type": "null"}
 
 
 def schema_text() -> str:
-    """JSON Schema, draft 2020-12, with one object for the whole file."""
-    schema = ClusterSpec.model_json_schema()
-    for name, field in schema["properties"].items():
-        # pydantic leaves out what the section says of itself, and an editor shows the field.
-        field.setdefault("description", settings()[name].description)
-    for section in (schema, *schema.get("$defs", {}).values()):
-        for field in section.get("properties", {}).values():
-            field.pop("env", None)  # how the environment's table names a field is no word of the schema
-            _allow_empty(field)
+    """Return a JSON Schema (draft 2020-12) with one object for the whole file."""
+    sections = [setting for setting in fields_of("").values() if setting.is_section]
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
+        "$defs": {_name(section): _object(section.key, section.description) for section in sections},
+        **_object("", "A cluster of kit: the image, how kit reaches the VMs, and what runs on them."),
         "title": "kit.yaml",
-        "description": "A cluster of kit: the image, how its VMs are reached, and what runs on them.",
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _allow_empty(field: dict[str, object]) -> None:
-    """A key with nothing behind it counts as not written, so null is good wherever a field stands."""
-    kinds = ("$ref", "anyOf", "type", "enum", "items", "additionalProperties", "minimum", "maximum", "minLength")
-    shape = {kind: field.pop(kind) for kind in kinds if kind in field}
-    branches = shape["anyOf"] if isinstance(shape.get("anyOf"), list) else [shape]
-    assert isinstance(branches, list)  # noqa: S101  (for the type checker; the line above makes it one)
-    if {"type": "null"} not in branches:
-        branches = [*branches, {"type": "null"}]
-    field["anyOf"] = branches
+def _object(section: str, description: str) -> Shape:
+    properties = {key: _property(setting) for key, setting in fields_of(section).items()}
+    return {"type": "object", "additionalProperties": False, "description": description, "properties": properties}
+
+
+def _property(setting: Setting) -> Shape:
+    """Return the schema of a field. null is always valid, because a key without a value counts as not set."""
+    if setting.kind is None:
+        return {"description": setting.description, "anyOf": [{"$ref": f"#/$defs/{_name(setting)}"}, _NULL]}
+    field: Shape = {"title": setting.key.replace("_", " ").title(), "description": setting.description}
+    field["default"] = setting.default
+    if setting.example != setting.default:
+        field["examples"] = [setting.example]
+    return {**field, "anyOf": [*setting.kind.shapes(), _NULL]}
+
+
+def _name(section: Setting) -> str:
+    return type(section.default).__name__

@@ -195,7 +195,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Override]:
     for variable, path in variables().items():
         value = environ.get(variable)
         if value:
-            found[path] = Override(value=_from_here(path, value), said_as=variable)
+            found[path] = Override(value=_from_here(path, value), source=variable)
     return found
 
 
@@ -210,7 +210,7 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, Override]:
                 hint=f"did you mean {listed(similar)}?" if similar else "`kit schema` shows them all",
             )
         if value is not None:
-            found[path] = Override(value=_from_here(path, value), said_as=setting.flag)
+            found[path] = Override(value=_from_here(path, value), source=setting.flag)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Plain values → ClusterSpec, and pydantic's complaints in words: where, what was found, what to write."""
+"""Plain values → ClusterSpec. Each message says where the problem is, what the file has there, and what to write."""
 
 from __future__ import annotations
 
@@ -6,42 +6,60 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
+from kit.config import rules
 from kit.config.document import Document, Path
-from kit.config.fields import Setting, as_text, as_yaml, keys_of, settings
+from kit.config.fields import Setting, as_text, as_yaml, fields_of, keys_of, settings
+from kit.config.kinds import FieldError, WrongItemsError, WrongKindError
 from kit.config.words import listed, near, plain, shown
 from kit.errors import InputError, InputErrors
-from kit.model.spec import ClusterSpec, FieldError
+from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SshSpec, UlimitSpec
 
 _LONGEST = 300
+_SECTIONS = {"image": ImageSpec, "ssh": SshSpec, "ulimits": UlimitSpec, "mpi": MpiSpec, "runs": RunsSpec}
+_SECTION_RULES = {"": rules.cluster, "image": rules.image}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Override:
-    """A value that beats the file's. `said_as` is how a person said it: KIT_NETWORK or --network."""
+    """A value that replaces the file's value. `source` is its variable or flag: KIT_NETWORK or --network."""
 
     value: object
-    said_as: str
+    source: str
+
+
+class _UnknownKeyError(ValueError):
+    """A key that its section does not have."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fault:
+    value: object
+    error: ValueError
 
 
 def validate(document: Document, overrides: Mapping[str, Override] | None = None) -> ClusterSpec:
-    """The spec of the file with the overrides (by dotted path) laid over it. Raises InputErrors."""
+    """Return the spec of a document, after replacing values by the overrides (by dotted path). Raises InputErrors."""
     over = overrides or {}
-    data = _laid_over(document.data, over)
+    faults: dict[Path, _Fault] = {}
+    values = _read_section("", _overridden(document.data, over), faults)
     problems = list(document.problems)
-    try:
-        spec = ClusterSpec.model_validate(data)
-    except ValidationError as error:
-        told = {problem.line for problem in problems}
-        problems.extend(p for p in _problems(error, document, over) if p.line is None or p.line not in told)
-    else:
-        if not problems:
-            return spec
-    raise InputErrors(sorted(problems, key=lambda problem: problem.line or 0))
+    lines = {problem.line for problem in problems}
+    for place, fault in faults.items():
+        problem = _problem(place, fault, document, over)
+        if problem.line is None or problem.line not in lines:
+            problems.append(problem)
+    if problems:
+        raise InputErrors(sorted(problems, key=lambda problem: problem.line or 0))
+    sections = {key: _SECTIONS[key](**values[key]) for key in _SECTIONS if key in values}
+    return ClusterSpec(**{**values, **sections})
 
 
-def _laid_over(data: Mapping[str, object], over: Mapping[str, Override]) -> dict[str, object]:
+def spec_from(data: Mapping[str, object], *, source: str = "kit.yaml") -> ClusterSpec:
+    """Return the spec of values that Python code made, validated as a file is. Raises InputErrors."""
+    return validate(Document(source=source, text="", data=dict(data)))
+
+
+def _overridden(data: Mapping[str, object], over: Mapping[str, Override]) -> dict[str, object]:
     merged: dict[str, object] = {k: dict(v) if isinstance(v, dict) else v for k, v in data.items()}
     for path, override in over.items():
         section, _, key = path.rpartition(".")
@@ -54,77 +72,91 @@ def _laid_over(data: Mapping[str, object], over: Mapping[str, Override]) -> dict
     return merged
 
 
-def _problems(error: ValidationError, document: Document, over: Mapping[str, Override]) -> list[InputError]:
-    """One problem for each place; a union tells several there, and the one of our own validators is the best."""
-    by_place: dict[Path, Any] = {}
-    for item in error.errors(include_url=False):
-        place = _place(item["loc"])
-        if place not in by_place or item["type"] == "value_error":
-            by_place[place] = item
-    return [_problem(place, item, document, over) for place, item in by_place.items()]
+def _read_section(section: str, data: Mapping[str, object], faults: dict[Path, _Fault]) -> dict[str, Any]:
+    """Return the valid values by key, in the model's types. Add the others to `faults`, by place."""
+    above: Path = (section,) if section else ()
+    fields = fields_of(section)
+    values: dict[str, Any] = {}
+    for key in (*(key for key in fields if key in data), *(key for key in data if key not in fields)):
+        value, setting = data[key], fields.get(key)
+        if setting is None:
+            faults[(*above, key)] = _Fault(value=value, error=_UnknownKeyError())
+        elif setting.kind is None:
+            if isinstance(value, Mapping):
+                values[key] = _read_section(key, value, faults)
+            else:
+                faults[(*above, key)] = _Fault(value=value, error=WrongKindError())
+        else:
+            _read_field(setting, value, (*above, key), values, faults)
+    try:
+        if section in _SECTION_RULES:
+            defaults = {key: setting.default for key, setting in fields.items() if key not in data}
+            _SECTION_RULES[section](defaults | values)
+    except FieldError as error:
+        place = (*above, error.key) if error.key else above
+        faults[place] = _Fault(value=data[error.key] if error.key else data, error=error)
+    return values
 
 
-def _place(loc: tuple[int | str, ...]) -> Path:
-    """The error's place without the names of a union's branches, which pydantic adds at the end."""
-    known, dotted = 0, ""
-    for part in loc:
-        dotted = f"{dotted}.{part}" if known else str(part)
-        if dotted not in settings():
-            break
-        known += 1
-    if known == 0:
-        return loc[:1]
-    setting = settings()[".".join(str(part) for part in loc[:known])]
-    if setting.is_section or isinstance(setting.default, dict):
-        return loc[: known + 1]
-    rest = loc[known : known + 1]
-    return loc[:known] + tuple(part for part in rest if isinstance(part, int))
+def _read_field(
+    setting: Setting, value: object, place: Path, values: dict[str, Any], faults: dict[Path, _Fault]
+) -> None:
+    if value is None and (setting.default is None or setting.path == "ulimits.stack"):
+        values[setting.key] = None
+        return
+    try:
+        read = setting.kind.read(value) if setting.kind else value
+        values[setting.key] = setting.rule(read) if setting.rule else read
+    except WrongItemsError as error:
+        faults.update({(*place, key): _Fault(value=item, error=wrong) for key, (item, wrong) in error.items.items()})
+    except (WrongKindError, FieldError) as error:
+        faults[place] = _Fault(value=value, error=error)
 
 
-def _problem(place: Path, item: Any, document: Document, over: Mapping[str, Override]) -> InputError:
+def _problem(place: Path, fault: _Fault, document: Document, over: Mapping[str, Override]) -> InputError:
     path = ".".join(str(part) for part in place if isinstance(part, str))
     override = _override(path, over)
     setting = settings().get(path) or settings().get(path.partition(".")[0])
-    if item["type"] == "extra_forbidden" or setting is None:
+    if isinstance(fault.error, _UnknownKeyError) or setting is None:
         message, hint = _unknown(place)
         return InputError(message, hint=hint, file=document.source, line=document.line_of(place))
-    found = _found(place, item["input"], document) if override is None else shown(_text(item["input"]))
-    message, advice = _complaint(item, found, setting, place)
+    text = _text_at(place, fault.value, document) if override is None else shown(_text(fault.value))
+    message, advice = _complaint(fault, text, setting, place)
     if override is not None:
-        hint = advice or _hint(setting, _sample(setting, override.said_as))
-        return InputError(_cut(f"{override.said_as}: {message}"), hint=hint)
+        hint = advice or _hint(setting, _sample(setting, override.source))
+        return InputError(_cut(f"{override.source}: {message}"), hint=hint)
     hint = advice or _hint(setting, f"{setting.key}: {as_yaml(setting.example)}")
-    said = path if not isinstance(place[-1], int) else f"{path}, item {place[-1] + 1}"
-    return InputError(_cut(f"{plain(said)}: {message}"), hint=hint, file=document.source, line=document.line_of(place))
+    where = path if not isinstance(place[-1], int) else f"{path}, item {place[-1] + 1}"
+    return InputError(_cut(f"{plain(where)}: {message}"), hint=hint, file=document.source, line=document.line_of(place))
 
 
 def _override(path: str, over: Mapping[str, Override]) -> Override | None:
     if path in over:
         return over[path]
-    # A complaint about a whole section: what was laid over it is the likely cause.
+    # If a whole section is at fault, its override is the likely cause.
     return next((override for other, override in over.items() if other.startswith(path + ".")), None)
 
 
-def _complaint(item: Any, found: str, setting: Setting, place: Path) -> tuple[str, str | None]:
-    cause = item.get("ctx", {}).get("error")
-    if isinstance(cause, FieldError):
-        text = str(cause)
-        return (f"{found} {text}" if text.startswith(("is ", "has ", "holds ")) else text), cause.write
+def _complaint(fault: _Fault, text: str, setting: Setting, place: Path) -> tuple[str, str | None]:
+    if isinstance(fault.error, FieldError):
+        message = str(fault.error)
+        needs_value = message.startswith(("is ", "has ", "holds ", "looks "))
+        return (f"{text} {message}" if needs_value else message), fault.error.write
     in_list = isinstance(place[-1], int)
     wants = listed(setting.choices) if in_list and setting.choices else setting.wants
-    if isinstance(item["input"], bool) and "true or false" not in setting.wants:
-        word = str(item["input"]).lower()
-        bare = found.strip("'")
-        read = f"YAML reads {found} as {word}, which is no text" if bare != word else f"{found} is not text to YAML"
+    if isinstance(fault.value, bool) and "true or false" not in setting.wants:
+        word = str(fault.value).lower()
+        bare = text.strip("'")
+        read = f"YAML reads {text} as {word}, which is not text" if bare != word else f"{text} is not text to YAML"
         if setting.choices or "number" in setting.wants:
-            return f"{found} is not {setting.wants}", None
+            return f"{text} is not {setting.wants}", None
         return read, f'put it in quotes: "{bare}"' if in_list else f'put it in quotes: {place[-1]}: "{bare}"'
     if setting.wants == "text":
-        return f"{found} is not one piece of text", None
-    similar = near(item["input"], setting.choices) if isinstance(item["input"], str) else ()
+        return f"{text} is not one piece of text", None
+    similar = near(fault.value, setting.choices) if isinstance(fault.value, str) else ()
     if similar:
-        return f"{found} is not {wants}", f"did you mean {listed(similar)}?"
-    return f"{found} is not {wants}", None
+        return f"{text} is not {wants}", f"did you mean {listed(similar)}?"
+    return f"{text} is not {wants}", None
 
 
 def _unknown(place: Path) -> tuple[str, str]:
@@ -135,21 +167,21 @@ def _unknown(place: Path) -> tuple[str, str]:
     for path, setting in settings().items():
         if setting.key == key.lower():
             outer = path.rpartition(".")[0]
-            ideas.append(f"{setting.key} below {outer}:" if outer else f"{setting.key} at the margin")
+            ideas.append(f"{setting.key} below {outer}:" if outer else f"{setting.key} at the top level")
     if ideas:
         return message, f"did you mean {listed(ideas)}?"
-    return message, f"known here: {', '.join(keys_of(section))}"
+    return message, f"known settings: {', '.join(keys_of(section))}"
 
 
 def _hint(setting: Setting, sample: str) -> str:
     if setting.wants == "text":
-        return f"write it so: {sample}"
+        return f"write, for example: {sample}"
     if setting.choices:
         return f"write one of these, such as {sample}"
     return f"write {setting.wants}, such as {sample}"
 
 
-def _found(place: Path, value: object, document: Document) -> str:
+def _text_at(place: Path, value: object, document: Document) -> str:
     return document.written.get(place) or shown(_text(value))
 
 
@@ -160,9 +192,9 @@ def _text(value: object) -> str:
         return repr(value)
 
 
-def _sample(setting: Setting, said_as: str) -> str:
+def _sample(setting: Setting, source: str) -> str:
     example = as_text(setting.example)
-    return f"{said_as} {example}" if said_as.startswith("-") else f"{said_as}={example}"
+    return f"{source} {example}" if source.startswith("-") else f"{source}={example}"
 
 
 def _cut(text: str) -> str:

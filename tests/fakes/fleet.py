@@ -7,11 +7,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kit.config.validate import spec_from
 from kit.errors import KitError, StepError, UnreachableError
 from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
-from kit.model.spec import ClusterSpec
 from kit.remote.cluster import lock
 from kit.remote.ship.broadcast import Shipped, Target
 from kit.remote.ssh.transport import AS_ROOT, Completed
@@ -134,7 +134,7 @@ class Fleet:
         hosts = tuple(self.vms[name].host for name in names) if names else tuple(vm.host for vm in self.vms.values())
         return Context(
             inventory=Inventory(hosts=hosts, source="hosts"),
-            spec=ClusterSpec.model_validate({"name": "lab", **spec}),
+            spec=spec_from({"name": "lab", **spec}),
             folder=Path(),
             reporter=reporter,
             connect=self.connect,

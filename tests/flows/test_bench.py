@@ -241,7 +241,7 @@ def test_a_session_of_a_cluster_that_changed(one: Bench) -> None:
     one.run(resume="", force=True, spec={"env": {"HOROVOD_CYCLE_TIME": "9"}})
     assert any("has changed since" in warning.text for warning in one.cluster.reporter.warnings)
     with pytest.raises(InputError, match="a session of cluster lab"):
-        bench(replace(one.context(), spec=one.context().spec.model_copy(update={"name": "other"})),
+        bench(replace(one.context(), spec=replace(one.context().spec, name="other")),
               BenchRequest(options=BenchOptions(), resume=""))  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kit.flows.run.local as flow
+from kit.config.validate import spec_from
 from kit.errors import NotReadyError
 from kit.events import Reporter, Silent
 from kit.model.image import ImageContent
@@ -45,7 +46,7 @@ def local(spec: ClusterSpec, request: RunRequest, engine: FakeEngine, folder: st
 
 def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIT_TEST_FORWARDED", "here")
-    spec = ClusterSpec.model_validate(
+    spec = spec_from(
         {
             "slots": 3,
             "volumes": ["./data:/data:ro", "/abs:/abs", "cache:/cache"],

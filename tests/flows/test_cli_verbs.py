@@ -16,6 +16,7 @@ import pytest
 from kit.cli.main import main
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
+from kit.config.validate import spec_from
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
 from kit.flows.image.push import PushResult
@@ -177,7 +178,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         )
 
     monkeypatch.setattr(Session, "context", context)
-    monkeypatch.setattr(Session, "spec", lambda session: ClusterSpec.model_validate(session.overrides()))
+    monkeypatch.setattr(Session, "spec", lambda session: spec_from(session.overrides()))
     return found
 
 

@@ -422,7 +422,7 @@ def test_internal_of_the_hosts_file_is_told_and_nothing_is_written(bed: Bed, per
 
 
 def test_a_variable_for_the_network_is_told_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
-    spec = load_spec(KIT_YAML, source="kit.yaml").model_copy(update={"network": "10.0.0.0/24"})
+    spec = replace(load_spec(KIT_YAML, source="kit.yaml"), network="10.0.0.0/24")
     context = replace(bed.fleet.context(bed.reporter), spec=spec)
     result = tune(context, TuneRequest(file=bed.file), run=perf, wire=Wires(net0=11.9e6, net1=118e6))
     assert "network" not in {each.path for each in result.changed}

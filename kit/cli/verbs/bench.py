@@ -1,6 +1,6 @@
 """kit bench: its verbs, what they do, and what they print."""
 
-# Flows bring in fabric and pydantic: each verb pays for its own only, and --help for none.
+# Flows bring in fabric and YAML: each verb pays for its own only, and --help for none.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 One function a verb, which returns the exit code.
 """
 
-# Flows bring in fabric, docker, pydantic and YAML: each verb pays for its own only, and --help for none.
+# Flows bring in fabric, docker and YAML: each verb pays for its own only, and --help for none.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 

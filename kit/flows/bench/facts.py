@@ -134,7 +134,7 @@ def _recorded(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
             }
             for name, facts in seen.items()
         ],
-        "settings": {"env": env, "mpi": spec.mpi.model_dump(mode="json")},
+        "settings": {"env": env, "mpi": {**asdict(spec.mpi), "args": list(spec.mpi.args)}},
     }
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kit.config.validate import spec_from
 from kit.errors import Interrupted, KitError
 from kit.events import Event, Note, OutputLine, Reporter, Warned
 from kit.flows.context import Context
@@ -90,14 +91,14 @@ def with_settings(spec: ClusterSpec, settings: Mapping[str, Any]) -> ClusterSpec
     """kit.yaml with some places (`mpi.args`) changed for a case; validated as the file is."""
     if not settings:
         return spec
-    data = spec.model_dump()
+    data: dict[str, Any] = asdict(spec)
     for place, value in settings.items():
         *sections, last = place.split(".")
         inner = data
         for section in sections:
             inner = inner[section]
         inner[last] = value
-    return ClusterSpec.model_validate(data)
+    return spec_from(data, source="kit bench")
 
 
 def _failure(result: RunResult, kept: Kept) -> str | None:

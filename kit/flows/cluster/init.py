@@ -21,7 +21,7 @@ def init(folder: Path, *, force: bool = False) -> InitResult:
 
     Raises InputError, and writes nothing, when one of them stands there and `force` is off.
     """
-    from kit.config.sample import HOSTS, sample_config  # noqa: PLC0415  (pydantic: only for the verbs that need it)
+    from kit.config.sample import HOSTS, sample_config  # noqa: PLC0415  (only for the verb that needs it)
 
     contents = {folder / "hosts": HOSTS, folder / "kit.yaml": sample_config()}
     present = tuple(path for path in contents if path.exists() or path.is_symlink())

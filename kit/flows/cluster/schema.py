@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def schema() -> str:
     """The schema's text, with a newline at its end."""
-    from kit.config.schema import schema_text  # noqa: PLC0415  (pydantic: only for the verbs that need it)
+    from kit.config.schema import schema_text  # noqa: PLC0415  (only for the verb that needs it)
 
     return schema_text()

@@ -138,7 +138,7 @@ class Perf:
         spec = self.context.spec
         changed = replace(
             self.context,
-            spec=spec.model_copy(update={"mpi": spec.mpi.model_copy(update={"args": tuple(args)})}),
+            spec=replace(spec, mpi=replace(spec.mpi, args=tuple(args))),
             reporter=listener,
         )
         command = (

@@ -20,7 +20,7 @@ from kit.cli.verbs.grammar import Verb
 from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, KitError, StepError, UnreachableError
 
 ROOT = Path(__file__).resolve().parents[3]
-HEAVY = ("pydantic", "fabric", "paramiko", "docker", "rich", "jinja2", "yaml", "requests")
+HEAVY = ("fabric", "paramiko", "docker", "rich", "jinja2", "yaml", "requests")
 
 CASES: list[tuple[BaseException, int, str]] = [
     (KitError("it broke"), 1, "kit: error: it broke\n"),

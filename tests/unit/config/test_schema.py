@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,15 @@ def uncommented() -> str:
 def test_the_sample_says_the_defaults(validator: Any) -> None:
     assert load_spec(sample_config(), source="kit.yaml") == ClusterSpec()
     validator.validate(yaml.safe_load(sample_config()))
-    spec = load_spec(uncommented(), source="kit.yaml").model_dump()
+    spec = asdict(load_spec(uncommented(), source="kit.yaml"))
     validator.validate(yaml.safe_load(uncommented()))
     for path, setting in settings().items():
         if setting.is_section:
             continue
-        found: Any = spec
+        value: Any = spec
         for part in path.split("."):
-            found = found[part]
-        assert found == (setting.example if setting.default is None else setting.default), path
+            value = value[part]
+        assert value == (setting.example if setting.default is None else setting.default), path
         assert f"#{setting.key}: " in sample_config()
 
 
@@ -118,3 +119,14 @@ def reference_rows() -> list[str]:
         variable = f"`{setting.variable}`" if setting.variable else ""
         rows.append(f"| `{setting.path}` | {default} | {variable} | {setting.wants} | {setting.description} |")
     return rows
+
+
+def test_the_reference_and_the_model_have_the_same_fields() -> None:
+    model = set()
+    for field in fields(ClusterSpec):
+        value = getattr(ClusterSpec(), field.name)
+        model |= {
+            field.name,
+            *(f"{field.name}.{inner.name}" for inner in (fields(value) if is_dataclass(value) else ())),
+        }
+    assert set(settings()) == model

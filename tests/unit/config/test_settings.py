@@ -77,10 +77,10 @@ def test_flags_and_variables_beat_a_line_of_the_hosts_file(
 )
 def test_a_variable_sets_its_field(folder: Path, variable: str, text: str, path: str, value: object) -> None:
     assert variables()[variable] == path
-    found: object = load_spec(folder, flags={}, environ={variable: text})
+    value_read: object = load_spec(folder, flags={}, environ={variable: text})
     for part in path.split("."):
-        found = getattr(found, part)
-    assert found == value
+        value_read = getattr(value_read, part)
+    assert value_read == value
 
 
 def test_no_two_fields_share_a_variable_or_a_flag() -> None:
@@ -101,7 +101,7 @@ def test_a_bad_variable_or_flag_is_named(folder: Path) -> None:
             "--image-flavour: 'cud' is not cpu, cuda-tensorflow, cuda-mxnet or ssh-layer",
             "did you mean cuda-tensorflow or cuda-mxnet?",
         ),
-        ("KIT_NETWORK: '10.0.0.0/99' is not an IPv4 network", "write it so: KIT_NETWORK=10.0.0.0/16"),
+        ("KIT_NETWORK: '10.0.0.0/99' is not an IPv4 network", "write, for example: KIT_NETWORK=10.0.0.0/16"),
     }
 
 
@@ -111,7 +111,7 @@ def test_a_section_that_a_flag_spoils_names_the_flag(folder: Path) -> None:
     assert str(caught.value).startswith("--image-flavour: flavour ssh-layer needs a base")
 
 
-def test_an_unknown_flag_is_told_with_a_near_one(folder: Path) -> None:
+def test_an_unknown_flag_gets_a_near_one(folder: Path) -> None:
     with pytest.raises(InputError, match=r"there is no setting 'ssh\.usr'") as caught:
         load_spec(folder, flags={"ssh.usr": "x"}, environ={})
     assert caught.value.hint == "did you mean ssh.user?"
@@ -126,11 +126,11 @@ def test_paths_in_files_begin_in_the_folder_of_the_file(
     (folder / "kit.yaml").write_text(
         "ssh: {key: id, known_hosts: ~/known}\nvolumes: [./data:/data:ro, ../up:/up, /abs:/abs, named:/named]\n"
     )
-    found = load(folder, flags={}, environ={})
-    assert [h.key for h in found.inventory.hosts] == [None, str(folder / "keys/a"), "/home/me/b", "/c"]
-    assert found.spec.ssh.key == str(folder / "id")
-    assert found.spec.ssh.known_hosts == "/home/me/known"
-    assert found.spec.volumes == (
+    loaded = load(folder, flags={}, environ={})
+    assert [h.key for h in loaded.inventory.hosts] == [None, str(folder / "keys/a"), "/home/me/b", "/c"]
+    assert loaded.spec.ssh.key == str(folder / "id")
+    assert loaded.spec.ssh.known_hosts == "/home/me/known"
+    assert loaded.spec.volumes == (
         f"{folder}/data:/data:ro",
         f"{folder.parent}/up:/up",
         "/abs:/abs",
@@ -147,8 +147,8 @@ def test_flags_and_variables_name_other_files(folder: Path, tmp_path_factory: py
     (other / "c.yaml").write_text("name: other\n")
     (other / "vms2").write_text("m2\n")
     environ = {"KIT_HOSTS": str(other / "vms"), "KIT_CONFIG": str(other / "c.yaml")}
-    found = load(folder, flags={}, environ=environ)
-    assert (found.inventory.names, found.spec.name, found.folder) == (("m1",), "other", folder)
+    loaded = load(folder, flags={}, environ=environ)
+    assert (loaded.inventory.names, loaded.spec.name, loaded.folder) == (("m1",), "other", folder)
     assert load(folder, hosts_flag=other / "vms2", flags={}, environ=environ).inventory.names == ("m2",)
 
 
@@ -177,7 +177,7 @@ def test_the_problems_of_both_files_come_together(folder: Path) -> None:
     ("content", "message", "line"),
     [(b"n1\nn\xff2\n", "is not text in UTF-8: byte 0xff", 2), (b"#" * (9 << 20), "has more than 8 MiB", None)],
 )
-def test_what_is_no_text_file_is_told(folder: Path, content: bytes, message: str, line: int | None) -> None:
+def test_a_file_that_is_not_text_is_refused(folder: Path, content: bytes, message: str, line: int | None) -> None:
     (folder / "hosts").write_bytes(content)
     with pytest.raises(InputError) as caught:
         load_hosts(folder, environ={})
@@ -185,7 +185,7 @@ def test_what_is_no_text_file_is_told(folder: Path, content: bytes, message: str
     assert caught.value.hint
 
 
-def test_a_folder_in_the_place_of_a_file_is_told(folder: Path) -> None:
+def test_a_folder_instead_of_a_file_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="this is a folder, not a file"):
         load_hosts(folder, hosts_flag=folder, environ={})
     with pytest.raises(InputError, match="cannot be read"):

@@ -1,4 +1,4 @@
-"""kit.yaml: what it means, and what is said of what it cannot mean."""
+"""Tests what a kit.yaml means, and the messages about what it cannot mean."""
 
 from __future__ import annotations
 
@@ -77,22 +77,22 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("flavour: cpu", 1, "there is no setting 'flavour'", "did you mean flavour below image:?"),
         ("port: 22", 1, "there is no setting 'port'", "did you mean ssh_port or port below ssh:?"),
         ("ssh:\n  usr: x", 2, "there is no setting 'usr' in ssh", "did you mean user?"),
-        ("ssh:\n  zzz:", 2, "there is no setting 'zzz' in ssh", "known here: user, port, key, known_hosts"),
+        ("ssh:\n  zzz:", 2, "there is no setting 'zzz' in ssh", "known settings: user, port, key, known_hosts"),
         ("ssh_port: on", 1, "ssh_port: 'on' is not a whole number from 1 to 65535", "such as ssh_port: 33"),
-        ("ssh_port: 033", 1, "ssh_port: '033' has a zero before it", "write 33, with no zero before"),
+        ("ssh_port: 033", 1, "ssh_port: '033' has a leading zero", "write 33"),
         ("ssh_port: 33.5", 1, "ssh_port: '33.5' is not a whole number", "ssh_port: 33"),
         ("ssh_port: 1:30", 1, "ssh_port: '1:30' is not a whole number", "ssh_port: 33"),
         ("ssh_port: 0x21", 1, "ssh_port: '0x21' is not a whole number", "ssh_port: 33"),
         ("slots: many", 1, "slots: 'many' is not auto or a whole number from 1 to 4096", "slots: 8"),
-        ("slots: 010", 1, "slots: '010' has a zero before it", "write 10, with no zero before"),
-        ("name: no", 1, "name: YAML reads 'no' as false, which is no text", 'name: "no"'),
+        ("slots: 010", 1, "slots: '010' has a leading zero", "write 10"),
+        ("name: no", 1, "name: YAML reads 'no' as false, which is not text", 'name: "no"'),
         ("name: Kit", 1, "name: 'Kit' is not a name", "name: resnet-lab"),
         ('name: "kit\\n"', 1, "name: 'kit\\n' is not a name", "name: resnet-lab"),
         ("name: [a]", 1, "name: a list is not one piece of text", "name: resnet-lab"),
         ("env:\n  A: 1\n  DEBUG: yes", 3, "env.DEBUG: YAML reads 'yes' as true", 'DEBUG: "yes"'),
         ("env:\n  DEBUG:", 2, "'DEBUG' has no value", 'DEBUG: ""'),
         ("env: [A=1]", 1, "env: a list is not NAME: VALUE lines", "env: {HOROVOD_FUSION_THRESHOLD"),
-        ("env: {1A: x}", 1, "env: '1A' is not the name of a variable", "no digit first"),
+        ("env: {1A: x}", 1, "env: '1A' is not the name of a variable", "start with no digit"),
         ("image: cpu", 1, "image: 'cpu' is not KEY: VALUE lines, indented", "image: {flavour: cpu}"),
         ("image:\n  flavour: cuda", 2, "image.flavour: 'cuda' is not cpu", "cuda-tensorflow or cuda-mxnet?"),
         ("image:\n  flavour: no", 2, "image.flavour: 'no' is not cpu", "flavour: cpu"),
@@ -106,7 +106,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),
         ("network: 0.0.0.0/0", 1, "network: '0.0.0.0/0' holds every address", "10.0.0.0/16, or auto"),
         ("registry: team", 1, "registry: 'team' has no server before it", "docker.io/team"),
-        ("registry: https://r.io/team/", 1, "is an address of the web", "r.io/team"),
+        ("registry: https://r.io/team/", 1, "looks like a URL", "write r.io/team"),
         (
             "registry: r.io/Team",
             1,
@@ -118,10 +118,15 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("network: 10.0.0.0/99", 1, "network: '10.0.0.0/99' is not an IPv4 network", "network: 10.0.0.0/16"),
         ("shm_size: 8", 1, "shm_size: '8' is not a size with its unit", "shm_size: 8gb"),
         ("volumes: /a:/b", 1, "volumes: '/a:/b' is not a list", "volumes: [/data/imagenet:/data:ro]"),
-        ("volumes: [~/a:/b]", 1, "volumes: '~/a:/b' begins with ~", "the whole path"),
+        ("volumes: [~/a:/b]", 1, "volumes: '~/a:/b' starts with ~", "the whole path"),
         ("volumes: [a/b:/b]", 1, "volumes: 'a/b:/b' has a source that is neither", "volumes: ["),
-        ("volumes: [/a:/b:wx]", 1, "volumes: '/a:/b:wx' has 'wx' where ro or rw can stand", "volumes: ["),
-        ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "a target of its own"),
+        (
+            "volumes: [/a:/b:wx]",
+            1,
+            "volumes: '/a:/b:wx' has 'wx' where only a mode such as ro or rw can be",
+            "volumes: [",
+        ),
+        ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "another target"),
         ("volumes:\n-\n", 2, "an item of the list is empty", "after the -"),
         ("command: []", 1, "command: [] is empty", "command: python3"),
         ("command: python 'x", 1, "has a quote or a backslash that is never closed", "as a list"),
@@ -150,23 +155,23 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("[a]: b", 1, "a key here is a list or a group", "KEY: VALUE"),
         ("name: a\0", 1, "the character U+0000 may not stand in YAML", "right file"),
         ("name: \ud800", 1, "a character here is no text at all", "UTF-8"),
-        ('env: {A: "\\0"}', 1, "env.A: '\\x00' has a NUL character in it", "take it out"),
-        ('ssh: {key: "~\\0"}', 1, "ssh.key: '~\\x00' has a NUL character in it", "take it out"),
+        ('env: {A: "\\0"}', 1, "env.A: '\\x00' has a NUL character in it", "remove it"),
+        ('ssh: {key: "~\\0"}', 1, "ssh.key: '~\\x00' has a NUL character in it", "remove it"),
         ("[" * 50, 1, "this is nested too deep", "a bracket too many"),
         ("#" * (MOST_BYTES + 1), 1, "the file has 256 KiB", "right file"),
     ],
 )
-def test_a_bad_file_is_told_with_what_to_write(text: str, line: int, message: str, hint: str) -> None:
-    told = problems(text)
-    assert len(told) == 1, told
-    assert told[0][0] == line
-    assert message in told[0][1]
-    assert hint in told[0][2]
+def test_a_bad_file_is_reported_with_what_to_write(text: str, line: int, message: str, hint: str) -> None:
+    reported = problems(text)
+    assert len(reported) == 1, reported
+    assert reported[0][0] == line
+    assert message in reported[0][1]
+    assert hint in reported[0][2]
 
 
-def test_every_problem_of_the_file_is_told_at_once() -> None:
-    told = problems("ssh_port: 0\nname: a\nname: b\nenv:\n  A: yes\nimage:\n  flavor: cpu\n")
-    assert [line for line, _, _ in told] == [1, 3, 5, 7]
+def test_all_problems_of_a_file_are_reported_at_once() -> None:
+    reported = problems("ssh_port: 0\nname: a\nname: b\nenv:\n  A: yes\nimage:\n  flavor: cpu\n")
+    assert [line for line, _, _ in reported] == [1, 3, 5, 7]
 
 
 def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:

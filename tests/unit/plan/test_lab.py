@@ -7,9 +7,9 @@ import ipaddress
 import pytest
 import yaml
 
+from kit.config.validate import spec_from
 from kit.errors import InputError
 from kit.model.lab import FOLDER_LABEL, HOST_LABEL, LABEL, LabSpec
-from kit.model.spec import ClusterSpec
 from kit.plan import lab as plan
 
 SUBNET = ipaddress.IPv4Network("10.213.7.0/24")
@@ -88,7 +88,7 @@ def test_the_shape_tells_labs_apart() -> None:
 
 
 def test_kit_yaml_is_what_kit_reads() -> None:
-    read = ClusterSpec.model_validate(yaml.safe_load(plan.kit_yaml_text(LabSpec(user="ubuntu"), SUBNET)))
+    read = spec_from(yaml.safe_load(plan.kit_yaml_text(LabSpec(user="ubuntu"), SUBNET)))
     assert (read.name, read.network) == ("lab", "10.213.7.0/24")
     assert (read.ssh.user, read.ssh.key) == ("ubuntu", ".kit/lab/id_ed25519")
     assert read.ulimits.memlock == "default"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Literal
 
 import pytest
 import yaml
@@ -153,7 +154,7 @@ def test_a_new_host() -> None:
 def test_an_address_that_is_not_mpis_but_lies_in_its_network(network: str, bridge: str, expected: bytes) -> None:
     """A bridge of Compose with the same address on every VM hangs Open MPI just as docker0 does."""
     seen = [facts(1), facts(2, interfaces=interfaces(lo="127.0.0.1/8", br_5f1=bridge, eth0="10.0.0.2/24"))]
-    plan = plan_of(seen, SPEC.model_copy(update={"network": network}))
+    plan = plan_of(seen, replace(SPEC, network=network))
     assert network_file(plan) == expected
     (told_to_runs,) = (s for s in steps(plan, "gpu1") if isinstance(s, WriteFile) and s.path == "cluster.json")
     assert f"{json.loads(content_of(told_to_runs))['network']}\n".encode() == expected
@@ -193,7 +194,7 @@ def test_a_check_that_never_came_is_made_up_for() -> None:
 
 def test_a_check_that_never_came_after_a_change_is_made_up_for() -> None:
     """The older check spoke of other containers."""
-    spec = SPEC.model_copy(update={"shm_size": "8gb"})
+    spec = replace(SPEC, shm_size="8gb")
     seen = deployed(1, 2)
     seen = hosts_only(seen, plan_of(seen, spec))
     plan = plan_of(seen, spec)
@@ -300,7 +301,7 @@ def test_the_image_comes_from_the_head() -> None:
 
 
 def test_the_spec_changed() -> None:
-    plan = plan_of(deployed(1, 2), SPEC.model_copy(update={"shm_size": "8gb"}))
+    plan = plan_of(deployed(1, 2), replace(SPEC, shm_size="8gb"))
     for name in ("gpu1", "gpu2"):
         assert written(plan, name) == ["compose.yaml"]
         assert kinds(plan, name) == ["WriteFile", "ComposeUp", "WaitSshd"]
@@ -309,7 +310,7 @@ def test_the_spec_changed() -> None:
 
 
 def test_what_only_mpirun_is_told_restarts_nothing() -> None:
-    other = SPEC.model_copy(update={"mpi": SPEC.mpi.model_copy(update={"bind_to": "core"}), "command": ("true",)})
+    other = replace(SPEC, mpi=replace(SPEC.mpi, bind_to="core"), command=("true",))
     assert plan_of(deployed(1, 2), other).empty
 
 
@@ -362,7 +363,7 @@ def test_files_that_somebody_touched(change: str) -> None:
 
 
 def test_the_hostfile_by_hand_leaves_the_head_out_where_it_runs_no_ranks() -> None:
-    spec = SPEC.model_copy(update={"head_runs_ranks": False})
+    spec = replace(SPEC, head_runs_ranks=False)
     plan = plan_of([facts(1), facts(2)], spec)
     hosts = next(s for s in steps(plan, "gpu1") if isinstance(s, WriteFile) and s.path == "hosts")
     assert hosts.content == b"10.0.0.2 slots=1\n"
@@ -372,7 +373,7 @@ def test_the_hostfile_by_hand_leaves_the_head_out_where_it_runs_no_ranks() -> No
     ("slots", "spec", "found", "expected"),
     [(3, 5, 8, 3), (None, 5, 8, 5), (None, "auto", 8, 8), (None, "auto", 0, 1)],
 )
-def test_slots(slots: int | None, spec: object, found: int, expected: int) -> None:
+def test_slots(slots: int | None, spec: Literal["auto"] | int, found: int, expected: int) -> None:
     seen = facts(1, host=host(1, slots=slots), gpus=gpus(found))
     assert plans.slots_of(seen, ClusterSpec(slots=spec)) == expected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,12 @@ def test_compose_files(name: str, with_gpus: bool) -> None:
 
 
 def test_a_compose_file_of_a_rich_spec() -> None:
-    spec = SPEC.model_copy(
-        update={
-            "env": {"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb"},
-            "volumes": ("/data/imagenet:/data:ro", "scratch:/scratch"),
-            "shm_size": "8gb",
-            "ulimits": UlimitSpec(memlock="default", nofile=1048576, stack=None),
-        }
+    spec = replace(
+        SPEC,
+        env={"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb"},
+        volumes=("/data/imagenet:/data:ro", "scratch:/scratch"),
+        shm_size="8gb",
+        ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("compose/rich.yaml", stack.compose_text(spec, "mpinode", service(spec)))
 
@@ -52,7 +52,7 @@ def test_a_compose_file_of_a_rich_spec() -> None:
 def test_values_come_through_compose_as_they_were() -> None:
     """Compose reads `$$` as `$`; YAML must not take 33 or yes for anything but text."""
     values = {"A": "5$ ${B} $$", "B": "yes", "C": "033", "D": "x: y # z", "E": " lead", "F": "ü\t\n", "G": "a" * 300}
-    spec = SPEC.model_copy(update={"env": values})
+    spec = replace(SPEC, env=values)
     read = yaml.safe_load(stack.compose_text(spec, "mpinode", service(spec)))
     environment = read["services"]["mpinode"]["environment"]
     assert {name: environment[name].replace("$$", "$") for name in values} == values
@@ -60,14 +60,14 @@ def test_values_come_through_compose_as_they_were() -> None:
 
 
 def test_volumes_without_a_path_are_declared() -> None:
-    spec = SPEC.model_copy(update={"volumes": ("scratch:/scratch", "/data:/data")})
+    spec = replace(SPEC, volumes=("scratch:/scratch", "/data:/data"))
     read = yaml.safe_load(stack.compose_text(spec, "mpinode", service(spec)))
     assert read["volumes"] == {"scratch": {}}
     assert "volumes" not in yaml.safe_load(stack.compose_text(SPEC, "mpinode", service()))
 
 
 def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
-    spec = SPEC.model_copy(update={"env": {"NCCL_SOCKET_IFNAME": "ib", "SSH_PORT": "22", "KIT_CLUSTER": "x"}})
+    spec = replace(SPEC, env={"NCCL_SOCKET_IFNAME": "ib", "SSH_PORT": "22", "KIT_CLUSTER": "x"})
     environment = service(spec)["environment"]
     assert environment["NCCL_SOCKET_IFNAME"] == "ib"
     assert environment["SSH_PORT"] == "33"
@@ -84,10 +84,10 @@ def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
         {"interface": "eth1"},
         {"gpus": True},
         {"host_key": "ssh-ed25519 BBBB kit-gpu1"},
-        {"spec": SPEC.model_copy(update={"shm_size": "2gb"})},
-        {"spec": SPEC.model_copy(update={"env": {"A": "1"}})},
-        {"spec": SPEC.model_copy(update={"volumes": ("/a:/b",)})},
-        {"spec": SPEC.model_copy(update={"ssh_port": 34})},
+        {"spec": replace(SPEC, shm_size="2gb")},
+        {"spec": replace(SPEC, env={"A": "1"})},
+        {"spec": replace(SPEC, volumes=("/a:/b",))},
+        {"spec": replace(SPEC, ssh_port=34)},
     ],
 )
 def test_the_digest_tells_definitions_apart(change: dict[str, Any]) -> None:

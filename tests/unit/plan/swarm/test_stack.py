@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,12 @@ def test_the_stack_file() -> None:
 
 
 def test_the_stack_file_of_a_rich_spec() -> None:
-    spec = SPEC.model_copy(
-        update={
-            "env": {"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb", "TEMPLATE": "{{.Node.ID}}"},
-            "volumes": ("/data/imagenet:/data:ro", "scratch:/scratch:nocopy", "/mnt/fs:/fs:rslave", "other:/other"),
-            "shm_size": "8gb",
-            "ulimits": UlimitSpec(memlock="default", nofile=1048576, stack=None),
-        }
+    spec = replace(
+        SPEC,
+        env={"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb", "TEMPLATE": "{{.Node.ID}}"},
+        volumes=("/data/imagenet:/data:ro", "scratch:/scratch:nocopy", "/mnt/fs:/fs:rslave", "other:/other"),
+        shm_size="8gb",
+        ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("swarm/rich.yaml", swarm.stack_text(spec, wanted(spec)))
 
@@ -84,7 +84,7 @@ def test_gpus_are_reserved_where_all_advertise_the_same(
 
 
 def test_a_person_may_choose_the_gpus() -> None:
-    spec = SPEC.model_copy(update={"env": {"NVIDIA_VISIBLE_DEVICES": "0"}})
+    spec = replace(SPEC, env={"NVIDIA_VISIBLE_DEVICES": "0"})
     hosts = [facts(1, gpus=gpus(2)), facts(2)]
     services = wanted(spec, hosts).services
     assert services["mpihead"]["environment"]["NVIDIA_VISIBLE_DEVICES"] == "0"
@@ -102,7 +102,7 @@ def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
     }
     assert not own.keys() & wanted().services["mpinode"]["environment"].keys()
     assert own.keys() <= wanted().services["mpihead"]["environment"].keys()
-    spec = SPEC.model_copy(update={"env": {"NCCL_SOCKET_IFNAME": "ib"}})
+    spec = replace(SPEC, env={"NCCL_SOCKET_IFNAME": "ib"})
     assert swarm.node_env(spec, node(2), "ens3")["NCCL_SOCKET_IFNAME"] == "ib"
 
 
@@ -146,10 +146,10 @@ def test_a_key_is_a_secret_by_its_content() -> None:
         {"image": "sha256:2f"},
         {"interface": "eth1"},
         {"secrets": {**NAMES, "client": "kit-lab-client-2"}},
-        {"spec": SPEC.model_copy(update={"shm_size": "2gb"})},
-        {"spec": SPEC.model_copy(update={"env": {"A": "1"}})},
-        {"spec": SPEC.model_copy(update={"volumes": ("/a:/b",)})},
-        {"spec": SPEC.model_copy(update={"ssh_port": 34})},
+        {"spec": replace(SPEC, shm_size="2gb")},
+        {"spec": replace(SPEC, env={"A": "1"})},
+        {"spec": replace(SPEC, volumes=("/a:/b",))},
+        {"spec": replace(SPEC, ssh_port=34)},
     ],
 )
 def test_the_digest_tells_definitions_apart(change: dict[str, Any]) -> None:

@@ -1,0 +1,289 @@
+"""The kinds of values that a field of kit.yaml accepts. Each reads a plain value and says what it accepts.
+
+A plain value is text, a number, true or false, a list, or a mapping: what YAML, a variable or a flag gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kit.config.words import listed
+
+Shape = dict[str, Any]
+
+_WHOLE = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
+_ZERO_FIRST = re.compile(r"[+-]?0[0-9_]*[1-9][0-9_]*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
+_FALSE = frozenset({"false", "f", "no", "n", "off", "0"})
+_TEXT_OR_NUMBER: Shape = {"type": ["string", "number"]}
+
+
+class WrongKindError(ValueError):
+    """A value of another kind than the field accepts."""
+
+
+class FieldError(ValueError):
+    """A value that a rule refuses.
+
+    The message may start with "is", "has" or "holds"; the value is then put before it. `write` says what to write
+    instead. `key` is the key at fault if a rule of a whole section refuses.
+    """
+
+    def __init__(self, message: str, *, write: str | None = None, key: str | None = None) -> None:
+        super().__init__(message)
+        self.write = write
+        self.key = key
+
+
+class WrongItemsError(ValueError):
+    """Some items of a list or mapping that are wrong: index or key → the item and its error."""
+
+    def __init__(self, items: Mapping[int | str, tuple[object, ValueError]]) -> None:
+        super().__init__()
+        self.items = items
+
+
+class Kind(Protocol):
+    """A kind of value. `is_word`: an environment variable can hold it."""
+
+    @property
+    def wants(self) -> str:
+        """Return the words that complete "write …"."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the words to choose from, or nothing."""
+
+    @property
+    def is_word(self) -> bool: ...
+
+    def read(self, value: object) -> object:
+        """Return the model's value. Raises WrongKindError, FieldError or WrongItemsError."""
+
+    def shapes(self) -> list[Shape]:
+        """Return the alternatives of the JSON schema."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One piece of text of at least `shortest` characters."""
+
+    shortest: int = 0
+    wants: str = "text"
+    choices: tuple[str, ...] = ()
+    is_word: bool = True
+
+    def read(self, value: object) -> str:
+        if not isinstance(value, str) or len(value) < self.shortest:
+            raise WrongKindError
+        if "\0" in value:
+            raise FieldError("has a NUL character in it, and no program accepts one", write="remove it")
+        return value
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "string", "minLength": self.shortest} if self.shortest else {"type": "string"}]
+
+
+@dataclass(frozen=True)
+class Choice:
+    choices: tuple[str, ...]
+    is_word: bool = True
+
+    @property
+    def wants(self) -> str:
+        return listed(self.choices)
+
+    def read(self, value: object) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            raise WrongKindError
+        return value
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "string", "enum": list(self.choices)}]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number. Text with a leading zero is refused: some readers of YAML take 010 for 8, others for 10."""
+
+    low: int
+    high: int
+    choices: tuple[str, ...] = ()
+    is_word: bool = True
+
+    @property
+    def wants(self) -> str:
+        return f"a whole number from {self.low} to {self.high}"
+
+    def read(self, value: object) -> int:
+        if isinstance(value, str):
+            text = value.strip()
+            if _ZERO_FIRST.fullmatch(text):
+                number = text.lstrip("0")[:20]
+                raise FieldError("has a leading zero, which some read as octal", write=f"write {number}")
+            # A longer number is out of every range, and slow to convert.
+            value = int(text.partition(".")[0]) if len(text) < 50 and _WHOLE.fullmatch(text) else None
+        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
+            raise WrongKindError
+        return value
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "integer", "minimum": self.low, "maximum": self.high}]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number above `above`, up to `most`."""
+
+    above: int
+    most: int
+    choices: tuple[str, ...] = ()
+    is_word: bool = True
+
+    @property
+    def wants(self) -> str:
+        return f"a number above {self.above}, up to {self.most}"
+
+    def read(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise WrongKindError
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            raise WrongKindError from None
+        if not self.above < number <= self.most:
+            raise WrongKindError
+        return number
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "number", "exclusiveMinimum": self.above, "maximum": self.most}]
+
+
+@dataclass(frozen=True)
+class Truth:
+    wants: str = "true or false"
+    choices: tuple[str, ...] = ()
+    is_word: bool = True
+
+    def read(self, value: object) -> bool:
+        word = value.lower() if isinstance(value, str) else str(int(value)) if isinstance(value, int) else ""
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise WrongKindError
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "boolean"}]
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The word auto, or a value of another kind."""
+
+    kind: Kind
+    choices: tuple[str, ...] = ("auto",)
+    is_word: bool = True
+
+    @property
+    def wants(self) -> str:
+        return listed(["auto", *self.kind.wants.split(" or ")])
+
+    def read(self, value: object) -> object:
+        return value if value == "auto" else self.kind.read(value)
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "string", "const": "auto"}, *self.kind.shapes()]
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of one kind."""
+
+    kind: Kind
+    is_word: bool = False
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return self.kind.choices
+
+    @property
+    def wants(self) -> str:
+        return f"a list of {listed(self.choices)}" if self.choices else "a list"
+
+    def read(self, value: object) -> tuple[object, ...]:
+        if not isinstance(value, list | tuple):
+            raise WrongKindError
+        return tuple(_read_all(enumerate(value), self.kind.read).values())
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "array", "items": self.kind.shapes()[0]}]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: a list of words, or one line that is split as a POSIX shell splits it, without expansion."""
+
+    wants: str = "a command on one line, or a list of its words"
+    choices: tuple[str, ...] = ()
+    is_word: bool = True
+
+    def read(self, value: object) -> tuple[object, ...]:
+        return Items(Text()).read(_split(value) if isinstance(value, str) else value)
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER}]
+
+
+@dataclass(frozen=True)
+class Variables:
+    """A mapping from the names of environment variables to text. A number becomes its text."""
+
+    wants: str = "NAME: VALUE lines, indented"
+    choices: tuple[str, ...] = ()
+    is_word: bool = False
+
+    def read(self, value: object) -> dict[int | str, object]:
+        if not isinstance(value, Mapping):
+            raise WrongKindError
+        for name in value:
+            if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+                raise FieldError(
+                    f"{name!r} is not the name of a variable",
+                    write="use letters, digits and _, and start with no digit",
+                )
+        return _read_all(value.items(), lambda item: Text().read(_as_text(item)))
+
+    def shapes(self) -> list[Shape]:
+        return [{"type": "object", "additionalProperties": _TEXT_OR_NUMBER}]
+
+
+def _read_all(items: Any, read: Callable[[object], object]) -> dict[int | str, object]:
+    values: dict[int | str, object] = {}
+    wrong: dict[int | str, tuple[object, ValueError]] = {}
+    for place, item in items:
+        try:
+            values[place] = read(item)
+        except (WrongKindError, FieldError) as error:
+            wrong[place] = (item, error)
+    if wrong:
+        raise WrongItemsError(wrong)
+    return values
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _split(line: str) -> list[str]:
+    import shlex  # noqa: PLC0415  (only for a command on one line)
+
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise FieldError(
+            "has a quote or a backslash that is never closed",
+            write="close it, or write the command as a list: [python3, train.py]",
+        ) from error

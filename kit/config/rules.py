@@ -1,0 +1,175 @@
+"""The rules for single fields of kit.yaml, and for fields that must fit each other.
+
+A rule for a field takes its value and returns it, perhaps in another form. A rule for a section takes its
+values, defaults included, without those that are invalid. Both raise FieldError.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kit.config.kinds import FieldError
+from kit.model.spec import NAME, PROPAGATIONS
+
+_SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", re.ASCII)
+# A server, then folders. A dot, a port or the name localhost tells a server from a folder on Docker Hub.
+_REGISTRY = re.compile(
+    r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]{1,5})?"
+    r"(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*",
+    re.ASCII,
+)
+_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+_VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
+_VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
+
+
+def name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise FieldError("is not a name: use at most 40 lower-case letters and digits, with dashes between them")
+    return value
+
+
+def login(value: str) -> str:
+    if not _LOGIN.fullmatch(value):
+        raise FieldError("is not a login: use letters, digits, . _ and - only")
+    return value
+
+
+def base(value: str) -> str:
+    if not _IMAGE.fullmatch(value):
+        raise FieldError("is not the name of an image")
+    return value
+
+
+def packages(value: tuple[str, ...]) -> tuple[str, ...]:
+    for package in value:
+        if not _PACKAGE.fullmatch(package):
+            raise FieldError(f"{package!r} is not the name of a Debian package")
+    return value
+
+
+def pip(value: tuple[str, ...]) -> tuple[str, ...]:
+    for requirement in value:
+        if not requirement.strip() or requirement.lstrip().startswith("-") or not requirement.isprintable():
+            raise FieldError(f"{requirement!r} is not a Python requirement")
+    return value
+
+
+def registry(value: str) -> str:
+    if _REGISTRY.fullmatch(value):
+        return value
+    bare = value.partition("://")[2].rstrip("/") or value.rstrip("/")
+    if bare != value and _REGISTRY.fullmatch(bare):
+        raise FieldError("looks like a URL; a registry has no https:// and no trailing slash", write=f"write {bare}")
+    if _REGISTRY.fullmatch(f"docker.io/{value}"):
+        raise FieldError("has no server before it", write=f"write docker.io/{value} if it is on Docker Hub")
+    raise FieldError("is not a registry: write a server, its port if it has one, and folders in lower case")
+
+
+def network(value: str) -> str:
+    """Return the network in its canonical form: 10.0.0.5/24 becomes 10.0.0.0/24."""
+    if value == "auto":
+        return value
+    address, slash, _ = value.partition("/")
+    try:
+        cidr = ipaddress.IPv4Network(value, strict=False)
+    except ValueError as error:
+        raise FieldError("is not an IPv4 network") from error
+    if not slash:
+        raise FieldError(
+            "is an address; a network ends with its size",
+            write=f"write {address}/24, for example; `ip -brief address` on a VM shows the size",
+        )
+    if cidr.prefixlen == 0:
+        raise FieldError(
+            "holds every address, also that of docker0, and MPI would hang on it",
+            write="write the network that connects the VMs, such as 10.0.0.0/16, or auto",
+        )
+    return str(cidr)
+
+
+def size(value: str) -> str:
+    if not _SIZE.fullmatch(value):
+        raise FieldError("is not a size with its unit")
+    return value
+
+
+def command(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value or not value[0]:
+        raise FieldError("is empty")
+    return value
+
+
+def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
+    targets: set[str] = set()
+    for volume in value:
+        target = _volume_target(volume)
+        if target in targets:
+            raise FieldError(f"two volumes have the target {target!r}", write="give each volume another target")
+        targets.add(target)
+    return value
+
+
+def image(values: Mapping[str, Any]) -> None:
+    if values.get("flavour") == "ssh-layer" and not values.get("base", "invalid"):
+        raise FieldError(
+            "flavour ssh-layer needs a base, the image that gets the layer",
+            write="below image:, add a line such as base: nvcr.io/nvidia/tensorflow:23.03-tf2-py3",
+        )
+    if values.get("flavour") == "cpu" and values.get("frameworks") == ():
+        raise FieldError(
+            "flavour cpu needs a framework, but frameworks is empty",
+            write="below image:, write frameworks: [tensorflow, mxnet], or one of the two",
+        )
+
+
+def cluster(values: Mapping[str, Any]) -> None:
+    if values.get("orchestrator") == "swarm":
+        for volume in values.get("volumes", ()):
+            _check_for_swarm(volume)
+
+
+def _volume_target(volume: str) -> str:
+    parts = volume.split(":")
+    if len(parts) not in (2, 3) or not all(parts) or not parts[1].startswith("/"):
+        raise FieldError(f"{volume!r} is not SOURCE:TARGET or SOURCE:TARGET:ro")
+    source, target = parts[0], parts[1]
+    if source.startswith("~"):
+        raise FieldError(
+            f"{volume!r} starts with ~, which may be another folder on each VM",
+            write="write the whole path: /home/ubuntu/data:/data",
+        )
+    if not source.startswith(("/", "./", "../")) and not _VOLUME_NAME.fullmatch(source):
+        raise FieldError(f"{volume!r} has a source that is neither a path (/data, ./data) nor the name of a volume")
+    for mode in parts[2].split(",") if len(parts) == 3 else ():
+        if mode not in _VOLUME_MODES:
+            raise FieldError(f"{volume!r} has {mode!r} where only a mode such as ro or rw can be")
+    return target.rstrip("/") or "/"
+
+
+def _check_for_swarm(volume: str) -> None:
+    """Refuse a mount that Swarm cannot express. Swarm itself would ignore the mode without a word."""
+    source, target, *rest = volume.split(":")
+    modes = set(rest[0].split(",")) if rest else set()
+    is_folder = source[0] in "/."
+    bare = f"remove it: {source}:{target}"
+    if modes & {"z", "Z"}:
+        raise FieldError(
+            f"{volume!r} has a label for SELinux, which Swarm cannot set",
+            write=f"remove z, and label the folder on the VMs: chcon -Rt container_file_t {source}; "
+            "or use orchestrator: compose",
+            key="volumes",
+        )
+    if not is_folder and modes & PROPAGATIONS:
+        raise FieldError(
+            f"{volume!r} has a propagation, which Swarm supports for folders only", write=bare, key="volumes"
+        )
+    if is_folder and "nocopy" in modes:
+        raise FieldError(
+            f"{volume!r} has nocopy, which applies to named volumes only, not to folders", write=bare, key="volumes"
+        )
