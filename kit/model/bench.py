@@ -18,9 +18,9 @@ META, SAMPLES, CSV, REPORT = "session.json", "samples.jsonl", "results.csv", "re
 class Case:
     """One thing to measure, repeated. `id` is the same in every session that measures it (compare goes by it).
 
-    `series` and `x` say where it stands in a plot: `x` is the number of ranks, or a label where there are only labels.
+    `series` and `x` are its position in a plot: `x` is the number of ranks, or a label.
     `settings` are kit.yaml's, changed for this case (dotted name to value); `env` is set for every rank. `proves` says
-    what holds when it passes. `warmup` repeats come first and are recorded, and counted nowhere.
+    what a pass proves. `warmup` repeats come first; they are recorded but never counted.
     """
 
     id: str
@@ -66,8 +66,7 @@ class Session:
     """What session.json holds: the plan of the session, and on what it was measured.
 
     `facts` are the cluster's, in words for a reader: hosts, cores, GPUs, links, image, kit's version, settings.
-    `preset` is "ladder" where none was asked for. `skipped` are cases that could not be
-    tried here, each with the reason.
+    `preset` is "ladder" by default. `skipped` are cases that could not run here, each with the reason.
     """
 
     id: str

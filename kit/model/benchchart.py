@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bar:
-    """`base`: what the others are held against. `best`: of all of them."""
+    """`base` marks the reference of the others, `best` the best one."""
 
     label: str
     y: float
@@ -49,7 +49,7 @@ class Tick:
 class Chart:
     """Lines over x, or bars one below the other. y begins at 0 and ends at `top`; `log_x` is to the base of 2.
 
-    `alt` says in a sentence or two what is to be seen; `note` stands below it.
+    `alt` describes the chart in a sentence or two; `note` is the text below it.
     """
 
     id: str

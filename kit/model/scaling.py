@@ -1,4 +1,4 @@
-"""What `kit predict` is asked and answers: a model's gradients, the cluster and its links, and the time of a step."""
+"""Input and output of `kit predict`: a model's gradients, the cluster and its links, and the time of a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gradients:
-    """A model as the network sees it. `layers` are in the order in which backward is done with them."""
+    """A model as the network sees it. `layers` are in the order of the backward pass."""
 
     model: str
     source: str
@@ -36,11 +36,11 @@ class Gradients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Links:
-    """The ways between ranks. Rates are bytes of payload a second and direction; latencies seconds a message.
+    """The links between ranks. Rates are payload bytes per second and direction; latencies are seconds per message.
 
-    `inter` is shared by the ranks of a host, `intra` belongs to each rank. `memory` is the rate at which a rank copies,
-    or adds up, numbers. Two ranks on different hosts that send each other `turns_from` bytes or more take turns: first
-    one direction, then the other.
+    The ranks of a host share `inter`; each rank has its own `intra`. `memory` is the rate at which a rank copies or
+    adds numbers. Two ranks on different hosts that exchange `turns_from` bytes or more take turns: first one direction,
+    then the other.
     """
 
     inter: float
@@ -53,7 +53,7 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How one step is done: seconds of a rank alone, and what Horovod makes of the gradients.
+    """One training step: the seconds of a rank alone, and Horovod's settings.
 
     `fusion` is bytes, `cycle` seconds, `element_bytes` the size of a number on the wire.
     """
@@ -69,11 +69,12 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """One step on so many ranks, in seconds.
+    """One step on `ranks` ranks, in seconds.
 
-    `alone` is the step without others; `step` with them. `wire` is the all-reduces' own time, `copy` into and out of
-    the fusion buffer, `negotiation` what Horovod needs to agree. `hidden` is how much of these three went on beside the
-    computing, `exposed` how much longer the step became. `host_bytes` leave each host a step.
+    `alone` is the step of a single rank, `step` the step of all. `wire` is the time of the all-reduces, `copy` the time
+    for copies into and out of the fusion buffer, `negotiation` the time to agree on tensors. `hidden` is the part of
+    these three that overlaps with computing, `exposed` the part that prolongs the step. `host_bytes` leave each host
+    in a step.
     """
 
     ranks: int
@@ -91,7 +92,7 @@ class Prediction:
 
     @property
     def efficiency(self) -> float:
-        """Of 1: the speed of all ranks together against so many alone."""
+        """Return the efficiency, 0 to 1: the speed of all ranks together against the same number of single ranks."""
         return self.alone / self.step
 
     @property
@@ -101,7 +102,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assumption:
-    """Something the prediction rests on: its value in words, and where that comes from."""
+    """An assumption of the prediction: its value in words, and its source."""
 
     what: str
     value: str

@@ -1,4 +1,4 @@
-"""What kit tune sees of a cluster, what it measures, and what it would have in kit.yaml, each with its reason."""
+"""What kit tune reads from a cluster, what it measures, and its settings for kit.yaml, each with its reason."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Acts = Literal["run", "deploy"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """One host for the rules. `cores` are physical ones, `threads` what the system counts; 0 or None is not known.
+    """One host for the rules. `cores` are physical, `threads` are the system's CPUs; 0 or None means unknown.
 
-    `nic` carries the cluster's network; `nic_mbit` is what the system says of it, which may be made up on a VM.
-    `gpu_links` are the kinds of way between two GPUs as nvidia-smi topo names them (NV12, PIX, PHB, SYS …).
-    `address` is that of the cluster's network; `addresses` are all that the host has, in the system's order, and `up`
-    are the NICs that have a link.
+    `nic` carries the cluster's network; `nic_mbit` is the rate that the system reports, which a VM may invent.
+    `gpu_links` are the kinds of links between two GPUs, named as by nvidia-smi topo (NV12, PIX, PHB, SYS …).
+    `address` is the one in the cluster's network; `addresses` are all of the host's, in the system's order; `up` are
+    the NICs that have a link.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wire:
-    """A network that every host is in and that is not in use: `network` 10.1.0.0/24, host and address of each.
+    """A network that every host is in but that is not in use: `network` 10.1.0.0/24, host and address of each.
 
-    `rate` is TCP's on the slowest link in bytes/s, all links in use at once; None where it could not be measured, which
-    `failure` tells, or was not.
+    `rate` is TCP's rate on the slowest link in bytes/s, with all links in use at once. It is None if it was not
+    measured, or if the measurement failed with `failure`.
     """
 
     network: str
@@ -69,19 +69,19 @@ class Timing:
 
     @property
     def noise(self) -> float:
-        """Half of what lies between the quartiles: how far from the median a repeat usually is, in seconds."""
+        """Return half the distance between the quartiles, in seconds: the usual deviation from the median."""
         ordered, n = sorted(self.seconds), len(self.seconds)
         return (ordered[(3 * (n - 1) + 2) // 4] - ordered[(n - 1) // 4]) / 2
 
     @property
     def busbw(self) -> float:
-        """Bytes a second that a rank has to send, and to receive, at the median."""
+        """Return the bytes per second that each rank sends, and receives, at the median."""
         return 2 * (self.ranks - 1) / self.ranks * self.bytes / self.median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """Parameters of Open MPI to try, and why they may help. The one without any is Open MPI as it comes."""
+    """Open MPI parameters to try, and why they may help. Empty parameters mean Open MPI's defaults."""
 
     name: str
     parameters: tuple[tuple[str, str], ...]
@@ -90,7 +90,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    """What a candidate made of an all-reduce; `failure` where it did not run to its end."""
+    """A candidate's timing of an all-reduce, or its `failure`."""
 
     name: str
     parameters: tuple[tuple[str, str], ...]
@@ -100,7 +100,7 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllReduces:
-    """All-reduces of the same minutes: with the words of kit.yaml, with each candidate, and with what was chosen.
+    """All-reduces of the same few minutes: with kit.yaml's arguments, with each candidate, and with the chosen one.
 
     `small_s` is one of 8 bytes, in seconds.
     """
@@ -113,7 +113,7 @@ class AllReduces:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """A place in kit.yaml (env.OMP_NUM_THREADS), what should stand there, and why. `value` is as kit.yaml takes it."""
+    """A setting of kit.yaml (env.OMP_NUM_THREADS), its wanted value as kit.yaml accepts it, and why."""
 
     path: str
     value: str
@@ -123,7 +123,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A place that a person has set. What tune would have there is told, and nothing is changed."""
+    """A setting of the user that stays. kit tune only reports the value that it would write."""
 
     path: str
     value: str
@@ -133,7 +133,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """What the rules make of facts and measurements: settings to write, and words for a person alone."""
+    """The result of the rules: settings to write, and advice for the user."""
 
     settings: tuple[Setting, ...] = ()
     advice: tuple[str, ...] = ()
@@ -141,11 +141,11 @@ class Tuning:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneResult:
-    """All that kit tune found. `wire` is TCP's rate in bytes/s on the slowest link while all are in use.
+    """The result of kit tune. `wire` is TCP's rate in bytes/s on the slowest link while all are in use.
 
-    `before` is the all-reduce with kit.yaml as it was, `after` with what is in it now; both of the same minutes.
-    `small_s` is one all-reduce of 8 bytes. `written`: kit.yaml was changed; `diff` says how, or how it would be.
-    `networks` are those beside the one in use. Where one of them is to be used, no all-reduce was measured.
+    `before` is the all-reduce with the old kit.yaml, `after` with the new one, both of the same few minutes.
+    `small_s` is one all-reduce of 8 bytes. `written` means that kit.yaml changed; `diff` is the change or proposal.
+    `networks` are those that are not in use. If one of them should be used, kit measures no all-reduce.
     """
 
     machines: tuple[Machine, ...]

@@ -344,7 +344,7 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     first.begin("{}\n")
     with pytest.raises(NotReadyError, match="another kit bench is writing"):
         second.open()
-    with pytest.raises(InputError, match="has a session already"):
+    with pytest.raises(InputError, match="already has a session"):
         second.begin("{}\n")
     first.close()
     second.open()

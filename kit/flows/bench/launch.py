@@ -117,7 +117,7 @@ def _failure(result: RunResult, kept: Kept) -> str | None:
 
 
 def _wrong(case: Case, result: Mapping[str, Any]) -> str | None:
-    """Whether what was printed is what was asked for."""
+    """Return why the printed result does not fit the case, or None."""
     if case.rung == "reach":
         return None
     if not result:

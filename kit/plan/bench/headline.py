@@ -1,4 +1,4 @@
-"""What a sample says in a few words, for whoever watches a session."""
+"""A sample's result in a few words, shown while a session runs."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from kit.model import names
 from kit.model.launch import Node
 from kit.plan.run.mpi import RUN_VARIABLE
 
-# Below what kernels hand out to connections, so that nothing of that kind stands in the way.
+# Below the kernel's ephemeral ports, so that no outgoing connection uses one of them.
 PORTS = range(20000, 30000)
 STREAM_S = 3.0
 # A listener whose kit was killed ends by itself.
@@ -35,7 +35,7 @@ def probe(kind: Kind, *, mark: str, cluster: str, image: str, listener: Node, po
     """
     name = f"kit-bench-{mark}"
     python = ("-c", program)
-    inside = "0.0.0.0" if kind in ("bridge", "overlay") else listener.address  # noqa: S104  (of a namespace of its own)
+    inside = "0.0.0.0" if kind in ("bridge", "overlay") else listener.address  # noqa: S104  (in a separate namespace)
     listen = (*python, "listen", inside, str(port), f"{LIMIT_S:g}")
     target = f"{name}-listen" if kind == "overlay" else listener.address
     connect = (*python, "connect", target, str(port), f"{STREAM_S:g}")

@@ -123,7 +123,7 @@ def kvstore(facts: BenchFacts, options: BenchOptions) -> Planned:
     cases, skipped = [], {}
     for store in options.stores or STORES:
         if store == "nccl" and not facts.gpus:
-            skipped[store] = "it is for GPUs, and there is none"
+            skipped[store] = "it requires GPUs"
             continue
         cases.append(_store(facts, options, store))
         if store == "dist_sync":

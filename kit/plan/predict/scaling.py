@@ -1,7 +1,7 @@
-"""What a training step takes on so many ranks: the events of one step, played through as Horovod would. Pure.
+"""Simulates one training step on a number of ranks, event by event, as Horovod runs it. Pure.
 
-Backward makes gradients ready layer by layer. Horovod looks each cycle for those that every rank has, joins them up to
-the size of its fusion buffer, and sums one batch after the other. What is summed while backward goes on costs nothing.
+The backward pass produces gradients layer by layer. In each cycle, Horovod takes those that every rank has, joins them
+up to the size of its fusion buffer, and sums one batch after the other. Sums during the backward pass cost nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import floor
 from kit.model.scaling import Gradients, Links, Prediction, Training
 from kit.plan.predict.collectives import Ranks, allreduce
 
-# What ranks tell each other to agree on tensors: a bit for each of them, and some flags.
+# The message by which ranks agree on tensors: a bit for each tensor, and some flags.
 NEGOTIATION_BYTES = 64
 
 
@@ -24,7 +24,7 @@ class _Tensor:
 
 
 def predict(gradients: Gradients, training: Training, links: Links, *, ranks: int, per_host: int) -> Prediction:
-    """One step of `ranks` ranks, `per_host` on each host."""
+    """Predict one step of `ranks` ranks, `per_host` on each host."""
     placed = Ranks(count=ranks, per_host=per_host)
     played = _Step(training, links, placed)
     if ranks > 1:
@@ -49,9 +49,10 @@ def predict(gradients: Gradients, training: Training, links: Links, *, ranks: in
 
 
 def ready(gradients: Gradients, training: Training) -> tuple[_Tensor, ...]:
-    """Each tensor with its bytes on the wire and when it is there, in seconds from the start of the step.
+    """Return each tensor's bytes on the wire, and when it is ready, in seconds from the start of the step.
 
-    Forward takes its share of the step; of backward each layer takes as much as it has of the multiplications.
+    The forward pass takes its share of the step. Each layer's share of the backward pass is its share of the
+    multiplications.
     """
     total = sum(layer.work for layer in gradients.layers) or 1.0
     backward = training.step * (1 - training.forward_share)
@@ -64,7 +65,7 @@ def ready(gradients: Gradients, training: Training) -> tuple[_Tensor, ...]:
 
 
 class _Step:
-    """A step while it is played: what each part took so far."""
+    """A step in progress: the time of each part so far."""
 
     def __init__(self, training: Training, links: Links, ranks: Ranks) -> None:
         self._training, self._links, self._ranks = training, links, ranks
@@ -77,22 +78,22 @@ class _Step:
         agree = self._agreement()
         now = 0.0  # when Horovod's thread is free
         while queued:
-            # It looks at whole cycles; one that took longer is followed by the next at once.
+            # Horovod looks once a cycle. If a cycle took longer, the next one follows immediately.
             first = max(queued[0].ready, 0.0)
             now = max(now, _next(first, cycle)) if first > now else now
-            found = [tensor for tensor in queued if tensor.ready <= now + 1e-12]
-            queued = queued[len(found) :]
+            available = [tensor for tensor in queued if tensor.ready <= now + 1e-12]
+            queued = queued[len(available) :]
             began = now
             now += agree
             self.negotiation += agree
-            for batch in fuse(found, self._training.fusion):
+            for batch in fuse(available, self._training.fusion):
                 start = now if waits else max(now, self.end)
                 self.end = start + self._exchange(batch)
                 now = self.end if waits else now
             now = max(now, began + cycle)
 
     def _agreement(self) -> float:
-        """A bit vector, summed by MPI over the same links; by the algorithm that MPI was told, if it was."""
+        """Return the seconds of one agreement: MPI sums a bit vector over the same links, by the given algorithm."""
         algorithm = self._training.algorithm if self._training.library == "mpi" else "auto"
         return allreduce(NEGOTIATION_BYTES, self._ranks, self._links, algorithm=algorithm, library="mpi").seconds
 
@@ -100,7 +101,7 @@ class _Step:
         size = sum(tensor.size for tensor in batch)
         training = self._training
         cost = allreduce(size, self._ranks, self._links, algorithm=training.algorithm, library=training.library)
-        # A tensor alone is summed where it lies; several go into the fusion buffer and out of it.
+        # A single tensor is summed in place; several are copied into the fusion buffer and out of it.
         copy = 2 * size / self._links.memory if len(batch) > 1 else 0.0
         self.wire += cost.seconds
         self.copy += copy
@@ -112,7 +113,7 @@ class _Step:
 
 
 def fuse(tensors: Sequence[_Tensor], limit: int) -> list[list[_Tensor]]:
-    """Tensors in their order, joined as long as they fit into the fusion buffer."""
+    """Join tensors in order as long as they fit into the fusion buffer."""
     batches: list[list[_Tensor]] = []
     size = 0
     for tensor in tensors:
@@ -126,6 +127,6 @@ def fuse(tensors: Sequence[_Tensor], limit: int) -> list[list[_Tensor]]:
 
 
 def _next(moment: float, cycle: float) -> float:
-    """The first whole cycle that is not before a moment."""
+    """Return the first whole cycle at or after a moment."""
     number = floor(moment / cycle)
     return number * cycle if number * cycle >= moment - 1e-12 else (number + 1) * cycle

@@ -71,8 +71,8 @@ def check_new(path: Path) -> None:
 
 
 def _has_one(path: Path) -> InputError:
-    hint = f"kit bench --resume --session {path} goes on with it; or give another folder"
-    return InputError(f"{path} has a session already", hint=hint)
+    hint = f"to continue it: kit bench --resume --session {path}; or give another folder"
+    return InputError(f"{path} already has a session", hint=hint)
 
 
 class BenchFolder:

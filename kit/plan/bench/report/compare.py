@@ -70,7 +70,7 @@ def _differences(a: Summary, b: Summary) -> Iterator[tuple[str, tuple[str, str]]
         "", {"preset": a.preset, "cluster": a.cluster, **a.facts}, {"preset": b.preset, "cluster": b.cluster, **b.facts}
     )
     others = {case.id: case for case in b.cases}
-    # What differs alike in many cases is told once.
+    # Report a difference that many cases share only once.
     alike: dict[tuple[str, tuple[str, str]], list[str]] = {}
     for case in a.cases:
         other = others.get(case.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Of a host, what says nothing about its speed.
+# Facts of a host that do not affect its speed.
 _OWN = ("name", "address")
 
 

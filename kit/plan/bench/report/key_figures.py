@@ -9,7 +9,7 @@ from kit.model.benchsummary import CaseSummary, Group, Summary
 from kit.plan.bench.report import rows, words
 
 MOST = 4
-# A name longer than this is told in the tables.
+# Only the tables show names that are longer than this.
 _LONGEST = 36
 
 

@@ -44,7 +44,7 @@ def tick(amount: float, unit: Unit) -> str:
 
 
 def moment(text: str) -> str:
-    """2026-11-21T16:44:07Z → 2026-11-21 16:44 UTC; anything else as it is."""
+    """Convert 2026-11-21T16:44:07Z to 2026-11-21 16:44 UTC; return other text unchanged."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", text, re.ASCII)
     return f"{match[1]} {match[2]} UTC" if match else text
 

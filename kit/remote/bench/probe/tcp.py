@@ -22,14 +22,14 @@ IGNORED_S = 0.5
 WINDOWS = 5
 HELLO_S = 5.0
 CONNECT_S = 20.0
-# Round trips of a size end after so many seconds where the hosts are busy, but for the first of them.
+# On busy hosts, round trips of a size end after LATENCY_S seconds, but not before the first LEAST of them.
 LATENCY_S, LEAST = 5.0, 20
 # Round trips before those that count.
 WARM = 20
 
 
 def exactly(link: socket.socket, count: int) -> bytes:
-    """So many bytes, or ConnectionError."""
+    """Receive exactly `count` bytes, or raise ConnectionError."""
     data = b""
     while len(data) < count:
         part = link.recv(count - len(data))
@@ -52,7 +52,7 @@ def listen(address: str, port: int, limit: float, secret: bytes) -> int:
             link, _ = server.accept()
         except socket.timeout:
             continue
-        # A stranger that says nothing keeps nobody waiting.
+        # A silent stranger must not block others.
         threading.Thread(target=serve, args=(link, secret, over, limit), daemon=True).start()
     return 0 if over.is_set() else 3
 
@@ -90,7 +90,7 @@ def rates(link: socket.socket) -> List[float]:
     """Bytes a second in each window of the stream, after its beginning."""
     buffer = bytearray(BUFFER)
     marks = [(time.monotonic(), 0)]
-    # Whoever sends counts its time from here: a busy host may come to this late.
+    # The sender starts its clock here, because a busy host may get here late.
     link.sendall(STREAM)
     total = 0
     while True:
