@@ -156,14 +156,14 @@ def test_the_list_of_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--networks", "bare"], "--networks does not apply | --preset networks"),
         (["--step-ms", "10"], "--step-ms requires --paced | --paced"),
         (["--dir", "hosts"], "hosts is not a folder | name a folder"),
-        (["--dir", "bench/old"], "bench/old already has a session | to continue it: kit bench --resume --session bench/old"),
+        (["--dir", "bench/old"], "bench/old already has a session | kit bench --resume --session bench/old"),
     ],
 )
 def test_a_wrong_word_is_told_before_any_host_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     def contacted(*_: object) -> None:
-        pytest.fail("a host was options")
+        pytest.fail("a host was contacted")
 
     Flow(tmp_path)
     (tmp_path / "bench" / "old").mkdir(parents=True)
