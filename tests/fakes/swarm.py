@@ -203,9 +203,10 @@ class SwarmScripts:
             return said()
         if {"all", node} & set(stay.split()) or any(c.task for c in self.containers):
             return said()
-        others = {m.id for m in swarm.members.values() if m.up} - {node, *gone.split()}
-        if swarm.manager is self and (others or swarm.services):
-            return said(f"stays for {' '.join(others)}\n")
+        if swarm.manager is self:
+            others = [m.id for m in swarm.members.values() if m.up and m.id not in (node, *gone.split())]
+            if swarm.services or others:
+                return said() if swarm.services else said(f"stays for {others[0]}\n")
         swarm.members[node].up = False
         self.swarm, self.node_id = None, ""
         del self.files[file]
