@@ -92,7 +92,7 @@ class Machine(ABC):
     def break_join(self) -> None: ...
 
     @abstractmethod
-    def member(self, node: str, *, up: bool = True, **labels: str) -> None:
+    def member(self, node: str, labels: dict[str, str] | None = None, *, up: bool = True) -> None:
         """Bring another host into this VM's swarm."""
 
     @abstractmethod
@@ -335,8 +335,8 @@ class ScriptContract:
 
     def test_a_cluster_goes_from_its_swarm(self, vm: Machine) -> None:
         node = vm.init()
-        vm.member("n2", **{f"kit.{vm.cluster}": "node"})
-        vm.member("n3", **{f"kit.{vm.cluster}": "node", f"kit.{OTHER}": "head"})
+        vm.member("n2", {f"kit.{vm.cluster}": "node"})
+        vm.member("n3", {f"kit.{vm.cluster}": "node", f"kit.{OTHER}": "head"})
         vm.service("own", vm.cluster)
         vm.service("others", OTHER)
         vm.secret("key", vm.cluster)

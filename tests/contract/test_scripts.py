@@ -109,9 +109,9 @@ class FakeMachine(Machine):
     def break_join(self) -> None:
         self.vm.faults.add("firewall")
 
-    def member(self, node: str, *, up: bool = True, **labels: str) -> None:
+    def member(self, node: str, labels: dict[str, str] | None = None, *, up: bool = True) -> None:
         assert self.vm.swarm
-        self.vm.swarm.members[node] = Member(id=node, vm=self.fleet["gpu2"], labels=labels, up=up)
+        self.vm.swarm.members[node] = Member(id=node, vm=self.fleet["gpu2"], labels=labels or {}, up=up)
 
     def service(self, name: str, cluster: str | None) -> None:
         assert self.vm.swarm
@@ -219,9 +219,9 @@ class RealMachine(Machine):
         with self.engine() as state:
             state["join"] = False
 
-    def member(self, node: str, *, up: bool = True, **labels: str) -> None:
+    def member(self, node: str, labels: dict[str, str] | None = None, *, up: bool = True) -> None:
         with self.engine() as state:
-            state["swarm"]["members"][node] = {"labels": labels, "up": up}
+            state["swarm"]["members"][node] = {"labels": labels or {}, "up": up}
 
     def service(self, name: str, cluster: str | None) -> None:
         with self.engine() as state:
