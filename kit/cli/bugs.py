@@ -1,4 +1,4 @@
-"""A bug in kit, kept in a file of the user's: nobody is shown a traceback, and whoever mends it needs one."""
+"""A bug in kit, written to a file: users see no traceback, and the person who fixes the bug needs one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import kit
+from kit.cli.recent import cache
 
 _VALUE = re.compile(r"^(-x)?([A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
 
 
 def write(error: BaseException, words: Sequence[str], environ: Mapping[str, str]) -> Path | None:
-    """Write the details, readable by the user alone; the file's path, or None when no folder takes it.
+    """Write the details to a file that only you can read. Return its path, or None if no folder can be written.
 
-    Values of variables on the command line are left out: they may be passwords.
+    The values of variables on the command line are left out: they may be passwords.
     """
-    told = [_VALUE.sub(r"\1\2=…", word) for word in words]
+    shown = [_VALUE.sub(r"\1\2=…", word) for word in words]
     text = (
         f"kit {kit.__version__}, Python {platform.python_version()}, {platform.platform()}\n"
-        f"words: {told!r}\n\n{''.join(traceback.format_exception(error))}"
+        f"words: {shown!r}\n\n{''.join(traceback.format_exception(error))}"
     )
     for folder in _folders(environ):
         try:
@@ -38,6 +39,6 @@ def write(error: BaseException, words: Sequence[str], environ: Mapping[str, str]
 
 
 def _folders(environ: Mapping[str, str]) -> list[Path]:
-    """The user's cache, and where that cannot be written to, the machine's temporary folder."""
-    cache = environ.get("XDG_CACHE_HOME") or (environ["HOME"] + "/.cache" if environ.get("HOME") else None)
-    return [*([Path(cache, "kit")] if cache else []), Path(tempfile.gettempdir())]
+    """Return your cache, then the machine's temporary folder for when the cache cannot be written."""
+    own = cache(environ)
+    return [*([own] if own else []), Path(tempfile.gettempdir())]

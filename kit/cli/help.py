@@ -1,13 +1,17 @@
-"""Help, from the table of verbs: for all of kit, a group of verbs or one verb; on a terminal, and as docs/cli.md."""
+"""Help from the table of verbs: for all of kit, a group of verbs or one verb. Also docs/cli.md."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import CLUSTER, GLOBAL, HELP
 from kit.cli.verbs.table import VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kit.cli.verbs.grammar import Option, Verb
 
 WIDTH = 100
 _INTRO = "kit turns a list of GPU VMs into an MPI cluster and runs Horovod training on it."
@@ -15,17 +19,17 @@ _EXITS = (
     ("0", "done"),
     ("1", "something else failed"),
     ("2", "a flag, hosts or kit.yaml is wrong"),
-    ("3", "a host cannot be reached, or is not the host that it should be"),
+    ("3", "a host cannot be reached, or its host key is wrong"),
     ("4", "a step failed on a host"),
     ("5", "the cluster is not ready for this verb"),
     ("6", "an image cannot be built, found or shipped"),
-    ("70", "a bug in kit; a file with the details is named"),
-    ("130", "interrupted, after the clean-up"),
+    ("70", "a bug in kit; kit names a file with the details"),
+    ("130", "interrupted, after cleaning up"),
 )
 
 
 def text(path: Sequence[str]) -> str:
-    """Help for the words so far: all of kit for none of them, a group (`image`) or a verb (`image build`)."""
+    """Return help for the words so far: a verb (`image build`), a group (`image`), or all of kit without words."""
     verbs = [verb for verb in VERBS if verb.words[: len(path)] == tuple(path)]
     if not path:
         return _all()
@@ -48,7 +52,7 @@ def _all() -> str:
 
 
 def _verb(verb: Verb, longer: Sequence[Verb] = ()) -> str:
-    """`longer`: verbs whose words begin with this one's."""
+    """Return the help of one verb. `longer` are verbs whose words begin with this verb's words."""
     parts = [verb.purpose, f"Usage: {verb.usage}"]
     if verb.notes:
         parts.append(textwrap.fill(verb.notes, WIDTH))
@@ -58,22 +62,18 @@ def _verb(verb: Verb, longer: Sequence[Verb] = ()) -> str:
     if own:
         parts.append(_section("Options", _rows(own)))
     if len(own) < len(verb.options):
-        parts.append(_section("Instead of what kit.yaml says", _rows(CLUSTER)))
+        parts.append(_section("Instead of the settings in kit.yaml", _rows(CLUSTER)))
     parts.append("Global options: kit --help")
     parts.append(_section("Examples", [(example, "") for example in verb.examples]))
     if verb.exits:
         parts.append(_section("Exit codes", verb.exits))
     if longer:
-        parts.append(_section("Also", [(f"kit {other.name}", other.purpose) for other in longer]))
+        parts.append(_section("See also", [(f"kit {other.name}", other.purpose) for other in longer]))
     return "\n\n".join(parts)
 
 
 def _rows(options: Iterable[Option]) -> list[tuple[str, str]]:
-    return [(_spelled(option), option.help) for option in options]
-
-
-def _spelled(option: Option) -> str:
-    return ", ".join(option.flags) + (f" {option.value}" if option.value else "")
+    return [(option.spelled, option.help) for option in options]
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -81,32 +81,33 @@ def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
     width = min(max(len(left) for left, _ in rows), 30)
     lines = [f"{title}:"]
     for left, right in rows:
-        told = textwrap.wrap(right, WIDTH - width - 4) or [""]
+        wrapped = textwrap.wrap(right, WIDTH - width - 4) or [""]
         if len(left) > width and right:
             lines.append(f"  {left}")
-            left = ""  # noqa: PLW2901  (a long spelling has a line of its own)
-        lines.append(f"  {left:<{width}}  {told[0]}".rstrip())
-        lines += [f"  {'':<{width}}  {more}" for more in told[1:]]
+            left = ""  # noqa: PLW2901  (a long spelling gets a separate line)
+        lines.append(f"  {left:<{width}}  {wrapped[0]}".rstrip())
+        lines += [f"  {'':<{width}}  {more}" for more in wrapped[1:]]
     return "\n".join(lines)
 
 
 def markdown() -> str:
-    """docs/cli.md."""
+    """Return docs/cli.md."""
     parts = [
         "# The command line",
-        "Made from `kit/cli/verbs/table.py` by `scripts/docs-cli`; a test fails when this page is stale.",
-        _INTRO + " Global options may stand before or after the verb. Results go to stdout, progress to stderr.",
+        "`scripts/docs-cli` writes this page from `kit/cli/verbs`; a test fails if the page is out of date.",
+        _INTRO + " Global options work before and after the verb. kit prints results to stdout and progress to stderr.",
         "| verb | what it does |\n|---|---|\n"
         + "\n".join(f"| [`kit {v.name}`](#kit-{'-'.join(v.words)}) | {v.purpose} |" for v in VERBS),
         "## Global options",
         _options(GLOBAL),
         "## Exit codes",
         "\n".join(f"- `{code}`: {meaning}" for code, meaning in _EXITS)
-        + "\n\n`kit run`, `local`, `exec` and `ssh` pass on the exit code of what they ran.",
+        + "\n\n`kit run`, `local`, `exec` and `ssh` return the exit code of the command that they ran.",
         "## JSON",
-        "With `--output json` stdout holds one object a line. Each has `kit` (1, the version of the format) and "
-        "`kind`. A job's output comes as `line` objects (`text`, `stream`, `source`), the result last, and an error as "
-        "`error` (`message`, `hint`, `host`, `exit_code`, `failures`). A secret is told by its SHA-256 and size only.",
+        "With `--output json`, kit prints one object per line to stdout. Each has `kit` (1, the version of the format) "
+        "and `kind`. The lines of a job are `line` objects (`text`, `stream`, `source`). The result comes last. "
+        "An error is an `error` object (`message`, `hint`, `host`, `exit_code`, `failures`). "
+        "For a secret, kit prints only the SHA-256 and the size.",
     ]
     for verb in VERBS:
         parts += _markdown_verb(verb)
@@ -114,7 +115,7 @@ def markdown() -> str:
 
 
 def _markdown_verb(verb: Verb) -> list[str]:
-    parts = [f"## kit {verb.name}", verb.purpose, f"```\n{verb.usage}\n```"]
+    parts = [f"## kit {verb.name}", f"{verb.purpose}.", f"```\n{verb.usage}\n```"]
     if verb.notes:
         parts.append(verb.notes)
     if verb.operands:
@@ -129,5 +130,5 @@ def _markdown_verb(verb: Verb) -> list[str]:
 
 def _options(options: Iterable[Option]) -> str:
     return "| option | what it does |\n|---|---|\n" + "\n".join(
-        f"| `{_spelled(option)}` | {option.help} |" for option in options
+        f"| `{option.spelled}` | {option.help} |" for option in options
     )

@@ -1,34 +1,30 @@
-"""The command `kit`: reads the words, runs the verb, and is the one place where errors become text and exit codes."""
+"""The command `kit`: reads the words, runs the verb, and turns every error into text and an exit code."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from itertools import pairwise
-from types import FrameType
+from typing import TYPE_CHECKING
 
-from kit.cli import help as help_page
-from kit.cli import parser
-from kit.cli.screen import choose
 from kit.cli.screen.terminal import Terminal
-from kit.cli.session import Session
-from kit.cli.text.fold import fold
-from kit.cli.verbs.grammar import Verb
 from kit.errors import EXIT_BUG, HostsFailed, InputErrors, Interrupted, KitError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType, SimpleNamespace
+
+    from kit.cli.session import Session
+    from kit.cli.verbs.grammar import Verb
+
 EXIT_PIPE = 141
-"""The reader of our output went away: what a shell makes of SIGPIPE."""
+"""The reader of our output went away: a shell reports SIGPIPE like this."""
 
 
 def handle(verb: Verb, session: Session) -> int:
-    module, _, name = verb.handler.rpartition(".")
-    found: Callable[[Session], int] = getattr(import_module(f"kit.cli.verbs.{module or 'cluster'}"), name)
-    return found(session)
+    return verb.handler(session)
 
 
 def main(
@@ -37,7 +33,7 @@ def main(
     environ: Mapping[str, str] | None = None,
     handle: Callable[[Verb, Session], int] = handle,
 ) -> int:
-    """Run one command line; returns the exit code and raises nothing. Tests bring their own `handle`."""
+    """Run one command line. Return the exit code, and raise nothing. Tests pass their own `handle`."""
     words = sys.argv[1:] if argv is None else list(argv)
     with open(os.devnull, "w") as nowhere, _signals():  # noqa: PTH123
         terminal = Terminal(
@@ -48,7 +44,7 @@ def main(
         )
         try:
             code = _run(words, terminal, handle, last=argv is None)
-        except KeyboardInterrupt:  # a second Ctrl-C, or the reader's end, while the first was told of
+        except KeyboardInterrupt:  # a second Ctrl-C, or the reader's end, while kit reported the first
             code = Interrupted.exit_code
         return _pipe_ended(terminal) if terminal.broken else code
 
@@ -56,37 +52,56 @@ def main(
 def _run(
     words: Sequence[str], terminal: Terminal, handle: Callable[[Verb, Session], int], *, last: bool = False
 ) -> int:
-    """`last`: this program ends after it."""
-    json = _wants_json(words)
+    """Run the words. `last`: this program ends after them."""
     session: Session | None = None
+    json = False
     try:
-        asked = parser.parse(words)
-        terminal.no_color = asked.args.no_color
-        json = asked.args.output == "json"
-        if asked.verb is None:
-            terminal.say(help_page.text(asked.path))
+        if words[:1] == ["__complete"]:
+            return _complete(words[1:], terminal)
+        from kit.cli import parser  # noqa: PLC0415
+
+        json = _wants_json(words)
+        invocation = parser.parse(words)
+        terminal.no_color = invocation.args.no_color
+        json = invocation.args.output == "json"
+        if invocation.verb is None:
+            from kit.cli import help as help_page  # noqa: PLC0415
+
+            terminal.say(help_page.text(invocation.path))
             return 0
-        session = _session(asked.args, terminal)
-        return handle(asked.verb, session)
+        session = _session(invocation.args, terminal)
+        return handle(invocation.verb, session)
     except KeyboardInterrupt:
         _close(session)
         return _failed(Interrupted("interrupted"), terminal, json=json)
     except KitError as error:
         if last and isinstance(error, Interrupted):
-            # It was heard, and what came of it is told: one Ctrl-C more must not cut that short.
+            # kit has handled the Ctrl-C and reports its result: a second one must not cut that short.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         _close(session)
         return _failed(error, terminal, json=json)
-    except Exception as error:  # the last line: no traceback ever reaches a person
+    except Exception as error:  # the last line of defense: nobody sees a traceback
         _close(session)
         return _bug(error, words, terminal, json=json)
     finally:
         _close(session)
 
 
-def _session(args: argparse.Namespace, terminal: Terminal) -> Session:
-    how = "quiet" if args.quiet else args.progress or "auto"
-    reporter = choose.reporter(terminal, how, verbose=args.verbose)
+def _complete(words: Sequence[str], terminal: Terminal) -> int:
+    """Print what the shell named first can offer for the other words."""
+    from kit.cli.complete import answer  # noqa: PLC0415
+
+    lines = answer(words[0] if words else "", words[1:], terminal.environ)
+    if lines:
+        terminal.say(lines)
+    return 0
+
+
+def _session(args: SimpleNamespace, terminal: Terminal) -> Session:
+    from kit.cli.screen import choose  # noqa: PLC0415
+    from kit.cli.session import Session  # noqa: PLC0415
+
+    reporter = choose.reporter(terminal, "quiet" if args.quiet else args.progress or "auto", verbose=args.verbose)
     if args.output == "json":
         from kit.cli.screen.jsonout import JsonLines  # noqa: PLC0415
 
@@ -105,14 +120,14 @@ def _failed(error: KitError, terminal: Terminal, *, json: bool) -> int:
 
         terminal.say(jsonout.line("error", jsonout.error(error)))
     else:
-        terminal.tell(_told(error, terminal))
+        terminal.tell(_error_text(error, terminal))
     return error.exit_code
 
 
-def _told(error: KitError, terminal: Terminal) -> str:
-    """`kit: error: host: message` and `  → hint`; each problem of a file, and each failed host, below it."""
+def _error_text(error: KitError, terminal: Terminal) -> str:
+    """Return `kit: error: host: message` and `  → hint`, then each problem of a file, and each failed host."""
     if isinstance(error, InputErrors):
-        return "\n".join(_told(each, terminal) for each in error.problems)
+        return "\n".join(_error_text(problem, terminal) for problem in error.problems)
     kind = "" if isinstance(error, Interrupted) else terminal.paint("error:", "red", terminal.err) + " "
     lines = [f"kit: {kind}{error}", *_hint(error)]
     if isinstance(error, HostsFailed):
@@ -121,13 +136,15 @@ def _told(error: KitError, terminal: Terminal) -> str:
 
 
 def _failures(error: HostsFailed) -> list[str]:
-    """Hosts that failed alike are told of together: a hundred of them are one line."""
+    """Return the lines of the failed hosts. Equal failures share a line: a hundred hosts are one line."""
+    from kit.cli.text.fold import fold  # noqa: PLC0415
+
     alike: dict[tuple[str, str | None], list[KitError]] = {}
-    for each in error.failures:
-        alike.setdefault((each.message, each.hint), []).append(each)
+    for failure in error.failures:
+        alike.setdefault((failure.message, failure.hint), []).append(failure)
     lines = []
     for (message, _), group in alike.items():
-        hosts = fold(each.host for each in group if each.host)
+        hosts = fold(failure.host for failure in group if failure.host)
         lines += [f"{hosts}: {message}" if hosts else message, *_hint(group[0])]
     return lines
 
@@ -154,15 +171,19 @@ def _bug(error: Exception, words: Sequence[str], terminal: Terminal, *, json: bo
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether errors are objects, known even where the words cannot be read."""
+    """Return whether errors are objects, even if kit cannot read the words."""
+    if not any("json" in word for word in words):
+        return False
+    from kit.cli import parser  # noqa: PLC0415
+
     own = parser.own(words)
     return "--json" in own or "--output=json" in own or ("--output", "json") in pairwise(own)
 
 
 def _pipe_ended(terminal: Terminal) -> int:
     if not terminal.quietly and not sys.stderr.closed:
-        sys.stderr.write("kit: error: the output cannot be written (disk full, or closed)\n")
-    # Python flushes stdout once more at its end, and must not complain then.
+        sys.stderr.write("kit: error: cannot write the output: the disk is full, or the output is closed\n")
+    # Python flushes stdout again when it exits, and must not complain then.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -175,7 +196,7 @@ def _pipe_ended(terminal: Terminal) -> int:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and a terminal that closes are taken as Ctrl-C, so that what runs is cleaned up. nohup is respected."""
+    """Handle SIGTERM and a closed terminal like Ctrl-C, so that verbs clean up. nohup keeps its effect."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,24 +1,24 @@
-"""Session: what a verb's handler is given, with results that print as text or as JSON."""
+"""Session: what a verb's handler gets. It opens contexts, prints results as text or JSON, and asks for confirmation."""
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kit.cli.screen.plain import Progress
-from kit.cli.screen.terminal import Terminal
-
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import SimpleNamespace
+
+    from kit.cli.screen.plain import Progress
+    from kit.cli.screen.terminal import Terminal
     from kit.config.settings import Settings
     from kit.flows.context import Context
     from kit.model.spec import ClusterSpec
     from kit.remote.run.door import Door
 
-# Flag's attribute → the place in kit.yaml that it goes before.
+# The attribute of a flag → the setting of kit.yaml that it replaces.
 _OVERRIDES = {
     "name": "name",
     "network": "network",
@@ -33,7 +33,7 @@ _OVERRIDES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    args: argparse.Namespace
+    args: SimpleNamespace
     terminal: Terminal
     reporter: Progress
     environ: Mapping[str, str]
@@ -47,29 +47,30 @@ class Session:
         return Path(self.args.folder or os.curdir)
 
     def overrides(self) -> dict[str, object]:
-        """What flags say instead of kit.yaml, by dotted place: `ssh.user`."""
+        """Return the values of flags by the setting that they replace: `ssh.user`."""
         given = vars(self.args)
         return {place: given[flag] for flag, place in _OVERRIDES.items() if given.get(flag) is not None}
 
-    def settings(self) -> Settings:
+    def settings(self, fixed: Mapping[str, object] | None = None) -> Settings:
+        """Read both files. `fixed` are settings that this verb needs, whatever flags and kit.yaml say."""
         from kit.config import settings  # noqa: PLC0415  (YAML: only for verbs that need it)
 
         return settings.load(
             self.folder,
             hosts_flag=self.args.hosts_file,
             config_flag=self.args.config_file,
-            flags=self.overrides(),
+            flags=self.overrides() | dict(fixed or {}),
             environ=self.environ,
         )
 
-    def context(self) -> Context:
+    def context(self, fixed: Mapping[str, object] | None = None) -> Context:
         from kit.flows.context import open_context  # noqa: PLC0415  (fabric)
 
-        found = self.settings()
-        return open_context(found.inventory, found.spec, found.folder, self.reporter)
+        settings = self.settings(fixed)
+        return open_context(settings.inventory, settings.spec, settings.folder, self.reporter)
 
     def dial(self) -> Door | None:
-        """The head's launcher, started at a glance at the files, before they are read in full."""
+        """Start the head's launcher after a glance at the files, while kit still reads them in full."""
         from kit.flows.run.dial import dial  # noqa: PLC0415
 
         named = {name: self.args.__dict__.get(name) for name in ("hosts_file", "config_file")}
@@ -77,29 +78,50 @@ class Session:
         return dial(self.folder, flags=flags, environ=self.environ)
 
     def spec(self) -> ClusterSpec:
-        """kit.yaml with flags and environment laid over it; the hosts file is not asked for."""
+        """Return kit.yaml with flags and environment applied, without reading the hosts file."""
         from kit.config import settings  # noqa: PLC0415
 
         return settings.load_spec(
             self.folder, config_flag=self.args.config_file, flags=self.overrides(), environ=self.environ
         )
 
+    def confirms(self, question: str | Callable[[], str]) -> bool:
+        """Return whether you agree. --yes and --json agree, and so does a kit without a terminal."""
+        if self.args.yes or self.json:
+            return True
+        self.close()
+        return self.terminal.agrees(question if isinstance(question, str) else question())
+
     def consent(self, question: str) -> bool:
-        """Ask before kit installs something. --yes is a yes; without it and without a terminal, the answer is no."""
+        """Ask before kit installs something. --yes agrees; without it and without a terminal, the answer is no."""
         if self.args.yes:
             return True
         self.close()
         return self.terminal.interactive and not self.json and self.terminal.agrees(question)
 
+    def remember(self, runs: Iterable[str]) -> None:
+        """Keep these ids of runs for completion."""
+        from kit.cli import recent  # noqa: PLC0415
+
+        recent.remember(runs, self.folder, self.environ)
+
     def close(self) -> None:
-        """The progress is over: take bars off the screen before a result is printed."""
+        """End the progress: remove bars from the screen."""
         self.reporter.close()
 
-    def show(self, kind: str, value: Any, text: str) -> None:
-        """The result: `value` as one JSON object of this kind, or `text` (nothing when it is empty)."""
+    def show(self, kind: str, value: Any, text: str | Callable[[Any], str] = "") -> None:
+        """End the progress, and print the result: `value` as a JSON object of this kind, `text`, or `text(value)`."""
+        self.close()
+        if self.json:
+            self.emit(kind, value)
+            return
+        shown = text if isinstance(text, str) else text(value)
+        if shown:
+            self.terminal.say(shown)
+
+    def emit(self, kind: str, value: Any) -> None:
+        """Print one JSON object while the work continues. Without --json, print nothing."""
         if self.json:
             from kit.cli.screen.jsonout import line  # noqa: PLC0415
 
             self.terminal.say(line(kind, value))
-        elif text:
-            self.terminal.say(text)

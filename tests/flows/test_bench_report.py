@@ -87,7 +87,7 @@ def test_compare_draws_both(kit: Callable[..., tuple[int, str, str]], root: Path
     assert err.split() == [str(root / "both.png")]
     assert (root / "both.png").read_bytes().startswith(b"\x89PNG")
     code, _, err = kit("bench", "compare", "20260101-egs", "20260102-egs", "--plot", "both.gif")
-    assert (code, "'both.gif' is no name of a PNG file" in err) == (2, True)
+    assert (code, "'both.gif' is not the name of a PNG file" in err) == (2, True)
     for name in ("c", "d"):
         benchdata.write(root / "bench" / name, benchdata.compression())
     code, _, err = kit("bench", "compare", "c", "d", "--plot", "both.png")

@@ -168,7 +168,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             sys.modules, module, SimpleNamespace(**{name: found.flow(name, out) for name, out in functions.items()})
         )
 
-    def context(session: Session) -> Context:
+    def context(session: Session, fixed: object = None) -> Context:
         return Context(
             inventory=INVENTORY,
             spec=ClusterSpec(),
@@ -272,9 +272,9 @@ VERBS: list[Row] = [
     (["ssh", "gpu1", "--", "ls"], "ssh", ("gpu1", ("ls",)), {"tty": False}, "from the job\n", 0),
     (["lab", "status"], "lab_status", ("lab",), {"folder": Path()}, "There is no lab.", 0),
     (["lab", "link-rate", "200mbit", "--name", "b"], "lab_link_rate", ("200mbit", "b"), {"folder": Path()},
-     "The links of the lab b now carry 200mbit in each direction.", 0),
+     "The links of lab b now carry 200mbit in each direction.", 0),
     (["lab", "link-rate", "none"], "lab_link_rate", ("none", "lab"), {"folder": Path()},
-     "The links of the lab lab are not limited any more.", 0),
+     "The links of lab lab have no limit now.", 0),
     (["lab", "down", "--name", "b"], "lab_down", ("b",), {"folder": Path()}, "Lab lab is gone: 2 containers", 0),
 ]  # fmt: skip
 
@@ -356,10 +356,10 @@ def test_a_login_for_the_registry(flows: Flows, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["r.example.com/t", "--username", "ann"], "--username without a password"),
-        (["r.example.com/t", "--username", "ann", "--password-stdin"], "nothing came on standard input"),
+        (["r.example.com/t", "--username", "ann"], "--username needs a password"),
+        (["r.example.com/t", "--username", "ann", "--password-stdin"], "standard input has no password"),
         (["r.example.com/t", "--password-stdin"], "--password-stdin needs --username"),
-        ([], "which registry?"),
+        ([], "no registry was given"),
     ],
 )
 def test_half_of_a_login_is_none(

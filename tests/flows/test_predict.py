@@ -90,7 +90,7 @@ def test_half_precision_and_a_file_of_the_users_own(tmp_path: Path) -> None:
         (["--model", "vgg16", "--step-ms", "1", "--link", "8gbit", "--payload-share", "94%"], "not a part of 1"),
         (
             ["--model", "vgg16", "--step-ms", "1", "--link", "8gbit", "--cycle-ms", "-1"],
-            "'-1' is not a number from 0 on",
+            "'-1' is not a number of 0 or more",
         ),
         (["--parameters", "many", "--step-ms", "1", "--link", "8gbit"], "'many' is not a number of parameters"),
         (

@@ -1,6 +1,6 @@
-"""Bars on a terminal: a row for each host that is busy, the rest folded into one line; gone when the phase is over.
+"""Bars on a terminal: a row for each busy host, and one line for all others. They disappear when the phase ends.
 
-Only what a person wants to keep stays: one line a phase, failed hosts, warnings, and the job's own output.
+What stays on the screen: one line per phase, failed hosts, warnings, and the job's output.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class _Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Frame:
-    """All that is drawn. Replaced as a whole, so that the drawing thread needs no lock."""
+    """All that is drawn. It is replaced as a whole, so that the drawing thread needs no lock."""
 
     title: str
     rows: tuple[_Row, ...]
 
 
 class Bars(Quiet):
-    """Thread-safe. `close` must be called before anything else writes to the terminal."""
+    """Draws bars, from any thread. Call `close` before anything else writes to the terminal."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(terminal)
         self._console = Console(
             file=terminal.err,
             force_terminal=True,
-            no_color=not terminal.colours(terminal.err),
+            no_color=not terminal.colors(terminal.err),
             highlight=False,
             markup=False,
         )
@@ -79,13 +79,13 @@ class Bars(Quiet):
                 case Note() | Warned():
                     self._above(event)
                 case OutputLine():
-                    # A job's lines and bars do not share a screen: bars come back with the next phase.
+                    # A job's lines and bars cannot share a screen: the next phase draws bars again.
                     self._finish()
                     self._aside = True
                     self.output(event)
 
     def close(self) -> None:
-        """Take the bars off the screen; one line of the phase stays."""
+        """Remove the bars from the screen; one line of the phase stays."""
         with self._lock:
             self._finish()
 
@@ -116,7 +116,7 @@ class Bars(Quiet):
         self._title, self._rows = "", {}
 
     def _above(self, event: Note | Warned | HostFailed) -> None:
-        """A line that stays. The bars are taken away for it and drawn again below."""
+        """Print a line that stays: remove the bars, and draw them again below it."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
@@ -142,9 +142,9 @@ class Bars(Quiet):
 
 
 def choose(rows: tuple[_Row, ...], limit: int = ROWS) -> tuple[tuple[_Row, ...], str]:
-    """The rows to draw, in the hosts' order, and one line on the others ('' when there are none).
+    """Return the rows to draw, in the hosts' order, and one line about the others ('' if there are no others).
 
-    Where not all have room, busy hosts go first, then failed, waiting, done.
+    If there is no room for all, busy hosts come first, then failed, waiting, done.
     """
     if len(rows) <= limit:
         return rows, ""
@@ -152,5 +152,5 @@ def choose(rows: tuple[_Row, ...], limit: int = ROWS) -> tuple[tuple[_Row, ...],
     chosen = sorted(range(len(rows)), key=lambda i: (order[rows[i].state], i))[:limit]
     others = [row for i, row in enumerate(rows) if i not in set(chosen)]
     counts = [(state, sum(row.state == state for row in others)) for state in order]
-    told = ", ".join(f"{n} {state}" for state, n in counts if n)
-    return tuple(rows[i] for i in sorted(chosen)), f"… and {len(others)} more: {told}"
+    summary = ", ".join(f"{n} {state}" for state, n in counts if n)
+    return tuple(rows[i] for i in sorted(chosen)), f"… and {len(others)} more: {summary}"

@@ -1,4 +1,4 @@
-"""Chooses the reporter for --progress: bars on a terminal, plain lines, or warnings alone."""
+"""The choice of a reporter for --progress: bars on a terminal, plain lines, or warnings alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Progress for a person, on stderr: plain lines, or nothing but warnings. Bars are in kit.cli.screen.bars.
+"""Progress on stderr: plain lines, or warnings alone. Bars are in kit.cli.screen.bars.
 
-A job's own lines go to stdout and stderr as they are.
+The lines of a job go to stdout and stderr unchanged.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 class Progress(Reporter, Protocol):
-    """A reporter that owns a part of the screen until it is closed. Closing twice is fine."""
+    """A reporter that owns a part of the screen until you close it. You may close it twice."""
 
     def close(self) -> None: ...
 
 
 class Quiet:
-    """Output, warnings and failed hosts; nothing else."""
+    """Prints output, warnings and failed hosts, and nothing else."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
@@ -40,7 +40,7 @@ class Quiet:
                 pass
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: it owns no part of the screen."""
 
     def output(self, event: OutputLine) -> None:
         text = f"{event.source} | {event.text}" if event.source else event.text
@@ -59,14 +59,14 @@ class Quiet:
 
 
 class Plain(Quiet):
-    """A line for each phase, and for each change of a host; a growing fraction is told at each quarter only."""
+    """Prints a line for each phase and each change of a host. A growing fraction gets a line at each quarter only."""
 
     def __init__(self, terminal: Terminal, *, verbose: bool = False) -> None:
         super().__init__(terminal)
         self._verbose = verbose
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        self._told: dict[str, tuple[str, int]] = {}
+        self._printed: dict[str, tuple[str, int]] = {}
 
     def report(self, event: Event) -> None:
         match event:
@@ -82,19 +82,19 @@ class Plain(Quiet):
                 super().report(event)
 
     def _step(self, event: HostStep) -> None:
-        # A long step has a fraction, and the figures in its text grow with it: a new quarter or other words are news.
-        # The many short steps are told only to who asked for more; a failure names the step that it was at.
+        # A long step has a fraction, and the numbers in its text grow with it: print a new quarter, or other words.
+        # Print the many short steps with --verbose only; a failure names the step that it was at.
         if event.fraction is None:
-            if self._verbose and self._told.get(event.host) != (event.text, -1):
-                self._told[event.host] = (event.text, -1)
+            if self._verbose and self._printed.get(event.host) != (event.text, -1):
+                self._printed[event.host] = (event.text, -1)
                 self._line(f"{event.host}: {event.text}")
             return
         quarter = int(min(max(event.fraction, 0.0), 1.0) * 4)
         with self._lock:
             news = (event.text.translate(_NO_DIGITS), quarter)
-            if self._told.get(event.host) == news:
+            if self._printed.get(event.host) == news:
                 return
-            self._told[event.host] = news
+            self._printed[event.host] = news
         self._line(f"{event.host}: {event.text} {quarter * 25}%")
 
     def _line(self, text: str) -> None:
@@ -102,5 +102,5 @@ class Plain(Quiet):
 
 
 def phase_title(event: Phase) -> str:
-    """`ship: gpu[1-8]`, or the name alone for work on this machine."""
+    """Return `ship: gpu[1-8]`, or the name alone for work on this machine."""
     return f"{event.name}: {fold(event.hosts)}" if event.hosts else event.name

@@ -1,38 +1,47 @@
-"""The two streams that kit writes to, and what they can show: colour, bars, whole lines, a reader that went away."""
+"""The two streams that kit writes to, and what they can show: color, bars, whole lines, a reader that went away."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
 
 Style = Literal["red", "green", "yellow", "bold", "dim"]
 
-_CODES: Mapping[str, str] = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+_CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
-@dataclass(kw_only=True)
 class Terminal:
-    """Writes whole lines, flushed, from any thread. `environ` is asked for NO_COLOR and TERM only.
+    """Writes whole lines, flushed, from any thread. Of `environ` it reads only NO_COLOR and TERM.
 
-    When the reader of a stream is gone (`kit … | head`), `broken` is set and the main thread is interrupted once, so
-    that what runs is ended instead of going on unseen.
+    When the reader of a stream is gone (`kit … | head`), it sets `broken` and interrupts the main thread once, so that
+    running work ends instead of continuing unseen. `quietly` is False if the reason deserves a message, such as a full
+    disk.
     """
 
-    out: TextIO
-    err: TextIO
-    inp: TextIO | None = None
-    environ: Mapping[str, str]
-    no_color: bool = False
-    broken: bool = field(default=False, init=False)
-    quietly: bool = field(default=True, init=False)  # a pipe's reader may leave; a full disk is worth a word
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-
-    def __post_init__(self) -> None:
-        for stream in (self.out, self.err):
-            # A file name or a job's output may hold what this locale cannot write: show it escaped, do not fail.
+    def __init__(
+        self,
+        *,
+        out: TextIO,
+        err: TextIO,
+        environ: Mapping[str, str],
+        inp: TextIO | None = None,
+        no_color: bool = False,
+    ) -> None:
+        self.out = out
+        self.err = err
+        self.inp = inp
+        self.environ = environ
+        self.no_color = no_color
+        self.broken = False
+        self.quietly = True
+        self._lock = threading.Lock()
+        for stream in (out, err):
+            # A file name or a job's output may have characters that this locale cannot write: escape them.
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
@@ -40,27 +49,36 @@ class Terminal:
     def is_terminal(self, stream: TextIO) -> bool:
         return stream.isatty() and self.environ.get("TERM") != "dumb"
 
-    def colours(self, stream: TextIO) -> bool:
+    @property
+    def width(self) -> int | None:
+        """The columns of stdout, or None if it is not a terminal: a file takes lines of any length."""
+        if not self.is_terminal(self.out):
+            return None
+        import shutil  # noqa: PLC0415
+
+        return shutil.get_terminal_size().columns
+
+    def colors(self, stream: TextIO) -> bool:
         return not self.no_color and not self.environ.get("NO_COLOR") and self.is_terminal(stream)
 
     def paint(self, text: str, style: Style, stream: TextIO) -> str:
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.colours(stream) else text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.colors(stream) else text
 
     def say(self, text: str) -> None:
-        """A result: one or more lines on stdout."""
+        """Print a result: one or more lines on stdout."""
         self._write(self.out, text)
 
     def tell(self, text: str) -> None:
-        """For the person who waits: one or more lines on stderr."""
+        """Print one or more lines on stderr, for the person who waits."""
         self._write(self.err, text)
 
     @property
     def interactive(self) -> bool:
-        """Whether a person can be asked something."""
+        """Whether kit can ask the user a question."""
         return self.inp is not None and self.inp.isatty() and self.err.isatty()
 
     def agrees(self, question: str) -> bool:
-        """Ask; anything but yes is no. Where nobody can answer, nobody is asked, and it is a yes."""
+        """Ask a question, and return whether the answer is yes. Without a terminal, return True and ask nothing."""
         if self.inp is None or not self.interactive:
             return True
         self.err.write(f"{question} [y/N] ")
@@ -68,7 +86,7 @@ class Terminal:
         return self.inp.readline().strip().lower() in ("y", "yes")
 
     def read(self) -> str:
-        """All that comes on standard input."""
+        """Return all of standard input."""
         return "" if self.inp is None else self.inp.read()
 
     def _write(self, stream: TextIO, text: str) -> None:
@@ -86,9 +104,9 @@ class Terminal:
 
 
 def _interrupt() -> None:
-    import _thread  # noqa: PLC0415  (the one way to reach the main thread from any other)
+    import _thread  # noqa: PLC0415  (the only way to interrupt the main thread from another)
 
-    # A shell's background job ignores SIGINT; kit.cli.main takes SIGTERM for the same.
+    # A shell's background job ignores SIGINT; kit.cli.main handles SIGTERM in the same way.
     for number in (signal.SIGINT, signal.SIGTERM):
         if callable(signal.getsignal(number)):
             _thread.interrupt_main(number)

@@ -1,71 +1,33 @@
-"""kit bench report and kit bench compare: the verbs, and what is done for them."""
+"""kit bench report and kit bench compare: show sessions that were measured."""
 
+# Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
+from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import MEASURE
+from kit.cli.verbs.values import png_file
 
 if TYPE_CHECKING:
     from kit.cli.screen.terminal import Style
     from kit.cli.session import Session
-
-
-def png_file(text: str) -> str:
-    """The name of a file that ends with .png."""
-    if not text.lower().endswith(".png"):
-        raise ValueError(f"'{text}' is no name of a PNG file, such as both.png")
-    return text
-
-
-VERBS = (
-    Verb(
-        words=("bench", "report"),
-        purpose="Show what a session of kit bench came to, and write its CSV, plots and page anew.",
-        handler="bench_report.report",
-        group=MEASURE,
-        operands=(
-            Operand(name="session", help="Its folder, or its id in bench/ (default: the latest).", optional=True),
-        ),
-        notes="In the session's folder: results.csv, results.png, and report.html, which needs nothing but itself. "
-        "The same samples make the same files.",
-        examples=("kit bench report", "kit bench report bench/20261121-101500-egs"),
-        exits=(("2", "there is no such session, or its files cannot be read"),),
-    ),
-    Verb(
-        words=("bench", "compare"),
-        purpose="Say what changed between two sessions of kit bench, and whether beyond the noise.",
-        handler="bench_report.compare",
-        group=MEASURE,
-        operands=(
-            Operand(name="a", help="The one before: a folder, or an id in bench/."),
-            Operand(name="b", help="The one after."),
-        ),
-        options=(Option(flags=("--plot",), value="FILE", kind=png_file, help="Also a PNG with the lines of both."),),
-        notes="Cases are matched by id. Beyond the noise: Welch's t-test at 1 %, and 1 % of difference at least; "
-        "it takes two repeats on each side. --verbose also shows what did not change.",
-        examples=(
-            "kit bench compare bench/monday bench/friday",
-            "kit bench compare bench/default bench/tuned --plot both.png",
-        ),
-        exits=(("2", "there is no such session, or its files cannot be read"),),
-    ),
-)
+    from kit.flows.bench.report import BenchReport
 
 
 def report(session: Session) -> int:
     from kit.cli.text.bench_summary import summary_text
     from kit.flows.bench.report import find, write
 
-    made = write(find(session.folder, session.args.session))
-    session.close()
-    text = "" if session.json else summary_text(made.summary, width=width(session))
-    session.show("bench-report", made, text)
+    def text(written: BenchReport) -> str:
+        return summary_text(written.summary, width=session.terminal.width)
+
+    written = write(find(session.folder, session.args.session))
+    session.show("bench-report", written, text)
     if not session.json:
-        session.terminal.tell("\n".join(str(path) for path in made.files))
+        session.terminal.tell("\n".join(str(path) for path in written.files))
     return 0
 
 
@@ -74,21 +36,62 @@ def compare(session: Session) -> int:
     from kit.flows.bench.report import compare_folders, find, plot_both
 
     a, b = (find(session.folder, name) for name in (session.args.a, session.args.b))
-    found = compare_folders(a, b)
+    result = compare_folders(a, b)
     plot = plot_both(a, b, session.folder / session.args.plot) if session.args.plot else None
-    session.close()
     terminal = session.terminal
 
     def paint(text: str, style: Style) -> str:
         return terminal.paint(text, style, terminal.out)
 
-    text = comparison(found, width=width(session), verbose=session.args.verbose, paint=paint)
-    session.show("bench-comparison", found, "" if session.json else text)
+    session.show(
+        "bench-comparison",
+        result,
+        lambda value: comparison(value, width=terminal.width, verbose=session.args.verbose, paint=paint),
+    )
     if plot and not session.json:
         terminal.tell(str(plot))
     return 0
 
 
-def width(session: Session) -> int | None:
-    """The terminal's, or None where none reads along: a file takes what comes."""
-    return shutil.get_terminal_size().columns if session.terminal.is_terminal(session.terminal.out) else None
+VERBS = (
+    Verb(
+        words=("bench", "report"),
+        purpose="Show the results of a session, and write its CSV, plots and page again",
+        handler=report,
+        group=MEASURE,
+        operands=(
+            Operand(
+                name="session",
+                help="A session's folder, or its id in bench/ (default: the latest)",
+                optional=True,
+                complete=candidates.session,
+            ),
+        ),
+        notes="kit writes results.csv, results.png and report.html, a page without other files, into the session's "
+        "folder. The same samples always give the same files.",
+        examples=("kit bench report", "kit bench report bench/20261121-101500-egs"),
+        exits=(("2", "there is no such session, or its files cannot be read"),),
+    ),
+    Verb(
+        words=("bench", "compare"),
+        purpose="Show what changed between two sessions, and whether it is more than noise",
+        handler=compare,
+        group=MEASURE,
+        operands=(
+            Operand(name="a", help="The session before: a folder, or an id in bench/", complete=candidates.session),
+            Operand(name="b", help="The session after", complete=candidates.session),
+        ),
+        options=(
+            Option(
+                flags=("--plot",), value="FILE", kind=png_file, help="Write a PNG with the lines of both sessions, too"
+            ),
+        ),
+        notes="kit matches cases by id. A change is more than noise if Welch's t-test rejects at 1 % and the "
+        "difference is at least 1 %. That takes two repeats on each side. --verbose shows what did not change, too.",
+        examples=(
+            "kit bench compare bench/monday bench/friday",
+            "kit bench compare bench/default bench/tuned --plot both.png",
+        ),
+        exits=(("2", "there is no such session, or its files cannot be read"),),
+    ),
+)

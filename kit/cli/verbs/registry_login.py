@@ -1,20 +1,24 @@
-"""The login that `kit image push` is given by flags: the name on the command line, the password never."""
+"""The login that flags give to `kit image push`: the name on the command line, the password never."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from kit.cli.screen.terminal import Terminal
 from kit.errors import InputError
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import SimpleNamespace
+
+    from kit.cli.screen.terminal import Terminal
+
 _VARIABLE = "KIT_REGISTRY_PASSWORD"
 
 
-def registry_login(args: argparse.Namespace, terminal: Terminal, environ: Mapping[str, str]) -> RegistryLogin | None:
-    """None where no flag says anything. Raises InputError where only a half is said, or nothing comes."""
+def registry_login(args: SimpleNamespace, terminal: Terminal, environ: Mapping[str, str]) -> RegistryLogin | None:
+    """Return the login, or None without these flags. Raises InputError if half of it is missing or empty."""
     if not args.username:
         if args.password_stdin:
             raise InputError("--password-stdin needs --username", hint="--username NAME --password-stdin <FILE")
@@ -24,7 +28,7 @@ def registry_login(args: argparse.Namespace, terminal: Terminal, environ: Mappin
         password = terminal.read().rstrip("\r\n")
     if not password:
         raise InputError(
-            "nothing came on standard input" if args.password_stdin else "--username without a password",
+            "standard input has no password" if args.password_stdin else "--username needs a password",
             hint=f"--password-stdin <FILE, or set {_VARIABLE}",
         )
     return RegistryLogin(user=args.username, secret=Secret(password.encode()))

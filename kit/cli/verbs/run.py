@@ -1,16 +1,17 @@
-"""The verbs of runs: run, local, runs, attach, wait and stop, and what they do."""
+"""kit run and kit local, and what you do with runs: runs, attach, wait, stop."""
 
-# Flows are imported by the verb that needs them; --help needs none.
+# Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kit.cli.verbs.grammar import Option, Verb, count, span, words
+from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import (
     CLUSTER,
     DRY_RUN,
     FAILED,
+    HOSTS,
     JOB,
     LAUNCHER,
     LIMITS,
@@ -21,8 +22,8 @@ from kit.cli.verbs.options import (
     WORK,
     X,
 )
+from kit.cli.verbs.values import count, span
 from kit.errors import Interrupted, NotReadyError
-from kit.events import Note
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -30,123 +31,9 @@ if TYPE_CHECKING:
     from kit.model.run import RunRecord
     from kit.remote.run.door import Door
 
-VERBS = (
-    Verb(
-        words=("run",),
-        purpose="Run a command on the cluster's ranks with mpirun; its exit code is kit's.",
-        handler="run.run",
-        group=WORK,
-        command="rest",
-        options=(
-            NP,
-            Option(
-                flags=("-npernode", "--npernode"),
-                value="N",
-                kind=count,
-                help="Ranks on each host (default: its slots).",
-            ),
-            X,
-            Option(
-                flags=("-H", "--host"),
-                value="HOST,…",
-                kind=words,
-                to="hosts",
-                help="Only these hosts, such as gpu1 or gpu[1-4].",
-            ),
-            OVERSUBSCRIBE,
-            TAG_OUTPUT,
-            Option(flags=("-d", "--detach"), help="Start it, print its id, and leave it running."),
-            Option(flags=("--keep",), help="Let it go on when this kit is killed or cut off (default: it is ended)."),
-            Option(flags=("--wait",), help="Wait for slots that other runs hold."),
-            *LAUNCHER,
-            *LIMITS,
-            DRY_RUN,
-            *CLUSTER,
-        ),
-        notes="The command is everything from the first plain word or -- on, with its own flags. Without one, "
-        "kit.yaml's command is run. Ctrl-C ends every rank on every host before kit returns. A limit that is "
-        "reached tells what each rank was doing, and ends the run with exit code 124.",
-        examples=(
-            "kit run --np 8 --npernode 2",
-            "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",
-            "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
-            "kit run -d --timeout 8h --retries 3 -- python train.py",
-            "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
-        ),
-        exits=JOB,
-    ),
-    Verb(
-        words=("local",),
-        purpose="Run a command on this machine's engine alone, with nothing deployed.",
-        handler="run.local",
-        group=WORK,
-        command="rest",
-        options=(
-            Option(
-                flags=("-n", "-np", "--np"), value="N", kind=count, help="Ranks (default: slots in kit.yaml, or 1)."
-            ),
-            X,
-            TAG_OUTPUT,
-            DRY_RUN,
-        ),
-        notes="The container has the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
-        "It is removed when the command ends, or on Ctrl-C.",
-        examples=("kit local --np 2", "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4"),
-        exits=JOB,
-    ),
-    Verb(
-        words=("runs",),
-        purpose="Show the cluster's runs, those that ended too.",
-        handler="run.runs",
-        group=WORK,
-        options=CLUSTER,
-        examples=("kit runs", "kit runs --output json"),
-        exits=FAILED,
-    ),
-    Verb(
-        words=("attach",),
-        purpose="Show all that a run has printed, then what it prints; Ctrl-C leaves it running.",
-        handler="run.attach",
-        group=WORK,
-        operands=(RUN,),
-        options=(TAG_OUTPUT, *CLUSTER),
-        examples=("kit attach", "kit attach 20261121-101500-3fa2"),
-        exits=JOB,
-    ),
-    Verb(
-        words=("wait",),
-        purpose="Wait for the end of a run; its exit code is kit's.",
-        handler="run.wait",
-        group=WORK,
-        operands=(RUN,),
-        options=CLUSTER,
-        examples=("kit wait && kit run -- python evaluate.py",),
-        exits=JOB,
-    ),
-    Verb(
-        words=("stop",),
-        purpose="End a run: every rank on every host, and nothing else.",
-        handler="run.stop",
-        group=WORK,
-        operands=(RUN,),
-        options=(
-            Option(
-                flags=("--grace",),
-                value="TIME",
-                kind=span,
-                help="What ranks have between TERM and KILL (default: 10s).",
-            ),
-            *CLUSTER,
-        ),
-        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m"),
-        exits=FAILED,
-    ),
-)
-
 
 def run(session: Session) -> int:
-    args = session.args
-    dialled = None if args.dry_run else session.dial()
+    dialled = None if session.args.dry_run else session.dial()
     try:
         return _run(session, dialled)
     except BaseException:
@@ -156,8 +43,6 @@ def run(session: Session) -> int:
 
 
 def _run(session: Session, dialled: Door | None) -> int:
-    from kit.cli.text import launch as launchtext
-    from kit.cli.text import run as runtext
     from kit.flows.run.run import run
     from kit.model.launch import RunRequest
 
@@ -178,15 +63,19 @@ def _run(session: Session, dialled: Door | None) -> int:
         command=args.command,
     )
     result = run(session.context(), request, dialled=dialled)
-    session.close()
     if args.dry_run:
-        session.show("launch", result.plan, launchtext.launch(result.plan))
+        from kit.cli.text import launch as launchtext
+
+        session.show("launch", result.plan, launchtext.launch)
         return 0
+    session.remember([result.plan.run_id])
     if args.detach:
         session.show("run", result, result.plan.run_id)
         return 0
-    session.show("run", result, "")
-    return _job_ended(session, result.exit_code, runtext.ended(result))
+    from kit.cli.text import run as text
+
+    session.show("run", result)
+    return _job_ended(session, result.exit_code, text.ended(result))
 
 
 def _policy(session: Session) -> RunPolicy:
@@ -207,58 +96,8 @@ def _policy(session: Session) -> RunPolicy:
     return RunPolicy(**{k: v for k, v in given.items() if v is not None or k == "operator"})
 
 
-def runs(session: Session) -> int:
-    from kit.cli.text import run as runtext
-    from kit.flows.run.runs import listing
-
-    result = listing(session.context())
-    session.close()
-    session.show("runs", result, runtext.runs(result))
-    return 0
-
-
-def attach(session: Session) -> int:
-    from kit.flows.run.runs import attach
-
-    ended = attach(session.context(), session.args.run, tagged=session.args.tag_output)
-    session.close()
-    return _run_told(session, ended)
-
-
-def wait(session: Session) -> int:
-    from kit.flows.run.runs import wait
-
-    ended = wait(session.context(), session.args.run)
-    session.close()
-    # Whoever waits wants to know that it has ended.
-    return _run_told(session, ended, still_running=Interrupted.exit_code)
-
-
-def stop(session: Session) -> int:
-    from kit.cli.text import run as runtext
-    from kit.flows.run.runs import stop
-
-    result = stop(session.context(), session.args.run, grace_s=session.args.grace)
-    session.close()
-    session.show("run", result, runtext.stop(result))
-    return 0
-
-
-def _run_told(session: Session, ended: RunRecord, *, still_running: int = 0) -> int:
-    from kit.cli.text import run as runtext
-
-    session.show("run", ended, "")
-    if ended.state == "lost":
-        session.terminal.tell(runtext.story(ended))
-        return NotReadyError.exit_code
-    if ended.state != "running":
-        return _job_ended(session, ended.exit_code, runtext.story(ended))
-    session.terminal.tell(f"run {ended.id} goes on; kit attach {ended.id} shows it again, kit stop {ended.id} ends it")
-    return still_running
-
-
 def local(session: Session) -> int:
-    from kit.cli.text import launch as launchtext
+    from kit.cli.text import launch as text
     from kit.flows.run.local import local
     from kit.model.launch import RunRequest
 
@@ -271,14 +110,174 @@ def local(session: Session) -> int:
         command=args.command,
     )
     result = local(session.spec(), session.folder, request, reporter=session.reporter)
-    session.close()
-    session.show("local", result, launchtext.local(result) if args.dry_run else "")
+    session.show("local", result, text.local if args.dry_run else "")
     return 0 if args.dry_run else _job_ended(session, result.exit_code)
 
 
+def runs(session: Session) -> int:
+    from kit.cli.text import run as text
+    from kit.flows.run.runs import listing
+
+    result = listing(session.context())
+    session.remember(run.id for run in result.runs)
+    session.show("runs", result, text.runs)
+    return 0
+
+
+def attach(session: Session) -> int:
+    from kit.flows.run.runs import attach
+
+    return _show_record(session, attach(session.context(), session.args.run, tagged=session.args.tag_output))
+
+
+def wait(session: Session) -> int:
+    from kit.flows.run.runs import wait
+
+    # You wait for the end: a run that has not ended is no success.
+    return _show_record(session, wait(session.context(), session.args.run), still_running=Interrupted.exit_code)
+
+
+def stop(session: Session) -> int:
+    from kit.cli.text import run as text
+    from kit.flows.run.runs import stop
+
+    session.show("run", stop(session.context(), session.args.run, grace_s=session.args.grace), text.stop)
+    return 0
+
+
+def _show_record(session: Session, record: RunRecord, *, still_running: int = 0) -> int:
+    """Print how the run is now, and return the exit code that this gives kit."""
+    from kit.cli.text import run as text
+
+    session.remember([record.id])
+    session.show("run", record)
+    if record.state == "lost":
+        session.terminal.tell(text.story(record))
+        return NotReadyError.exit_code
+    if record.state != "running":
+        return _job_ended(session, record.exit_code, text.story(record))
+    session.terminal.tell(
+        f"run {record.id} goes on; kit attach {record.id} shows it again, kit stop {record.id} ends it"
+    )
+    return still_running
+
+
 def _job_ended(session: Session, code: int | None, story: str = "") -> int:
+    from kit.events import Note
+
     if story:
         session.terminal.tell(story)
     elif code:
         session.reporter.report(Note(text=f"kit: the job ended with exit code {code}"))
     return code or 0
+
+
+VERBS = (
+    Verb(
+        words=("run",),
+        purpose="Run a command on the cluster's ranks with mpirun, and exit with its exit code",
+        handler=run,
+        group=WORK,
+        command="rest",
+        options=(
+            NP,
+            Option(
+                flags=("-npernode", "--npernode"),
+                value="N",
+                kind=count,
+                help="Start N ranks on each host (default: its slots)",
+            ),
+            X,
+            HOSTS,
+            OVERSUBSCRIBE,
+            TAG_OUTPUT,
+            Option(flags=("-d", "--detach"), help="Start the run, print its id, and leave it running"),
+            Option(flags=("--keep",), help="Keep the run alive if this kit is killed or loses its connection"),
+            Option(flags=("--wait",), help="Wait for slots that other runs hold"),
+            *LAUNCHER,
+            *LIMITS,
+            DRY_RUN,
+            *CLUSTER,
+        ),
+        notes="The command is everything from the first plain word or -- on, with its own flags. Without a command, "
+        "kit runs the one in kit.yaml. Ctrl-C ends every rank on every host before kit returns. When a run "
+        "reaches a time limit, kit reports what each rank was doing, and exits with code 124.",
+        examples=(
+            "kit run --np 8 --npernode 2",
+            "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",
+            "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
+            "kit run -d --timeout 8h --retries 3 -- python train.py",
+            "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
+        ),
+        exits=JOB,
+    ),
+    Verb(
+        words=("local",),
+        purpose="Run a command on this machine's engine alone, without a cluster",
+        handler=local,
+        group=WORK,
+        command="rest",
+        options=(
+            Option(
+                flags=("-n", "-np", "--np"),
+                value="N",
+                kind=count,
+                help="Start N ranks (default: slots in kit.yaml, or 1)",
+            ),
+            X,
+            TAG_OUTPUT,
+            DRY_RUN,
+        ),
+        notes="The container gets the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
+        "kit removes it when the command ends, or on Ctrl-C.",
+        examples=("kit local --np 2", "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4"),
+        exits=JOB,
+    ),
+    Verb(
+        words=("runs",),
+        purpose="Show the cluster's runs, including those that ended",
+        handler=runs,
+        group=WORK,
+        options=CLUSTER,
+        examples=("kit runs", "kit runs --output json"),
+        exits=FAILED,
+    ),
+    Verb(
+        words=("attach",),
+        purpose="Print a run's output so far, then follow it; Ctrl-C leaves the run running",
+        handler=attach,
+        group=WORK,
+        operands=(RUN,),
+        options=(TAG_OUTPUT, *CLUSTER),
+        examples=("kit attach", "kit attach 20261121-101500-3fa2"),
+        exits=JOB,
+    ),
+    Verb(
+        words=("wait",),
+        purpose="Wait for the end of a run, and exit with its exit code",
+        handler=wait,
+        group=WORK,
+        operands=(RUN,),
+        options=CLUSTER,
+        examples=("kit wait && kit run -- python evaluate.py",),
+        exits=JOB,
+    ),
+    Verb(
+        words=("stop",),
+        purpose="Stop a run: every rank on every host, and nothing else",
+        handler=stop,
+        group=WORK,
+        operands=(RUN,),
+        options=(
+            Option(
+                flags=("--grace",),
+                value="TIME",
+                kind=span,
+                help="Give ranks this time between TERM and KILL (default: 10s)",
+            ),
+            *CLUSTER,
+        ),
+        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m"),
+        exits=FAILED,
+    ),
+)

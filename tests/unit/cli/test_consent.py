@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import io
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,6 +31,6 @@ class Tty(io.StringIO):
 def test_consent(*, yes: bool, output: str, terminal: bool, answer: str, agreed: bool) -> None:
     stream = Tty if terminal else io.StringIO
     where = Terminal(out=io.StringIO(), err=stream(), inp=stream(answer), environ={})
-    args = argparse.Namespace(yes=yes, output=output)
+    args = SimpleNamespace(yes=yes, output=output)
     session = Session(args=args, terminal=where, reporter=Quiet(where), environ={})
     assert session.consent("Do that now?") is agreed

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kit.cli.main import main
-from kit.cli.verbs.bench import names, numbers
-from kit.cli.verbs.grammar import positive
+from kit.cli.verbs.values import names, numbers, positive
 from kit.flows.bench import measure as flow
 from kit.flows.bench.measure import BenchPlan, BenchRequest, BenchResult
 from kit.model.bench import META, SAMPLES, Case, Sample, Session

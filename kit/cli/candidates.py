@@ -1,0 +1,85 @@
+"""What the shell can offer as a value: hosts, runs, sessions, presets, files. Nothing here contacts a host.
+
+Each function takes a Place and returns words. Whatever cannot be read gives no words: Tab must never print an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+FILES = (":files",)
+FOLDERS = (":folders",)
+
+
+class Place(NamedTuple):
+    """Where the words are wanted: the text so far, the folder of the two files, the hosts file, the environment."""
+
+    text: str
+    folder: Path
+    hosts_file: Path
+    environ: Mapping[str, str]
+
+
+def files(_place: Place) -> Iterable[str]:
+    """Let the shell complete a file's name."""
+    return FILES
+
+
+def folders(_place: Place) -> Iterable[str]:
+    """Let the shell complete a folder's name."""
+    return FOLDERS
+
+
+def host(place: Place) -> Iterable[str]:
+    from kit.config.hosts import parse_hosts  # noqa: PLC0415
+
+    text = place.hosts_file.read_text(encoding="utf-8")
+    return [one.name for one in parse_hosts(text, source="hosts").hosts]
+
+
+def hosts(place: Place) -> Iterable[str]:
+    """Return hosts for a list with commas, without those that the list has."""
+    before, comma, _ = place.text.rpartition(",")
+    return [f"{before}{comma}{name}" for name in host(place) if name not in before.split(",")]
+
+
+def run(place: Place) -> Iterable[str]:
+    """Return the runs that kit last showed for this folder; asking the head would take a connection."""
+    from kit.cli import recent  # noqa: PLC0415
+
+    return recent.runs(place.folder, place.environ)
+
+
+def run_or_host(place: Place) -> Iterable[str]:
+    return [*_or_nothing(host, place), *run(place)]
+
+
+def session(place: Place) -> Iterable[str]:
+    from kit.remote.bench import session_folder  # noqa: PLC0415
+
+    return [path.name for path in reversed(session_folder.sessions(place.folder))]
+
+
+def preset(_place: Place) -> Iterable[str]:
+    from kit.plan.bench.cases import PRESETS  # noqa: PLC0415
+
+    return PRESETS
+
+
+def model(_place: Place) -> Iterable[str]:
+    import json  # noqa: PLC0415
+
+    from kit.remote.machine.assets import images_dir  # noqa: PLC0415
+
+    return list(json.loads((images_dir() / "lib" / "models.json").read_text()))
+
+
+def _or_nothing(source: object, place: Place) -> Iterable[str]:
+    try:
+        return source(place)  # type: ignore[operator,no-any-return]
+    except Exception:
+        return ()

@@ -1,0 +1,49 @@
+"""The ids of the runs that kit last showed, in a file of your cache: completion offers them without asking the head."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+KEPT = 20
+
+
+def cache(environ: Mapping[str, str]) -> Path | None:
+    """Return kit's folder in your cache, or None if the environment does not say where your home is."""
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"], "kit")
+    return Path(environ["HOME"], ".cache", "kit") if environ.get("HOME") else None
+
+
+def runs(folder: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return the ids, the latest first. Raises OSError if there is no such file."""
+    file = _file(folder, environ)
+    return file.read_text().split() if file else []
+
+
+def remember(ids: Iterable[str], folder: Path, environ: Mapping[str, str]) -> None:
+    """Put the ids before the known ones, and keep the latest. A cache that cannot be written is no error."""
+    file = _file(folder, environ)
+    if file is None:
+        return
+    try:
+        known = file.read_text().split() if file.exists() else []
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Ids begin with their time, so that the order of their text is the order of their start.
+        latest = sorted({*ids, *known}, reverse=True)[:KEPT]
+        beside = file.with_name(f"{file.name}.{os.getpid()}")
+        beside.write_text("".join(f"{run}\n" for run in latest))
+        beside.replace(file)
+    except (OSError, ValueError):
+        return
+
+
+def _file(folder: Path, environ: Mapping[str, str]) -> Path | None:
+    root = cache(environ)
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return root / "runs" / name if root else None

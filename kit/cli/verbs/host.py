@@ -1,0 +1,107 @@
+"""kit logs, exec and ssh: on the hosts and in their nodes, without mpirun."""
+
+# Each handler imports its own flow, so that no verb and no --help pays for another's.
+# ruff: noqa: PLC0415
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kit.cli import candidates
+from kit.cli.verbs.grammar import Operand, Option, Verb
+from kit.cli.verbs.options import CLUSTER, FAILED, TAG_OUTPUT, WORK
+from kit.cli.verbs.values import lines, span
+
+if TYPE_CHECKING:
+    from kit.cli.session import Session
+
+
+def logs(session: Session) -> int:
+    from kit.model.run import RUN_ID
+
+    args = session.args
+    context = session.context()
+    if args.host and RUN_ID.fullmatch(args.host):
+        from kit.flows.run.runs import run_logs
+
+        run_logs(context, args.host, rank=args.rank, since_s=args.since, follow=args.follow, tagged=args.tag_output)
+        return 0
+    from kit.flows.cluster.shell import logs
+
+    return logs(context, args.host, tail=args.tail, live=args.follow)
+
+
+def exec_(session: Session) -> int:
+    from kit.cli.text import cluster as text
+    from kit.flows.cluster.exec import exec_hosts
+
+    result = exec_hosts(session.context(), session.args.hosts, session.args.command)
+    session.show("exec", result, text.groups)
+    return result.exit_code
+
+
+def ssh(session: Session) -> int:
+    from kit.flows.cluster.shell import ssh
+
+    context = session.context()
+    session.close()
+    command = session.args.command
+    ssh(context, session.args.host, command, tty=not command and session.terminal.interactive)
+    return 0
+
+
+VERBS = (
+    Verb(
+        words=("logs",),
+        purpose="Print the log of a run, or of the nodes' containers",
+        handler=logs,
+        group=WORK,
+        operands=(
+            Operand(
+                name="host",
+                help="A run's id, or a host (default: all hosts)",
+                optional=True,
+                complete=candidates.run_or_host,
+            ),
+        ),
+        options=(
+            Option(flags=("-f", "--follow"), help="Print new lines as they come, until Ctrl-C"),
+            Option(flags=("--tail",), value="N", kind=lines, help="For hosts: print only the last N lines"),
+            Option(flags=("--rank",), value="N", kind=lines, help="For a run: print only this rank's lines"),
+            Option(flags=("--since",), value="TIME", kind=span, help="For a run: print only the lines of the last 10m"),
+            TAG_OUTPUT,
+            *CLUSTER,
+        ),
+        examples=("kit logs", "kit logs gpu3 -f --tail 20", "kit logs 20261121-101500-3fa2 --rank 3 --since 10m"),
+        exits=FAILED,
+    ),
+    Verb(
+        words=("exec",),
+        purpose="Run a command in the nodes' containers, and print equal output once",
+        handler=exec_,
+        group=WORK,
+        command="dashes",
+        needs_command=True,
+        operands=(
+            Operand(
+                name="hosts",
+                help="Hosts, such as gpu1,gpu3 or gpu[1-4] (default: all)",
+                optional=True,
+                complete=candidates.hosts,
+            ),
+        ),
+        options=CLUSTER,
+        examples=("kit exec -- nvidia-smi -L", "kit exec 'gpu[1-4]' -- df -h /data"),
+        exits=(("N", "the greatest exit code of the command"), *FAILED[:2]),
+    ),
+    Verb(
+        words=("ssh",),
+        purpose="Open a shell on a VM, or run one command there",
+        handler=ssh,
+        group=WORK,
+        command="dashes",
+        operands=(Operand(name="host", help="A host of the hosts file", complete=candidates.host),),
+        options=CLUSTER,
+        examples=("kit ssh gpu2", "kit ssh gpu2 -- nvidia-smi"),
+        exits=(("N", "ssh's own exit code"),),
+    ),
+)

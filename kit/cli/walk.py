@@ -1,0 +1,185 @@
+"""Walk: reads a command line word by word. It knows the verb, and where your own command begins, after each word.
+
+The parser takes the result of a whole line; completion asks what may come after the words so far.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kit.cli.verbs.options import GLOBAL, HELP
+from kit.cli.verbs.table import FAMILIAR, VERBS
+from kit.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kit.cli.verbs.grammar import Option, Verb
+
+
+class Walk:
+    """The meaning of the words so far. Every method raises InputError with what to write instead.
+
+    `given` are the options with their text, None for a switch. `pending` is an option that the next word is the value
+    of, as it was spelled. `command` is your own command, None until it begins.
+    """
+
+    def __init__(self) -> None:
+        self.verb: Verb | None = None
+        self.path: tuple[str, ...] = ()
+        self.given: list[tuple[Option, str | None]] = []
+        self.operands: list[str] = []
+        self.pending: tuple[Option, str] | None = None
+        self.command: list[str] | None = None
+        self.help = False
+        self.flags = by_flag(GLOBAL)
+        self._before = ""
+
+    def words(self, argv: Sequence[str]) -> Walk:
+        """Take all words; an option at the end must have its value."""
+        for word in argv:
+            self.word(word)
+        if self.pending is not None:
+            raise self._needs_value()
+        return self
+
+    def word(self, word: str) -> None:
+        if self.command is not None:
+            self.command.append(word)
+        elif self.pending is not None:
+            if word == "--":
+                raise self._needs_value()
+            self.given.append((self.pending[0], word))
+            self.pending = None
+        elif word == "--":
+            self._command()
+        elif word in HELP.flags or (word == "help" and not self.path):
+            self.help = True
+        elif word.startswith("-") and word != "-":
+            self._option(word)
+        elif self.verb is None or self._is_longer(word):
+            self._verb((*self.path, word))
+        elif self.verb.command == "rest":
+            self.command = [word]
+        else:
+            self.operands.append(word)
+            if len(self.operands) > len(self.verb.operands):
+                raise self._too_many(word)
+        self._before = word
+
+    @property
+    def usage(self) -> str:
+        if self.verb is None:
+            return "all verbs: kit --help"
+        return f"{self.verb.usage}   (all options: kit {self.verb.name} --help)"
+
+    def _command(self) -> None:
+        if (self.verb is None or self.verb.command == "none") and not self.help:
+            name = f"kit {self.verb.name}" if self.verb else "kit without a verb"
+            raise InputError(f"-- begins a command, but {name} runs no command", hint=self.usage)
+        self.command = []
+
+    def _is_longer(self, word: str) -> bool:
+        """Return whether the verb so far and this word are a verb, too: bench, bench report."""
+        return not self.operands and any(verb.words == (*self.path, word) for verb in VERBS)
+
+    def _verb(self, path: tuple[str, ...]) -> None:
+        """Set the verb of these words; None where more words must follow."""
+        self.path = path
+        begins = [verb for verb in VERBS if verb.words[: len(path)] == path]
+        self.verb = next((verb for verb in begins if verb.words == path), None)
+        if self.verb is not None:
+            self.flags = by_flag((*GLOBAL, *self.verb.options))
+            for option, _ in self.given:
+                if option not in GLOBAL and option not in self.verb.options:
+                    raise self._no_option(option.flags[-1])
+        elif not begins:
+            word = " ".join(path)
+            names = [verb.name for verb in VERBS] + sorted({verb.words[0] for verb in VERBS})
+            guess = FAMILIAR.get(word.lower()) or _nearest(word, names)
+            hint = f"did you mean: kit {guess}" if guess else "all verbs: kit --help"
+            raise InputError(f"there is no verb '{word}'", hint=hint)
+
+    def _option(self, word: str) -> None:
+        name, equals, value = word.partition("=")
+        option = self.flags.get(name)
+        if option is not None:
+            self._take(option, word, value if equals else None)
+        elif word.startswith("--") or not self._letters(word):
+            raise self._no_option(name)
+
+    def _letters(self, word: str) -> bool:
+        """Take one-letter options in one word: -qv is -q -v, and -C/data is -C /data. Return whether they are that."""
+        taken: list[tuple[Option, str | None]] = []
+        for place, letter in enumerate(word[1:], start=2):
+            option = self.flags.get(f"-{letter}")
+            if option is None:
+                return False
+            taken.append((option, word[place:] or None))
+            if option.value is not None:
+                break
+        for option, value in taken:
+            self._take(option, option.flags[0], value if option.value is not None else None)
+        return True
+
+    def _take(self, option: Option, word: str, value: str | None) -> None:
+        """Take an option that was spelled `word`, with the value in the same word, if any."""
+        if option is HELP:
+            self.help = True
+        elif option.means:
+            if value is not None:
+                raise self._no_value(option, word, value)
+            self._option(option.means)
+        elif option.value is None:
+            if value is not None:
+                raise self._no_value(option, word, value)
+            self.given.append((option, None))
+        elif value is None:
+            self.pending = (option, word)
+        else:
+            self.given.append((option, value))
+
+    def _needs_value(self) -> InputError:
+        spelled = self.pending[1] if self.pending else ""
+        return InputError(f"{spelled} needs a value", hint=self.usage)
+
+    def _no_value(self, option: Option, word: str, value: str) -> InputError:
+        name = word.partition("=")[0]
+        return InputError(f"{name} takes no value", hint=self._instead(option, value) or self.usage)
+
+    def _no_option(self, name: str) -> InputError:
+        guess = _nearest(name, self.flags)
+        return InputError(
+            f"there is no option {name}" + (f" for kit {self.verb.name}" if self.verb else ""),
+            hint=f"did you mean: {guess}" if guess else self.usage,
+        )
+
+    def _too_many(self, word: str) -> InputError:
+        """Refuse a plain word that has no place. After a switch, it was most likely meant as the switch's value."""
+        hint = self.usage
+        if self.verb is not None and self.verb.command == "dashes":
+            hint = f"put -- before a command: {self.verb.usage}"
+        option, why = self.flags.get(self._before), ""
+        if option is not None and option.value is None:
+            why, hint = f": {self._before} takes no value", self._instead(option, word) or hint
+        return InputError(f"'{word}' is one word too many{why}", hint=hint)
+
+    def _instead(self, option: Option, value: str) -> str:
+        """Return what to type for a switch that was given a value; '' where the usage says it all."""
+        if self.verb is None or not option.valued or not value:
+            return ""
+        import shlex  # noqa: PLC0415
+
+        return f"kit {self.verb.name} {option.valued} {shlex.quote(value)}"
+
+
+def by_flag(options: Iterable[Option]) -> dict[str, Option]:
+    """Return the options by flag. A verb's own option replaces a global one with the same flag."""
+    return {flag: option for option in (HELP, *options) for flag in option.flags}
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    import difflib  # noqa: PLC0415  (only for a typing error)
+
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
