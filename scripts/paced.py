@@ -1,7 +1,7 @@
-"""How kit predict is held against paced runs (SIMULATED computing, real exchange) on a lab's shaped links.
+"""Compare kit predict with paced runs (SIMULATED computing, real exchange) on a lab's shaped links.
 
-test_predict.py fails by it, and scripts/measure-predict prints docs/predict.md's tables by it: what is run, what of the
-run is given to the prediction, and what counts as the same stand here alone. Nothing of it needs pytest.
+This module defines what runs, which results of the run the prediction uses, and how close is close enough.
+tests/integration/test_predict.py and scripts/measure-predict share it, so it does not need pytest.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from kit.flows.predict import PredictRequest, predict
 from kit.model.allreduce import Algorithm
 
-# Ranks on each host, by the rate of its link: two share it, and at quicker links fewer of them wait on the same cores.
+# Ranks on each host, by the rate of its link. With faster links, fewer ranks wait on the same cores.
 RATES: Mapping[str, int] = {"60mbit": 2, "80mbit": 1, "100mbit": 2, "160mbit": 1}
-# Milliseconds of a step alone: chosen so that the links cost much at 60mbit and little at 160mbit.
+# Milliseconds of a step alone, chosen so that the links cost much at 60mbit and little at 160mbit.
 MODELS: Mapping[str, int] = {"squeezenet": 1200, "mobilenetv2": 1800, "mobilenet": 2200}
 CYCLE_MS = 10.0
-# How far, in points of efficiency, a prediction may be off.
+# The greatest difference of a prediction, in points of efficiency.
 POINTS = 3.0
-# A rank alone only sleeps. Where that took so much longer, the machine had something else to do.
+# A single rank only sleeps. If that took longer by this share, the machine did something else.
 LATE = 0.01
 
 # tc counts Ethernet's header, but not what the wire adds to a frame.
 LAB_PAYLOAD = 1448 / 1514
-# `auto` is Open MPI as it comes.
+# `auto` is Open MPI's default.
 ALGORITHMS: Mapping[Algorithm, tuple[str, ...]] = {
     "ring": ("-x", "OMPI_MCA_coll_tuned_use_dynamic_rules=1", "-x", "OMPI_MCA_coll_tuned_allreduce_algorithm=4"),
     "auto": (),
@@ -35,9 +35,9 @@ ALGORITHMS: Mapping[Algorithm, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """The efficiency of a model's paced run (1.0: links cost nothing), as measured and as kit predict has it.
+    """The efficiency of a model's paced run (1.0: links cost nothing), measured and predicted.
 
-    `disturbed`: the run's own times tell that the machine did something else meanwhile.
+    `disturbed`: the run's own times show that the machine did something else in the meantime.
     """
 
     model: str
@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def points(self) -> float:
-        """By how many points the prediction is above (or, negative, below) what was measured."""
+        """Return how many points the prediction is above the measurement; negative if it is below."""
         return 100 * (self.predicted - self.measured)
 
     @property
@@ -56,7 +56,7 @@ class Compared:
 
 
 def run_words(models: Mapping[str, int], *, hosts: int, per_host: int, algorithm: Algorithm = "ring") -> list[str]:
-    """What stands behind `kit run` for a paced run of these models (name → milliseconds of a step alone)."""
+    """Return the words after `kit run` for a paced run of these models (name → milliseconds of a step alone)."""
     steps = ",".join(str(step) for step in models.values())
     return [
         *("--np", str(per_host * hosts), "--npernode", str(per_host), *ALGORITHMS[algorithm], "--", "paced_benchmark"),
@@ -74,12 +74,11 @@ def attempts(
     per_host: int,
     algorithm: Algorithm = "ring",
 ) -> Iterator[Compared]:
-    """Each comparison at this rate. `pace` runs models by run_words, and gives the object that paced_benchmark prints.
+    """Yield each comparison at this rate. `pace` runs models with run_words and returns paced_benchmark's object.
 
-    What else goes on on the machine makes a step longer, and never shorter: the quickest step is held against the
-    prediction, and a model that is off is tried again, alone with others that are, until all are near, at most `most`
-    times. A run that was disturbed says nothing of a model that is off, and is not among these; there are at most
-    `spare` of those.
+    Other work on the machine makes a step longer, never shorter, so the fastest step is compared with the prediction.
+    Models that differ too much run again, together with the others that do, until all are near, at most `most` times.
+    A disturbed run does not count as an attempt; there are at most `spare` of these.
     """
     left, tried = dict(MODELS), dict.fromkeys(MODELS, 0)
     for _ in range(most + spare):
