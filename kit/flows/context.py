@@ -1,31 +1,46 @@
-"""Context: what every flow on a cluster is given. The command line makes one; tests make one with fakes."""
+"""Context: what every flow on a cluster works with. The command line makes a real one; tests make one with fakes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kit.events import Reporter
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster.ssh import login
-from kit.remote.cluster.lock import Take, take
-from kit.remote.engine.client import Engine
-from kit.remote.ssh.transport import Connect
+
+if TYPE_CHECKING:
+    from kit.remote.cluster.lock import Lock, Take
+    from kit.remote.engine.client import Engine
+    from kit.remote.ssh.transport import Connect, Transport
+
+
+def _take(head: Login, file: str, what: str) -> Lock:
+    from kit.remote.cluster.lock import take  # noqa: PLC0415  (only for verbs that lock)
+
+    return take(head, file, what)
+
+
+def _engine_of(login: Login) -> Engine:
+    from kit.remote.engine.client import Engine  # noqa: PLC0415  (the Docker SDK: only for verbs that need it)
+
+    return Engine.over_ssh(login)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """`folder` is where hosts and kit.yaml stand; relative paths in them are relative to it."""
+    """`folder` is the folder of hosts and kit.yaml; relative paths in them are relative to it."""
 
     inventory: Inventory
     spec: ClusterSpec
     folder: Path
     reporter: Reporter
     connect: Connect
-    take: Take = take
-    engine_of: Callable[[Login], Engine] = Engine.over_ssh
+    take: Take = _take
+    engine_of: Callable[[Login], Engine] = _engine_of
 
     def login(self, host: Host) -> Login:
         return login(host, self.spec.ssh)
@@ -43,8 +58,12 @@ def logins_of(inventory: Inventory, spec: ClusterSpec) -> Mapping[str, Login]:
 
 
 def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter: Reporter) -> Context:
-    """A context with the real connections."""
-    from kit.remote.ssh.connect import connector  # noqa: PLC0415
+    """Return a context with real connections. It imports what connects only when a flow connects."""
+    logins = logins_of(inventory, spec)
 
-    connect = connector(logins_of(inventory, spec))
+    def connect(host: Host) -> Transport:
+        from kit.remote.ssh.connect import connector  # noqa: PLC0415
+
+        return connector(logins)(host)
+
     return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from kit.model.launch import LaunchPlan
-from kit.model.plan import Plan
-from kit.model.run import Failure, RunRecord
+if TYPE_CHECKING:
+    from kit.model.launch import LaunchPlan
+    from kit.model.plan import Plan
+    from kit.model.run import Failure, RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

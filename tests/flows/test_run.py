@@ -16,8 +16,11 @@ import pytest
 from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import Note
 from kit.flows.context import Context
-from kit.flows.run import follow, runs
+from kit.flows.run import follow
+from kit.flows.run.attach import attach, run_logs, wait
+from kit.flows.run.listing import listing
 from kit.flows.run.run import run
+from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RUN_ID
@@ -60,7 +63,7 @@ def test_more_servers_than_a_host_has_room_for_are_warned_of(cluster: Cluster) -
     cluster.run("true", launcher="ps", servers=100, dry_run=True)
     (warned,) = cluster.reporter.warnings
     assert "100 servers on 1 host are 100 on gpu1" in warned.text
-    assert warned.hint == "write --servers 1: one on each host that has workers"
+    assert warned.hint == "use --servers 1: one on each host that has workers"
 
 
 def test_the_settings_of_runs_reach_the_head(cluster: Cluster) -> None:
@@ -90,13 +93,13 @@ def test_detached(cluster: Cluster) -> None:
     assert result.exit_code is None
     assert cluster.out == []
     gate.write_text("went-on\n")
-    ended = runs.attach(cluster.context(), None, tagged=False)
+    ended = attach(cluster.context(), None, tagged=False)
     assert (ended.id, ended.state, ended.exit_code) == (result.plan.run_id, "ended", 0)
     assert cluster.out == ["went-on"]
     # Told again, from the beginning of its id; and waiting tells nothing.
-    assert runs.attach(cluster.context(), ended.id[:12], tagged=False).exit_code == 0
-    assert runs.wait(cluster.context(), ended.id).exit_code == 0
-    assert runs.run_logs(cluster.context(), ended.id, rank=0, since_s=600, follow=None, tagged=True).exit_code == 0
+    assert attach(cluster.context(), ended.id[:12], tagged=False).exit_code == 0
+    assert wait(cluster.context(), ended.id).exit_code == 0
+    assert run_logs(cluster.context(), ended.id, rank=0, since_s=600, follow=None, tagged=True).exit_code == 0
     assert cluster.out == ["went-on"] * 3
     cluster.head.nothing_left()
 
@@ -107,20 +110,20 @@ def detached(cluster: Cluster, **more: Any) -> RunResult:
 
 def test_stop(cluster: Cluster) -> None:
     result = detached(cluster)
-    ended = runs.stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+    ended = stop(cluster.context(), result.plan.run_id, grace_s=0.0)
     assert (ended.state, ended.exit_code, ended.left) == ("ended", 143, {"gpu1": 0})
     assert ended.stopped.startswith("stopped by ")
-    again = runs.stop(cluster.context(), None, grace_s=None)
+    again = stop(cluster.context(), None, grace_s=None)
     assert (again.id, again.stopped) == (ended.id, ended.stopped)
     cluster.head.nothing_left()
 
 
-@pytest.mark.parametrize("verb", [runs.wait, lambda context, word: runs.stop(context, word, grace_s=None)])
+@pytest.mark.parametrize("verb", [wait, lambda context, word: stop(context, word, grace_s=None)])
 def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str | None], object]) -> None:
     with pytest.raises(NotReadyError, match="has had no run yet"):
         verb(cluster.context(), None)
     cluster.run("true")
-    with pytest.raises(InputError, match="there is no run 'x'"):
+    with pytest.raises(InputError, match="no run 'x' on the head"):
         verb(cluster.context(), "x")
 
 
@@ -137,7 +140,7 @@ def test_free_slots_are_taken_and_held_ones_refused(cluster: Cluster) -> None:
         cluster.run("true", np=2)
     assert first.plan.run_id in caught.value.message
     assert cluster.run("true", np=3, oversubscribe=True, policy=RunPolicy(share=True)).exit_code == 0
-    runs.stop(cluster.context(), first.plan.run_id, grace_s=0.0)
+    stop(cluster.context(), first.plan.run_id, grace_s=0.0)
     assert cluster.run("true", np=2).exit_code == 0
 
 
@@ -146,7 +149,7 @@ def test_waiting_for_slots(cluster: Cluster) -> None:
 
     def work() -> None:
         until(lambda: any("waiting for slots" in note.text for note in cluster.reporter.of(Note)))
-        runs.stop(cluster.context(), first.plan.run_id, grace_s=0.0)
+        stop(cluster.context(), first.plan.run_id, grace_s=0.0)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -253,19 +256,19 @@ def test_ctrl_c_before_the_head_has_answered_to_a_stop(cluster: Cluster, monkeyp
     """As a moment later: the looking ends, and the run, too."""
     result = detached(cluster)
     first_raises(monkeypatch, Door, "answer", 1)
-    found = runs.stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+    found = stop(cluster.context(), result.plan.run_id, grace_s=0.0)
     assert (found.id, found.state) == (result.plan.run_id, "running")
-    assert runs.wait(cluster.context(), found.id).exit_code == 143
+    assert wait(cluster.context(), found.id).exit_code == 143
     cluster.head.nothing_left()
 
 
 def test_ctrl_c_ends_the_looking_of_who_only_looks(cluster: Cluster) -> None:
     result = detached(cluster)
     thread = interrupt(cluster)
-    found = runs.attach(cluster.context(), None, tagged=False)
+    found = attach(cluster.context(), None, tagged=False)
     thread.join()
     assert (found.state, found.exit_code) == ("running", None)
-    runs.stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+    stop(cluster.context(), result.plan.run_id, grace_s=0.0)
 
 
 def kill_supervisor(cluster: Cluster) -> threading.Thread:
@@ -282,10 +285,10 @@ def kill_supervisor(cluster: Cluster) -> threading.Thread:
 def test_a_supervisor_that_is_killed(cluster: Cluster) -> None:
     thread = kill_supervisor(cluster)
     cluster.fleet["gpu1"].ranks = []
-    with pytest.raises(NotReadyError, match=r"nobody watches over the run .* ranks left: 0"):
+    with pytest.raises(NotReadyError, match=r"is lost: its supervisor .* ranks left: 0"):
         cluster.run("echo up; exec sleep 600")
     thread.join()
-    assert runs.wait(cluster.context(), None).state == "lost"
+    assert wait(cluster.context(), None).state == "lost"
 
 
 @pytest.mark.parametrize("operator", ["stop", "keep"])
@@ -304,13 +307,13 @@ def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytes
 def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> None:
     """No container need run."""
     fleet["gpu1"].runs = '@@ yes\n{"id": "b", "started": 1}\n\n@@ no\n{"id": "a", "started": 2}\n{"exit_code": 3}\n\n'
-    found = runs.listing(fleet.context(reporter))
+    found = listing(fleet.context(reporter))
     assert found.cluster == "lab"
     assert [(each.id, each.state) for each in found.runs] == [("a", "ended"), ("b", "running")]
     assert fleet.changes == {}
     fleet["gpu1"].faults.add("disk full")
     with pytest.raises(StepError, match="its runs could not be read"):
-        runs.listing(fleet.context(reporter))
+        listing(fleet.context(reporter))
 
 
 def test_before_any_deploy(fleet: Fleet, reporter: Remembering, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:

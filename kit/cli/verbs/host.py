@@ -21,7 +21,7 @@ def logs(session: Session) -> int:
     args = session.args
     context = session.context()
     if args.host and RUN_ID.fullmatch(args.host):
-        from kit.flows.run.runs import run_logs
+        from kit.flows.run.attach import run_logs
 
         run_logs(context, args.host, rank=args.rank, since_s=args.since, follow=args.follow, tagged=args.tag_output)
         return 0

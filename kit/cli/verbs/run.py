@@ -43,7 +43,6 @@ def run(session: Session) -> int:
 
 
 def _run(session: Session, dialled: Door | None) -> int:
-    from kit.flows.run.run import run
     from kit.model.launch import RunRequest
 
     args = session.args
@@ -62,12 +61,15 @@ def _run(session: Session, dialled: Door | None) -> int:
         policy=_policy(session),
         command=args.command,
     )
-    result = run(session.context(), request, dialled=dialled)
     if args.dry_run:
         from kit.cli.text import launch as launchtext
+        from kit.flows.run.planning import dry_run
 
-        session.show("launch", result.plan, launchtext.launch)
+        session.show("launch", dry_run(session.context(), request).plan, launchtext.launch)
         return 0
+    from kit.flows.run.run import run
+
+    result = run(session.context(), request, dialled=dialled)
     session.remember([result.plan.run_id])
     if args.detach:
         session.show("run", result, result.plan.run_id)
@@ -116,7 +118,7 @@ def local(session: Session) -> int:
 
 def runs(session: Session) -> int:
     from kit.cli.text import run as text
-    from kit.flows.run.runs import listing
+    from kit.flows.run.listing import listing
 
     result = listing(session.context())
     session.remember(run.id for run in result.runs)
@@ -125,13 +127,13 @@ def runs(session: Session) -> int:
 
 
 def attach(session: Session) -> int:
-    from kit.flows.run.runs import attach
+    from kit.flows.run.attach import attach
 
     return _show_record(session, attach(session.context(), session.args.run, tagged=session.args.tag_output))
 
 
 def wait(session: Session) -> int:
-    from kit.flows.run.runs import wait
+    from kit.flows.run.attach import wait
 
     # You wait for the end: a run that has not ended is no success.
     return _show_record(session, wait(session.context(), session.args.run), still_running=Interrupted.exit_code)
@@ -139,7 +141,7 @@ def wait(session: Session) -> int:
 
 def stop(session: Session) -> int:
     from kit.cli.text import run as text
-    from kit.flows.run.runs import stop
+    from kit.flows.run.stop import stop
 
     session.show("run", stop(session.context(), session.args.run, grace_s=session.args.grace), text.stop)
     return 0

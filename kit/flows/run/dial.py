@@ -1,4 +1,4 @@
-"""Dials the head before the files are validated: the connection is made while Python still reads (about 0.15 s)."""
+"""Connects to the head before the hosts file and kit.yaml are validated: ssh starts while Python still reads them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kit.remote.run.door import Door
 
 
 def dial(folder: Path, *, flags: Mapping[str, object], environ: Mapping[str, str]) -> Door | None:
-    """A door on its way to open, or None. The run takes it only if the validated files lead to the very same place."""
-    found = glance(folder, flags=flags, environ=environ)
-    if found is None:
+    """Return a door that is connecting, or None. `run` uses it only if the validated files lead to the same head."""
+    target = glance(folder, flags=flags, environ=environ)
+    if target is None:
         return None
-    door = Door(found.head, names.container(found.cluster, names.HEAD))
+    door = Door(target.head, names.container(target.cluster, names.HEAD))
     door.start()
     return door

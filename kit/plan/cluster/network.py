@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kit.errors import KitError, StepError
 from kit.model.host import Host
-from kit.model.observed import HostFacts, Interface
+
+if TYPE_CHECKING:
+    from kit.model.observed import HostFacts, Interface
 
 # Bridges that every VM with an engine or a hypervisor has, mostly with the same address on each.
 VIRTUAL_PREFIXES = ("docker", "br-", "veth", "virbr", "lxc", "cni", "flannel", "cali", "cilium", "weave", "podman")

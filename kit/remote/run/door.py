@@ -223,8 +223,8 @@ class Door:
         return self._process
 
 
-class Spool(Door):
-    """The log of a run as a file on the head's VM, with a door's manners: for when no container runs there."""
+class LogFile(Door):
+    """The log of a run, read from the disk of the head's VM. It is used if the head's container is down."""
 
     def __init__(self, head: Login, path: str) -> None:
         super().__init__(head, "")
@@ -237,12 +237,7 @@ class Spool(Door):
         )
 
     def send(self, value: Mapping[str, Any]) -> None:
-        """Nobody listens."""
-
-
-def variable(name: str) -> str | None:
-    """A variable of kit's own environment, for -x NAME."""
-    return os.environ.get(name)
+        """Do nothing: a file takes no requests."""
 
 
 def _last(said: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kit.flows.run.runs import parse as parse_listing
+from kit.flows.run.listing import parse as parse_listing
 from kit.model.launch import LaunchPlan, Placement, RunPolicy
 from kit.model.run import Failure, Place, RunRecord
 from kit.model.spec import ClusterSpec

@@ -1,0 +1,111 @@
+"""Plans a launch: which hosts, which slots, which words for mpirun. A dry run ends here and contacts no host."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kit.config.selection import select_hosts
+from kit.errors import InputError
+from kit.events import Warned
+from kit.flows.context import Context
+from kit.model.host import Host
+from kit.model.launch import LaunchPlan, Node, RunRequest
+from kit.model.result import RunResult
+from kit.model.run import Place, RunRecord
+from kit.plan.cluster import network
+from kit.plan.run import leases, roles
+from kit.plan.run.mpi import launch_plan
+from kit.plan.run.ranks import place
+
+
+def dry_run(context: Context, request: RunRequest) -> RunResult:
+    """Return the plan of a launch as far as the hosts file and kit.yaml determine it."""
+    start = time.monotonic()
+    roles.check(request)
+    nodes = [_offline_node(context, host) for host in selected_hosts(context, request)]
+    covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
+    head = _offline_node(context, context.inventory.head)
+    plan = plan_launch(context, request, nodes, head, covering=covering, run_id="dry-run")
+    return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
+
+
+def selected_hosts(context: Context, request: RunRequest) -> Sequence[Host]:
+    """Return the hosts that may run ranks: those of -H, or all; without the head if kit.yaml says so."""
+    if request.hosts is not None:
+        return select_hosts(context.inventory, request.hosts).hosts
+    hosts = context.inventory.hosts
+    if context.spec.head_runs_ranks:
+        return hosts
+    if len(hosts) == 1:
+        raise InputError(
+            "head_runs_ranks is false, but the head is the only host",
+            hint="add hosts, or set head_runs_ranks: true in kit.yaml",
+        )
+    return hosts[1:]
+
+
+def plan_launch(
+    context: Context,
+    request: RunRequest,
+    nodes: Sequence[Node],
+    head: Node,
+    *,
+    covering: str | None,
+    run_id: str,
+    living: Sequence[RunRecord] = (),
+) -> LaunchPlan:
+    """Return the plan of a launch on `nodes`, on slots that no run of `living` holds. Warn about too many servers."""
+    chosen: tuple[Place, ...]
+    if request.oversubscribe:
+        placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
+        chosen = leases.places(placement, {node.name: range(node.slots) for node in nodes})
+    else:
+        placement, chosen = leases.place_free(
+            nodes, living, np=request.np, npernode=request.npernode, wait=request.wait
+        )
+    env: dict[str, str] = {}
+    forward: list[str] = []
+    for name, given in request.env:
+        # As with mpirun: NAME=VALUE sets a variable, NAME forwards it, from here if it is set here, else from the head.
+        value = given if given is not None else os.environ.get(name)
+        if value is None:
+            forward.append(name)
+        else:
+            env[name] = value
+    plan = launch_plan(
+        run_id=run_id,
+        spec=context.spec,
+        placement=placement,
+        network=covering,
+        command=request.command or context.spec.command,
+        env=env,
+        forward=forward,
+        oversubscribe=request.oversubscribe,
+        places=chosen,
+        helpers=roles.helpers(placement, head, request.servers or 0) if request.launcher == "ps" else (),
+        policy=replace(
+            request.policy,
+            clean=context.spec.runs.clean == "all",
+            keep_s=context.spec.runs.ttl_days * 86400,
+            keep=context.spec.runs.keep,
+        ),
+    )
+    _warn_of_crowd(context, plan)
+    return plan
+
+
+def _offline_node(context: Context, host: Host) -> Node:
+    """Return a host as a node, from the files alone."""
+    slots = host.slots or (context.spec.slots if context.spec.slots != "auto" else 1)
+    return Node(name=host.name, address=network.from_inventory(host), slots=slots)
+
+
+def _warn_of_crowd(context: Context, plan: LaunchPlan) -> None:
+    """Warn if a host has more servers than cores. Each server slows down the workers there."""
+    text = roles.crowded(plan.placement, plan.helpers)
+    if text is not None:
+        hosts = len(plan.placement.nodes)
+        context.reporter.report(Warned(text=text, hint=f"use --servers {hosts}: one on each host that has workers"))

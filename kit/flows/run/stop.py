@@ -1,0 +1,40 @@
+"""kit stop: end a run on every host."""
+
+from __future__ import annotations
+
+from kit.events import Silent
+from kit.flows.context import Context
+from kit.flows.run.attach import no_such_run, open_door, outcome
+from kit.flows.run.follow import Follower, Manner
+from kit.model.run import RunRecord
+from kit.plan.run.records import record_of
+from kit.remote.machine.operator import operator
+
+GRACE_S = 10.0
+
+
+def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunRecord:
+    """End a run, and wait until its supervisor has checked every host. A run that has ended stays unchanged."""
+    door = open_door(context)
+    grace = GRACE_S if grace_s is None else grace_s
+    by = operator()
+    try:
+        door.send({"op": "stop", "id": run or "", "why": f"stopped by {by}", "grace": grace, "by": by})
+        waits = True
+        try:
+            answer = door.answer()
+        except KeyboardInterrupt:
+            # The head already has the request and ends the run. Only the wait ends here.
+            waits = False
+            answer = door.answer()
+        if "over" in answer:
+            return record_of(answer["over"], answer.get("ending") or {}, live=False)
+        record = answer.get("stopping")
+        if record is None:
+            raise no_such_run(run)
+        follower = Follower(str(record["id"]), door, Silent(), Manner())
+        ending = follower.follow() if waits else None
+        door = follower.door
+    finally:
+        door.close()
+    return outcome(record, ending)
