@@ -1,4 +1,4 @@
-"""The documentation held to the tree: links, commands, tests that it names, and nothing of one machine."""
+"""The documentation matches the tree: links, commands, named tests. It contains nothing from one machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 TEST = re.compile(r"\btest_\w+")
-# What a Linux machine has at its top, and folders that an example may have there.
+# The top folders of a Linux machine, and folders that an example may use there.
 COMMON = frozenset(
     [
         "bin",
@@ -69,13 +69,13 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, in GitHub's form."""
     titles = re.findall(r"^#+ +(.*?) *$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def commands(text: str, *, console: bool) -> Iterator[list[str]]:
-    """kit's words on each line that runs it; of a console only what stands behind its prompt."""
+    """Yield kit's arguments for each line that calls kit. In a console, only lines with a prompt count."""
     for line in text.replace("\\\n", " ").splitlines():
         if console and not line.startswith("$ "):
             continue
@@ -101,11 +101,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if re.match(r"https?://", target):
             continue
         path, _, anchor = target.partition("#")
-        found = (page.parent / path).resolve() if path else page
-        assert found.exists(), target
-        assert found.is_relative_to(ROOT), target
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert file.is_relative_to(ROOT), target
         if anchor:
-            assert anchor in anchors(found), target
+            assert anchor in anchors(file), target
 
 
 @pages
@@ -123,7 +123,7 @@ def test_every_command_that_is_shown_parses(page: Path) -> None:
 @pages
 def test_every_command_in_a_sentence_parses(page: Path) -> None:
     for code in CODE.findall(prose(page)):
-        # With a placeholder or a piece left out it is no whole command.
+        # With a placeholder or a missing piece, it is not a whole command.
         if not code.startswith("kit ") or re.search(r"[<…{]|\bDIR\b|\bFILE\b", code):
             continue
         for words in commands(code, console=False):
@@ -143,15 +143,17 @@ def test_every_piece_of_kit_yaml_is_valid(page: Path) -> None:
 
 
 def messages() -> str:
-    """All that kit's source may say, one text a line, with … for what is filled in; and start.sh."""
-    said = [(ROOT / "images/bin/start.sh").read_text().replace("$SSH_PORT", "…").replace("$KIT_ADDRESS", "…")]
+    """Return all text of kit's source and of start.sh, one text per line, with … for values."""
+    texts = [(ROOT / "images/bin/start.sh").read_text().replace("$SSH_PORT", "…").replace("$KIT_ADDRESS", "…")]
     for path in (ROOT / "kit").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                said.append(node.value)
+                texts.append(node.value)
             elif isinstance(node, ast.JoinedStr):
-                said.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values))
-    return "\n".join(said)
+                texts.append(
+                    "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                )
+    return "\n".join(texts)
 
 
 def test_the_faults_that_troubleshooting_explains_are_what_kit_says() -> None:
@@ -161,13 +163,13 @@ def test_the_faults_that_troubleshooting_explains_are_what_kit_says() -> None:
     assert len(rows) > 30
     known = messages()
     for row in rows:
-        told = re.sub(r" \(.*\)$", "", row.split("|")[1].strip())
-        for message in told.split(";"):
+        messages_of_row = re.sub(r" \(.*\)$", "", row.split("|")[1].strip())
+        for message in messages_of_row.split(";"):
             for piece in message.split("…"):
-                assert piece.strip(" '×:") in known, told
+                assert piece.strip(" '×:") in known, messages_of_row
 
 
-def test_commands_are_found_where_they_stand() -> None:
+def test_commands_are_found_in_consoles_and_scripts() -> None:
     shown = "$ kit run -- sh -c 'a | b' | sort\nkit is no command here\n$ A=1 kit ps && kit down  # both\n"
     assert list(commands(shown, console=True)) == [["run", "--", "sh", "-c", "a | b"], ["ps"], ["down"]]
     assert list(commands("kit deploy \\\n  --dry-run > plan", console=False)) == [["deploy", "--dry-run"]]
@@ -207,8 +209,8 @@ def test_nothing_names_one_machine() -> None:
     own = [str(path) for path in (ROOT, Path.home()) if len(path.parts) > 2]
     for path in files():
         text = path.read_bytes().decode(errors="replace")
-        found = [word for word in own if re.search(re.escape(word) + r"(?![\w.-])", text)]
-        assert not found, f"{name(path)} names {found[0]}"
+        paths = [word for word in own if re.search(re.escape(word) + r"(?![\w.-])", text)]
+        assert not paths, f"{name(path)} names {paths[0]}"
 
 
 @pages
