@@ -18,7 +18,7 @@ class ImageContent:
 
     @property
     def tag(self) -> str:
-        """`repository:flavour-<12 hex digits>`; the same content has the same tag on every machine."""
+        """Return `repository:flavour-<12 hex digits>`. Equal content has the same tag on every machine."""
         digest = hashlib.sha256()
         for path in sorted(self.files):
             content = self.files[path]

@@ -1,4 +1,4 @@
-"""The lab: VM-like hosts as containers on this machine. What is asked for, what is to be made, and what was found."""
+"""The lab, VM-like hosts as containers on this machine: what the user wants, what kit creates, what exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-# Labels on every object of a lab. They are how it is found again: no file is the truth about it.
+# Labels on every object of a lab. kit finds a lab by them, and by no file.
 LABEL = "kit.lab"
 HOST_LABEL = "kit.lab.host"
 SHAPE_LABEL = "kit.lab.shape"
@@ -19,8 +19,8 @@ FOLDER_LABEL = "kit.lab.folder"
 class LabSpec:
     """What `kit lab up` asks for.
 
-    `link_rate` shapes each host's link in both directions, in tc's words: 200mbit; None leaves it as it is.
-    `user` is the login that the hosts file names: root, or ubuntu, which has sudo without a password.
+    `link_rate` limits each host's link in both directions, in tc's words: 200mbit; None sets no limit. `user` is the
+    login in the hosts file: root, or ubuntu, which has sudo without a password.
     """
 
     name: str = "lab"
@@ -31,14 +31,14 @@ class LabSpec:
 
     @property
     def shape(self) -> str:
-        """What makes two labs the same, in words. It is a label on everything that the lab consists of."""
+        """Describe the lab. Two labs of equal shape are the same. Every object of a lab carries it as a label."""
         rate = f", links of {self.link_rate}" if self.link_rate else ""
         return f"{self.hosts} hosts, {self.slots} slots each{rate}, login {self.user}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostContainer:
-    """All that the engine is told about one lab host. It masks no path of /proc and /sys in it."""
+    """The container of one lab host, as the engine creates it. It masks no path of /proc and /sys."""
 
     host: str
     container: str
@@ -57,7 +57,7 @@ class HostContainer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabNetwork:
-    """A network of a lab, as the engine has it."""
+    """A network of a lab, on the engine."""
 
     id: str
     name: str
@@ -68,7 +68,7 @@ class LabNetwork:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabContainer:
-    """A lab host, as the engine has it. `state` is the engine's word: running, exited, created."""
+    """A lab host, on the engine. `state` is the engine's word: running, exited, created."""
 
     id: str
     host: str
@@ -80,8 +80,7 @@ class LabContainer:
 class LabFound:
     """Everything on the engine that carries the lab's label. Containers are in the order of their hosts.
 
-    `helpers` are containers that are no host, and `other_networks` a second network: both are left by an `up` that was
-    killed.
+    `helpers` are containers that are not hosts, and `other_networks` is a second network. A killed `up` leaves both.
     """
 
     network: LabNetwork | None = None
@@ -104,7 +103,7 @@ class LabHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabStatus:
-    """A lab as it stands. No hosts: there is none. `changed` is whether this `up` did anything."""
+    """The state of a lab. Without hosts there is no lab. `changed`: this verb changed something."""
 
     name: str
     folder: Path
@@ -125,7 +124,7 @@ class LabStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabRemoved:
-    """What `kit lab down` took away. `kept` are files of the lab that a person has changed since."""
+    """What `kit lab down` removed. `kept` are files of the lab that a person changed."""
 
     name: str
     containers: int = 0

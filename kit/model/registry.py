@@ -1,4 +1,4 @@
-"""A registry of images: its name as kit.yaml says it, what an image is called there, and the login to it."""
+"""A registry of images: its name in kit.yaml, an image's name there, and the login to it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from kit.model.secret import Secret
 
 
 def address_of(registry: str) -> str:
-    """The server in `registry.example.com:5000/team`, as docker login knows it."""
+    """Return the server in `registry.example.com:5000/team`, as docker login knows it."""
     return registry.partition("/")[0]
 
 
 def reference(registry: str, tag: str) -> str:
-    """What kit's image `kit:cpu-0123` is called there: `registry.example.com:5000/team/kit:cpu-0123`."""
+    """Return the name of `kit:cpu-0123` in a registry: `registry.example.com:5000/team/kit:cpu-0123`."""
     return f"{registry}/{tag}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegistryLogin:
-    """A user and the password; with `is_token`, an identity token stands in place of both, and `user` is ''."""
+    """A user and the password. With `is_token`, the secret is an identity token, and `user` is ''."""
 
     user: str
     secret: Secret
@@ -28,7 +28,7 @@ class RegistryLogin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """An image as a registry has it: `digest` is sha256:…, `arches` as engines name them (amd64); none if not told."""
+    """An image in a registry: `digest` is sha256:…, `arches` as in amd64, empty if the registry names none."""
 
     digest: str
     arches: tuple[str, ...] = ()

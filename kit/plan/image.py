@@ -11,10 +11,10 @@ from kit.model.spec import Framework, ImageSpec
 
 REPOSITORY = "kit"
 
-# Where the Dockerfiles expect the certificates that only a build stage gets; not part of the content.
+# Where the Dockerfiles expect the certificates that only a build stage gets. They are not part of the content.
 CA_PATH = "ca/extra.pem"
 
-# Launches of several hundred nodes open that many connections to a node at once at the very most.
+# A launch on several hundred nodes opens at most so many connections to one node at once.
 MAX_CONNECTIONS = 1000
 
 # The bytes that a line of a Dockerfile cannot carry in a name.
@@ -23,7 +23,7 @@ _NOT_IN_A_NAME = set(" \t\r\n\"'\\$`#")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Recipe:
-    """A flavour that is built from a plain base. `locks` are installed in this order; Horovod's is the last."""
+    """A flavour that starts from a plain base. pip installs `locks` in this order, and Horovod's last."""
 
     build_base: str
     base: str
@@ -41,7 +41,7 @@ _RECIPES = {
         cuda=False,
         locks={"tensorflow": "tensorflow", "mxnet": "mxnet"},
     ),
-    # TensorFlow 2.15 is built for CUDA 12.2 and cuDNN 8.9.
+    # TensorFlow 2.15 needs CUDA 12.2 and cuDNN 8.9.
     "cuda-tensorflow": _Recipe(
         build_base="nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04",
         base="nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04",
@@ -62,7 +62,7 @@ _RECIPES = {
 
 
 def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_default: int = 33) -> ImageContent:
-    """The build context of `spec`'s image. `templates` maps a path below images/ to its bytes."""
+    """Return the build context of `spec`'s image. `templates` maps a path below images/ to its bytes."""
     values: dict[str, object] = {
         "flavour": spec.flavour,
         "packages": list(spec.packages),
@@ -99,7 +99,7 @@ def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_d
 
 
 def needed_bases(content: ImageContent) -> tuple[str, ...]:
-    """The images that the Dockerfile starts from, each once, in its order."""
+    """Return the images that the Dockerfile starts from, each once, in its order."""
     lines = [line.split() for line in content.files["Dockerfile"].decode().splitlines() if line.startswith("FROM ")]
     stages = {words[3] for words in lines if len(words) > 3}
     return tuple(dict.fromkeys(words[1] for words in lines if words[1] not in stages))
@@ -111,7 +111,7 @@ def _render(templates: Mapping[str, bytes], name: str, values: Mapping[str, obje
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda path: templates[path].decode()),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701  (a Dockerfile is not HTML; words that a person wrote go through "shell")
+        autoescape=False,  # noqa: S701  (a Dockerfile is not HTML; the filter "shell" quotes what a person wrote)
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

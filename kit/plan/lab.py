@@ -1,4 +1,4 @@
-"""The lab, planned: names, the choice of a network, each host's container and the two files that are written. Pure."""
+"""Plan a lab: names, the choice of a network, each host's container, and the text of hosts and kit.yaml. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kit.model.spec import NAME
 USERS = ("root", "ubuntu")
 MAX_HOSTS = 200
 RATE_WORDS = "Write a whole number and kbit, mbit or gbit: 200mbit"
-RATE = re.compile(r"^[1-9][0-9]*(kbit|mbit|gbit)$")
+RATE = re.compile(r"[1-9][0-9]*(kbit|mbit|gbit)")
 FIRST_ADDRESS = 11
 
-# Each lab host's own engine takes its bridges from here.
+# The engine of each lab host takes its bridges from here.
 _INNER_ENGINES = ipaddress.IPv4Network("172.16.0.0/12")
 _MARK = re.compile(r"^# Made by kit for the lab '([^']*)'\. .* \[([0-9a-f]{12})\]$")
 
@@ -26,15 +26,15 @@ IPv4Network = ipaddress.IPv4Network
 
 
 def check(spec: LabSpec) -> None:
-    """Raises InputError when the lab cannot be as asked."""
-    if not NAME.match(spec.name):
+    """Raise InputError if such a lab is not possible."""
+    if not NAME.fullmatch(spec.name):
         raise InputError(
             f"'{spec.name}' cannot name a lab", hint="Use lower-case letters, digits and dashes, such as --name lab2."
         )
     if not 1 <= spec.hosts <= MAX_HOSTS:
-        raise InputError(f"a lab has 1 to {MAX_HOSTS} hosts, not {spec.hosts}", hint="Write, say, --hosts 4.")
+        raise InputError(f"a lab has 1 to {MAX_HOSTS} hosts, not {spec.hosts}", hint="For example: --hosts 4.")
     if spec.slots < 1:
-        raise InputError(f"a host has 1 slot or more, not {spec.slots}", hint="Write, say, --slots 2.")
+        raise InputError(f"a host has 1 slot or more, not {spec.slots}", hint="For example: --slots 2.")
     if spec.link_rate is not None:
         check_rate(spec.link_rate)
     if spec.user not in USERS:
@@ -42,13 +42,13 @@ def check(spec: LabSpec) -> None:
 
 
 def check_rate(rate: str) -> None:
-    """Raises InputError when this is not the rate of a link."""
-    if not RATE.match(rate):
+    """Raise InputError if this is not the rate of a link."""
+    if not RATE.fullmatch(rate):
         raise InputError(f"'{rate}' is not the rate of a link", hint=f"{RATE_WORDS}.")
 
 
 def names(spec: LabSpec) -> tuple[str, ...]:
-    """gpu1 … gpuN, the head first."""
+    """Return gpu1 … gpuN, the head first."""
     return tuple(f"gpu{number}" for number in range(1, spec.hosts + 1))
 
 
@@ -57,7 +57,7 @@ def network_name(lab: str) -> str:
 
 
 def candidates(taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
-    """The networks that a lab may have, best first: none that is taken, and none that the inner engines use."""
+    """Yield the networks that a lab may use, best first: none that is taken, none that the inner engines use."""
     closed = (*taken, _INNER_ENGINES)
     pools = ("10.213.0.0/16", "192.168.0.0/16", "10.214.0.0/16")
     for pool in pools:
@@ -67,7 +67,7 @@ def candidates(taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
 
 
 def address(subnet: IPv4Network, index: int) -> str:
-    """Of the host number `index`, from 0. The low addresses are left to the engine's gateway."""
+    """Return the address of host number `index`, from 0. The low addresses are the engine's, for its gateway."""
     return str(subnet[FIRST_ADDRESS + index])
 
 
@@ -78,10 +78,10 @@ def labels(spec: LabSpec, folder: str) -> dict[str, str]:
 def host_containers(
     spec: LabSpec, *, folder: str, image: str, subnet: IPv4Network, public_key: str
 ) -> tuple[HostContainer, ...]:
-    """One container a host, in the order of the hosts.
+    """Return one container a host, in the order of the hosts.
 
-    Not `--privileged`, which asks for more than some machines may give: every capability but SYS_RESOURCE, and the
-    engine's fences open, are all that an engine inside needs; images/lab/init does the rest.
+    They are not `--privileged`, because some machines cannot grant SYS_RESOURCE. An engine inside needs every other
+    capability and none of the engine's restrictions; images/lab/init does the rest.
     """
     env = {"KIT_LAB_KEY": public_key}
     if spec.link_rate:
@@ -107,13 +107,13 @@ def host_containers(
 
 
 def hosts_text(spec: LabSpec, subnet: IPv4Network) -> str:
-    """The hosts file of the lab."""
+    """Return the hosts file of the lab."""
     lines = [f"{address(subnet, index)} name={name} slots={spec.slots}" for index, name in enumerate(names(spec))]
     return _signed(spec.name, "\n".join(lines) + "\n")
 
 
 def kit_yaml_text(spec: LabSpec, subnet: IPv4Network) -> str:
-    """The kit.yaml of the lab. It has a few settings that real VMs do without; comments say why."""
+    """Return the kit.yaml of the lab. Comments say why it has settings that real VMs do not need."""
     return _signed(
         spec.name,
         f"""\
@@ -141,7 +141,7 @@ command: [tf_benchmark, --model, resnet50, --image-size, "64", --batch-size, "4"
 
 
 def whose(text: str) -> Literal["ours", "edited", "foreign"]:
-    """Of a hosts or kit.yaml file: as kit wrote it, changed since, or never kit's."""
+    """Return whether a hosts or kit.yaml file is as kit wrote it, edited since, or never kit's."""
     head, _, body = text.partition("\n")
     mark = _MARK.match(head)
     if not mark:
@@ -150,18 +150,18 @@ def whose(text: str) -> Literal["ours", "edited", "foreign"]:
 
 
 def lab_of(text: str) -> str | None:
-    """The lab that a kit.yaml was made for, also where a person has changed it since."""
+    """Return the lab that a kit.yaml was made for, even if a person changed it since."""
     mark = _MARK.match(text.partition("\n")[0])
     return mark[1] if mark else None
 
 
 def known_hosts_text(keys: Iterable[tuple[str, str]]) -> str:
-    """`keys` are (address, public key) pairs; the key's comment is left out."""
+    """Return known_hosts for (address, public key) pairs, without the keys' comments."""
     return "".join(f"{where} {' '.join(key.split()[:2])}\n" for where, key in keys)
 
 
 def _signed(lab: str, body: str) -> str:
-    """The digest tells, with no record kept anywhere, whether a person has changed the file."""
+    """Return the body below a line with its digest, which shows later whether a person changed the file."""
     mark = f"# Made by kit for the lab '{lab}'. `kit lab down` removes it, unless you change it. [{_digest(body)}]"
     return f"{mark}\n{body}"
 

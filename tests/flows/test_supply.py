@@ -116,7 +116,7 @@ def test_one_pull_breaks_the_others_are_done_and_the_next_deploy_does_the_rest(
     with pytest.raises(ImageError) as caught:
         deploy(fleet.context(reporter, registry=REGISTRY))
     assert caught.value.host == "gpu2"
-    assert caught.value.message == "the host does not reach r.example.com:5000"
+    assert caught.value.message == "the host cannot reach r.example.com:5000"
     assert [name for name, vm in fleet.vms.items() if not vm.containers] == ["gpu2"]
     fleet["gpu2"].faults.clear()
     fleet.forget_changes()

@@ -167,7 +167,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     (LINK_CUT, SHIP): Cell(
         how="gpu4's interface goes down in the middle of the image",
         code=3,
-        sees=("gpu4", "nothing was heard from it for 15 s"),
+        sees=("gpu4", "it sent nothing for 15 s"),
         then="the next deploy continues where it stopped",
     ),
     (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu3", "{gpu3}"), then="nothing is changed"),

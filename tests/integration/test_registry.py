@@ -254,7 +254,7 @@ def trusted(site: Site, pushed: dict[str, Done]) -> Site:
     ("change", "told"),
     [
         ({"KIT_REGISTRY_PASSWORD": "wr0ng-password"}, "refuses the login of ann"),
-        ({"KIT_REGISTRY_PASSWORD": "", "KIT_REGISTRY_USER": ""}, "wants a login, and there is none"),
+        ({"KIT_REGISTRY_PASSWORD": "", "KIT_REGISTRY_USER": ""}, "requires a login, and you gave none"),
         ({"KIT_IMAGE_BASE": "debian:never-pushed"}, "the registry does not have"),
     ],
     ids=["wrong password", "no login", "not pushed"],

@@ -1,4 +1,4 @@
-"""image: the content of an image, from which come its tag and its Dockerfile. Builds nothing."""
+"""The content of an image, which defines its tag and its Dockerfile. Builds nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kit.model.spec import ImageSpec
 
 
 def content(spec: ImageSpec) -> ImageContent:
-    """What the image is made of; the same on every machine."""
+    """Return what the image is made of; the same on every machine."""
     from kit.plan.image import image_content  # noqa: PLC0415  (Jinja2)
     from kit.remote.machine.assets import read_images  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`kit image push`: puts the image into a registry, from the engine that builds it; built first if it is not there."""
+"""`kit image push`: push the image to a registry, from the engine that builds it. Build it first if it is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kit.remote.machine.credentials import find_login
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PushResult:
-    """`image` is its name at the registry, `digest` what that name stands for there, `seconds` the flow's time."""
+    """`image` is its name at the registry, `digest` that of the image there, `seconds` the flow's time."""
 
     image: str
     digest: str
@@ -30,25 +30,26 @@ class PushResult:
 
 
 def push_image(spec: ClusterSpec, name: str, *, reporter: Reporter, login: RegistryLogin | None = None) -> PushResult:
-    """Push to the registry `name` from this machine's engine. Without `login`, the one that docker or the environment
-    has. Raises ImageError with the cause, UnreachableError without an engine.
+    """Push to the registry `name` from this machine's engine. Without `login`, use docker's or the environment's.
+
+    Raises ImageError with the cause, and UnreachableError without an engine.
     """
     with closing(Engine.connect()) as engine:
         return _push(engine, spec, name, reporter, login)
 
 
 def push_from_head(context: Context, name: str, *, login: RegistryLogin | None = None) -> PushResult:
-    """The same from the head's engine."""
+    """Push from the head's engine."""
     with head_engine(context) as engine:
         return _push(engine, context.spec, name, context.reporter, login)
 
 
 def _push(engine: Engine, spec: ClusterSpec, name: str, reporter: Reporter, login: RegistryLogin | None) -> PushResult:
     start = time.monotonic()
-    # First of all: nobody should wait for a build to be told that a login is half given.
+    # First: an incomplete login should not cost the time of a build.
     login = login or find_login(address_of(name), os.environ)
-    made = build_with(engine, spec.image, reporter=reporter)
-    wanted = reference(name, made.tag)
+    image = build_with(engine, spec.image, reporter=reporter)
+    wanted = reference(name, image.tag)
     task = engine.host or TASK
     reporter.report(Phase(name=f"push to {address_of(name)}", hosts=(engine.host,) if engine.host else ()))
 
@@ -56,13 +57,13 @@ def _push(engine: Engine, spec: ClusterSpec, name: str, reporter: Reporter, logi
         reporter.report(HostStep(host=task, text=text, fraction=fraction))
 
     on_progress("asking the registry", None)
-    digest = registry.push(engine, made.tag, wanted, login, on_progress)
+    digest = registry.push(engine, image.tag, wanted, login, on_progress)
     reporter.report(HostDone(host=task, text=wanted))
     return PushResult(
         image=wanted,
         digest=digest,
-        tag=made.tag,
-        size_bytes=made.size_bytes,
-        built=made.built,
+        tag=image.tag,
+        size_bytes=image.size_bytes,
+        built=image.built,
         seconds=time.monotonic() - start,
     )

@@ -1,8 +1,7 @@
-"""Faults of an engine in which nothing began, and that the next try does not see.
+"""Faults of an engine in which nothing began, so that a second try is safe and usually works.
 
-runc starts a process by way of a child of its own, `runc init`. On a busy host that child may die before it has read
-what it was given; runc then tells that its socket was reset, and neither the command nor the container has begun.
-Since nothing ran, the same can be asked again.
+runc starts a process through a child, `runc init`. On a busy host that child can die before it has read its input. runc
+then reports that its socket was reset, and neither the command nor the container has started.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ from kit.remote.ssh.transport import Completed, Transport
 
 T = TypeVar("T")
 
-# The first try and the others together.
+# All tries, the first one included.
 ATTEMPTS = 3
-# Longer before each of them.
+# The pause before the second try. Later pauses are longer.
 PAUSE_S = 0.5
-# The engine's whole answer, and not what a command happened to print.
+# Must match the engine's whole answer, because a command may print such a line too.
 _EXEC = re.compile(r"OCI runtime exec failed: [^\n]*read init-p: connection reset by peer[^\n]*")
 _EITHER = re.compile(r"OCI runtime (?:exec|create) failed: .*read init-p: connection reset by peer")
 
 
 def no_exec(done: Completed) -> bool:
-    """Whether `docker exec` ended so, and its command never began. Engines tell that on one stream or the other."""
-    said = done.error_text or done.text.strip()
-    return done.code != 0 and bool(_EXEC.fullmatch(said))
+    """Return whether the command of a `docker exec` never began. Engines report that on either stream."""
+    answer = done.error_text or done.text.strip()
+    return done.code != 0 and bool(_EXEC.fullmatch(answer))
 
 
 def no_container(done: Completed) -> bool:
-    """Whether `docker compose up` or `docker run` failed so: its container was not started."""
+    """Return whether `docker compose up` or `docker run` failed before its container started."""
     return done.code != 0 and nothing_began(done.error_text)
 
 
-def nothing_began(said: str) -> bool:
-    """Whether these words, which are the engine's and nobody else's, tell of such a fault."""
-    return bool(_EITHER.search(said))
+def nothing_began(answer: str) -> bool:
+    """Return whether the engine's own words report such a fault. Never pass a command's output."""
+    return bool(_EITHER.search(answer))
 
 
 def persistently(ask: Callable[[], T], in_vain: Callable[[T], bool]) -> T:
-    """What was answered at last. Asks again only where nothing had begun."""
+    """Return the result of `ask`. Repeat it, a few times, only while `in_vain` proves that nothing began."""
     done = ask()
     for attempt in range(1, ATTEMPTS):
         if not in_vain(done):
@@ -54,7 +53,7 @@ def persistently(ask: Callable[[], T], in_vain: Callable[[T], bool]) -> T:
 
 
 def insist(act: Callable[[], T]) -> T:
-    """What `act` gives, by the SDK, which raises what the engine says. Acts again only where nothing had begun."""
+    """Return the result of `act`, which calls the SDK. Repeat it only if the error proves that nothing began."""
     from docker.errors import APIError  # noqa: PLC0415  (half a second, and only verbs with an engine need it)
 
     for attempt in range(1, ATTEMPTS):
@@ -70,6 +69,6 @@ def insist(act: Callable[[], T]) -> T:
 def run_in_node(
     transport: Transport, name: str, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0
 ) -> Completed:
-    """`argv` in the VM's node, with `stdin` where there is any. `timeout_s` is each try's own."""
+    """Run `argv` in the VM's node. `timeout_s` limits each try."""
     command = in_node(name, argv, interactive=bool(stdin))
     return persistently(lambda: transport.run(command, stdin=stdin, timeout_s=timeout_s), no_exec)

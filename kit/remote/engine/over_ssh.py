@@ -1,7 +1,7 @@
-"""The engine of a VM, spoken to as this machine's is: the docker SDK over OpenSSH and `docker system dial-stdio`.
+"""The engine of a VM: the Docker SDK over OpenSSH and `docker system dial-stdio`.
 
-What the engine is told, a registry's password among it, travels in requests: it is on no command line, in no
-environment and in no file of the VM, and nothing of it outlives the connection.
+Requests carry everything, also a registry's password. So a password is on no command line, in no environment and in no
+file of the VM, and is gone with the connection. Why not the SDK's own adapter: docs/decisions/21.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.transport.basehttpadapter import BaseHTTPAdapter
 
 from kit.model.host import Login
+from kit.remote.engine import sdk
 from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.transport import as_root
 
-# A step of a build may be silent for long.
-TIMEOUT_S = 600
 _END_S = 5.0
 _URL = "http+docker://localhost"
 
 
 class SshEngine:
-    """What the SDK calls a client, for that engine. `api` is there after `connect`, which raises as the SDK does."""
+    """A client, as the SDK calls it, of a VM's engine. `connect` sets `api`, and raises the SDK's exceptions."""
 
     api: Any
 
@@ -41,11 +40,11 @@ class SshEngine:
 
     @property
     def said(self) -> str:
-        """What ssh, sudo or docker told on standard error."""
+        """The standard error of ssh, sudo and docker."""
         return self._tunnels.said()
 
     def close(self) -> None:
-        """Hang up. The engine ends what it was at for us, be it a build or a pull."""
+        """Hang up. The engine then stops our build or pull."""
         self._tunnels.close()
 
 
@@ -58,52 +57,52 @@ class _Tunnels:
 
     def open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with its process)
+        errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with its process)
         with theirs:
             process = subprocess.Popen(
                 self._argv,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=said.fileno(),
-                # Ctrl-C is ours to handle: whoever holds the engine closes it.
+                stderr=errors.fileno(),
+                # kit handles Ctrl-C: the owner of this engine closes it.
                 start_new_session=True,
             )
-        self._open.append((process, said))
+        self._open.append((process, errors))
         return ours
 
     def said(self) -> str:
         text = b""
-        for process, said in self._open:
+        for process, errors in self._open:
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 continue
-            said.seek(0)
-            text += said.read()
+            errors.seek(0)
+            text += errors.read()
         return text.decode(errors="replace").strip()
 
     def close(self) -> None:
-        for process, said in self._open:
+        for process, errors in self._open:
             process.terminate()
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            said.close()
+            errors.close()
         self._open.clear()
 
 
 class _Api(docker.APIClient):
     def __init__(self, adapter: _Adapter) -> None:
-        # The version is asked for once the adapter is there; until then any will do.
-        super().__init__(base_url="tcp://localhost:1", version=DEFAULT_DOCKER_API_VERSION, timeout=TIMEOUT_S)
+        # Any version will do until the adapter is mounted and can ask the engine.
+        super().__init__(base_url="tcp://localhost:1", version=DEFAULT_DOCKER_API_VERSION, timeout=sdk.TIMEOUT_S)
         self.base_url = _URL
         self.mount(f"{_URL}/", adapter)
         self._version = str(self.version(api_version=False)["ApiVersion"])
 
     def _set_auth_headers(self, headers: dict[str, str]) -> None:
-        """The SDK tells a build every login of this machine's docker. A VM is told none: bases are pulled before."""
+        """Send no login with a build. The SDK would send every login of this machine; bases are pulled before."""
 
 
 class _Adapter(BaseHTTPAdapter):
@@ -114,13 +113,13 @@ class _Adapter(BaseHTTPAdapter):
     def get_connection(self, url: str | bytes, proxies: object = None) -> _Pool:  # noqa: ARG002  (as requests calls it)
         return self._pool
 
-    def request_url(self, request: Any, proxies: object) -> str:  # noqa: ARG002  (no proxy between us and ssh)
+    def request_url(self, request: Any, proxies: object) -> str:  # noqa: ARG002  (ssh needs no proxy)
         return str(request.path_url)
 
 
 class _Pool(urllib3.HTTPConnectionPool):
     def __init__(self, tunnels: _Tunnels) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S, maxsize=1)
+        super().__init__("localhost", timeout=sdk.TIMEOUT_S, maxsize=1)
         self._tunnels = tunnels
 
     def _new_conn(self) -> _Connection:
@@ -129,9 +128,9 @@ class _Pool(urllib3.HTTPConnectionPool):
 
 class _Connection(urllib3.connection.HTTPConnection):
     def __init__(self, tunnels: _Tunnels) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S)
+        super().__init__("localhost", timeout=sdk.TIMEOUT_S)
         self._tunnels = tunnels
 
     def connect(self) -> None:
         self.sock = self._tunnels.open()
-        self.sock.settimeout(TIMEOUT_S)
+        self.sock.settimeout(sdk.TIMEOUT_S)

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def images_dir() -> Path:
-    """Return the folder images/ with the Dockerfile templates, sshd's configuration and the scripts."""
+    """Return the folder images/: Dockerfile templates, sshd's configuration, and what runs inside."""
     packaged = _PACKAGE / "images"
     return packaged if packaged.is_dir() else _PACKAGE.parent / "images"
 

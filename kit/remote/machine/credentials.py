@@ -1,6 +1,6 @@
-"""The login to a registry: given by hand, or what this machine's docker knows (docker login, credential helpers).
+"""The login to a registry: from two variables, or from this machine's docker (docker login, credential helpers).
 
-No engine is asked for it.
+It needs no engine.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ USER, PASSWORD = "KIT_REGISTRY_USER", "KIT_REGISTRY_PASSWORD"
 
 
 def find_login(address: str, environ: Mapping[str, str]) -> RegistryLogin | None:
-    """The login to the registry at `address`: of the two variables, else docker's own. None: there is none.
+    """Return the login to the registry at `address`: the two variables', or else docker's, or else None.
 
-    Raises InputError where only one variable is set, and ImageError where docker's credentials cannot be read.
+    Raises InputError if only one variable is set, and ImageError if docker's credentials cannot be read.
     """
     user, password = environ.get(USER, ""), environ.get(PASSWORD, "")
     if user and password:
         return RegistryLogin(user=user, secret=Secret(password.encode()))
     if user or password:
-        have, lack = (USER, PASSWORD) if user else (PASSWORD, USER)
-        raise InputError(f"{have} is set, and {lack} is not", hint="set both, or neither: then docker's login counts")
+        present, missing = (USER, PASSWORD) if user else (PASSWORD, USER)
+        raise InputError(f"{present} is set, and {missing} is not", hint="set both, or neither to use docker's login")
     return _dockers(address)
 
 
@@ -36,18 +36,18 @@ def _dockers(address: str) -> RegistryLogin | None:
 
     try:
         with warnings.catch_warnings():
-            # Of a credential helper that is not there: an error follows, and says it better.
+            # The SDK warns of a missing credential helper, and then raises a better error.
             warnings.simplefilter("ignore")
-            found = auth.load_config().resolve_authconfig(address) or {}
+            entry = auth.load_config().resolve_authconfig(address) or {}
     except (DockerException, StoreError, ValueError) as error:
         raise ImageError(
             f"docker's login to {address} cannot be read: {error}",
             hint=f"docker login {address}; or set {USER} and {PASSWORD}",
         ) from error
-    # A credential helper's answer has capital letters, the file's has not.
-    said = {str(name).lower(): value for name, value in found.items()}
-    if said.get("identitytoken"):
-        return RegistryLogin(user="", secret=Secret(str(said["identitytoken"]).encode()), is_token=True)
-    if said.get("username"):
-        return RegistryLogin(user=str(said["username"]), secret=Secret(str(said.get("password") or "").encode()))
+    # A credential helper capitalizes its fields; docker's file does not.
+    fields = {str(name).lower(): value for name, value in entry.items()}
+    if fields.get("identitytoken"):
+        return RegistryLogin(user="", secret=Secret(str(fields["identitytoken"]).encode()), is_token=True)
+    if fields.get("username"):
+        return RegistryLogin(user=str(fields["username"]), secret=Secret(str(fields.get("password") or "").encode()))
     return None

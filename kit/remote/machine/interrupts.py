@@ -1,4 +1,4 @@
-"""Ctrl-C while kit waits for a run, or makes a lab: counted, and not raised in the middle of something."""
+"""Ctrl-C while kit waits for a run or makes a lab: counted, instead of raised in the middle of something."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """Within this context, Ctrl-C, SIGTERM and a closed terminal are counted. `fd` can be read when one has come.
+    """Count Ctrl-C, SIGTERM and a closed terminal within this context. `fd` is readable after one.
 
-    A signal that is ignored stays so (nohup). Outside of the main thread, which alone gets signals, nothing is counted.
+    An ignored signal stays ignored (nohup). Only the main thread gets signals, so other threads count none.
     """
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -34,12 +34,12 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what getsignal gave
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what getsignal returned
         os.close(self.fd)
         os.close(self._write)
 
     def drain(self) -> None:
-        """Empty `fd` after it was ready."""
+        """Empty `fd` after it was readable."""
         try:
             os.read(self.fd, 64)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Who runs kit, for others to read: in the lock, the audit and the records of runs."""
+"""The name of the person who runs kit, for the lock, the audit and the records of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 def operator() -> str:
-    """user@machine, in one printable word."""
+    """Return user@machine as one printable word."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name

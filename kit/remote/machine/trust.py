@@ -1,4 +1,4 @@
-"""What this machine needs to reach the network: certificates that it trusts beyond its distribution's, and proxies."""
+"""What this machine needs to reach the network: proxies, and certificates beyond its distribution's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 def extra_certificates(
     environ: Mapping[str, str], *, bundles: tuple[str, ...] = _BUNDLES, distribution: Path = _DISTRIBUTION
 ) -> bytes:
-    """The certificates of this machine's bundles that its distribution does not ship, as PEM; b"" when none.
+    """Return the certificates of this machine's bundles that its distribution does not ship, as PEM; b"" if none.
 
-    The bundles are those that SSL_CERT_FILE and REQUESTS_CA_BUNDLE name and the system's own. Where nothing tells
-    what the distribution ships, all are given. Nothing but certificates is ever taken from a bundle.
+    The bundles are those in SSL_CERT_FILE and REQUESTS_CA_BUNDLE, and the system's. If it is unknown what the
+    distribution ships, the result is all of them. It contains certificates only, whatever else a bundle has.
     """
     named = [environ[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(name)]
     shipped = {
@@ -35,13 +35,13 @@ def extra_certificates(
 
 
 def proxy_arguments(environ: Mapping[str, str]) -> dict[str, str]:
-    """The proxies that `environ` sets, as build arguments (which an engine keeps out of the image)."""
+    """Return the proxies of `environ` as build arguments, which an engine keeps out of the image."""
     names = [*_PROXIES, *(name.upper() for name in _PROXIES)]
     return {name: environ[name] for name in names if environ.get(name)}
 
 
 def elsewhere(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Those of `proxy_arguments` that another machine can use: a proxy on this machine's loopback is none to it."""
+    """Return the `proxy_arguments` that work elsewhere: without those on this machine's loopback."""
     return {
         name: value for name, value in arguments.items() if "no_proxy" in name.lower() or not _LOOPBACK.search(value)
     }

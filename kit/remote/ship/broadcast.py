@@ -1,7 +1,7 @@
 """Ships an image to many hosts: only the layers that they lack, once over this machine's link, from host to host.
 
-A porter on each host (kit.remote.ship.porter) takes layers from the host before it and hands them on while they come;
-here is who decides which host comes after which, and what happens when one fails.
+A porter on each host (kit.remote.ship.porter) takes layers from the host before it, and passes them on while they come.
+This module decides in which order the hosts are, and what happens when one fails.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from kit.remote.ship.porters import Porter
 from kit.remote.ship.spool import Spool
 from kit.remote.ssh.refusals import dropped, dropped_error
 
-# A porter says something every two seconds.
+# A porter reports something every two seconds.
 SILENCE_S = 15.0
 START_S = 90.0
 END_S = 10.0
 MEGA = 10_000_000
-AGAIN = "run kit deploy again: what has arrived is not sent twice"
+AGAIN = "run kit deploy again; it does not send again what has arrived"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A host that is to have the image. `address` is where other hosts of the cluster reach it."""
+    """A host that needs the image. `address` is where other hosts of the cluster reach it."""
 
     login: Login
     address: str
@@ -39,9 +39,9 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shipped:
-    """What became of a ship: `sent` bytes over this machine's link, in `wire_s` until the last host had all of them.
+    """The result of a ship: `sent` bytes left this machine, and after `wire_s` the last host had all of them.
 
-    `load_s` is the time that each engine took for unpacking, much of it meanwhile.
+    `load_s` is how long each engine unpacked, mostly at the same time.
     """
 
     failures: Mapping[str, KitError] = field(default_factory=dict)
@@ -53,26 +53,26 @@ class Shipped:
 def ship(
     image: str, *, owner: str, targets: Sequence[Target], reporter: Reporter, source: Target | None = None
 ) -> Shipped:
-    """Bring `image` to every target, out of this machine's engine or, with `source`, out of that host's.
+    """Bring `image` to every target, from this machine's engine or, with `source`, from that host's.
 
-    `owner` is the cluster's name: two ships of one cluster do not meet. A host that fails does not take others along.
-    Raises ImageError when the image cannot be had at all.
+    `owner` is the cluster's name, which keeps its ships apart from those of other clusters. If a host fails, the others
+    go on. Raises ImageError if no engine gives the image, and UnreachableError if this machine's does not answer.
     """
-    work = _Ship(image, owner, targets, reporter, source)
+    this_ship = _Ship(image, owner, targets, reporter, source)
     try:
-        return work.run()
+        return this_ship.run()
     finally:
-        work.close()
+        this_ship.close()
 
 
 class _Lane:
-    """One host, as far as it has come."""
+    """One host, and how far it is."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.host = target.login.host
         self.porter: Porter | None = None
-        # Of each layer that it needs, the bytes that it has; None until it has told.
+        # Each layer that it needs, with the bytes that it has; None until its porter has reported them.
         self.need: dict[str, int] | None = None
         self.held = 0
         self.port = 0
@@ -100,9 +100,9 @@ class _Ship:
         self._lanes = [_Lane(target) for target in targets]
         self._source = _Lane(source) if source else None
         self._spool: Spool | None = None
-        # In the order in which layers go from host to host.
+        # The hosts in the order in which they pass layers on.
         self._chain: list[_Lane] = []
-        # Bytes of what each step of the build left, the last step's first.
+        # Bytes that each step of the build added, the last step's first.
         self._sizes: list[int] = []
         self._certificate, self._key = certificate()
         self._begun = 0.0
@@ -125,7 +125,7 @@ class _Ship:
                 config=config,
                 layers=layers,
                 owner=self._owner,
-                # A lone host needs nobody to hear it.
+                # A single host passes nothing on, so it does not listen.
                 listen=lane.target.address if len(self._all()) > 1 else None,
                 source=lane is self._source,
                 certificate=self._certificate,
@@ -141,7 +141,7 @@ class _Ship:
         sent = sum(lane.porter.sent for lane in self._all() if lane.porter)
         if done:
             where = "from host to host" if len(done) > 1 else "to the host"
-            text = f"{sent / 1e6:.1f} MB left this machine, and went {where} in {self._wire_s:.1f} s"
+            text = f"{sent / 1e6:.1f} MB left this machine and went {where} in {self._wire_s:.1f} s"
             self._reporter.report(Note(text=text))
         return Shipped(
             failures={lane.host: lane.failed for lane in self._lanes if lane.failed},
@@ -151,7 +151,7 @@ class _Ship:
         )
 
     def close(self) -> None:
-        """Whatever happened, nothing is left running. What arrived on hosts that were interrupted stays there."""
+        """End every porter. What arrived on interrupted hosts stays there."""
         porters = [lane.porter for lane in self._all() if lane.porter]
         ending = [lane.porter for lane in self._all() if lane.porter and (lane.done or lane is self._source)]
         for porter in ending:
@@ -171,22 +171,22 @@ class _Ship:
         return Porter(lane.target.login, lambda _, message: self._heard.put((lane, message)))
 
     def _look_at_source(self, source: _Lane) -> tuple[str, list[str]]:
-        """The image's config and chain, as the engine of another host has it."""
+        """Return the image's config and chain, from the engine of another host."""
         source.porter = self._porter(source)
         source.porter.order(op="inspect", image=self._image)
         end = time.monotonic() + START_S
         while time.monotonic() < end:
             for lane, message in self._messages():
                 if message and "inspected" in message:
-                    found = message["inspected"]
-                    self._sizes = [int(size) for size in found["sizes"]]
-                    return str(found["config"]), [str(layer) for layer in found["layers"]]
+                    image = message["inspected"]
+                    self._sizes = [int(size) for size in image["sizes"]]
+                    return str(image["config"]), [str(layer) for layer in image["layers"]]
                 if lane is source:
                     self._take(lane, message)
         raise self._not_given(source, "it does not answer")
 
     def _not_given(self, source: _Lane, why: str) -> ImageError:
-        hint = "is it built? kit image build --builder head, then: kit deploy"
+        hint = "build it: kit image build --builder head, then: kit deploy"
         return ImageError(f"does not give {self._image}: {why}", hint=hint, host=source.host)
 
     def _messages(self) -> Iterator[tuple[_Lane | None, dict[str, Any] | None]]:
@@ -211,11 +211,11 @@ class _Ship:
                     continue
                 patience = START_S if lane.need is None else SILENCE_S
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
-                    text = f"nothing was heard from it for {patience:.0f} s"
+                    text = f"it sent nothing for {patience:.0f} s"
                     self._drop(lane, UnreachableError(text, hint=AGAIN, host=lane.host))
 
     def _take(self, lane: _Lane, message: dict[str, Any] | None) -> None:  # noqa: C901  (one case a message)
-        # The source has the image, and is done with itself soon; what it has to give has only begun.
+        # The source has the image, so it is done soon. It still gives layers to others.
         if lane.failed or (lane.done and lane is not self._source and not (message and "ask" in message)):
             return
         if message is None:
@@ -232,13 +232,13 @@ class _Ship:
             if int(message["turn"]) == lane.turn:
                 self._pass_by(lane, str(message["lost"]))
         elif "corrupt" in message:
-            text = f"the layer {str(message['corrupt'])[:12]} came with wrong bytes; it is sent again"
+            text = f"the layer {str(message['corrupt'])[:12]} came with wrong bytes; kit sends it again"
             self._reporter.report(Warned(text=f"{lane.host}: {text}"))
-            # The engine refuses a layer only when it has come.
+            # The engine refuses a layer only after it has come.
             lane.received = False
         elif "received" in message:
             lane.received = True
-            if all(each.received for each in self._chain if not each.failed):
+            if all(other.received for other in self._chain if not other.failed):
                 self._wire_s = time.monotonic() - self._begun
             self._say(lane, "the engine unpacks the last layer", 1.0)
         elif "done" in message:
@@ -247,7 +247,7 @@ class _Ship:
             self._drop(lane, self._fault(lane, str(message["failed"]), str(message.get("kind"))))
 
     def _line_up(self) -> None:
-        """Who needs most goes first, so that nobody is asked for what it does not need itself."""
+        """Put the hosts that need most first, so that no host is asked for layers that it does not need itself."""
         ready = [lane for lane in self._lanes if lane.need is not None and not lane.failed]
         ready.sort(key=lambda lane: (lane.held, -sum((lane.need or {}).values())))
         self._chain = ready
@@ -272,7 +272,7 @@ class _Ship:
         lane.porter.order(op="follow", turn=lane.turn, address=upstream.target.address, port=upstream.port)
 
     def _answer(self, lane: _Lane, need: dict[str, int], serial: int) -> None:
-        """This machine is the upstream of the lane: send, until it has all or asks anew."""
+        """Send layers to the lane, whose upstream is this machine, until it has all or asks again."""
         lane.serial = serial
         spool, porter = self._spool, lane.porter
         if spool is None or porter is None:
@@ -286,11 +286,11 @@ class _Ship:
         threading.Thread(target=spool.answer, args=(need, put), daemon=True).start()
 
     def _drop(self, lane: _Lane, error: KitError) -> None:
-        """The lane is out; who took layers from it takes them from the one before."""
+        """Give the lane up. The hosts behind it take layers from the one before it."""
         lane.failed = error
         if lane.porter:
             if isinstance(error, StepError) and "space" in error.message:
-                # What came so far would keep its disk full.
+                # Remove what came so far, which fills its disk.
                 lane.porter.end(keep=False)
                 lane.porter.wait(END_S)
             lane.porter.kill()
@@ -301,22 +301,22 @@ class _Ship:
                 self._attach(behind, self._living(lane.upstream))
 
     def _is_needed(self, source: _Lane) -> bool:
-        """Whether some host would have to do without what it still wants."""
+        """Return whether a host still needs layers that only the source has."""
         waiting = [lane for lane in self._lanes if not (lane.over or lane.received) and lane.need != {}]
         return any(lane.upstream is source or not self._chain for lane in waiting)
 
     def _pass_by(self, lane: _Lane, why: str) -> None:
-        """The lane cannot reach its upstream, though that lives: it is attached to the one before that."""
+        """Attach the lane to the one before its upstream, which lives, but which it cannot reach."""
         upstream = lane.upstream
         if upstream is None or (upstream is self._source):
-            text = f"the connection over which the image came broke: {why}"
+            text = f"the connection that brings the image broke: {why}"
             if upstream is not None:
                 text = f"cannot take the image from {upstream.host} ({upstream.target.address}): {why}"
-            hint = "is TCP open between the VMs (firewall, security group)? " + AGAIN
+            hint = "open TCP between the VMs (firewall, security group); then " + AGAIN
             self._drop(lane, UnreachableError(text, hint=hint, host=lane.host))
             return
         text = f"{lane.host} cannot take the image from {upstream.host} ({upstream.target.address}): {why}"
-        hint = "it takes another way; MPI will need that one: is TCP open between the VMs (firewall, security group)?"
+        hint = "kit uses another way, but MPI needs this one: open TCP between the VMs (firewall, security group)"
         self._reporter.report(Warned(text=text, hint=hint))
         self._attach(lane, self._living(upstream.upstream))
 
@@ -329,25 +329,25 @@ class _Ship:
         wanted = sum(self._sizes[: len(lane.need or ())])
         if not lane.received and wanted:
             text = f"image {at / 1e9:.2f} of {wanted / 1e9:.2f} GB" if wanted > MEGA else "image"
-            # What the engine calls the size of a layer is that of its files, without the tar around them.
+            # The engine reports the size of a layer's files, without the tar around them, so `at` may exceed it.
             self._say(lane, text if at else "waiting for the image", min(at / wanted, 1.0))
 
     def _say(self, lane: _Lane, text: str, fraction: float | None = None) -> None:
         self._reporter.report(HostStep(host=lane.host, text=text, fraction=fraction))
 
     def _ended(self, lane: _Lane) -> KitError:
-        """The porter has ended by itself."""
-        said = lane.porter.complaint() if lane.porter else ""
+        """Return the error for a porter that ended by itself."""
+        output = lane.porter.complaint() if lane.porter else ""
         code = lane.porter.exit_code if lane.porter else None
-        last = said.splitlines()[-1] if said else f"exit {code}"
+        last = output.splitlines()[-1] if output else f"exit code {code}"
         if code == 127 or "python3" in last:
             return StepError(
-                f"the image cannot be taken in: {last}",
-                hint="kit needs python3 (3.6 or newer) on the VM: sudo apt-get install python3",
+                f"the host cannot receive the image: {last}",
+                hint="install Python 3.6 or newer on the VM: sudo apt-get install python3",
                 host=lane.host,
             )
-        if code == 255 and dropped(said):
-            return dropped_error("its sshd", said.splitlines()[0], lane.host)
+        if code == 255 and dropped(output):
+            return dropped_error("its sshd", output.splitlines()[0], lane.host)
         if code == 255:
             return UnreachableError(f"the connection broke: {last}", hint=AGAIN, host=lane.host)
         return StepError(f"the image did not arrive: {last}", hint=AGAIN, host=lane.host)
@@ -355,7 +355,10 @@ class _Ship:
     def _fault(self, lane: _Lane, text: str, kind: str) -> KitError:
         hint = AGAIN
         if kind == "disk":
-            text, hint = f"no space left on its disk: {text}", "make room (docker system prune), then: kit deploy"
+            text, hint = (
+                f"no space left on its disk: {text}",
+                "free space (docker system prune), then: kit deploy",
+            )
         elif kind == "corrupt":
-            hint = "its disk or memory may be bad: look at dmesg there; then: kit deploy"
+            hint = "its disk or memory may be faulty: check dmesg there, then: kit deploy"
         return StepError(f"the image did not arrive: {text}", hint=hint, host=lane.host)

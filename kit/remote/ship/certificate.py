@@ -1,4 +1,4 @@
-"""A certificate for one ship: both ends of each connection between its hosts show it, and take no other."""
+"""A certificate for one ship. Both ends of each connection between its hosts show it, and accept no other."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kit.model.secret import Secret
 
 
 def certificate() -> tuple[str, Secret]:
-    """(certificate, private key), both PEM. Its dates allow for hosts whose clocks are wrong; it is used once."""
+    """Return (certificate, private key), both PEM, for one use. Its dates allow for hosts with wrong clocks."""
     from cryptography import x509  # noqa: PLC0415  (only where something is shipped)
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"kit-ship-{secrets.token_hex(8)}")])
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -30,4 +30,4 @@ def certificate() -> tuple[str, Secret]:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return made.public_bytes(serialization.Encoding.PEM).decode(), Secret(private)
+    return signed.public_bytes(serialization.Encoding.PEM).decode(), Secret(private)

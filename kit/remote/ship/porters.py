@@ -1,4 +1,4 @@
-"""A porter on a VM, as the operator holds it: sent there by OpenSSH, told what to do, heard line by line."""
+"""A porter on a VM, from the operator's side: OpenSSH brings it there, and carries orders and reports."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from kit.remote.ssh.transport import as_root
 _FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
 _MODULES = ("wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "operator", "main")
-# Nothing of a program's text on the command line but how to read it.
+# The command line only reads the program; its text comes on standard input.
 _BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
 _BULK = 8
-# A porter that hears nothing for a minute takes the operator for gone: a connection can end without a word.
+# A porter that receives nothing for a minute ends, because a connection can break without notice.
 BEAT_S = 5.0
 ERRORS_S = 1.0
 
 
 @cache
 def program() -> bytes:
-    """All of the porter as one text: its modules, each made from its source, and then its life."""
+    """Return the porter as one program: it makes each module from its source, and then runs `main`."""
     sources = {name: (_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES}
     text = (
         "import sys, types\n"
@@ -49,7 +49,7 @@ def program() -> bytes:
 
 
 class Porter:
-    """One host's porter. What it says goes to `heard(porter, message)`, from a thread; None when it has ended."""
+    """One host's porter. A thread calls `heard(porter, message)` for each report, and with None after the end."""
 
     def __init__(self, login: Login, heard: Callable[[Porter, dict[str, Any] | None], None]) -> None:
         self.host = login.host
@@ -60,31 +60,31 @@ class Porter:
         self._orders: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._closing = False
-        # AES-GCM is the cheapest cipher on any processor with AES instructions; the rest stay as fallback.
+        # AES-GCM is the cheapest cipher on a processor with AES instructions; the others stay as fallback.
         options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no", "ServerAliveInterval=5"]
         self._process = subprocess.Popen(
             [*openssh_argv(login, options=options), as_root(["python3", "-c", _BOOTSTRAP])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # Ctrl-C is ours to handle: it ends in `kill`.
+            # kit handles Ctrl-C, and then calls `kill`.
             start_new_session=True,
         )
         self._orders.append(program())
-        self._said: list[str] = []
+        self._lines: list[str] = []
         self._errors = threading.Thread(target=self._read_errors, daemon=True)
         self._errors.start()
         for work in (self._write, self._read):
             threading.Thread(target=work, daemon=True).start()
 
     def order(self, **words: Any) -> None:
-        """Goes before bytes that wait."""
+        """Send an order, before bytes that wait."""
         with self._changed:
             self._orders.append(json.dumps(words).encode() + b"\n")
             self._changed.notify_all()
 
     def send(self, data: bytes, serial: int) -> None:
-        """Bytes in answer to the question of that serial. Waits for room; OSError when the porter is gone."""
+        """Send bytes in answer to the request of that serial. Wait for room. Raises OSError if the porter is gone."""
         with self._changed:
             while len(self._bulk) >= _BULK and not self._closing:
                 self._changed.wait()
@@ -94,11 +94,11 @@ class Porter:
             self._changed.notify_all()
 
     def complaint(self) -> str:
-        """The last lines that ssh, or what it ran, wrote on standard error."""
-        return "\n".join(self._said[-5:]).strip()
+        """Return the last lines of standard error, from ssh or from the program there."""
+        return "\n".join(self._lines[-5:]).strip()
 
     def end(self, *, keep: bool) -> None:
-        """Tell it to go, and what was left to stay or not. `wait` afterwards."""
+        """Order it to end, and to keep or remove what it has. Call `wait` afterwards."""
         self.order(op="end", keep=keep)
 
     def wait(self, patience: float) -> None:
@@ -107,7 +107,7 @@ class Porter:
         self.kill()
 
     def kill(self) -> None:
-        """Its standard input ends, and so does the porter."""
+        """Close its standard input, which ends the porter."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -119,7 +119,7 @@ class Porter:
 
     def _write(self) -> None:
         stream = self._process.stdin
-        assert stream is not None  # noqa: S101  (asked for above; this tells the type checker)
+        assert stream is not None  # noqa: S101  (for the type checker: it is a pipe)
         while True:
             with self._changed:
                 if not (self._orders or self._bulk or self._closing):
@@ -129,7 +129,7 @@ class Porter:
                 queue = self._orders or self._bulk
                 data = queue.popleft() if queue else b'{"op": "beat"}\n'
                 self._changed.notify_all()
-            # Before the host can tell what came of it.
+            # Count first: the host may answer before the write returns.
             self.sent += len(data)
             try:
                 stream.write(data)
@@ -150,12 +150,12 @@ class Porter:
                 if isinstance(message, dict):
                     self._heard(self, message)
         self._process.wait()
-        # What was written on standard error is read to its end, or to where somebody holds it open.
+        # Read standard error to its end, unless another process holds it open.
         self._errors.join(ERRORS_S)
         self._heard(self, None)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None  # noqa: S101
         for line in self._process.stderr:
-            self._said.append(line.decode(errors="replace").rstrip())
-            del self._said[:-20]
+            self._lines.append(line.decode(errors="replace").rstrip())
+            del self._lines[:-20]

@@ -28,6 +28,8 @@ def networks(*texts: str) -> list[ipaddress.IPv4Network]:
         (LabSpec(slots=0), "1 slot or more"),
         (LabSpec(link_rate="fast"), "'fast' is not the rate"),
         (LabSpec(link_rate="0mbit"), "'0mbit' is not the rate"),
+        (LabSpec(link_rate="1mbit\n"), "is not the rate"),
+        (LabSpec(name="lab 1"), "cannot name a lab"),
         (LabSpec(user="admin"), "no user 'admin'"),
     ],
 )

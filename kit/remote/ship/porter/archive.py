@@ -1,4 +1,4 @@
-"""An image as an engine takes it: the tar, the config, and which layers have to be in it."""
+"""An image as an engine loads it: the tar, the config, and which layers must be in it."""
 
 import hashlib
 import json
@@ -13,10 +13,10 @@ _OCI = "application/vnd.oci.image."
 
 
 class Archive:
-    """An image as `docker load` takes it, in both of its languages: the engine's own, and OCI's for containerd's store.
+    """An image as `docker load` reads it, in both formats: the engine's own, and OCI's for containerd's store.
 
-    `layers` is the whole chain with the size of each; `files` are the paths of those that are in it. Equal on every
-    engine: whatever was shipped has one identity.
+    `layers` is the whole chain with the size of each. `files` are the paths of those that are in the archive. It has
+    the same config for every engine, so a shipped image has one ID everywhere.
     """
 
     def __init__(self, config: bytes, layers: List[Tuple[str, int]], files: Dict[str, str], tag: str = "") -> None:
@@ -69,7 +69,7 @@ def _blob(kind: str, digest: str, size: int) -> Dict[str, Any]:
 
 
 def _full(name: str) -> str:
-    """A name as containerd writes it, with its registry."""
+    """Return a name as containerd writes it, with its registry."""
     first = name.split("/", maxsplit=1)[0]
     if "/" in name and ("." in first or ":" in first or first == "localhost"):
         return name
@@ -97,7 +97,7 @@ def _read(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def part_config(config: bytes, layers: Sequence[str], owner: str) -> bytes:
-    """The config of an image of the first layers alone."""
+    """Return the config of an image of the first layers only."""
     whole = json.loads(config.decode())
     part = {
         "architecture": whole.get("architecture"),
@@ -109,12 +109,12 @@ def part_config(config: bytes, layers: Sequence[str], owner: str) -> bytes:
 
 
 def config_of(facts: Dict[str, Any]) -> bytes:
-    """An image's config, made from what the engine tells of the image: the same bytes for the same image.
+    """Return an image's config, made from what the engine reports. Equal images give equal bytes.
 
-    The engine hands its own copy out only together with all layers. What a container is made from is all here; the
-    history of the build is not.
+    The engine gives its own copy only together with all layers. This one has everything that a container needs, but not
+    the history of the build.
     """
-    made = {
+    config = {
         "architecture": facts.get("Architecture") or "",
         "os": facts.get("Os") or "linux",
         "created": facts.get("Created") or "1970-01-01T00:00:00Z",
@@ -122,20 +122,20 @@ def config_of(facts: Dict[str, Any]) -> bytes:
         "rootfs": {"type": "layers", "diff_ids": list((facts.get("RootFS") or {}).get("Layers") or [])},
     }
     if facts.get("Variant"):
-        made["variant"] = facts["Variant"]
-    return json.dumps(made, sort_keys=True).encode()
+        config["variant"] = facts["Variant"]
+    return json.dumps(config, sort_keys=True).encode()
 
 
 def layers_of(facts: Dict[str, Any]) -> List[str]:
-    """The chain of layers, the lowest first, as bare SHA-256."""
+    """Return the chain of layers, the lowest first, as bare SHA-256."""
     return [str(word)[len("sha256:") :] for word in (facts.get("RootFS") or {}).get("Layers") or []]
 
 
 def fits(engine: SocketEngine, config: bytes, layers: Sequence[str], owner: str) -> int:
-    """How many of `layers` an image may be loaded on without bringing them.
+    """Return how many of `layers`, from the first on, the engine can reuse, so that they need not be sent.
 
-    containerd's store may know a layer and not have the bytes in the form in which they would be loaded: only a load
-    tells, and one of the layers that are there costs little.
+    containerd's store may know a layer without having its bytes in a form that it can load. Only a load shows that, and
+    loading layers that are here costs little.
     """
     count = engine.held(layers)
     if not count:

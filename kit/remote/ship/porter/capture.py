@@ -1,4 +1,4 @@
-"""A registry that takes one push and keeps nothing: on this machine's loopback, under a name that nobody can guess."""
+"""A registry that takes one push and keeps nothing, on this machine's loopback, under a secret name."""
 
 import contextlib
 import hashlib
@@ -17,9 +17,9 @@ END_S = 10.0
 
 
 class Capture:
-    """`take` gets the bytes of each blob that is pushed; `enough` says when no more are wanted.
+    """`take` gets the bytes of each pushed blob; `enough` returns whether no more are needed.
 
-    Blobs come as the engine sends them, several at the same time, so `take` is called from several threads.
+    The engine sends several blobs at the same time, so several threads call `take`.
     """
 
     TAG = "ship"
@@ -48,12 +48,12 @@ class Capture:
             self._over.set()
 
     def wait(self, push: Callable[[], object]) -> None:
-        """Until enough has come or the push has ended. Raises what `take` raised."""
+        """Wait until enough has come or the push has ended. Raises what `take` raised."""
 
         def work() -> None:
             try:
                 push()
-            except Exception:  # noqa: S110  (what did not come is seen by the caller, who has another way)
+            except Exception:  # noqa: S110  (the caller sees what did not come, and has another way)
                 pass
             finally:
                 self._over.set()
@@ -63,7 +63,7 @@ class Capture:
         while not (self._over.wait(0.2) or self._enough()):
             pass
         self._over.set()
-        # Denied, an engine gives a push up at once; hung up on, it would come again for a while.
+        # An engine gives up a denied push at once. If the connection just closed, it would retry for a while.
         pushing.join(END_S)
         if self._problems:
             raise self._problems[0]
@@ -76,7 +76,7 @@ class Capture:
 
 class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
-    # Set, it would wait for threads that wait for an engine.
+    # If it were set, closing would wait for threads that wait for an engine.
     block_on_close = False
 
     def __init__(self, address: Any, handler: Any) -> None:
@@ -97,7 +97,7 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """The part of the registry's protocol that a push needs: docs.docker.com, "HTTP API V2"."""
+    """The part of the registry protocol that a push needs: docs.docker.com, "HTTP API V2"."""
 
     protocol_version = "HTTP/1.1"
     prefix = ""
@@ -127,7 +127,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return True
 
     def _deny(self) -> None:
-        """No more is wanted. What the engine is sending meanwhile is let pass, or it would not hear this."""
+        """Deny the rest. Read what the engine still sends, or it would not see this answer."""
         text = b'{"errors": [{"code": "DENIED", "message": "enough"}]}'
         self.close_connection = True
         self.send_response(403)
@@ -136,7 +136,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
         self.wfile.flush()
-        # As long as the push may take to end: closed over what is still on its way, this would be lost.
+        # Stay open while the push may take to end: closing with bytes still on their way would lose the answer.
         self.connection.settimeout(END_S)
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
@@ -182,15 +182,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.after(error)
             raise
         self.done.add("sha256:" + digest.hexdigest())
-        # Before the answer: the engine may begin with the next blob as soon as it has heard this.
+        # Before the answer, because the engine may start the next blob as soon as it has read it.
         self.after(None)
         self._answer(202, Location=self.path, Range="0-{}".format(max(count - 1, 0)))
 
     def do_PUT(self) -> None:
-        asked = parse_qs(urlsplit(self.path).query).get("digest", [""])[0]
+        digest = parse_qs(urlsplit(self.path).query).get("digest", [""])[0]
         for _ in self._body():
             pass
-        self._answer(201 if asked in self.done else 404, Docker_Content_Digest=asked)
+        self._answer(201 if digest in self.done else 404, Docker_Content_Digest=digest)
 
     def _body(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -217,7 +217,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class _Enough(Exception):
-    """Nobody wants the rest."""
+    """No more bytes are needed."""
 
 
 class _Gone(Exception):

@@ -1,4 +1,4 @@
-"""This host's engine, by its API on the unix socket: which layers it has, loading more, tags."""
+"""This host's engine, through its API on the Unix socket: which layers it has, loading more, tags."""
 
 import base64
 import contextlib
@@ -10,9 +10,9 @@ import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 from urllib.parse import quote, urlencode
 
-# What an engine may take for a question. Loading, saving and pushing may take any time.
+# The time limit for a short request. Loading, saving and pushing may take any time.
 ANSWER_S = 60.0
-# Images that stand for the first layers only, so that layers are unpacked while others are still on their way.
+# Marks images of the first layers only, which let the engine unpack them while other layers still come.
 PART_LABEL = "kit.ship.part"
 
 
@@ -32,12 +32,12 @@ class _Connection(http.client.HTTPConnection):
 
 
 class SocketEngine:
-    """Methods raise EngineError. Each call is a connection of its own: safe for several threads."""
+    """Methods raise EngineError. Each call opens a new connection, so several threads may call."""
 
     def __init__(self, path: str = "") -> None:
         named = os.environ.get("DOCKER_HOST", "")
         self._path = path or (named[len("unix://") :] if named.startswith("unix://") else "/var/run/docker.sock")
-        # Set while it has no tag that is ours to take away.
+        # Set while the engine has no tag of ours.
         self.still = threading.Event()
         self.still.set()
 
@@ -53,7 +53,7 @@ class SocketEngine:
         connection = _Connection(self._path, patience)
         try:
             try:
-                # An engine that wants no more of a body says why before it hangs up.
+                # An engine that refuses the rest of a body answers before it hangs up.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     connection.request(method, path, body=body, headers=headers or {})
                 answer = connection.getresponse()
@@ -73,38 +73,38 @@ class SocketEngine:
             return json.loads(answer.read().decode() or "null")
 
     def root(self) -> str:
-        """Where the engine keeps its data: the disk on which there has to be room."""
+        """Return the folder of the engine's data, whose disk needs free space."""
         return str(self.json("GET", "/info").get("DockerRootDir") or "/var/lib/docker")
 
     def inspect(self, image: str) -> Optional[Dict[str, Any]]:
         try:
-            found = self.json("GET", "/images/{}/json".format(quote(image, safe="/:@")))
+            facts = self.json("GET", "/images/{}/json".format(quote(image, safe="/:@")))
         except EngineError as error:
             if "no such image" in str(error).lower():
                 return None
             raise
-        return dict(found)
+        return dict(facts)
 
     def held(self, layers: Sequence[str]) -> int:
-        """How many of `layers`, from the first on, some image here has below it."""
+        """Return how many of `layers`, from the first on, one image here has."""
         most = 0
         for summary in self.json("GET", "/images/json"):
-            with contextlib.suppress(EngineError):  # It may have gone since.
+            with contextlib.suppress(EngineError):  # It may be gone already.
                 facts = self.inspect(str(summary["Id"])) or {}
                 chain = (facts.get("RootFS") or {}).get("Layers") or []
                 most = max(most, _common([str(word)[len("sha256:") :] for word in chain], layers))
         return most
 
     def load(self, image: Any) -> None:
-        """Load what an archive.Archive holds; layers that are not in it have to be here already."""
+        """Load an archive.Archive. The engine must already have the layers that are not in it."""
         headers = {"Content-Type": "application/x-tar", "Content-Length": str(image.size)}
         with self.call("POST", "/images/load?quiet=1", body=image.chunks(), headers=headers) as answer:
-            said = failure(answer.read())
-        if said:
-            raise EngineError(said)
+            error = failure(answer.read())
+        if error:
+            raise EngineError(error)
 
     def sizes(self, image: str) -> List[int]:
-        """Bytes of what each step of the build left, the last step first, without those that left nothing."""
+        """Return the bytes that each step of the build added, the last step first, without those that added none."""
         history = self.json("GET", "/images/{}/history".format(quote(image, safe="/:@")))
         return [int(step["Size"]) for step in history if step.get("Size")]
 
@@ -113,7 +113,7 @@ class SocketEngine:
 
     @contextlib.contextmanager
     def save(self, image: str) -> Iterator[Any]:
-        """A stream of the image as a tar."""
+        """Open a stream of the image as a tar."""
         with self.call("GET", "/images/get?" + urlencode({"names": image})) as answer:
             yield answer
 
@@ -127,20 +127,20 @@ class SocketEngine:
             raise
 
     def push(self, repository: str, tag: str) -> str:
-        """Push, and wait for the end of it. Returns the engine's last words when it failed."""
+        """Push, and wait for the end. Return the engine's error, or ''."""
         path = "/images/{}/push?{}".format(quote(repository, safe="/:@"), urlencode({"tag": tag}))
         headers = {"X-Registry-Auth": base64.urlsafe_b64encode(b"{}").decode()}
         with self.call("POST", path, headers=headers) as answer:
             return failure(answer.read())
 
     def remove(self, image: str) -> None:
-        """The tag, or the image where it has no other. What is gone already is no error."""
+        """Remove the tag, or the image if it has no other tag. A missing one is no error."""
         with contextlib.suppress(EngineError):
             self.json("DELETE", "/images/{}?noprune=1".format(quote(image, safe="/:@")))
         self.still.set()
 
     def remove_parts(self, owner: str) -> None:
-        """Images that stood for the first layers of what `owner` shipped."""
+        """Remove the images of first layers that a ship of `owner` made."""
         filters = urlencode({"filters": json.dumps({"label": ["{}={}".format(PART_LABEL, owner)]})})
         for summary in self.json("GET", "/images/json?" + filters):
             self.remove(str(summary["Id"]))
@@ -154,12 +154,12 @@ def _common(chain: Sequence[str], layers: Sequence[str]) -> int:
 
 
 def failure(messages: bytes) -> str:
-    """The error among an engine's messages, one a line; empty when there is none."""
+    """Return the error among an engine's messages, which are one a line; '' if there is none."""
     for line in messages.decode(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
-            said = json.loads(line)
-            if isinstance(said, dict) and said.get("error"):
-                return str(said["error"])
+            message = json.loads(line)
+            if isinstance(message, dict) and message.get("error"):
+                return str(message["error"])
     return ""
 
 

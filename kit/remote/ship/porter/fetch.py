@@ -1,4 +1,4 @@
-"""Takes layers from the host before, whichever that is at the time, until all are here."""
+"""Takes layers from the upstream host, which may change, until all are here."""
 
 import contextlib
 import errno
@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, cast
 from . import wire
 from .layers import Corrupt, Layers, Writer
 
-# A sender that has nothing says so every two seconds.
+# A sender that has nothing to send reports that every two seconds.
 SILENCE_S = 10.0
-# How often the same upstream is tried before it is said to be lost.
+# How often to try the same upstream before reporting it as lost.
 TRIES = 3
 CORRUPT_TRIES = 3
 
@@ -22,7 +22,7 @@ Streams = Tuple[BinaryIO, BinaryIO, Callable[[], None]]
 
 
 class Failed(Exception):
-    """This host cannot go on. `kind`: disk, corrupt."""
+    """This host cannot continue. `kind`: disk, corrupt."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class Failed(Exception):
 
 
 class Fetcher:
-    """Keeps asking its upstream for what is missing. `connect` makes the streams to an upstream."""
+    """Ask the upstream for what is missing, again and again. `connect` makes the streams to an upstream."""
 
     def __init__(self, layers: Layers, need: List[str], say: Callable[[Dict[str, Any]], None]) -> None:
         self._layers = layers
@@ -44,7 +44,7 @@ class Fetcher:
         self._writers: Dict[str, Writer] = {}
 
     def follow(self, turn: int, connect: Callable[[], Streams]) -> None:
-        """From now on this is the upstream; a connection to the one before it ends. `turn` counts them."""
+        """Switch to this upstream, and close the connection to the one before. `turn` counts the upstreams."""
         with self._changed:
             self._upstream = connect
             self._turn = turn
@@ -53,24 +53,24 @@ class Fetcher:
         close()
 
     def missing(self) -> Dict[str, int]:
-        """What is not here, with how much of it is."""
+        """Return the layers that are incomplete, with the bytes that are here."""
         return {layer: self._layers.have(layer) for layer in self._need if not self._layers.whole(layer)}
 
     def again(self, layer: str) -> None:
-        """A layer turned out to be wrong after it had come: it is forgotten, and comes again. Raises Failed."""
+        """Remove a layer that arrived and is wrong, so that it comes again. Raises Failed."""
         self._layers.forget(layer)
         self._count(layer)
         with self._changed:
             self._changed.notify_all()
 
     def wait_missing(self) -> None:
-        """Until something is missing again."""
+        """Wait until something is missing again."""
         with self._changed:
             while not self.missing():
                 self._changed.wait()
 
     def run(self) -> None:
-        """Until nothing is missing. Raises Failed."""
+        """Fetch until nothing is missing. Raises Failed."""
         tries, turn = 0, 0
         while self.missing():
             with self._changed:
@@ -89,7 +89,7 @@ class Fetcher:
                 why = "{}".format(error.strerror or error)
             except wire.Broken as error:
                 why = str(error)
-            # What went well for a while is no failed try.
+            # A connection that brought bytes does not count as failed.
             tries = tries + 1 if self._layers.total() == before else 1
             if turn == self._turn and tries >= TRIES:
                 self._say({"lost": why, "turn": turn})
@@ -127,17 +127,17 @@ class Fetcher:
 
     def _layer(self, reading: BinaryIO, layer: str, size: int, at: int) -> None:
         if layer not in self._need or self._layers.whole(layer):
-            raise wire.Broken("it sent what was not asked for")
+            raise wire.Broken("it sent a layer that was not requested")
         writer = self._writers.get(layer)
         if writer is None:
             writer = self._writers[layer] = Writer(self._layers, layer, size)
         if writer.at != at:
-            # What is here is longer than the layer is.
+            # More bytes are here than the layer has.
             writer.close()
             del self._writers[layer]
             self._layers.forget(layer)
             self._count(layer)
-            raise wire.Broken("what was left of the layer {} is wrong".format(layer[:12]))
+            raise wire.Broken("the bytes that an earlier ship left of the layer {} are wrong".format(layer[:12]))
         while not writer.complete:
             kind, payload = wire.read_frame(reading)
             if kind == wire.DATA:
@@ -152,7 +152,7 @@ class Fetcher:
             raise wire.Broken("the layer {} came with wrong bytes".format(layer[:12])) from error
 
     def _count(self, layer: str) -> None:
-        """A wrong layer comes again, but not for ever."""
+        """Count how often a layer was wrong, and give up after some times."""
         count = self._corrupt[layer] = self._corrupt.get(layer, 0) + 1
         self._say({"corrupt": layer, "count": count})
         if count >= CORRUPT_TRIES:
@@ -164,7 +164,7 @@ def _nothing() -> None:
 
 
 def over_tls(address: str, port: int, tls: ssl.SSLContext) -> Callable[[], Streams]:
-    """Connects to another host's listener."""
+    """Return a function that connects to another host's listener."""
 
     def connect() -> Streams:
         plain = socket.create_connection((address, port), timeout=SILENCE_S)
@@ -176,7 +176,7 @@ def over_tls(address: str, port: int, tls: ssl.SSLContext) -> Callable[[], Strea
         peer.settimeout(SILENCE_S)
 
         def close() -> None:
-            # Not the method of `peer`: it takes TLS away from under a thread that reads, which is told as ValueError.
+            # Not `peer.shutdown`, which removes TLS while a thread reads, so that the thread gets a ValueError.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(peer, socket.SHUT_RDWR)
             peer.close()

@@ -1,7 +1,7 @@
 """Layers on this machine's disk: each a file that grows while others read it, named by the SHA-256 it must have.
 
-A layer that is whole and verified is `<sha256>`, one that is not yet is `<sha256>.part`: what an interrupted ship
-leaves is where the next one goes on.
+A whole, verified layer is `<sha256>`. One that is still incomplete is `<sha256>.part`. The next ship continues with
+what an interrupted one left.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ LOCK = "lock"
 
 
 class Corrupt(Exception):
-    """A layer's bytes are not what its name says. They are gone, and have to come again."""
+    """A layer's bytes do not match its name. They were removed, and must come again."""
 
 
 class Withdrawn(Exception):
-    """A layer that is being read was found to be corrupt, and is no more."""
+    """The layer that is being read was corrupt, and was removed."""
 
 
 class Stopped(Exception):
-    """No more will come: this end is closing."""
+    """This end is closing, and no more bytes will come."""
 
 
 class _Layer:
@@ -34,18 +34,18 @@ class _Layer:
         self.have = have
         self.size = size
         self.whole = whole
-        # Counts how often the layer began anew.
+        # Counts how often the layer started again from its first byte.
         self.life = 0
 
 
 class Layers:
-    """The folder, and who waits for what in it. Safe for one writer a layer and any number of readers."""
+    """The folder of layers, and waiting for them. Safe for one writer a layer and any number of readers."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._changed = threading.Condition()
         self._layers: Dict[str, _Layer] = {}
-        # The order in which layers began here: it is the order in which they go on.
+        # The order in which layers started to arrive, which is the order in which they are passed on.
         self._order: List[str] = []
         self._stopped = False
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -58,7 +58,7 @@ class Layers:
             if name == LOCK:
                 continue
             if layer not in wanted:
-                # Another image's, or what was never finished.
+                # It belongs to another image, or never got its name.
                 os.unlink(path)
                 continue
             size = os.path.getsize(path)
@@ -72,7 +72,7 @@ class Layers:
         return os.path.join(self.folder, layer)
 
     def have(self, layer: str) -> int:
-        """How many of its bytes are here."""
+        """Return how many of the layer's bytes are here."""
         with self._changed:
             known = self._layers.get(layer)
             return known.have if known else 0
@@ -83,12 +83,12 @@ class Layers:
             return known is not None and known.whole
 
     def total(self) -> int:
-        """Bytes that are here, of all layers."""
+        """Return how many bytes of all layers are here."""
         with self._changed:
             return sum(known.have for known in self._layers.values())
 
     def stop(self) -> None:
-        """Wake all who wait; they raise Stopped, and so does who would write: nothing new appears in the folder."""
+        """Wake all waiting threads with Stopped. Writers raise it as well, so nothing new appears in the folder."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -98,7 +98,7 @@ class Layers:
         return self._stopped
 
     def wait_whole(self, layer: str, patience: float) -> bool:
-        """Whether the layer is whole within `patience` seconds."""
+        """Wait up to `patience` seconds for the layer, and return whether it is whole."""
         end = time.monotonic() + patience
         with self._changed:
             while True:
@@ -113,7 +113,7 @@ class Layers:
                 self._changed.wait(left)
 
     def forget(self, layer: str) -> None:
-        """Remove the layer's bytes: they were found to be wrong."""
+        """Remove the layer's bytes, because they are wrong."""
         with self._changed:
             known = self._layers.get(layer)
             if known is not None:
@@ -125,20 +125,20 @@ class Layers:
                     os.unlink(path)
             self._changed.notify_all()
 
-    # What a writer does. Names come under the lock, so that a folder that is removed after a stop stays removed.
+    # For writers. Files get their names under the lock, so that a folder that is removed after a stop stays removed.
 
     def _admits(self) -> None:
         if self._stopped:
             raise Stopped
 
     def opened(self, layer: str) -> BinaryIO:
-        """The layer's file, to be gone on with."""
+        """Open the layer's file to continue it."""
         with self._changed:
             self._admits()
             return cast(BinaryIO, open(self.path(layer) + PART, "ab", buffering=0))
 
     def nameless(self) -> Tuple[int, str]:
-        """A new file of the folder for what may turn out to be a layer: its descriptor and path."""
+        """Create a file in the folder for bytes that may be a layer. Return its descriptor and path."""
         with self._changed:
             self._admits()
             return tempfile.mkstemp(prefix="incoming-", dir=self.folder)
@@ -157,27 +157,27 @@ class Layers:
             self._changed.notify_all()
 
     def ended(self, layer: str, path: str) -> None:
-        """The layer is whole, in this file of the folder."""
+        """Mark the layer as whole, in this file of the folder."""
         with self._changed:
             self._admits()
-            # Under the lock: a reader looks, and opens what it saw.
+            # Under the lock, because a reader looks first and then opens what it saw.
             os.rename(path, self.path(layer))
             self._layers[layer].whole = True
             self._changed.notify_all()
 
     def admit(self, path: str, layer: str) -> None:
-        """A file of this folder turned out to be this layer."""
+        """Accept a file of this folder as this layer."""
         size = os.path.getsize(path)
         with self._changed:
             self.begun(layer, size, size)
             self.ended(layer, path)
 
-    # What a reader does.
+    # For readers.
 
     def next_of(self, wanted: Dict[str, int], patience: float) -> Optional[str]:
-        """The first layer of `wanted` (with the bytes that the asker has) that can be sent on from there.
+        """Return the first layer of `wanted` that can be sent on from the byte where the asker is.
 
-        None when there is none within `patience` seconds.
+        `wanted` maps a layer to the bytes that the asker has. Returns None if `patience` seconds pass without one.
         """
         end = time.monotonic() + patience
         with self._changed:
@@ -197,11 +197,11 @@ class Layers:
         with self._changed:
             known = self._layers[layer]
             path = self.path(layer) if known.whole else self.path(layer) + PART
-            # Under the lock: between the look and the opening it could be renamed.
+            # Under the lock, because it could be renamed between the two.
             return Reader(self, layer, open(path, "rb"), known.life, known.size or 0)
 
     def wait_beyond(self, layer: str, at: int, life: int, patience: float) -> int:
-        """How many bytes there are, once more than `at` are; or `at` when none came within `patience` seconds."""
+        """Return how many bytes are here once more than `at` are, or `at` if none came within `patience` seconds."""
         end = time.monotonic() + patience
         with self._changed:
             while True:
@@ -217,7 +217,7 @@ class Layers:
 
 
 class Reader:
-    """Reads one layer while it grows."""
+    """Read one layer while it grows."""
 
     def __init__(self, layers: Layers, layer: str, file: object, life: int, size: int) -> None:
         self._layers = layers
@@ -227,7 +227,7 @@ class Reader:
         self.size = size
 
     def read(self, at: int, patience: float) -> bytes:
-        """At most a chunk from `at` on; nothing when none came within `patience` seconds. Raises Withdrawn."""
+        """Return at most a chunk from `at` on, or b"" after `patience` seconds without one. Raises Withdrawn."""
         have = self._layers.wait_beyond(self._layer, at, self._life, patience)
         if have <= at:
             return b""
@@ -240,7 +240,7 @@ class Reader:
 
 
 class Writer:
-    """Writes one layer from where it was left, and verifies it at its end."""
+    """Write one layer, starting where an earlier ship stopped, and verify it at its end."""
 
     def __init__(self, layers: Layers, layer: str, size: int) -> None:
         self._layers = layers
@@ -258,7 +258,7 @@ class Writer:
         layers.begun(layer, size, self.at)
 
     def write(self, data: bytes) -> None:
-        """Raises OSError where the disk is full."""
+        """Append bytes. Raises OSError if the disk is full."""
         left = memoryview(data)
         while left:
             left = left[self._file.write(left) :]
@@ -271,7 +271,7 @@ class Writer:
         return self.at >= self.size
 
     def finish(self) -> None:
-        """Raises Corrupt when the bytes are not those of the layer's name."""
+        """Give the layer its name. Raises Corrupt if its bytes do not match it."""
         self.close()
         if self.at != self.size or self._hash.hexdigest() != self.layer:
             self._layers.forget(self.layer)

@@ -1,19 +1,19 @@
-"""The porter's life on a VM: told what to do on standard input, it tells what it does on standard output.
+"""The porter's life on a VM: orders come on standard input, reports go to standard output.
 
-Lines of JSON either way. The first in is {"op": "begin", "image", "config", "layers", "owner", "listen", "certificate",
-"key", "source"} (or {"op": "inspect", "image"} before it, answered by {"inspected"}); the answer is
-{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. Then:
+Both are lines of JSON. The first order is {"op": "begin", "image", "config", "layers", "owner", "listen",
+"certificate", "key", "source"}. Its answer is {"ready": {"port", "need": {layer: bytes that are here}, "held"}}.
+{"op": "inspect", "image"} may come before it; its answer is {"inspected"}. Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
-    {"op": "bytes", "count", "serial"}            that many bytes of frames come in, as often as it takes
+    {"op": "bytes", "count", "serial"}            that many bytes of frames follow; repeated until all have come
     {"op": "fill", "want": [layers]}              take them out of this host's own engine
     {"op": "beat"}                                the operator is still there
-    {"op": "end", "keep": bool}                   go; what was left of an interrupted ship goes, too, or stays
+    {"op": "end", "keep": bool}                   end; keep or remove what an interrupted ship left
 
-Out, at any time: {"at", "loaded"} now and then, {"lost", "turn"}, {"corrupt", "count"}, {"received"} when all bytes are
-here, {"done", "load_s"} when the engine has the image, {"failed", "kind"}. When standard input ends, or is silent for a
-minute, so does this.
+Reports, at any time: {"at", "loaded"}, {"lost", "turn"}, {"corrupt", "count"}, {"received"} when all bytes are here,
+{"done", "load_s"} when the engine has the image, {"failed", "kind"}. The porter ends when standard input ends, or is
+silent for a minute.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from .operator import Ask, Pipe
 
 FOLDER = "kit-ship"
 TICK_S = 0.25
-# The operator takes a host that is silent for longer for gone.
+# A host that is silent for longer counts as gone.
 LIFE_S = 2.0
 # The operator sends a beat every five seconds.
 DEAF_S = 60.0
@@ -55,7 +55,7 @@ class Porter:
         self._lock = threading.Lock()
         self._filling = threading.Lock()
         self._engine = SocketEngine()
-        # What the operator sends in answer to the latest question; what it still sends to earlier ones is dropped.
+        # Only the operator's answer to the latest question is used; answers to earlier ones are dropped.
         self._serial = 0
         self._pipe: Tuple[int, Optional[Pipe]] = (0, None)
         self._heard = time.monotonic()
@@ -68,7 +68,7 @@ class Porter:
             wire.write_line(self._writing, value)
 
     def fail(self, kind: str, text: str) -> None:
-        """The first fault is the cause, and the only one that is told."""
+        """Report the first fault, which is the cause, and no later one."""
         with self._lock:
             if self._failed:
                 return
@@ -76,9 +76,9 @@ class Porter:
             wire.write_line(self._writing, {"failed": text, "kind": kind})
 
     def run(self) -> None:
-        """Until the operator says end, or is gone."""
+        """Run until the operator sends end, or is gone."""
         self._guarded(self._open)
-        # What was said meanwhile is still to be read.
+        # Orders that came meanwhile are still unread.
         self._heard = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
         while True:
@@ -94,7 +94,7 @@ class Porter:
             elif order["op"] == "bytes":
                 left = int(order["count"])
                 while left:
-                    # As they come: all of them at once may take longer than the operator may be silent.
+                    # In parts: all of them may take longer than the operator may be silent.
                     data = self._reading.read1(min(left, wire.CHUNK))
                     if not data:
                         raise wire.Broken("the connection ended")
@@ -105,14 +105,14 @@ class Porter:
                 self._start(self._fill, set(order["want"]))
 
     def _settle(self) -> None:
-        """A push that has brought enough still has to take its tag away."""
+        """Wait until a push that has brought enough has removed its tag."""
         if self._folder:
-            # No tag is begun any more, and no layer whose last byte was handed on gets its name while the folder goes.
+            # From here on no new tag is made, and no layer gets its final name while the folder is removed.
             self._layers.stop()
         self._engine.still.wait(SETTLE_S)
 
     def _watch(self) -> None:
-        """Ends this when the operator is gone without a word, as when its machine was put to sleep."""
+        """End the porter when the operator went away without closing, for example because its machine went to sleep."""
         while time.monotonic() - self._heard < DEAF_S:
             time.sleep(1.0)
         os._exit(0)
@@ -122,7 +122,7 @@ class Porter:
         if order["op"] == "inspect":
             self._inspect(str(order["image"]))
             order = wire.read_line(self._reading)
-            # To look may have taken long enough for some of them.
+            # The inspection may have taken as long as several beats.
             while order["op"] == "beat":
                 order = wire.read_line(self._reading)
         self._begin(order)
@@ -131,8 +131,12 @@ class Porter:
         facts = self._engine.inspect(image)
         if facts is None:
             raise EngineError("no such image: " + image)
-        made = {"config": config_of(facts).decode(), "layers": layers_of(facts), "sizes": self._engine.sizes(image)}
-        self.say({"inspected": made})
+        image_facts = {
+            "config": config_of(facts).decode(),
+            "layers": layers_of(facts),
+            "sizes": self._engine.sizes(image),
+        }
+        self.say({"inspected": image_facts})
 
     def _begin(self, order: Dict[str, Any]) -> None:
         self._image = str(order["image"])
@@ -146,7 +150,7 @@ class Porter:
         os.chmod(root, 0o700)
         self._layers = Layers(folder)
         self._folder = folder
-        # A source has all of it, in the engine.
+        # A source has every layer, in its engine.
         whole = len(self._chain)
         self._held = whole if order.get("source") else fits(self._engine, self._config, self._chain, self._owner)
         self._loaded = self._held
@@ -167,17 +171,17 @@ class Porter:
             self._start(self._load)
 
     def _hold(self, folder: str) -> None:
-        """One porter a folder. Raises OSError when another one does not end."""
+        """Take the folder for this porter alone. Raises OSError if another porter does not end."""
         end = time.monotonic() + LOCK_S
         while True:
-            # The one before may take the folder along as it goes, and the lock with it.
+            # The porter before may remove the folder, and the lock with it, as it ends.
             with contextlib.suppress(FileNotFoundError):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
                 self._lock_file = open(os.path.join(folder, LOCK), "w")
                 if self._is_mine():
                     return
             if time.monotonic() > end:
-                raise OSError(errno.EBUSY, "another ship of this cluster goes on here")
+                raise OSError(errno.EBUSY, "another ship of this cluster is running here")
             time.sleep(0.2)
 
     def _is_mine(self) -> bool:
@@ -191,7 +195,7 @@ class Porter:
         threading.Thread(target=self._guarded, args=(work, *arguments), daemon=True).start()
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
-        """Whatever goes wrong is told to the operator."""
+        """Report whatever goes wrong to the operator."""
         try:
             work(*arguments)
         except (Stopped, wire.Broken):
@@ -217,19 +221,19 @@ class Porter:
         if pipe is None or serial != current:
             return
         while not pipe.put(data):
-            # Beats wait behind these bytes.
+            # Beats are queued behind these bytes.
             self._heard = time.monotonic()
 
     def _from_operator(self) -> fetch.Streams:
         pipe = Pipe()
         self._serial += 1
-        # Both at once: no byte of an earlier answer gets into the new pipe.
+        # One assignment for both: no byte of an earlier answer gets into the new pipe.
         self._pipe = (self._serial, pipe)
         asking = io.BufferedWriter(Ask(self.say, self._serial), buffer_size=1 << 24)
         return io.BufferedReader(pipe, 2 * wire.CHUNK), asking, pipe.end
 
     def _fill(self, wanted: Any) -> None:
-        # A layer has one writer: two hosts that turn to this one may want the same.
+        # A layer has one writer, and two hosts may want the same layer from this one.
         with self._filling:
             way = source.fill(self._engine, self._image, self._chain, wanted, self._layers)
         self.say({"filled": way})
@@ -238,11 +242,11 @@ class Porter:
         while True:
             self._fetcher.run()
             self.say({"received": True})
-            # The engine may still refuse a layer.
+            # The engine can still refuse a layer.
             self._fetcher.wait_missing()
 
     def _load(self) -> None:
-        """Each layer as soon as it and all below it are here, so that the engine unpacks while others come."""
+        """Load each layer as soon as it and all below it are here, so that the engine unpacks while others come."""
         busy = 0.0
         count = self._loaded
         while count < len(self._chain):
@@ -263,7 +267,7 @@ class Porter:
         self.say({"done": True, "load_s": busy})
 
     def _load_some(self, first: int, count: int) -> bool:
-        """Load the layers from `first` to `count`; False when one was refused, and has to come again."""
+        """Load the layers from `first` to `count`. Return False if one was refused, and must come again."""
         chain = self._chain[:count]
         files = {layer: self._layers.path(layer) for layer in chain[first:]}
         sizes = [(layer, os.path.getsize(files[layer]) if layer in files else 0) for layer in chain]
@@ -283,12 +287,12 @@ class Porter:
         return True
 
     def _tick(self) -> None:
-        told: Dict[str, int] = {}
+        reported: Dict[str, int] = {}
         last = 0.0
         while True:
             now = {"at": self._layers.total(), "loaded": self._loaded}
-            if now != told or time.monotonic() - last > LIFE_S:
-                told, last = now, time.monotonic()
+            if now != reported or time.monotonic() - last > LIFE_S:
+                reported, last = now, time.monotonic()
                 self.say(dict(now))
             time.sleep(TICK_S)
 
@@ -310,9 +314,9 @@ def _right(path: str, layer: str) -> bool:
 
 
 def main() -> None:
-    # Where the operator is gone, what is here is kept for the next ship.
+    # If the operator is gone, what is here stays for the next ship.
     with contextlib.suppress(wire.Broken, OSError):
         Porter(cast(io.BufferedReader, sys.stdin.buffer), sys.stdout.buffer).run()
     sys.stdout.flush()
-    # Threads that wait for a peer or the engine are not waited for.
+    # Do not wait for threads that wait for a peer or the engine.
     os._exit(0)

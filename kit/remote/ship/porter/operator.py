@@ -1,4 +1,4 @@
-"""The operator as a source of layers: questions go out as lines, and frames come in through standard input."""
+"""The operator as a source of layers: requests go out as lines, and frames come in through standard input."""
 
 import contextlib
 import io
@@ -7,12 +7,12 @@ from typing import Any, Callable, Dict
 
 from . import fetch, wire
 
-# Room for frames of the operator's that are not taken yet.
+# How many of the operator's chunks wait here at most.
 PIPE = 8
 
 
 class Pipe(io.RawIOBase):
-    """Frames that came on standard input, as a stream."""
+    """Present frames from standard input as a stream."""
 
     def __init__(self) -> None:
         self._chunks: queue.Queue[bytes] = queue.Queue(maxsize=PIPE)
@@ -20,7 +20,7 @@ class Pipe(io.RawIOBase):
         self._over = False
 
     def put(self, data: bytes) -> bool:
-        """Whether they were taken (or nobody wants them any more) within half a second."""
+        """Queue the bytes. Return whether that worked within half a second, or nobody reads them any more."""
         if self._over:
             return True
         try:
@@ -49,13 +49,13 @@ class Pipe(io.RawIOBase):
 
     def end(self) -> None:
         self._over = True
-        # Whoever waits for more is woken; where there is no room, nobody waits.
+        # Wake a waiting reader. If the queue is full, no reader is waiting.
         with contextlib.suppress(queue.Full):
             self._chunks.put_nowait(b"")
 
 
 class Ask(io.RawIOBase):
-    """The other direction: what is asked for, as a line to the operator."""
+    """The other direction: send a request for layers to the operator, as a line."""
 
     def __init__(self, say: Callable[[Dict[str, Any]], None], serial: int) -> None:
         self._say = say

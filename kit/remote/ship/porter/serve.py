@@ -1,4 +1,4 @@
-"""Hands layers on to the host behind: over TLS with the ship's one-time certificate, or any pair of streams."""
+"""Passes layers to the host behind, over TLS with the ship's one-time certificate, or over any pair of streams."""
 
 import contextlib
 import os
@@ -12,19 +12,19 @@ from typing import Any, BinaryIO, Dict, Optional
 from . import wire
 from .layers import Layers, Stopped, Withdrawn
 
-# The host behind gives up on a sender that is silent for longer than its own patience, which is more than this.
+# Less than the time after which the host behind gives up on a silent sender.
 KEEP_S = 2.0
 
 
 def serve(reading: BinaryIO, writing: BinaryIO, layers: Layers, packing: Optional["Packing"] = None) -> None:
-    """Answer one asker until it has all that it wanted. Ends with its connection."""
+    """Answer one request until all of it is sent, or the connection ends."""
     with contextlib.suppress(wire.Broken, OSError, Stopped, Withdrawn, ValueError):
-        asked = wire.read_line(reading)
-        send({str(layer): int(at) for layer, at in asked["need"].items()}, writing, layers, packing)
+        request = wire.read_line(reading)
+        send({str(layer): int(at) for layer, at in request["need"].items()}, writing, layers, packing)
 
 
 def send(wanted: Dict[str, int], writing: BinaryIO, layers: Layers, packing: Optional["Packing"] = None) -> None:
-    """All of `wanted` (the bytes of each that the asker has), in the order in which they come to be here."""
+    """Send all of `wanted`, in the order in which layers arrive here. It maps a layer to the bytes of the asker."""
     wanted = dict(wanted)
     while wanted:
         layer = layers.next_of(wanted, KEEP_S)
@@ -51,9 +51,9 @@ def send(wanted: Dict[str, int], writing: BinaryIO, layers: Layers, packing: Opt
 
 
 class Packing:
-    """Packs chunks while that makes them arrive sooner: on a slow link it does, on a fast one it would only cost.
+    """Compress chunks while that makes them arrive sooner, as on a slow link.
 
-    Both ways are tried from time to time, and the one that took less time a byte is kept to.
+    It measures both ways from time to time, and uses the one that took less time a byte.
     """
 
     LEVEL = 1
@@ -91,25 +91,25 @@ class Packing:
 
 
 def context(folder: str, certificate: str, key: str, server: bool) -> ssl.SSLContext:
-    """TLS in which both ends show the same one-time certificate, and take no other. `folder` is root's alone."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    made.check_hostname = False
-    made.verify_mode = ssl.CERT_REQUIRED
-    made.load_verify_locations(cadata=certificate)
-    # Python takes a key from a file only: one that is there for as long as it is read.
+    """Return a TLS context in which both ends show, and accept, one one-time certificate. `folder` is only root's."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_verify_locations(cadata=certificate)
+    # Python reads a key from a file only, so the file exists only while Python reads it.
     path = os.path.join(folder, "key.{}.{}".format(os.getpid(), threading.get_ident()))
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w") as file:
             file.write(certificate + key)
-        made.load_cert_chain(path)
+        tls.load_cert_chain(path)
     finally:
         os.unlink(path)
-    return made
+    return tls
 
 
 class Listener:
-    """Listens on one address of the cluster's network, a port of the system's choice, until it is closed."""
+    """Listen on one address of the cluster's network until closed. The system chooses the port."""
 
     def __init__(self, address: str, tls: ssl.SSLContext, layers: Layers) -> None:
         self._tls = tls
@@ -132,7 +132,7 @@ class Listener:
             threading.Thread(target=self._answer, args=(plain,), daemon=True).start()
 
     def _answer(self, plain: Any) -> None:
-        # Who does not show the certificate in time gets nothing, not even a thread for long.
+        # A peer that does not show the certificate in time gets no data, and its thread ends.
         plain.settimeout(10.0)
         try:
             peer = self._tls.wrap_socket(plain, server_side=True)

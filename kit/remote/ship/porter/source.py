@@ -1,8 +1,8 @@
-"""Takes the layers that are wanted out of an engine, into a folder of layers, from where they are handed on.
+"""Takes wanted layers out of an engine, into a folder of layers, from where other parts pass them on.
 
-An engine has no way to hand out one layer. `docker save` writes all of an image down before its first byte comes;
-a push sends only what the registry lacks, the newest layers first, and packs it, which is slow. So a few layers are
-taken by a push to a registry that lives in this program for as long as that takes, and a whole image by a save.
+An engine cannot export one layer. `docker save` writes the whole image to its disk before it sends the first byte. A
+push sends only what the registry lacks, the newest layers first, but compresses them, which is slow. So this program
+gets a few layers by a push to a registry inside itself, and a whole image by a save.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from .wire import CHUNK
 BLOBS = "blobs/sha256/"
 OLD_LAYER = "/layer.tar"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# A push packs at about a third of the speed at which a save writes.
+# A push compresses at about a third of the speed at which a save writes.
 SAVE_IS_FASTER = 3
 
 
 class SourceError(Exception):
-    """The engine did not give what it should have."""
+    """The engine did not give the layers that it has."""
 
 
 def fill(engine: Any, image: str, chain: List[str], wanted: Set[str], layers: Layers) -> str:
-    """Bring `wanted` of the image's `chain` into `layers`. Returns which way it went: "", push or save.
+    """Bring `wanted` of the image's `chain` into `layers`. Return how: "", push or save.
 
-    Raises SourceError, and OSError where the disk is full.
+    Raises SourceError, and OSError if the disk is full.
     """
     wanted = {layer for layer in wanted if not layers.whole(layer)}
     if not wanted:
@@ -48,7 +48,7 @@ def fill(engine: Any, image: str, chain: List[str], wanted: Set[str], layers: La
 
 
 def _few(sizes: List[int], chain: List[str], wanted: Set[str]) -> bool:
-    """Whether the wanted layers are a small part of the image. `sizes`: the last step's first."""
+    """Return whether the wanted layers are a small part of the image. `sizes` has the last step's first."""
     distinct = list(dict.fromkeys(chain))
     if set(distinct) <= wanted:
         return False
@@ -57,18 +57,18 @@ def _few(sizes: List[int], chain: List[str], wanted: Set[str]) -> bool:
 
 
 def _by_push(engine: Any, image: str, wanted: Set[str], layers: Layers) -> None:
-    """What the push brings. Where the engine cannot reach this program, as one in a VM of its own, that is nothing."""
+    """Take what a push brings. That is nothing if the engine cannot reach this program, as an engine in a VM."""
 
     def take(stream: Iterator[bytes]) -> None:
         _admit(stream, wanted, layers)
 
     capture = Capture(take, lambda: layers.stopped or all(layers.whole(layer) for layer in wanted))
     try:
-        # A kit that was killed may have left its own.
+        # A killed kit may have left its tag.
         for tag in engine.tags():
             if Capture.NAME.match(tag):
                 engine.remove(tag)
-        # Whoever stops waits until this is set: it is not found set and then followed by a tag.
+        # `stop` waits for this flag, so clear it before the check: no tag may follow a stop.
         engine.still.clear()
         if layers.stopped:
             engine.still.set()
@@ -95,14 +95,14 @@ def _by_save(engine: Any, image: str, wanted: Set[str], layers: Layers) -> None:
                 if name.startswith(BLOBS) and name[len(BLOBS) :] in wanted:
                     _named(file, name[len(BLOBS) :], member.size, layers)
                 elif name.startswith(BLOBS) or name.endswith(OLD_LAYER):
-                    # An old engine names layers in its own way, and containerd's store by their packed bytes.
+                    # Old engines use other names, and containerd's store names layers by their compressed bytes.
                     _admit(_chunks(file), wanted, layers)
     except tarfile.TarError as error:
         raise SourceError("the engine's tar of {} cannot be read: {}".format(image, error)) from error
 
 
 def _named(file: Any, layer: str, size: int, layers: Layers) -> None:
-    """A layer under its own name goes on to others while it comes."""
+    """Write a layer whose name is known, so that others can read it while it comes."""
     writer = Writer(layers, layer, size)
     try:
         skip = writer.at
@@ -120,7 +120,7 @@ def _named(file: Any, layer: str, size: int, layers: Layers) -> None:
 
 
 def _admit(stream: Iterator[bytes], wanted: Set[str], layers: Layers) -> None:
-    """A layer of which only its end tells which it is. It is dropped when it is none of the wanted."""
+    """Write a layer whose name is known only at its end. Drop it if it is not wanted."""
     handle, path = layers.nameless()
     try:
         digest = hashlib.sha256()
@@ -144,14 +144,14 @@ def _chunks(file: Any) -> Iterator[bytes]:
 
 
 def _unpacked(stream: Iterator[bytes]) -> Iterator[bytes]:
-    """The bytes themselves, whether they come packed by gzip or as they are."""
+    """Yield the uncompressed bytes of a stream that may be compressed by gzip."""
     unpack: Any = None
     first = True
     for chunk in stream:
         if first and chunk:
             first = False
             if chunk.startswith(ZSTD):
-                raise SourceError("the engine keeps the layer packed by zstd, which this program cannot read")
+                raise SourceError("the engine keeps the layer compressed by zstd, which this program cannot read")
             if chunk.startswith(GZIP):
                 unpack = zlib.decompressobj(31)
         if unpack is None:
@@ -166,5 +166,5 @@ def _unpacked(stream: Iterator[bytes]) -> Iterator[bytes]:
             yield data
             left = unpack.unconsumed_tail
             if unpack.eof and unpack.unused_data:
-                # pigz and others write several members one after the other.
+                # pigz and other programs write several members, one after the other.
                 left, unpack = unpack.unused_data, zlib.decompressobj(31)

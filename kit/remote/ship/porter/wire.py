@@ -1,7 +1,7 @@
 """Frames in which layers travel between two hosts: one byte of kind, four of length, the payload.
 
 A layer is a HEADER ({"layer", "size", "at"}) and then its bytes from `at` on in DATA and PACKED frames, until it is
-whole. KEEP says that the sender lives and has nothing yet, END that all that was asked for has been sent.
+whole. KEEP means that the sender lives and has nothing to send yet. END means that it has sent everything.
 """
 
 import json
@@ -10,17 +10,17 @@ import zlib
 from typing import Any, BinaryIO, Dict, Tuple
 
 HEADER, DATA, PACKED, KEEP, END = b"H", b"D", b"Z", b"K", b"E"
-# What is read, sent and written at a time. A chain of hosts is as many chunks behind as it is long.
+# The unit of reading, sending and writing. The last of N hosts in a chain is N chunks behind.
 CHUNK = 256 * 1024
 _HEAD = struct.Struct(">cI")
 
 
 class Broken(Exception):
-    """The other end is gone, or does not speak this language."""
+    """The other end is gone, or does not follow the protocol."""
 
 
 def write_frame(stream: BinaryIO, kind: bytes, payload: bytes = b"") -> None:
-    """One frame, sent at once."""
+    """Send one frame at once."""
     stream.write(_HEAD.pack(kind, len(payload)) + payload)
     stream.flush()
 
@@ -30,10 +30,10 @@ def write_header(stream: BinaryIO, layer: str, size: int, at: int) -> None:
 
 
 def read_frame(stream: BinaryIO) -> Tuple[bytes, bytes]:
-    """(kind, payload) of the next frame; a PACKED one comes as DATA. Raises Broken."""
+    """Return (kind, payload) of the next frame; a PACKED one is returned as DATA. Raises Broken."""
     kind, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
     if length > 2 * CHUNK:
-        raise Broken("a frame that nobody sends")
+        raise Broken("a frame of an impossible length")
     payload = _exactly(stream, length)
     if kind == PACKED:
         try:
@@ -56,14 +56,14 @@ def write_line(stream: BinaryIO, value: Dict[str, Any]) -> None:
 
 
 def read_line(stream: BinaryIO) -> Dict[str, Any]:
-    """One line of JSON. Raises Broken at the end of the stream."""
+    """Return one line of JSON. Raises Broken at the end of the stream."""
     line = stream.readline(1 << 24)
     if not line.endswith(b"\n"):
         raise Broken("the connection ended")
     try:
         value = json.loads(line.decode())
     except ValueError as error:
-        raise Broken("a line that is no JSON") from error
+        raise Broken("a line that is not JSON") from error
     if not isinstance(value, dict):
-        raise Broken("a line that is no object")
+        raise Broken("a line that is not a JSON object")
     return value

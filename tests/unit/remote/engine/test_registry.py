@@ -130,7 +130,7 @@ def test_a_pulled_image_has_kits_name_alone() -> None:
 
 def test_messages_that_break_off_are_no_pull() -> None:
     api = Api(moving("1", 1, 4, "Downloading"))
-    with pytest.raises(UnreachableError, match="it broke off in the middle"):
+    with pytest.raises(UnreachableError, match="the pull broke off"):
         registry.pull(Engine(api, host="gpu1"), STEP, ANN, lambda *_: None)
     assert "kit:cpu-0123" not in api.names
 
@@ -153,21 +153,22 @@ def test_an_identity_token_takes_the_place_of_a_password() -> None:
 SAID = [
     ("unauthorized: authentication required", "r.example.com:5000 refuses the login of ann", "docker login"),
     ("Head \"https://…\": no basic auth credentials", "refuses the login of ann", "KIT_REGISTRY_USER"),
-    ("denied: requested access to the resource is denied", "does not let ann do this with " + NAME, "docker login"),
+    ("denied: requested access to the resource is denied",
+     "does not allow ann to do this with " + NAME, "docker login"),
     ("tls: failed to verify certificate: x509: certificate signed by unknown authority",
      "the engine does not trust the certificate of r.example.com:5000",
      "/etc/docker/certs.d/r.example.com:5000/ca.crt on the host"),
     ("x509: certificate is valid for localhost, not r.example.com", "is for another name", "registry:"),
     ("x509: cannot validate certificate for 10.0.0.1 because it doesn't contain any IP SANs", "another name", ""),
     ("x509: certificate has expired or is not yet valid", "out of date", "date on the host"),
-    ("http: server gave HTTP response to HTTPS client", "speaks plain HTTP", "insecure-registries"),
-    ("Client sent an HTTP request to an HTTPS server.", "speaks HTTPS", "take r.example.com:5000 out"),
+    ("http: server gave HTTP response to HTTPS client", "uses plain HTTP", "insecure-registries"),
+    ("Client sent an HTTP request to an HTTPS server.", "uses HTTPS", "remove r.example.com:5000"),
     ("dial tcp: lookup r.example.com: no such host", "does not resolve on the host", "DNS"),
     ("dial tcp 10.0.0.1:5000: connect: connection refused", "nothing listens at", "curl"),
-    ("dial tcp 10.0.0.1:5000: connect: no route to host", "the host does not reach", "firewall"),
-    ("net/http: request canceled while waiting for connection (Client.Timeout exceeded)", "does not reach", "proxy"),
+    ("dial tcp 10.0.0.1:5000: connect: no route to host", "the host cannot reach", "firewall"),
+    ("net/http: request canceled while waiting for connection (Client.Timeout exceeded)", "cannot reach", "proxy"),
     ("write /var/lib/docker/tmp/GetImageBlob1: no space left on device", "the disk of the engine is full", "prune"),
-    ("toomanyrequests: You have reached your pull rate limit.", "takes no more requests", "wait"),
+    ("toomanyrequests: You have reached your pull rate limit.", "accepts no more requests", "wait"),
     ("manifest unknown: manifest unknown", "the registry does not have " + NAME,
      "kit image push r.example.com:5000/team"),
     ("something new", "cannot be looked up at the registry: something new", "docker pull"),
@@ -189,14 +190,14 @@ def test_the_cause_is_named(said: str, message: str, hint: str) -> None:
 
 
 def test_no_login_is_another_fault_than_a_wrong_one() -> None:
-    with pytest.raises(ImageError, match="wants a login, and there is none"):
+    with pytest.raises(ImageError, match="requires a login, and you gave none"):
         push(Api({"error": "unauthorized: authentication required"}, has={"kit:cpu-0123": 1}), login=None)
 
 
 def test_a_repository_that_must_be_made_first() -> None:
     with pytest.raises(ImageError) as caught:
         push(Api({"error": "name unknown: The repository does not exist in the registry"}, has={"kit:cpu-0123": 1}))
-    assert caught.value.hint == "make the repository r.example.com:5000/team/kit there first"
+    assert caught.value.hint == "create the repository r.example.com:5000/team/kit there first"
 
 
 def test_the_address_is_the_server() -> None:

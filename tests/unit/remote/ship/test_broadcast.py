@@ -271,7 +271,7 @@ def test_who_has_to_get_a_layer_again_is_not(world: World) -> None:
     assert list(shipped.failures) == ["one"]
     assert world.follows("two") == ["one.internal", "operator"]
     assert [event.text for event in world.reporter.warnings] == [
-        f"two: the layer {'a' * 12} came with wrong bytes; it is sent again"
+        f"two: the layer {'a' * 12} came with wrong bytes; kit sends it again"
     ]
 
 
@@ -324,7 +324,7 @@ def test_a_host_that_falls_silent_is_out(world: World) -> None:
     world.behave["three"] = on("follow", nothing, turn=1)
     shipped = world.ship("one", "two", "three")
     assert list(shipped.failures) == ["two"]
-    assert "nothing was heard" in shipped.failures["two"].message
+    assert "it sent nothing" in shipped.failures["two"].message
     assert world.follows("three") == ["two.internal", "one.internal"]
 
 
@@ -340,7 +340,7 @@ def test_a_host_that_falls_silent_is_out(world: World) -> None:
         ),
         (127, "bash: line 1: python3: command not found", StepError, "python3: command not found"),
         (1, "SyntaxError: invalid syntax", StepError, "invalid syntax"),
-        (1, "", StepError, "exit 1"),
+        (1, "", StepError, "exit code 1"),
     ],
 )
 def test_a_porter_that_ended_is_told_by_its_last_words(
@@ -501,7 +501,7 @@ def test_a_source_that_falls_silent_while_hosts_wait_for_it_ends_it(world: World
 
     world.behave["head"] = source_that("fill", silent)
     world.behave["one"] = on("follow", nothing)
-    with pytest.raises(ImageError, match="nothing was heard"):
+    with pytest.raises(ImageError, match="it sent nothing"):
         world.ship("one", source="head")
     assert closed(world)
 
