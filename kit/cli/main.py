@@ -137,7 +137,7 @@ def _error_text(error: KitError, terminal: Terminal) -> str:
 
 def _failures(error: HostsFailed) -> list[str]:
     """Return the lines of the failed hosts. Equal failures share a line: a hundred hosts are one line."""
-    from kit.cli.text.fold import fold  # noqa: PLC0415
+    from kit.model.text import fold  # noqa: PLC0415
 
     alike: dict[tuple[str, str | None], list[KitError]] = {}
     for failure in error.failures:

@@ -1,25 +1,58 @@
-"""The plan of a change: typed steps, a host at a time, in the order in which they are done.
+"""The plan of a change: rounds, and in each round the steps of its hosts.
 
-The object that --dry-run prints, a golden file pins and the executor runs is this one.
+`--dry-run` prints this object, a golden file pins it, and the executor carries it out.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Literal
 
 from kit.model.secret import Secret
+from kit.model.text import fold, size
 
-if TYPE_CHECKING:
-    # Read by those who plan for Swarm; every other verb starts without it.
-    from kit.model.swarm import SwarmStep
+# The rounds that every orchestrator has. Swarm adds its own between the last two.
+TAKE_OFF, SHIP, PULL, SET_UP, VERIFY = "take off", "ship", "pull", "set up", "verify"
+
+# Whether a round begins after failures of earlier rounds.
+# all: only if no host has failed; otherwise the plan ends here. host: on the hosts that have not failed.
+Needs = Literal["all", "host"]
+
+
+class Step(ABC):
+    """One thing that is done on one host. kit/remote has one function for each kind of step.
+
+    Every step also has `why`, which completes the sentence "because …".
+    """
+
+    __slots__ = ()
+    why: str
+
+    @property
+    def kind(self) -> str:
+        """The step's name in JSON."""
+        return type(self).__name__
+
+    @abstractmethod
+    def line(self) -> tuple[str, str]:
+        """Return (verb, object) for one line, without secrets."""
+
+    def full_line(self) -> tuple[str, str]:
+        """Return the same with addresses and digests."""
+        return self.line()
+
+    def detail(self) -> str:
+        """Return what a verbose plan shows below the line: '' or text of several lines, without secrets."""
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ship:
-    """Bring the image to the host: those of its layers that are not there. Other hosts reach it at `address`.
+class Ship(Step):
+    """Bring the layers of the image that the host lacks. Other hosts reach it at `address`.
 
-    They come from this machine's engine, or that of the host `source` (name, address).
+    They come from this machine's engine, or from the engine of the host `source` (name, address).
     """
 
     image: str
@@ -29,37 +62,56 @@ class Ship:
     why: str
     source: tuple[str, str] | None = None
 
+    def line(self) -> tuple[str, str]:
+        amount = f" ({size(self.size)})" if self.size else ""
+        return "ship", f"{self.image}{amount}{f' from {self.source[0]}' if self.source else ''}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pull:
-    """Let the host's engine pull `source` from its registry, as it is at `digest`, and name it `image`."""
+class Pull(Step):
+    """Let the host's engine pull `source` at `digest` from its registry, and name it `image`."""
 
     image: str
     source: str
     digest: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "pull", self.source
+
+    def full_line(self) -> tuple[str, str]:
+        return "pull", f"{self.source}@{self.digest}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WriteFile:
-    """Write a file below the cluster's folder, atomically, owned by root."""
+class WriteFile(Step):
+    """Write a file in the cluster's folder, atomically, owned by root."""
 
     path: str
     content: bytes | Secret
     mode: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "write", f"{self.path} {self.mode}{' (secret)' if isinstance(self.content, Secret) else ''}"
+
+    def detail(self) -> str:
+        return "" if isinstance(self.content, Secret) else self.content.decode(errors="replace")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeleteFile:
-    """Remove a file below the cluster's folder that no longer belongs there."""
+class DeleteFile(Step):
+    """Delete a file in the cluster's folder."""
 
     path: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "delete", self.path
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComposeUp:
+class ComposeUp(Step):
     """`docker compose up` of the host's file. `recreate` when a mounted secret or config changed."""
 
     folder: str
@@ -67,43 +119,56 @@ class ComposeUp:
     recreate: bool
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "start", f"docker compose up in {self.folder}{', recreating containers' if self.recreate else ''}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WaitSshd:
-    """Wait until the node's sshd listens on address:port."""
+class WaitSshd(Step):
+    """Wait until the sshd of the node (its container is `container`) listens on address:port."""
 
+    container: str
     address: str
     port: int
     timeout_s: float
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "wait", f"for sshd on port {self.port}"
+
+    def full_line(self) -> tuple[str, str]:
+        return "wait", f"for sshd on {self.address}:{self.port}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyPeers:
-    """From the head's container, ssh to every node with no prompt."""
+class VerifyPeers(Step):
+    """Log in from the head's container to every node by ssh, without a prompt."""
 
     container: str
     peers: tuple[tuple[str, str], ...]  # (name, address)
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "verify", f"ssh from {self.container} to {fold(name for name, _ in self.peers)}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveCluster:
-    """Take everything of a cluster off the host: containers, folder and, on request, images."""
+class RemoveCluster(Step):
+    """Remove the cluster's containers and folder from the host, and the given images."""
 
     folder: str
     cluster: str
     images: tuple[str, ...]
     why: str
 
-
-OwnStep = Ship | Pull | WriteFile | DeleteFile | ComposeUp | WaitSshd | VerifyPeers | RemoveCluster
-Step: TypeAlias = "OwnStep | SwarmStep"
+    def line(self) -> tuple[str, str]:
+        images = f" and {len(self.images)} image{'' if len(self.images) == 1 else 's'}" if self.images else ""
+        return "remove", f"containers of {self.cluster}, {self.folder}{images}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostPlan:
-    """The steps of one host. They stop at the first that fails; other hosts go on."""
+    """The steps of one host in one round. They stop at the first failure; other hosts continue."""
 
     host: str
     steps: tuple[Step, ...]
@@ -111,30 +176,41 @@ class HostPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """Hosts that are done side by side. It begins when every step before it has been done. `name`: of the phase."""
+    """Hosts whose steps are done side by side. The next round begins when every host is done or has failed.
+
+    `together`: one function does this round for all its hosts at once. Its steps are then of one kind, one a host.
+    """
 
     name: str
     hosts: tuple[HostPlan, ...]
+    needs: Needs = "all"
+    together: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All steps. `hosts` are done side by side; `after` only where every host of it succeeded.
-
-    Where one host's steps need another's (a swarm), `before` comes before `hosts`, and `rounds` between it and `after`.
-    """
+    """Rounds in the order in which they are done. `hosts` names the hosts of the cluster, the head first."""
 
     cluster: str
-    hosts: tuple[HostPlan, ...]
-    after: tuple[HostPlan, ...] = ()
-    before: tuple[HostPlan, ...] = ()
+    hosts: tuple[str, ...]
     rounds: tuple[Round, ...] = ()
 
     @property
-    def all(self) -> tuple[HostPlan, ...]:
-        """In the order in which they are done."""
-        return (*self.before, *self.hosts, *(each for r in self.rounds for each in r.hosts), *self.after)
-
-    @property
     def empty(self) -> bool:
-        return not any(h.steps for h in self.all)
+        return not self.rounds
+
+    def steps(self, *, without: str = "") -> Iterator[tuple[str, Step]]:
+        """Yield (host, step) in order, leaving out the round named `without`."""
+        for part in self.rounds:
+            if part.name != without:
+                yield from ((plan.host, step) for plan in part.hosts for step in plan.steps)
+
+
+def plan_of(cluster: str, hosts: Iterable[str], rounds: Iterable[Round]) -> Plan:
+    """Return a plan without the hosts and rounds that have no step."""
+    busy = []
+    for part in rounds:
+        plans = tuple(plan for plan in part.hosts if plan.steps)
+        if plans:
+            busy.append(Round(name=part.name, hosts=plans, needs=part.needs, together=part.together))
+    return Plan(cluster=cluster, hosts=tuple(hosts), rounds=tuple(busy))

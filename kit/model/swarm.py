@@ -1,4 +1,4 @@
-"""Swarm as data: what a host's engine says of it, and the steps of a plan that form it and deploy a stack on it."""
+"""Swarm as data: what the engines of hosts report, and the steps that form a swarm and deploy a stack on it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kit.model.plan import Step
 from kit.model.secret import Secret
+from kit.model.text import fold
 
-# Whose key a secret holds: the head's for its logins, the head's sshd's, and that of the sshd of every other node.
+# Whose key a secret holds. client: the head's key for its logins. head: its sshd's host key. node: the other nodes'.
 Role = Literal["client", "head", "node"]
 
-# How often members of a swarm that kit makes tell that they are there; after three they are given up.
+# How often members of a swarm made by kit send a heartbeat. Managers mark a member as down after three missed ones.
 HEARTBEAT_S = 20
-# The value of a node's label when its host has left the cluster. The others are head and node.
+# The value of a node's label after its host left the cluster. The other values are head and node.
 LEFT = "left"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwarmNode:
-    """A member, as a manager sees it. `state` is ready, down or unknown."""
+    """A member as a manager sees it. `state` is ready, down or unknown."""
 
     id: str
     hostname: str
@@ -31,7 +33,7 @@ class SwarmNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwarmService:
-    """A service of any stack. `cluster` and `spec` (the digest of its definition) are '' where it is none of kit's."""
+    """A service of any stack. `cluster` and `spec` (the digest of its definition) are '' if kit did not make it."""
 
     name: str
     cluster: str
@@ -40,7 +42,7 @@ class SwarmService:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwarmSecret:
-    """A secret of a cluster of kit's: the private half of `public`."""
+    """A secret of a cluster: the private half of `public`."""
 
     name: str
     role: str
@@ -49,12 +51,11 @@ class SwarmSecret:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwarmFacts:
-    """What one host's engine knows of Swarm.
+    """What one host's engine reports about Swarm.
 
-    `state` is inactive, pending, active, error or locked. `made`: kit brought this host into the swarm. `nodes`,
-    `services` (of every stack), `secrets` (of this cluster) and `heartbeat_s` are known to a manager alone. `resources`
-    counts the generic resources that the engine advertises, by kind. `ports` (address:port) are those on which the
-    engine itself listens.
+    `state` is inactive, pending, active, error or locked. `made`: kit made this host a member. Only a manager reports
+    `nodes`, `services` (of every stack), `secrets` (of this cluster) and `heartbeat_s`. `resources` counts the generic
+    resources that the engine advertises, by kind. The engine itself listens on `ports` (address:port).
     """
 
     state: str = "inactive"
@@ -74,35 +75,44 @@ class SwarmFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MakeFolder:
-    """Make a folder that a mount needs: Compose's engine does that by itself, Swarm's refuses the task."""
+class MakeFolder(Step):
+    """Create a folder that a mount needs. Compose creates it; Swarm refuses the task without it."""
 
     path: str
     mode: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "make", f"the folder {self.path} {self.mode}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveNode:
-    """Remove the cluster's containers from the host. Under Swarm a new one comes by itself."""
+class RemoveNode(Step):
+    """Remove the cluster's containers from the host. Swarm then starts a new one."""
 
     cluster: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "remove", f"the container of {self.cluster}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmInit:
-    """Make a swarm with this host as its manager, on this address alone."""
+class SwarmInit(Step):
+    """Create a swarm with this host as its manager, listening on this address only."""
 
     address: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "init", f"a swarm, managed on {self.address}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmJoin:
-    """Join the head's swarm. The token is asked of the head, and stands nowhere.
+class SwarmJoin(Step):
+    """Join the head's swarm. The executor gets the token from the head and stores it nowhere.
 
-    `image` (an id or a tag) has a Python that can talk to the engine, where the host itself has none.
+    `image` (an id or a tag) has a Python that can talk to the engine if the host has none.
     """
 
     address: str
@@ -110,39 +120,51 @@ class SwarmJoin:
     image: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "join", f"the swarm at {self.manager}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelNodes:
-    """On the manager: `key`=role for nodes, given as (host, id, role). The id is '' where the host is about to join."""
+class LabelNodes(Step):
+    """On the manager: set `key`=role on nodes, given as (host, id, role). The id is '' if the host has yet to join."""
 
     key: str
     nodes: tuple[tuple[str, str, str], ...]
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "label", f"{fold(host for host, _, _ in self.nodes)} with {self.key}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnlabelNodes:
-    """On the manager: these nodes (ids) are no longer the cluster's; its tasks there end.
+class UnlabelNodes(Step):
+    """On the manager: end the cluster's tasks on these nodes (ids), which left the cluster.
 
-    Their label becomes LEFT: when such a node is down, too, its entry is removed.
+    Their label becomes LEFT. A later deploy removes the entry of such a node once it is down.
     """
 
     key: str
     ids: tuple[str, ...]
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "unlabel", f"{_nodes(self.ids)}, {self.key}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ForgetNodes:
-    """On the manager: remove the entries of nodes (ids) that are gone for good."""
+class ForgetNodes(Step):
+    """On the manager: remove the entries of nodes (ids) that will not come back."""
 
     ids: tuple[str, ...]
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "forget", f"{_nodes(self.ids)} that left or are down"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecretCreate:
-    """On the manager: keep a private key as a secret. `public` is its public half."""
+class SecretCreate(Step):
+    """On the manager: store a private key as a secret. `public` is its public half."""
 
     name: str
     cluster: str
@@ -151,28 +173,38 @@ class SecretCreate:
     content: Secret
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "create", f"{self.name} (secret)"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecretRemove:
-    """On the manager: remove secrets that nothing uses any more."""
+class SecretRemove(Step):
+    """On the manager: remove secrets that no service uses."""
 
     names: tuple[str, ...]
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "remove", f"secrets {', '.join(self.names)}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StackDeploy:
-    """On the manager: `docker stack deploy` of the head's file. `restarts` names the hosts whose node is made anew."""
+class StackDeploy(Step):
+    """On the manager: `docker stack deploy` of the head's file. `restarts` names the hosts whose node is recreated."""
 
     folder: str
     stack: str
     restarts: tuple[str, ...]
     why: str
 
+    def line(self) -> tuple[str, str]:
+        started = f", starting new nodes on {fold(self.restarts)}" if self.restarts else ""
+        return "deploy", f"docker stack deploy {self.stack}{started}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WaitTasks:
-    """On the manager: wait until every service has so many running tasks of this very definition.
+class WaitTasks(Step):
+    """On the manager: wait until every service runs the wanted number of tasks of its current definition.
 
     `services` are (name, digest, tasks).
     """
@@ -181,26 +213,31 @@ class WaitTasks:
     timeout_s: float
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "wait", f"for {sum(count for _, _, count in self.services)} Swarm tasks"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StackRemove:
-    """On the manager: the cluster's services, secrets and node labels, and wait until its tasks are gone."""
+class StackRemove(Step):
+    """On the manager: remove the cluster's services, secrets and node labels, and wait until its tasks are gone."""
 
     cluster: str
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "remove", f"the stack of {self.cluster}, its secrets and labels"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmLeave:
-    """Leave a swarm that kit brought the host into. `others` are the ids of those nodes that leave at the same time."""
+class SwarmLeave(Step):
+    """Leave a swarm that kit made the host join. `others` are the ids of the nodes that leave at the same time."""
 
     others: tuple[str, ...]
     why: str
 
+    def line(self) -> tuple[str, str]:
+        return "leave", "the swarm that kit made"
 
-# Of one host, and of the manager for all of them.
-HostStep = MakeFolder | RemoveNode | SwarmInit | SwarmJoin | SwarmLeave
-ManagerStep = (
-    LabelNodes | UnlabelNodes | ForgetNodes | SecretCreate | SecretRemove | StackDeploy | WaitTasks | StackRemove
-)
-SwarmStep = HostStep | ManagerStep
+
+def _nodes(ids: tuple[str, ...]) -> str:
+    return f"{len(ids)} node{'' if len(ids) == 1 else 's'}"

@@ -1,14 +1,15 @@
-"""Facts of a host after a plan was carried out on it: what a second observation would see."""
+"""Facts of a host after steps were done on it: what a second observation would see."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 
 import yaml
 
 from kit.model.observed import Container, HostFacts
-from kit.model.plan import ComposeUp, DeleteFile, HostPlan, Pull, Ship, WaitSshd, WriteFile
+from kit.model.plan import ComposeUp, DeleteFile, Pull, Ship, Step, WaitSshd, WriteFile
 from kit.model.secret import Secret
 
 
@@ -16,11 +17,11 @@ def content_of(step: WriteFile) -> bytes:
     return step.content.reveal() if isinstance(step.content, Secret) else step.content
 
 
-def after_plan(facts: HostFacts, plan: HostPlan, compose: bytes = b"") -> HostFacts:
+def after_steps(facts: HostFacts, steps: Iterable[Step], compose: bytes = b"") -> HostFacts:
     """`compose` is the Compose file that is there already, for a plan that does not write it."""
     files, modes = dict(facts.files), dict(facts.modes)
     known = {"ssh/host_ed25519.pub": facts.host_key, "ssh/id_ed25519.pub": facts.client_key}
-    for step in plan.steps:
+    for step in steps:
         match step:
             case Ship():
                 facts = replace(facts, image_id=step.image_id)

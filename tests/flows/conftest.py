@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kit.flows.cluster import deploy as deploy_flow
-from kit.plan.cluster import deploy as plans
-from kit.remote.cluster import execute
+from kit.plan.cluster.supply import Image
+from kit.remote.cluster import steps
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
 from tests.fakes.head import Head
@@ -25,10 +25,10 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Four VMs. The image is on this machine, and shipping it is what the fleet does."""
     four = Fleet(4)
     # No seam yet: the context carries connections, but neither this machine's engine nor the way images go.
-    monkeypatch.setattr(execute, "ship", four.ship)
+    monkeypatch.setattr(steps, "ship", four.ship)
 
-    def image(_context: object, tag: str, *, dry_run: bool) -> plans.Image:
-        return plans.Image(tag=tag, id="sha256:1f", size=1_900_000_000)
+    def image(_context: object, tag: str, *, dry_run: bool) -> Image:
+        return Image(tag=tag, id="sha256:1f", size=1_900_000_000)
 
     monkeypatch.setattr(deploy_flow, "_image", image)
     return four

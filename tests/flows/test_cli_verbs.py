@@ -25,7 +25,7 @@ from kit.model.image import ImageContent
 from kit.model.lab import LabSpec
 from kit.model.launch import LaunchPlan, Node, Placement, RunPolicy, RunRequest
 from kit.model.lock import AuditEntry, AuditResult, Holder, LockStatus
-from kit.model.plan import HostPlan, Plan, Ship
+from kit.model.plan import HostPlan, Plan, Round, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.result import (
     DeployResult,
@@ -47,7 +47,7 @@ INVENTORY = Inventory(
     hosts=(Host(name="gpu1", address="10.0.0.1"), Host(name="gpu2", address="10.0.0.2")), source="hosts"
 )
 SHIP = Ship(image="i", image_id="s", size=1, address="a", why="w")
-PLAN = Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=(SHIP,)),))
+PLAN = Plan(cluster="kit", hosts=("gpu1",), rounds=(Round(name="ship", hosts=(HostPlan(host="gpu1", steps=(SHIP,)),)),))
 LAUNCH = LaunchPlan(
     run_id="r1",
     placement=Placement(nodes=(Node(name="gpu1", address="10.0.0.1", slots=2),), counts=(2,)),

@@ -9,8 +9,9 @@ import pytest
 from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
-from kit.model.plan import Ship, WriteFile
+from kit.model.plan import VERIFY, Ship, WriteFile
 from tests.fakes.fleet import Fleet
+from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
 from tests.fakes.vm import Fault
 
@@ -40,7 +41,7 @@ def test_a_dry_run_changes_nothing(fleet: Fleet, reporter: Remembering) -> None:
     assert result.dry_run
     assert not result.changed
     assert fleet.changes == {}
-    assert [type(step).__name__ for step in result.plan.hosts[1].steps] == [
+    assert [type(step).__name__ for step in steps_of(result.plan, "gpu2")] == [
         "Ship", "WriteFile", "WriteFile", "WriteFile", "WriteFile", "ComposeUp", "WaitSshd",
     ]  # fmt: skip
 
@@ -179,7 +180,7 @@ def test_a_check_that_failed_is_made_again_until_it_passes(fleet: Fleet, reporte
     fleet["gpu4"].faults.clear()
     fleet.forget_changes()
     mended = deploy(fleet.context(reporter))
-    assert [p.steps for p in mended.plan.hosts] == [()] * 4
+    assert list(mended.plan.steps(without=VERIFY)) == []
     assert fleet.changes == {"gpu1": ["write verified"]}
     fleet.forget_changes()
     assert deploy(fleet.context(reporter)).plan.empty
@@ -235,7 +236,7 @@ def test_a_host_that_left_is_told(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
     (warned,) = reporter.warnings
     assert warned.text == "gpu3 (10.0.0.3) is no longer in hosts, and still runs its node"
-    assert warned.hint == "to take it off: write 10.0.0.3 alone into a file, then: kit --hosts FILE down"
+    assert warned.hint == "to remove it: write 10.0.0.3 alone into a file, then: kit --hosts FILE down"
     assert fleet["gpu3"].changed == []
     # Once: the record of the cluster has no gpu3 any more.
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
@@ -276,10 +277,10 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert not deploy(fleet.context(reporter)).changed
     with pytest.raises(NotReadyError) as caught:
         deploy(fleet.context(reporter, env={"A": "1"}))
-    assert "20261121-101500-3fa2 goes on" in caught.value.message
+    assert "20261121-101500-3fa2 is active" in caught.value.message
     assert "--force" in str(caught.value.hint)
     assert fleet.changes == {}
-    assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.hosts
+    assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.rounds
     assert fleet.changes == {}
     assert deploy(fleet.context(reporter, env={"A": "1"}), force=True).changed
     assert any("up mpihead" in changes for changes in fleet.changes.values())
@@ -300,7 +301,7 @@ def test_only_what_is_missing_is_shipped(fleet: Fleet, reporter: Remembering) ->
     fleet.forget_changes()
     result = deploy(fleet.context(reporter))
     assert fleet.shipped == ["gpu2"]
-    assert [type(s) for p in result.plan.hosts for s in p.steps] == [Ship]
+    assert [(host, type(step)) for host, step in result.plan.steps(without=VERIFY)] == [("gpu2", Ship)]
 
 
 def test_down_leaves_nothing_and_deploy_begins_anew(fleet: Fleet, reporter: Remembering) -> None:
@@ -312,8 +313,8 @@ def test_down_leaves_nothing_and_deploy_begins_anew(fleet: Fleet, reporter: Reme
     assert all(vm.files == {} and vm.containers == [] for vm in fleet.vms.values())
     assert all(vm.images for vm in fleet.vms.values())
     result = deploy(context)
-    assert not any(isinstance(step, Ship) for p in result.plan.hosts for step in p.steps)
-    assert any(isinstance(s, WriteFile) and s.path == "ssh/id_ed25519" for s in result.plan.hosts[0].steps)
+    assert not any(isinstance(step, Ship) for _, step in result.plan.steps())
+    assert any(isinstance(s, WriteFile) and s.path == "ssh/id_ed25519" for s in steps_of(result.plan, "gpu1"))
     assert fleet["gpu1"].files["/opt/kit/lab/ssh/id_ed25519"] != first
 
 

@@ -14,7 +14,11 @@ from kit.flows.cluster.down import down
 from kit.flows.cluster.lock import lock_release, lock_status, read_audit
 from kit.flows.cluster.ps import ps
 from kit.model.host import Login
-from kit.remote.cluster.execute import Executor
+from kit.model.plan import Plan
+from kit.remote.cluster import execute
+from kit.remote.cluster.execution import Execution
+from kit.remote.cluster.steps import OnHost
+from kit.remote.ssh.transport import Transport
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 from tests.fakes.vm import FakeLock, Fault
@@ -103,13 +107,15 @@ def test_hosts_are_looked_at_again_under_the_lock(
 def test_a_lock_that_is_taken_away_stops_the_deploy(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Executor._step
+    def then_released(real: OnHost) -> OnHost:
+        def on_host(execution: Execution, transport: Transport, step: Any) -> None:
+            real(execution, transport, step)
+            lock_release(fleet.context(reporter), lock_status(fleet.context(reporter)))
 
-    def released(self: Executor, transport: Any, what: Any) -> None:
-        step(self, transport, what)
-        lock_release(fleet.context(reporter), lock_status(fleet.context(reporter)))
+        return on_host
 
-    monkeypatch.setattr(Executor, "_step", released)
+    table = {kind: then_released(function) for kind, function in execute.ON_HOST.items()}
+    monkeypatch.setattr(execute, "ON_HOST", table)
     with pytest.raises(NotReadyError, match="was lost"):
         deploy(fleet.context(reporter))
     assert all(vm.containers == [] for vm in fleet.vms.values())
@@ -120,14 +126,12 @@ def test_a_lock_that_is_taken_away_stops_the_deploy(
 def test_a_lock_that_was_lost_at_the_very_end_is_told(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Executor.execute
-
-    def execute(self: Executor, plan: Any) -> dict[str, KitError]:
-        failures = real(self, plan)
+    def then_released(execution: Execution, plan: Plan) -> dict[str, KitError]:
+        failures = execute.execute(execution, plan)
         fleet["gpu1"].locks[FILE].release()
         return failures
 
-    monkeypatch.setattr(Executor, "execute", execute)
+    monkeypatch.setattr("kit.flows.cluster.deploy.execute", then_released)
     assert deploy(fleet.context(reporter)).changed
     (warned,) = reporter.warnings
     assert "all is done, but the lock of the cluster was lost" in warned.text
@@ -158,7 +162,7 @@ def test_an_interrupted_deploy_is_written_down(
     def interrupted(*_: object) -> None:
         raise Interrupted("interrupted; not done: gpu2")
 
-    monkeypatch.setattr(Executor, "_side_by_side", interrupted)
+    monkeypatch.setattr(execute, "side_by_side", interrupted)
     with pytest.raises(Interrupted):
         deploy(fleet.context(reporter))
     assert fleet["gpu1"].locks == {}

@@ -22,6 +22,7 @@ from kit.model.spec import ImageSpec
 from kit.remote.engine.client import Engine
 from tests.fakes.engine import BUILT
 from tests.fakes.fleet import Fleet
+from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
 
 REGISTRY = "r.example.com:5000/team"
@@ -51,7 +52,7 @@ def lacking_nothing(fleet: Fleet) -> bool:
 def test_hosts_pull_what_they_lack_and_nothing_is_shipped(fleet: Fleet, reporter: Remembering) -> None:
     fleet.registry.images[NAME] = DIGEST
     result = deploy(fleet.context(reporter, registry=REGISTRY))
-    pulls = [step for p in result.plan.hosts for step in p.steps if isinstance(step, Pull)]
+    pulls = [step for _, step in result.plan.steps() if isinstance(step, Pull)]
     assert pulls == [Pull(image=TAG, source=NAME, digest=DIGEST, why="the host does not have it")] * 4
     assert fleet.shipped == []
     # Kit's name is the only one, so that down --images needs no other.
@@ -137,7 +138,7 @@ def test_an_image_for_other_processors(fleet: Fleet, reporter: Remembering) -> N
 def test_the_head_builds_and_the_others_get_it_from_there(fleet: Fleet, reporter: Remembering) -> None:
     result = deploy(fleet.context(reporter, builder="head"))
     assert fleet["gpu1"].changed[0] == f"build {TAG}"
-    ships = {p.host: step for p in result.plan.hosts for step in p.steps if isinstance(step, Ship)}
+    ships = {host: step for host, step in result.plan.steps() if isinstance(step, Ship)}
     assert {name: step.source for name, step in ships.items()} == dict.fromkeys(
         ("gpu2", "gpu3", "gpu4"), ("gpu1", "10.0.0.1")
     )
@@ -149,8 +150,8 @@ def test_the_head_builds_and_the_others_get_it_from_there(fleet: Fleet, reporter
 def test_a_dry_run_lets_the_head_build_nothing(fleet: Fleet, reporter: Remembering) -> None:
     plan = deploy(fleet.context(reporter, builder="head"), dry_run=True).plan
     assert fleet.changes == {}
-    assert not any(isinstance(step, Ship) for step in plan.hosts[0].steps)
-    assert isinstance(plan.hosts[1].steps[0], Ship)
+    assert not any(isinstance(step, Ship) for step in steps_of(plan, "gpu1"))
+    assert isinstance(steps_of(plan, "gpu2")[0], Ship)
     assert f"{TAG} is not on gpu1 yet: kit deploy builds it there first" in [n.text for n in reporter.of(Note)]
 
 

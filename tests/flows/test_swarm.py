@@ -62,7 +62,15 @@ def test_a_first_deploy_forms_the_swarm_and_then_there_is_nothing_to_do(fleet: F
 def test_a_dry_run_changes_nothing(fleet: Fleet, context: Deployed) -> None:
     plan = deploy(context(), dry_run=True).plan
     assert fleet.changes == {}
-    assert [r.name for r in plan.rounds] == ["form the swarm", "join", "start", "wait for sshd"]
+    assert [r.name for r in plan.rounds] == [
+        "ship",
+        "set up",
+        "form the swarm",
+        "join",
+        "start",
+        "wait for sshd",
+        "verify",
+    ]
 
 
 def test_no_private_key_lies_on_a_disk_and_no_token_is_told(

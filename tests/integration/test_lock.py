@@ -146,7 +146,7 @@ def test_an_interrupted_deploy_frees_the_lock_and_is_written_down(fired: Cluster
     assert audit(fired, 1) == [("deploy", "done")]
 
 
-@pytest.mark.parametrize("moment", ["writing compose.yaml", "docker compose up", "verify"])
+@pytest.mark.parametrize("moment", ["write compose.yaml", "docker compose up", "verify"])
 def test_a_killed_deploy_leaves_no_lock_and_the_next_one_works(fired: Cluster, moment: str) -> None:
     with deploying(fired, until_line=moment) as process:
         process.kill()

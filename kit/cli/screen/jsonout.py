@@ -14,7 +14,7 @@ from kit.cli.screen.plain import Progress
 from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine
-from kit.model.plan import OwnStep
+from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
 from kit.model.secret import Secret
 
 FORMAT = 1
@@ -23,14 +23,14 @@ _AS_TEXT = (ipaddress.IPv4Address, ipaddress.IPv4Interface, ipaddress.IPv4Networ
 
 
 def line(kind: str, value: Any) -> str:
-    """One object: the value's fields, or `value` itself under "value" when it has none."""
+    """Return one object on one line: the value's fields, or the value under "value" if it has none."""
     plain = encode(value)
     fields = plain if isinstance(plain, dict) else {"value": plain}
     return json.dumps({"kit": FORMAT, "kind": kind, **fields}, ensure_ascii=False)
 
 
 def encode(value: Any) -> Any:
-    """A value of kit's as what JSON knows. Of a Secret only digest and size are told."""
+    """Return a value as what JSON knows. A Secret becomes its digest and size."""
     match value:
         case Secret():
             return {"secret": True, "sha256": value.digest(), "size": len(value.reveal())}
@@ -41,22 +41,50 @@ def encode(value: Any) -> Any:
         case set() | frozenset():
             return sorted(encode(item) for item in value)
         case _ if dataclasses.is_dataclass(value):
-            return _fields(value)
+            return _plan(value) if isinstance(value, Plan) else _fields(value)
         case _:
             return _scalar(value)
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields, and what a class works out of them (a property), where that is a plain value."""
+    """Return the fields, and the properties of the class whose values are plain."""
     fields: dict[str, Any] = {}
-    if isinstance(value, OwnStep) or _is_of_swarm(value):
-        # A plan's steps are of several types, and a reader must be able to tell them apart.
-        fields["step"] = type(value).__name__
+    if isinstance(value, Step):
+        # A plan has steps of several kinds, and a reader must be able to tell them apart.
+        fields["step"] = value.kind
     fields |= {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     for name, attribute in vars(type(value)).items():
-        if isinstance(attribute, property) and isinstance(found := getattr(value, name), str | int | float | bool):
-            fields[name] = found
+        if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):
+            fields[name] = result
     return fields
+
+
+def _plan(value: Plan) -> dict[str, Any]:
+    """Return a plan in the shape of this format's first version, and the order of the rounds.
+
+    `hosts` has the steps of all hosts up to the set-up; `before`, `rounds` and `after` have the others. `order` names
+    every round with its hosts, and says what it needs of earlier rounds.
+    """
+    own = [part for part in value.rounds if part.name in (SHIP, PULL, SET_UP)]
+    steps = {name: [step for p in own for h in p.hosts if h.host == name for step in h.steps] for name in value.hosts}
+    others = [part for part in value.rounds if part.name not in (TAKE_OFF, SHIP, PULL, SET_UP, VERIFY)]
+    return {
+        "cluster": value.cluster,
+        "hosts": [{"host": name, "steps": encode(steps[name])} for name in value.hosts],
+        "after": _hosts_of(value, VERIFY),
+        "before": _hosts_of(value, TAKE_OFF),
+        "rounds": [{"name": part.name, "hosts": encode(part.hosts)} for part in others],
+        "order": [_place(part) for part in value.rounds],
+        "empty": value.empty,
+    }
+
+
+def _hosts_of(plan: Plan, name: str) -> Any:
+    return [encode(host) for part in plan.rounds if part.name == name for host in part.hosts]
+
+
+def _place(part: Round) -> dict[str, Any]:
+    return {"name": part.name, "needs": part.needs, "hosts": [host.host for host in part.hosts]}
 
 
 def _scalar(value: Any) -> Any:
@@ -73,23 +101,23 @@ def _scalar(value: Any) -> Any:
 
 
 def error(problem: KitError) -> dict[str, Any]:
-    """An error as fields; `failures` holds one such object a host, `problems` one a line of a file."""
+    """Return an error as fields. `failures` has one such object a host, `problems` one for each line of a file."""
     fields: dict[str, Any] = {
         "message": problem.message,
         "hint": problem.hint,
         "host": problem.host,
         "exit_code": problem.exit_code,
-        "failures": [error(each) for each in problem.failures] if isinstance(problem, HostsFailed) else [],
+        "failures": [error(failure) for failure in problem.failures] if isinstance(problem, HostsFailed) else [],
     }
     if isinstance(problem, InputErrors):
-        fields["problems"] = [error(each) for each in problem.problems]
+        fields["problems"] = [error(fault) for fault in problem.problems]
     elif isinstance(problem, InputError):
         fields |= {"file": problem.file, "line": problem.line}
     return fields
 
 
 class JsonLines:
-    """A job's output as objects on stdout; all else goes on to the reporter of progress."""
+    """Prints a job's output as objects on stdout, and passes everything else to the progress reporter."""
 
     def __init__(self, terminal: Terminal, progress: Progress) -> None:
         self._terminal = terminal
@@ -103,12 +131,3 @@ class JsonLines:
 
     def close(self) -> None:
         self._progress.close()
-
-
-def _is_of_swarm(value: object) -> bool:
-    # By name first: most verbs start without these.
-    if type(value).__module__ != "kit.model.swarm":
-        return False
-    from kit.model.swarm import SwarmStep  # noqa: PLC0415
-
-    return isinstance(value, SwarmStep)

@@ -10,8 +10,8 @@ import time
 from typing import Protocol
 
 from kit.cli.screen.terminal import Terminal
-from kit.cli.text.fold import fold
 from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Reporter, Warned
+from kit.model.text import fold
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 

@@ -1,99 +1,16 @@
-"""Plans and what became of a cluster, as text: each step with its reason, tables of hosts, equal output once."""
+"""Results of the verbs that act on a cluster, as text: tables of hosts, and equal output once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from kit.cli.text.fold import fold
-from kit.cli.text.table import hosts, size, table
-from kit.model.plan import (
-    ComposeUp,
-    DeleteFile,
-    HostPlan,
-    Plan,
-    Pull,
-    RemoveCluster,
-    Ship,
-    Step,
-    VerifyPeers,
-    WaitSshd,
-    WriteFile,
-)
+from kit.cli.text.table import hosts, table
 from kit.model.result import DeployResult, DownResult, ExecResult, PsResult
-from kit.model.secret import Secret
-
-
-def plan(value: Plan, *, verbose: bool = False) -> str:
-    """Hosts with the same steps are told of together. `verbose` adds addresses and the content of files."""
-    names = [each.host for each in value.hosts]
-    if value.empty:
-        return f"Nothing to do: cluster {value.cluster} is as it should be on {hosts(names)}."
-    parts = [f"Plan for cluster {value.cluster}"]
-    if any(each.steps for each in value.before):
-        parts += ["First:", *_sections(value.before, verbose=verbose), "Then:"]
-    parts += _sections(value.hosts, verbose=verbose)
-    for each in value.rounds:
-        parts += [f"Then, {each.name}:", *_sections([p for p in each.hosts if p.steps], verbose=verbose)]
-    if any(each.steps for each in value.after):
-        parts += ["Then, when every host is done:", *_sections(value.after, verbose=verbose)]
-    return "\n".join(parts)
-
-
-def _sections(plans: Iterable[HostPlan], *, verbose: bool) -> list[str]:
-    alike: dict[str, list[str]] = {}
-    for each in plans:
-        alike.setdefault(_steps(each.steps, verbose=verbose), []).append(each.host)
-    return [f"{fold(names)}\n{steps}" for steps, names in alike.items()]
-
-
-def _steps(steps: Sequence[Step], *, verbose: bool) -> str:
-    if not steps:
-        return "  nothing to do"
-    rows = [(*_step(step, verbose=verbose), f"because {step.why}") for step in steps]
-    text = table(rows, indent="  ")
-    if not verbose:
-        return text
-    parts = []
-    for row, step in zip(text.split("\n"), steps, strict=True):
-        parts.append(row)
-        if isinstance(step, WriteFile) and not isinstance(step.content, Secret):
-            parts += [f"  │ {each}" for each in step.content.decode(errors="replace").splitlines()]
-    return "\n".join(parts)
-
-
-def _step(step: Step, *, verbose: bool) -> tuple[str, str]:
-    told: tuple[str, str]
-    match step:
-        case Ship():
-            how_much = f" ({size(step.size)})" if step.size else ""
-            told = "ship", f"{step.image}{how_much}{f' from {step.source[0]}' if step.source else ''}"
-        case Pull():
-            told = "pull", f"{step.source}{f'@{step.digest}' if verbose else ''}"
-        case WriteFile():
-            told = "write", f"{step.path} {step.mode}" + (" (secret)" if isinstance(step.content, Secret) else "")
-        case DeleteFile():
-            told = "delete", step.path
-        case ComposeUp():
-            told = "start", f"docker compose up in {step.folder}" + (", made anew" if step.recreate else "")
-        case WaitSshd():
-            told = "wait", f"for sshd on {f'{step.address}:' if verbose else 'port '}{step.port}"
-        case VerifyPeers():
-            told = "verify", f"ssh from {step.container} to {fold(name for name, _ in step.peers)}"
-        case RemoveCluster():
-            also = f" and {len(step.images)} images" if step.images else ""
-            told = "remove", f"containers of {step.cluster}, {step.folder}{also}"
-        case _:
-            from kit.cli.text import swarm as swarmtext  # noqa: PLC0415  (most verbs show no plan, and few plans have such steps)
-
-            told = swarmtext.step(step)
-    return told
 
 
 def deploy(value: DeployResult) -> str:
-    told = hosts([each.host for each in value.hosts])
+    where = hosts([result.host for result in value.hosts])
     if not value.changed:
-        return f"Nothing to do: cluster {value.plan.cluster} is as it should be on {told}."
-    return f"Cluster {value.plan.cluster} is ready on {told} ({value.seconds:.1f} s)."
+        return f"Nothing to do: cluster {value.plan.cluster} is as it should be on {where}."
+    return f"Cluster {value.plan.cluster} is ready on {where} ({value.seconds:.1f} s)."
 
 
 def down(value: DownResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kit.cli.text.table import size
+from kit.model.text import size
 
 if TYPE_CHECKING:
     from kit.flows.image.build import ImageResult

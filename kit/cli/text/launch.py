@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kit.cli.text.fold import fold
+from kit.model.text import fold
 
 if TYPE_CHECKING:
     from kit.model.launch import Helper, LaunchPlan, Placement

@@ -1,10 +1,10 @@
-"""What every text is made of: aligned tables, sizes, and the names of hosts."""
+"""What every text is made of: aligned tables and the names of hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kit.cli.text.fold import fold
+from kit.model.text import fold
 
 # A column that a narrow terminal may cut keeps this much.
 _LEAST = 14
@@ -26,16 +26,6 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[str] = (), indent: 
         ).rstrip()
         for row in cells
     )  # fmt: skip
-
-
-def size(count: int) -> str:
-    """Bytes as docker prints them: 1.87 GB (powers of 1000)."""
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"
 
 
 def hosts(names: Sequence[str]) -> str:

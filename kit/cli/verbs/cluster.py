@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 def deploy(session: Session) -> int:
     from kit.cli.text import cluster as text
+    from kit.cli.text import plan as plantext
     from kit.flows.cluster.deploy import deploy
 
     dry = session.args.dry_run
     result = deploy(session.context(), dry_run=dry, force=session.args.force)
     if dry:
-        session.show("plan", result.plan, lambda plan: text.plan(plan, verbose=session.args.verbose))
+        session.show("plan", result.plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose))
     else:
         session.show("deploy", result, text.deploy)
     return 0
@@ -56,8 +57,8 @@ def ps(session: Session) -> int:
 
 def down(session: Session) -> int:
     from kit.cli.text import cluster as text
-    from kit.cli.text.fold import fold
     from kit.flows.cluster.down import down
+    from kit.model.text import fold
 
     context = session.context()
     if not session.confirms(f"Remove cluster {context.spec.name} from {fold(context.inventory.names)}?"):

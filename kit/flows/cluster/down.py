@@ -14,7 +14,7 @@ from kit.model import names
 from kit.model.host import Host
 from kit.model.result import DownResult
 from kit.plan.cluster.teardown import teardown_step
-from kit.remote.cluster.execute import remove
+from kit.remote.cluster.steps import remove
 from kit.remote.ssh import fanout
 from kit.remote.swarm import steps as swarm
 

@@ -16,9 +16,11 @@ from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.result import FileResult
 from kit.model.swarm import Role
-from kit.plan.cluster import deploy as plans
-from kit.plan.cluster import network, stack
+from kit.plan.cluster import compose, network, stack
+from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.supply import Image
 from kit.plan.swarm import deploy as swarm_deploy
+from kit.plan.swarm import manager
 from kit.plan.swarm import stack as swarm
 
 ROLES: tuple[Role, ...] = ("client", "head", "node")
@@ -32,16 +34,14 @@ def compose_file(context: Context, name: str | None) -> FileResult:
     tag = content(spec.image).tag
     observed, nodes = _looked(alone, tag)
     service = names.HEAD if host == inventory.head else names.NODE
-    body = stack.service(
-        spec,
-        name=service,
-        image=tag,
+    file = stack.ComposeFiles(spec, tag).file(
+        service,
         node=nodes[0],
         interface=network.pick_interface(observed[0], spec.network).name,
         gpus=stack.has_gpus(observed[0]),
-        host_key=plans.standing_keys(observed)[1].get(host.name, ""),
+        host_key=compose.held_keys(observed).hosts.get(host.name, ""),
     )
-    return FileResult(host=host.name, text=stack.compose_text(spec, service, body))
+    return FileResult(host=host.name, text=file.text)
 
 
 def stack_file(context: Context) -> FileResult:
@@ -51,10 +51,10 @@ def stack_file(context: Context) -> FileResult:
     spec = context.spec
     tag = content(spec.image).tag
     observed, nodes = _looked(context, tag)
-    known = swarm_deploy.standing_keys(observed)
+    known = swarm_deploy.secret_keys(observed)
     existing = {role: swarm.secret_name(spec, role, known[role]) for role in known}
     missing = {role: f"{names.project(spec.name)}-{role}-by-hand" for role in ROLES if role not in existing}
-    wanted = swarm_deploy.wanted_of(spec, observed, nodes, plans.Image(tag=tag), existing | missing)
+    wanted = manager.wanted_of(spec, observed, nodes, Image(tag=tag), existing | missing)
     used = {each["source"] for body in wanted.services.values() for each in body["secrets"]}
     notes = [
         f"Before that: ssh-keygen -t ed25519 -N '' -f key && docker secret create {name} key && shred -u key"
@@ -68,7 +68,7 @@ def stack_file(context: Context) -> FileResult:
 
 def _looked(context: Context, tag: str) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
     observed = look(context, tag)
-    nodes, problems = plans.nodes_of(observed, context.spec)
+    nodes, problems = nodes_of(observed, context.spec)
     if problems:
         raise failed("no file", problems)
     return observed, nodes

@@ -11,8 +11,7 @@ from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.result import NodeStatus, PsResult
-from kit.plan.cluster import deploy as plans
-from kit.plan.cluster import network
+from kit.plan.cluster import network, nodes
 from kit.remote.cluster.observe import observe
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
@@ -46,7 +45,7 @@ def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
         service=own[0].service if own else "",
         state=own[0].status if own else "not deployed",
         image=own[0].image if own else "",
-        slots=plans.slots_of(facts, context.spec),
+        slots=nodes.slots_of(facts, context.spec),
         gpus=len(facts.gpus),
         ranks=ranks_of(ranks),
     )

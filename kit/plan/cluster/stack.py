@@ -1,10 +1,12 @@
-"""The stack: services mpihead and mpinode as data, and the Compose file that each host gets of it."""
+"""The services mpihead and mpinode as data, and the Compose file that each host gets."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kit.model import names
@@ -19,36 +21,102 @@ if TYPE_CHECKING:
 START = f"{names.IMAGE_BIN}/start.sh"
 
 
-def service(
-    spec: ClusterSpec,
-    *,
-    name: str,
-    image: str,
-    node: Node,
-    interface: str,
-    gpus: bool,
-    host_key: str,
-) -> dict[str, Any]:
-    """One service as Compose writes it. `interface` is the host's own, for NCCL and Gloo, which take names only.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComposeFile:
+    """One host's Compose file. The running container has `digest`, that of its definition, as a label."""
 
-    `host_key` is the public half, '' where there is none yet.
+    text: str
+    digest: str
+
+
+class ComposeFiles:
+    """Writes the Compose files of a cluster. `image` is a tag.
+
+    The files of similar hosts differ in a few values only, so each form is written once and filled in for each host: a
+    plan may hold 10,000 of them.
     """
-    environment = {
-        **spec.env,
-        "SSH_PORT": str(spec.ssh_port),
-        "KIT_CLUSTER": spec.name,
-        "KIT_NODE": node.name,
-        "KIT_ADDRESS": node.address,
-        # '=' asks NCCL for this name and not for all that begin with it.
-        "NCCL_SOCKET_IFNAME": spec.env.get("NCCL_SOCKET_IFNAME", f"={interface}"),
+
+    def __init__(self, spec: ClusterSpec, image: str) -> None:
+        self._spec = spec
+        self._image = image
+        self._forms: dict[tuple[str, bool, bool], _Form] = {}
+
+    def file(self, service: str, *, node: Node, interface: str, gpus: bool, host_key: str) -> ComposeFile:
+        """Return the file of one host. `host_key` is the public half, '' if there is none yet."""
+        kind = (service, gpus, bool(host_key))
+        form = self._forms.get(kind)
+        if form is None:
+            form = self._forms[kind] = self._form(service, gpus=gpus, keyed=bool(host_key))
+        values = {**own_environment(self._spec, node, interface), _KEY: short(host_key)}
+        digest = short(form.definition.fill(values))
+        return ComposeFile(text=form.text.fill({**values, _DIGEST: digest}), digest=digest)
+
+    def _form(self, service: str, *, gpus: bool, keyed: bool) -> _Form:
+        def body(gap: Callable[[str], str]) -> dict[str, Any]:
+            own = {name: gap(name) for name in OWN_VARIABLES}
+            key = gap(_KEY) if keyed else ""
+            return definition(self._spec, name=service, image=self._image, gpus=gpus, own=own, key=key)
+
+        mark = "gap"
+        while mark in json.dumps(body(str)):
+            mark += "_"
+        gaps = body(lambda name: f"{mark}{name}{mark}")
+        defined = json.dumps(gaps, sort_keys=True)
+        gaps["labels"][names.LABEL_SPEC] = f"{mark}{_DIGEST}{mark}"
+        return _Form(
+            definition=_Template(defined, mark, json.dumps),
+            text=_Template(compose_text(self._spec, service, gaps), mark, lambda value: yamltext.scalar(escape(value))),
+        )
+
+
+# The names of gaps that are no variables.
+_KEY, _DIGEST = "key", "digest"
+# Variables whose values differ from host to host.
+OWN_VARIABLES = ("HOROVOD_GLOO_IFACE", "KIT_ADDRESS", "KIT_NODE", "NCCL_SOCKET_IFNAME")
+
+
+class _Template:
+    """Text with gaps, which stand between two `mark`s and hold a whole value each. `write` spells a value."""
+
+    def __init__(self, text: str, mark: str, write: Callable[[str], str]) -> None:
+        # Text and names of gaps in turn. JSON quotes a gap, kit's YAML does not.
+        self._parts = re.split(rf'"?{mark}(\w+?){mark}"?', text)
+        self._write = write
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        parts = self._parts.copy()
+        parts[1::2] = [self._write(values[name]) for name in parts[1::2]]
+        return "".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Form:
+    definition: _Template
+    text: _Template
+
+
+def own_environment(spec: ClusterSpec, node: Node, interface: str) -> dict[str, str]:
+    """Return the variables whose values differ from host to host. NCCL and Gloo accept only names of interfaces."""
+    return {
         "HOROVOD_GLOO_IFACE": spec.env.get("HOROVOD_GLOO_IFACE", interface),
+        "KIT_ADDRESS": node.address,
+        "KIT_NODE": node.name,
+        # With '=', NCCL uses exactly this interface, and not all whose names begin with this one.
+        "NCCL_SOCKET_IFNAME": spec.env.get("NCCL_SOCKET_IFNAME", f"={interface}"),
     }
+
+
+def definition(
+    spec: ClusterSpec, *, name: str, image: str, gpus: bool, own: Mapping[str, str], key: str
+) -> dict[str, Any]:
+    """Return the service as Compose spells it. `own`: the host's variables. `key`: the digest of its host key or ''."""
+    environment = {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **own}
     body: dict[str, Any] = {
         "image": image,
         "container_name": names.container(spec.name, name),
         "command": [START],
         "entrypoint": [],
-        # Never a pull behind the user's back: kit ships the image.
+        # kit brings the image; Compose must not pull another one.
         "pull_policy": "never",
         "network_mode": "host",
         "init": True,
@@ -60,32 +128,32 @@ def service(
         "labels": {
             names.LABEL_CLUSTER: spec.name,
             names.LABEL_SERVICE: name,
-            **({names.LABEL_KEY: short(host_key)} if host_key else {}),
+            **({names.LABEL_KEY: key} if key else {}),
         },
     }
     if gpus:
         devices = [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
         body["deploy"] = {"resources": {"reservations": {"devices": devices}}}
-    body["labels"][names.LABEL_SPEC] = digest(body)
-    return {key: value for key, value in body.items() if value != {}}
+    return body
 
 
 def _runs(spec: ClusterSpec, name: str) -> list[str]:
-    """The head keeps the runs: their records and logs outlive its container."""
+    """Mount the folder of runs on the head: their records and logs outlive its container."""
     return [f"{names.folder(spec.name)}/{names.STATE}:{names.STATE_MOUNT}"] if name == names.HEAD else []
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """What tells two definitions of a service apart; the running container carries it as a label."""
+    """Return the digest of a service's definition. The running container has it as a label."""
     return short(json.dumps(body, sort_keys=True))
 
 
 def short(text: str) -> str:
+    """Return 16 hexadecimal digits of the text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def ulimits(spec: ClusterSpec) -> dict[str, Any]:
-    """The limits as both Compose and Swarm write them."""
+    """Return the limits as both Compose and Swarm spell them."""
     limits: dict[str, Any] = {}
     if spec.ulimits.memlock == "unlimited":
         limits["memlock"] = {"soft": -1, "hard": -1}
@@ -97,11 +165,14 @@ def ulimits(spec: ClusterSpec) -> dict[str, Any]:
 
 
 def compose_text(spec: ClusterSpec, name: str, body: Mapping[str, Any]) -> str:
-    """The Compose file of one host. A `$` in a value is doubled, or Compose would look for a variable."""
+    """Return the Compose file with one service. Each `$` in a value is doubled, or Compose would expand a variable."""
     file = f"{names.folder(spec.name)}/{names.COMPOSE_FILE}"
     head = f"# Cluster {spec.name}, written by kit deploy. By hand: docker compose -f {file} up -d\n"
-    document: dict[str, Any] = {"name": names.project(spec.name), "services": {name: escape(body)}}
-    # A volume that is no path is Compose's own, and has to be declared.
+    document: dict[str, Any] = {
+        "name": names.project(spec.name),
+        "services": {name: {key: escape(value) for key, value in body.items() if value != {}}},
+    }
+    # A volume that is not a path is a named volume, which Compose requires to be declared.
     named = [source for source, _, _ in (volume.partition(":") for volume in spec.volumes) if source[0] not in "/."]
     if named:
         document["volumes"] = {source: {} for source in named}
@@ -109,7 +180,7 @@ def compose_text(spec: ClusterSpec, name: str, body: Mapping[str, Any]) -> str:
 
 
 def escape(value: Any) -> Any:
-    """The value with each `$` doubled, at any depth."""
+    """Return the value with each `$` doubled, at any depth."""
     if isinstance(value, str):
         return value.replace("$", "$$") if "$" in value else value
     if isinstance(value, dict):
@@ -120,4 +191,5 @@ def escape(value: Any) -> Any:
 
 
 def has_gpus(facts: HostFacts) -> bool:
+    """Return whether the host's service asks for GPUs."""
     return bool(facts.gpus)

@@ -28,7 +28,7 @@ def problems_of(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[Ki
     return problems
 
 
-def impatience(head: HostFacts) -> str | None:
+def short_heartbeat(head: HostFacts) -> str | None:
     """A swarm of somebody else's may give up a node, and end what runs on it, long before a run would. In words."""
     beat = head.swarm.heartbeat_s
     if head.swarm.made or not 0 < beat < HEARTBEAT_S:

@@ -1,49 +1,55 @@
-"""The way back to Compose: what is taken off a swarm, and whether the hosts may leave it."""
+"""The way back to Compose: what is removed from a swarm, and whether hosts may leave it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kit.model import names
 from kit.model.observed import HostFacts
-from kit.model.plan import HostPlan, Plan
+from kit.model.plan import TAKE_OFF, HostPlan, Round, Step
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import RemoveNode, StackRemove, SwarmLeave
 
 
-def without_swarm(plan: Plan, spec: ClusterSpec, observed: Sequence[HostFacts]) -> Plan:
-    """The same plan for Compose, where Swarm had the cluster before: its stack goes first.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leaving:
+    """Rounds that come before anything else, and steps of hosts (by name) that come before their own."""
 
-    So does the swarm, if kit made it and nobody else uses it.
+    before: tuple[Round, ...] = ()
+    steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+
+
+def leaving(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Leaving:
+    """Return what ends an earlier deploy of this cluster with Swarm: its stack goes first.
+
+    The hosts also leave the swarm if kit made it and nothing else uses it.
     """
     head = observed[0]
-    had = any(names.NODE_ENV in facts.files for facts in observed)
-    ours = [s for s in head.swarm.services if s.cluster == spec.name]
-    if not had and not ours and not head.swarm.secrets:
-        return plan
-    before: tuple[HostPlan, ...] = ()
-    if ours or head.swarm.secrets:
+    stacked = any(service.cluster == spec.name for service in head.swarm.services) or bool(head.swarm.secrets)
+    if not stacked and not any(names.NODE_ENV in facts.files for facts in observed):
+        return Leaving()
+    before: tuple[Round, ...] = ()
+    if stacked:
         gone = StackRemove(cluster=spec.name, why="Compose starts the nodes from now on")
-        before = (HostPlan(host=head.host.name, steps=(gone,)),)
-    leaving = {facts.swarm.node_id for facts in observed if facts.swarm.made and names.NODE_ENV in facts.files}
-    if not may_leave(head, names.node_label(spec.name), leaving, spec.name):
-        leaving = set()
-    # Swarm ends tasks in its own time, on each host another. Until then a node has the port that Compose's wants, and
-    # its host does not leave.
-    emptied = RemoveNode(cluster=spec.name, why="Compose starts it from now on")
-    leave = SwarmLeave(others=tuple(sorted(leaving)), why="kit made the swarm, and nothing uses it any more")
-    hosts = []
-    for each, facts in zip(plan.hosts, observed, strict=True):
+        before = (Round(name=TAKE_OFF, hosts=(HostPlan(host=head.host.name, steps=(gone,)),)),)
+    members = {facts.swarm.node_id for facts in observed if facts.swarm.made and names.NODE_ENV in facts.files}
+    if not may_leave(head, names.node_label(spec.name), members, spec.name):
+        members = set()
+    # Swarm ends tasks at its own pace on each host. Until then a task occupies the port that Compose's node needs, and
+    # its host cannot leave.
+    remove = RemoveNode(cluster=spec.name, why="Compose starts it from now on")
+    leave = SwarmLeave(others=tuple(sorted(members)), why="kit made the swarm, and nothing uses it any more")
+    steps: dict[str, tuple[Step, ...]] = {}
+    for facts in observed:
         runs = any(container.swarm and container.cluster == spec.name for container in facts.containers)
-        empty = (emptied,) if runs else ()
-        go = (leave,) if facts.swarm.node_id in leaving else ()
-        hosts.append(replace(each, steps=(*empty, *go, *each.steps)))
-    return replace(plan, before=before, hosts=tuple(hosts))
+        leaves = facts.swarm.node_id in members
+        steps[facts.host.name] = (*((remove,) if runs else ()), *((leave,) if leaves else ()))
+    return Leaving(before=before, steps=steps)
 
 
 def may_leave(head: HostFacts, key: str, leaving: set[str], cluster: str) -> bool:
-    """Whether nobody but this cluster uses the head's swarm: no other service, no other label of kit's, no stranger."""
+    """Return whether only this cluster uses the head's swarm: no other service, cluster label or member."""
     if any(service.cluster != cluster for service in head.swarm.services):
         return False
     for entry in head.swarm.nodes:

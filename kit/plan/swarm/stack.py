@@ -1,10 +1,11 @@
-"""The same stack for Swarm: one file for all hosts, in the words that `docker stack deploy` understands.
+"""The same services for Swarm: one file for all hosts, as `docker stack deploy` reads it.
 
-docs/swarm.md has the table of what is said how; whatever Swarm has no word for is refused in kit.model.spec.
+docs/swarm.md has the table of equivalents. kit.model.spec refuses what Swarm cannot express.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from kit.model.swarm import Role
 from kit.plan.cluster import stack, yamltext
 
 CLIENT_KEY = f"{names.SECRETS_MOUNT}/id_ed25519"
-# The engine marks its GPUs with this kind in every guide there is.
+# The kinds under which guides let engines advertise GPUs.
 GPU_KINDS = ("NVIDIA-GPU", "gpu", "GPU")
 UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 KEY_FILES: Mapping[Role, str] = {"client": "id_ed25519", "head": "host_ed25519", "node": "host_ed25519"}
@@ -26,7 +27,7 @@ KEY_FILES: Mapping[Role, str] = {"client": "id_ed25519", "head": "host_ed25519",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """The services of a cluster by name: their definitions, each with its digest in its labels."""
+    """The definitions of a cluster's services by name. Each has its digest among its labels."""
 
     services: Mapping[str, dict[str, Any]]
     secrets: Mapping[Role, str]
@@ -36,11 +37,12 @@ class Wanted:
 
 
 def secret_name(spec: ClusterSpec, role: Role, public: str) -> str:
-    """By content: a key made anew is another secret, so another definition of the service. At most 64 characters."""
+    """Return a secret's name (at most 64 characters). A new key has a new name, so the service's definition changes."""
     return f"{names.project(spec.name)}-{role}-{stack.short(public)[:12]}"
 
 
 def secret_names(spec: ClusterSpec, nodes: Sequence[Node], keys: ClusterKeys) -> dict[Role, str]:
+    """Return the names of the secrets with these keys. A cluster of one host has no nodes' key."""
     names: dict[Role, str] = {
         "client": secret_name(spec, "client", keys.client.public),
         "head": secret_name(spec, "head", keys.hosts[nodes[0].name].public),
@@ -51,23 +53,14 @@ def secret_names(spec: ClusterSpec, nodes: Sequence[Node], keys: ClusterKeys) ->
 
 
 def image_of(observed: Sequence[HostFacts], *, tag: str, image_id: str) -> str:
-    """What the services name: the image's id, which no engine ever tries to pull; the tag where ids differ."""
+    """Return the image's id, which no engine tries to pull, or its tag if ids differ between hosts."""
     ids = {facts.image_id or image_id for facts in observed}
-    found = ids.pop()
-    return found if found and not ids else tag
-
-
-def node_env(spec: ClusterSpec, node: Node, interface: str) -> dict[str, str]:
-    """What a node has of its own."""
-    return {
-        "HOROVOD_GLOO_IFACE": spec.env.get("HOROVOD_GLOO_IFACE", interface),
-        "KIT_ADDRESS": node.address,
-        "KIT_NODE": node.name,
-        "NCCL_SOCKET_IFNAME": spec.env.get("NCCL_SOCKET_IFNAME", f"={interface}"),
-    }
+    only = ids.pop()
+    return only if only and not ids else tag
 
 
 def node_env_text(values: Mapping[str, str]) -> str:
+    """Return NODE_ENV's text."""
     return "".join(f"{name}={value}\n" for name, value in sorted(values.items()))
 
 
@@ -81,7 +74,7 @@ def wanted(
     interface: str,
     secrets: Mapping[Role, str],
 ) -> Wanted:
-    """The services. `interface` is the head's: mpihead is one task, so it is told all that it has of its own."""
+    """Return the services. `interface` is the head's: mpihead is one task, and its definition has its variables."""
     pairs = list(zip(observed, nodes, strict=True))
     groups = {names.HEAD: pairs[:1], names.NODE: pairs[1:]}
     services = {}
@@ -89,9 +82,9 @@ def wanted(
         if not group:
             continue
         environment = {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name}
-        # On nodes these come from node.env; a value of the service's own would go before it there.
+        # Nodes get these from node.env, which a value in the definition would override.
         if name == names.HEAD:
-            environment |= node_env(spec, group[0][1], interface)
+            environment |= stack.own_environment(spec, group[0][1], interface)
         services[name] = _service(
             spec, name, [f for f, _ in group], image=image, tag=tag, environment=environment, secrets=secrets
         )
@@ -111,7 +104,7 @@ def _service(
     head = name == names.HEAD
     roles: tuple[Role, ...] = ("head", "client") if head else ("node",)
     if any(facts.gpus for facts in observed):
-        # For the NVIDIA runtime, which is the engine's default there. Other hosts take no notice.
+        # For the NVIDIA runtime, the engine's default on GPU hosts. Other hosts ignore them.
         environment.setdefault("NVIDIA_VISIBLE_DEVICES", "all")
         environment.setdefault("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
     deploy: dict[str, Any] = {
@@ -119,7 +112,7 @@ def _service(
         "endpoint_mode": "dnsrr",
         "placement": {"constraints": [f"node.labels.{names.node_label(spec.name)} == {'head' if head else 'node'}"]},
         "restart_policy": {"condition": "any", "delay": "2s"},
-        # All at once, and the old one first: two cannot have the same port.
+        # All at once, and stop the old task first: two cannot have the same port.
         "update_config": {"parallelism": 0, "order": "stop-first"},
     }
     reserved = gpu_reservation(observed)
@@ -130,7 +123,7 @@ def _service(
     labels = {names.LABEL_CLUSTER: spec.name, names.LABEL_SERVICE: name, names.LABEL_IMAGE: tag}
     body: dict[str, Any] = {
         "image": image,
-        # The image's own entrypoint (NGC's have one) is replaced: an empty list would mean that one to Swarm.
+        # Replaces the image's entrypoint (NGC's have one): Swarm would use that one if the list were empty.
         "entrypoint": [stack.START],
         "networks": ["host"],
         "init": True,
@@ -146,14 +139,14 @@ def _service(
         "labels": labels,
         "deploy": deploy,
     }
-    digest = stack.digest(body)
+    digest = stack.short(json.dumps(body, sort_keys=True))
     labels[names.LABEL_SPEC] = digest
     deploy["labels"] = {names.LABEL_CLUSTER: spec.name, names.LABEL_SPEC: digest}
     return {key: value for key, value in body.items() if value != {}}
 
 
 def gpu_reservation(observed: Sequence[HostFacts]) -> tuple[str, int] | None:
-    """(kind, count) where every host of a service advertises the same number of GPUs, and has that many."""
+    """Return (kind, count) if every host of a service advertises the same number of GPUs and has that many."""
     counts = {len(facts.gpus) for facts in observed}
     for kind in GPU_KINDS:
         advertised = {facts.swarm.resources.get(kind, 0) for facts in observed}
@@ -163,13 +156,13 @@ def gpu_reservation(observed: Sequence[HostFacts]) -> tuple[str, int] | None:
 
 
 def bytes_of(size: str) -> int:
-    """`8gb` in bytes: a stack file takes no unit there."""
+    """Return `8gb` in bytes: a stack file accepts no unit there."""
     digits = size.rstrip("bkmgBKMG")
     return int(digits) * UNITS[size[len(digits)].lower()]
 
 
 def bind_sources(spec: ClusterSpec) -> list[str]:
-    """The folders of VMs that volumes name."""
+    """Return the folders on VMs that volumes name."""
     return [volume.split(":")[0] for volume in spec.volumes if volume[0] in "/."]
 
 
@@ -178,7 +171,7 @@ def _bind(source: str, target: str) -> dict[str, Any]:
 
 
 def _mount(volume: str) -> dict[str, Any]:
-    """Compose's short form as a mount; modes that Swarm has no word for do not come here."""
+    """Return Compose's short form as a mount. kit.model.spec has refused the modes that Swarm lacks."""
     source, target, *rest = volume.split(":")
     modes = rest[0].split(",") if rest else []
     mount = {"type": "bind" if source[0] in "/." else "volume", "source": source, "target": target}
@@ -195,12 +188,12 @@ def _mount(volume: str) -> dict[str, Any]:
 
 
 def _template(value: str) -> str:
-    """Swarm reads a Go template in variables and mounts; two braces are written so that they stay what they are."""
+    """Return the value with `{{` escaped: Swarm expands Go templates in variables and mounts."""
     return value.replace("{{", '{{"{{"}}')
 
 
 def stack_text(spec: ClusterSpec, wanted: Wanted, *, notes: Sequence[str] = ()) -> str:
-    """The stack file. A `$` in a value is doubled, or it would be looked for as a variable."""
+    """Return the stack file. Each `$` in a value is doubled, or it would be expanded as a variable."""
     file, name = f"{names.folder(spec.name)}/{names.STACK_FILE}", names.project(spec.name)
     head = (
         f"# Cluster {spec.name}, written by kit deploy. By hand, on the head:\n"
@@ -210,8 +203,9 @@ def stack_text(spec: ClusterSpec, wanted: Wanted, *, notes: Sequence[str] = ()) 
 
 
 def document(spec: ClusterSpec, wanted: Wanted) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        # Engines before 25 want it, and take a file without it for one of 2014.
+    """Return the stack file as data."""
+    content: dict[str, Any] = {
+        # Engines before 25 require it; they read a file without it in the format of 2014.
         "version": "3.8",
         "services": stack.escape(dict(wanted.services)),
         "networks": {"host": {"external": True}},
@@ -219,8 +213,8 @@ def document(spec: ClusterSpec, wanted: Wanted) -> dict[str, Any]:
     }
     named = sorted(set(_named(spec.volumes)))
     if named:
-        found["volumes"] = {source: {} for source in named}
-    return found
+        content["volumes"] = {source: {} for source in named}
+    return content
 
 
 def _named(volumes: Iterable[str]) -> Iterable[str]:

@@ -23,7 +23,7 @@ FILES = {names.COMPOSE_FILE, names.STACK_FILE, names.NODE_ENV, names.RECORD, nam
          names.AUTHORIZED_KEYS, names.KNOWN_HOSTS, names.SSH_CONFIG, names.AUDIT, names.RUNS,
          names.HEAD, names.NODE}  # fmt: skip
 # Examples in the help write these files into the user's own folder.
-ALLOWED = {("cli/verbs/table.py", names.COMPOSE_FILE), ("cli/verbs/table.py", names.STACK_FILE)}
+ALLOWED = {("cli/verbs/cluster.py", names.COMPOSE_FILE), ("cli/verbs/cluster.py", names.STACK_FILE)}
 
 
 def texts(tree: ast.AST) -> Iterator[str]:

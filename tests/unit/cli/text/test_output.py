@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
 from kit.cli.screen.jsonout import encode, line
 from kit.cli.text import cluster as render
 from kit.cli.text import launch, table
+from kit.cli.text import plan as plantext
 from kit.events import OutputLine
 from kit.model.launch import LaunchPlan, Node, Placement
 from kit.model.observed import Interface
@@ -20,6 +23,7 @@ from kit.model.plan import (
     HostPlan,
     Plan,
     RemoveCluster,
+    Round,
     Ship,
     Step,
     VerifyPeers,
@@ -37,18 +41,21 @@ from kit.model.result import (
     PsResult,
 )
 from kit.model.secret import Secret
+from kit.model.swarm import StackRemove, SwarmInit
+from kit.model.text import size
 
 PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
 
 def host_plan(number: int) -> HostPlan:
     steps: tuple[Step, ...] = (
-        Ship(image="kit:cpu-0123", image_id="sha256:ab", size=1_870_000_000, address="10.0.0.1", why="it is not there"),
         WriteFile(path="compose.yaml", content=b"name: kit\nservices: {}\n", mode="0644", why="it is missing"),
         WriteFile(path="ssh/host_key", content=Secret(PRIVATE), mode="0600", why="it is missing"),
         DeleteFile(path="ssh/old", why="it does not belong there"),
         ComposeUp(folder="/opt/kit/kit", project="kit-kit", recreate=number == 9, why="no container runs"),
-        WaitSshd(address=f"10.0.0.{number}", port=33, timeout_s=60.0, why="it was started"),
+        WaitSshd(
+            container="kit-kit-mpinode", address=f"10.0.0.{number}", port=33, timeout_s=60.0, why="it was started"
+        ),
     )
     return HostPlan(host=f"gpu{number}", steps=steps)
 
@@ -59,7 +66,16 @@ VERIFY = HostPlan(
         VerifyPeers(container="kit-kit-mpihead", peers=(("gpu1", "10.0.0.1"), ("gpu2", "10.0.0.2")), why="new keys"),
     ),
 )
-PLAN = Plan(cluster="kit", hosts=(*(host_plan(n) for n in (1, 2, 3)), HostPlan(host="gpu4", steps=())), after=(VERIFY,))
+SHIP = Ship(image="kit:cpu-0123", image_id="sha256:ab", size=1_870_000_000, address="10.0.0.1", why="it is not there")
+PLAN = Plan(
+    cluster="kit",
+    hosts=("gpu1", "gpu2", "gpu3", "gpu4"),
+    rounds=(
+        Round(name="ship", hosts=tuple(HostPlan(host=f"gpu{n}", steps=(SHIP,)) for n in (1, 2, 3)), together=True),
+        Round(name="set up", hosts=tuple(host_plan(n) for n in (1, 2, 3)), needs="host"),
+        Round(name="verify", hosts=(VERIFY,)),
+    ),
+)
 LAUNCH = LaunchPlan(
     run_id="r1",
     placement=Placement(
@@ -72,39 +88,45 @@ LAUNCH = LaunchPlan(
 
 
 def test_a_plan_folds_equal_hosts() -> None:
-    assert render.plan(PLAN) == (
+    assert plantext.plan(PLAN) == (
         "Plan for cluster kit\n"
+        "First, ship:\n"
         "gpu[1-3]\n"
-        "  ship    kit:cpu-0123 (1.87 GB)             because it is not there\n"
+        "  ship  kit:cpu-0123 (1.87 GB)  because it is not there\n"
+        "Then, set up:\n"
+        "gpu[1-3]\n"
         "  write   compose.yaml 0644                  because it is missing\n"
         "  write   ssh/host_key 0600 (secret)         because it is missing\n"
         "  delete  ssh/old                            because it does not belong there\n"
         "  start   docker compose up in /opt/kit/kit  because no container runs\n"
         "  wait    for sshd on port 33                because it was started\n"
-        "gpu4\n"
-        "  nothing to do\n"
-        "Then, when every host is done:\n"
+        "Then, when every host is done, verify:\n"
         "gpu1\n"
-        "  verify  ssh from kit-kit-mpihead to gpu[1-2]  because new keys"
+        "  verify  ssh from kit-kit-mpihead to gpu[1-2]  because new keys\n"
+        "Nothing to change on 1 host: gpu4."
     )
 
 
 def test_a_plan_in_full_shows_files_and_addresses_but_no_secret() -> None:
-    text = render.plan(PLAN, verbose=True)
+    text = plantext.plan(PLAN, verbose=True)
     assert "  │ services: {}" in text
     assert "for sshd on 10.0.0.3:33" in text
     assert "PRIVATE" not in text
 
 
 def test_an_empty_plan_says_so() -> None:
-    plan = Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=()), HostPlan(host="gpu2", steps=())))
-    assert render.plan(plan) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
+    plan = Plan(cluster="kit", hosts=("gpu1", "gpu2"))
+    assert plantext.plan(plan) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
 
 
 def test_a_teardown_step_is_told() -> None:
     step = RemoveCluster(folder="/opt/kit/kit", cluster="kit", images=("kit:cpu-0123",), why="kit down")
-    text = render.plan(Plan(cluster="kit", hosts=(HostPlan(host="gpu1", steps=(step,)),)))
-    assert "remove  containers of kit, /opt/kit/kit and 1 images" in text
+    text = plantext.plan(
+        Plan(
+            cluster="kit", hosts=("gpu1",), rounds=(Round(name="down", hosts=(HostPlan(host="gpu1", steps=(step,)),)),)
+        )
+    )
+    assert "remove  containers of kit, /opt/kit/kit and 1 image" in text
 
 
 def test_a_launch_can_be_pasted() -> None:
@@ -125,7 +147,7 @@ def test_tables_align_and_put_numbers_right() -> None:
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (25_000_000, "25 MB"), (1_870_000_000, "1.87 GB")]
 )
 def test_sizes(count: int, text: str) -> None:
-    assert table.size(count) == text
+    assert size(count) == text
 
 
 HOSTS = (HostResult(host="gpu1", status="ok"), HostResult(host="gpu2", status="unchanged"))
@@ -171,7 +193,7 @@ def test_results_as_text() -> None:
     )
 
 
-def _told(kind: str, value: object) -> dict[str, object]:
+def _told(kind: str, value: object) -> dict[str, Any]:
     text = line(kind, value)
     assert "\n" not in text
     told = json.loads(text)
@@ -192,6 +214,39 @@ def test_a_plan_as_json_holds_no_secret() -> None:
     assert steps[2]["content"] == {"secret": True, "sha256": Secret(PRIVATE).digest(), "size": len(PRIVATE)}
 
 
+def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
+    """`hosts` up to the set-up, `before`, `rounds` and `after`; `order` was added and has no steps."""
+    gone = StackRemove(cluster="kit", why="Compose takes over")
+    init = SwarmInit(address="10.0.0.1", why="no swarm yet")
+    rounds = (
+        Round(name="take off", hosts=(HostPlan(host="gpu1", steps=(gone,)),)),
+        *PLAN.rounds[:2],
+        Round(name="form the swarm", hosts=(HostPlan(host="gpu1", steps=(init,)),)),
+        *PLAN.rounds[2:],
+    )
+    fields = _told("plan", replace(PLAN, rounds=rounds))
+    assert list(fields) == ["cluster", "hosts", "after", "before", "rounds", "order", "empty"]
+    assert [host["host"] for host in fields["hosts"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    assert fields["hosts"][3]["steps"] == []
+    assert fields["before"] == [
+        {"host": "gpu1", "steps": [{"step": "StackRemove", "cluster": "kit", "why": "Compose takes over"}]}
+    ]
+    assert fields["rounds"] == [
+        {
+            "name": "form the swarm",
+            "hosts": [{"host": "gpu1", "steps": [{"step": "SwarmInit", "address": "10.0.0.1", "why": "no swarm yet"}]}],
+        }
+    ]
+    assert [step["step"] for host in fields["after"] for step in host["steps"]] == ["VerifyPeers"]
+    assert fields["order"] == [
+        {"name": "take off", "needs": "all", "hosts": ["gpu1"]},
+        {"name": "ship", "needs": "all", "hosts": ["gpu1", "gpu2", "gpu3"]},
+        {"name": "set up", "needs": "host", "hosts": ["gpu1", "gpu2", "gpu3"]},
+        {"name": "form the swarm", "needs": "all", "hosts": ["gpu1"]},
+        {"name": "verify", "needs": "all", "hosts": ["gpu1"]},
+    ]
+
+
 def test_results_as_json() -> None:
     assert _told("exec", EXEC) == {
         "groups": [
@@ -200,8 +255,8 @@ def test_results_as_json() -> None:
         ],
         "exit_code": 3,
     }
-    assert _told("ps", PS)["nodes"][0]["ranks"] == {"r1": [0, 1]}  # type: ignore[index]
-    assert _told("launch", LAUNCH)["placement"]["np"] == 5  # type: ignore[index]
+    assert _told("ps", PS)["nodes"][0]["ranks"] == {"r1": [0, 1]}
+    assert _told("launch", LAUNCH)["placement"]["np"] == 5
     assert _told("line", OutputLine(text="é\n?", source="2")) == {"text": "é\n?", "stream": "stdout", "source": "2"}
 
 

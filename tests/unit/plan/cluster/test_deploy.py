@@ -5,29 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pytest
 import yaml
 
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.observed import HostFacts
-from kit.model.plan import ComposeUp, DeleteFile, HostPlan, Plan, Ship, Step, VerifyPeers, WaitSshd, WriteFile
+from kit.model.plan import VERIFY, ComposeUp, DeleteFile, Plan, Ship, Step, VerifyPeers, WaitSshd, WriteFile
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster import compose
 from kit.plan.cluster import deploy as plans
+from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.network import pick_interface
-from tests.fakes.deployed import after_plan, content_of
+from kit.plan.cluster.nodes import nodes_of, slots_of
+from kit.plan.cluster.supply import Image
+from tests.fakes.deployed import after_steps, content_of
 from tests.fakes.facts import facts, gpus, host, interfaces, key, keys
 from tests.fakes.golden import check_golden
+from tests.fakes.plans import check_of, steps_of
 
 SPEC = ClusterSpec(name="lab", env={"TOKEN": "s3cret"})
-IMAGE = plans.Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
+IMAGE = Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
 
 
 def keys_for(observed: Sequence[HostFacts]) -> ClusterKeys:
     """As the flow makes them: what hosts hold, and a new one where they hold none."""
-    client, hosts = plans.standing_keys(observed)
-    names = [f.host.name for f in observed]
+    held = compose.held_keys(observed)
+    client, hosts, names = held.client, held.hosts, list(held.owners)
     return ClusterKeys(
         client=KeyPair(public=client) if client else key("client-of-" + names[0]),
         hosts={name: KeyPair(public=hosts[name]) if name in hosts else key("host-" + name) for name in names},
@@ -35,7 +40,7 @@ def keys_for(observed: Sequence[HostFacts]) -> ClusterKeys:
 
 
 def plan_of(observed: Sequence[HostFacts], spec: ClusterSpec = SPEC) -> Plan:
-    nodes, problems = plans.nodes_of(observed, spec)
+    nodes, problems = nodes_of(observed, spec)
     assert problems == []
     assert plans.problems_of(observed, spec, nodes, IMAGE) == []
     return plans.deploy_plan(spec, observed, nodes, IMAGE, keys_for(observed))
@@ -43,12 +48,10 @@ def plan_of(observed: Sequence[HostFacts], spec: ClusterSpec = SPEC) -> Plan:
 
 def carried_out(observed: Sequence[HostFacts], plan: Plan) -> list[HostFacts]:
     """Every step, those of the check, too: it passed."""
-    return checked([after_plan(f, p) for f, p in zip(observed, plan.hosts, strict=True)], plan)
-
-
-def checked(observed: Sequence[HostFacts], plan: Plan) -> list[HostFacts]:
-    after = {p.host: p for p in plan.after}
-    return [after_plan(f, after[f.host.name]) if f.host.name in after else f for f in observed]
+    done: dict[str, list[Step]] = {}
+    for name, step in plan.steps():
+        done.setdefault(name, []).append(step)
+    return [after_steps(f, done.get(f.host.name, ())) for f in observed]
 
 
 def deployed(*numbers: int, spec: ClusterSpec = SPEC) -> list[HostFacts]:
@@ -57,7 +60,8 @@ def deployed(*numbers: int, spec: ClusterSpec = SPEC) -> list[HostFacts]:
 
 
 def steps(plan: Plan, name: str) -> tuple[Step, ...]:
-    return next(p.steps for p in plan.hosts if p.host == name)
+    assert name in plan.hosts
+    return steps_of(plan, name)
 
 
 def written(plan: Plan, name: str) -> list[str]:
@@ -65,7 +69,7 @@ def written(plan: Plan, name: str) -> list[str]:
 
 
 def network_file(plan: Plan) -> bytes:
-    (step,) = (s for s in steps(plan, plan.hosts[0].host) if isinstance(s, WriteFile) and s.path == "network")
+    (step,) = (s for s in steps(plan, plan.hosts[0]) if isinstance(s, WriteFile) and s.path == "network")
     return content_of(step)
 
 
@@ -76,21 +80,17 @@ def kinds(plan: Plan, name: str) -> list[str]:
 def told(plan: Plan) -> str:
     """The plan as text: a line a step."""
     lines = []
-
-    def tell(host_plan: HostPlan) -> None:
-        lines.append(f"{host_plan.host}:")
-        for step in host_plan.steps:
-            fields = {name: value for name, value in asdict(step).items() if name not in ("why", "content")}
-            words = " ".join(f"{name}={value}" for name, value in fields.items())
-            lines.append(f"  {type(step).__name__} {words}  # {step.why}")
-            if isinstance(step, WriteFile) and isinstance(step.content, bytes):
-                lines.extend(f"    | {line}" for line in step.content.decode().splitlines())
-
-    for host_plan in plan.hosts:
-        tell(host_plan)
-    lines.append("after:")
-    for host_plan in plan.after:
-        tell(host_plan)
+    for part in plan.rounds:
+        lines.append(f"{part.name} (needs {part.needs}{', together' if part.together else ''}):")
+        for host_plan in part.hosts:
+            lines.append(f"{host_plan.host}:")
+            for step in host_plan.steps:
+                fields = {
+                    name: value for name, value in asdict(cast(Any, step)).items() if name not in ("why", "content")
+                }
+                words = " ".join(f"{name}={value}" for name, value in fields.items())
+                lines.append(f"  {step.kind} {words}  # {step.why}")
+                lines.extend(f"    | {line}" for line in step.detail().splitlines())
     return "\n".join(lines) + "\n"
 
 
@@ -102,12 +102,12 @@ def test_a_first_deploy_of_three_hosts() -> None:
 def test_nothing_to_do() -> None:
     plan = plan_of(deployed(1, 2, 3))
     assert plan.empty
-    assert plan.after == ()
+    assert plan.rounds == ()
 
 
 def test_private_keys_and_settings_never_show() -> None:
     plan = plan_of([facts(1), facts(2)])
-    private = [step for p in plan.hosts for step in p.steps if isinstance(step, WriteFile) and step.mode == "600"]
+    private = [step for _, step in plan.steps() if isinstance(step, WriteFile) and step.mode == "600"]
     assert any(b"PRIVATE" in content_of(step) for step in private)
     assert any(b"s3cret" in content_of(step) for step in private)
     for shown in (repr(plan), str(plan), f"{plan}", json.dumps(asdict(plan), default=str), told(plan)):
@@ -117,7 +117,7 @@ def test_private_keys_and_settings_never_show() -> None:
 
 def test_every_private_thing_is_roots_alone() -> None:
     plan = plan_of([facts(1), facts(2)])
-    for step in (step for p in plan.hosts for step in p.steps if isinstance(step, WriteFile)):
+    for step in (step for _, step in plan.steps() if isinstance(step, WriteFile)):
         secret = b"PRIVATE" in content_of(step) or b"s3cret" in content_of(step)
         assert step.mode == ("600" if secret or step.path == "ssh/authorized_keys" else "644"), step.path
 
@@ -162,9 +162,9 @@ def test_an_address_that_is_not_mpis_but_lies_in_its_network(network: str, bridg
 
 def test_every_change_is_verified_from_the_head() -> None:
     plan = plan_of([*deployed(1, 2), facts(3)])
-    (after,) = plan.after
-    assert after.host == "gpu1"
-    delete, verify, write = after.steps
+    after = check_of(plan)
+    assert {host for host, step in plan.steps() if step in after} == {"gpu1"}
+    delete, verify, write = after
     # In this order: what an earlier check left must not stand where this one fails, or never ends.
     assert isinstance(delete, DeleteFile)
     assert isinstance(verify, VerifyPeers)
@@ -175,21 +175,21 @@ def test_every_change_is_verified_from_the_head() -> None:
 
 
 def after_kinds(plan: Plan) -> list[str]:
-    return [type(step).__name__ for p in plan.after for step in p.steps]
+    return [type(step).__name__ for step in check_of(plan)]
 
 
 def hosts_only(observed: Sequence[HostFacts], plan: Plan) -> list[HostFacts]:
     """The hosts' steps are done, and then kit, or the line to the head, ended."""
-    return [after_plan(f, p) for f, p in zip(observed, plan.hosts, strict=True)]
+    return [after_steps(f, steps(plan, f.host.name)) for f in observed]
 
 
 def test_a_check_that_never_came_is_made_up_for() -> None:
     new = [facts(1), facts(2)]
     seen = hosts_only(new, plan_of(new))
     plan = plan_of(seen)
-    assert [p.steps for p in plan.hosts] == [(), ()]
+    assert list(plan.steps(without=VERIFY)) == []
     assert after_kinds(plan) == ["VerifyPeers", "WriteFile"]
-    assert plan_of(checked(seen, plan)).empty
+    assert plan_of(carried_out(seen, plan)).empty
 
 
 def test_a_check_that_never_came_after_a_change_is_made_up_for() -> None:
@@ -198,9 +198,9 @@ def test_a_check_that_never_came_after_a_change_is_made_up_for() -> None:
     seen = deployed(1, 2)
     seen = hosts_only(seen, plan_of(seen, spec))
     plan = plan_of(seen, spec)
-    assert [p.steps for p in plan.hosts] == [(), ()]
+    assert list(plan.steps(without=VERIFY)) == []
     assert after_kinds(plan) == ["DeleteFile", "VerifyPeers", "WriteFile"]
-    assert plan_of(checked(seen, plan), spec).empty
+    assert plan_of(carried_out(seen, plan), spec).empty
 
 
 def test_a_check_that_failed_after_another_passed_is_made_up_for() -> None:
@@ -209,8 +209,7 @@ def test_a_check_that_failed_after_another_passed_is_made_up_for() -> None:
     seen[1] = replace(seen[1], image_id=None)
     plan = plan_of(seen)
     seen = hosts_only(seen, plan)
-    up_to_the_check = [s for s in plan.after[0].steps if isinstance(s, DeleteFile)]
-    seen[0] = after_plan(seen[0], HostPlan(host="gpu1", steps=tuple(up_to_the_check)))
+    seen[0] = after_steps(seen[0], [s for s in check_of(plan) if isinstance(s, DeleteFile)])
     assert after_kinds(plan_of(seen)) == ["VerifyPeers", "WriteFile"]
 
 
@@ -219,7 +218,7 @@ def test_a_host_key_was_lost() -> None:
     files = {path: digest for path, digest in seen[1].files.items() if path != "ssh/host_ed25519"}
     seen[1] = replace(seen[1], files=files, host_key=None)
     # Another key than the one before: the test's keys are told apart by their host alone.
-    nodes, _ = plans.nodes_of(seen, SPEC)
+    nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
     new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("anew")})
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, new)
@@ -233,12 +232,12 @@ def test_a_host_key_was_lost() -> None:
 def test_a_deploy_that_was_interrupted_between_the_key_and_the_container() -> None:
     """sshd still holds the old key: the container has to be made anew though every file is right."""
     seen = deployed(1, 2)
-    nodes, _ = plans.nodes_of(seen, SPEC)
+    nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
     new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("anew")})
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, new)
-    files_only = HostPlan(host="gpu2", steps=tuple(s for s in steps(plan, "gpu2") if isinstance(s, WriteFile)))
-    again = plan_of([after_plan(seen[0], plan.hosts[0]), after_plan(seen[1], files_only)])
+    files_only = [s for s in steps(plan, "gpu2") if isinstance(s, WriteFile)]
+    again = plan_of([after_steps(seen[0], steps(plan, "gpu1")), after_steps(seen[1], files_only)])
     assert kinds(again, "gpu2") == ["ComposeUp", "WaitSshd"]
 
 
@@ -246,7 +245,7 @@ def test_the_client_key_was_lost() -> None:
     seen = deployed(1, 2)
     files = {path: digest for path, digest in seen[0].files.items() if path != "ssh/id_ed25519"}
     seen[0] = replace(seen[0], files=files, client_key=None)
-    nodes, _ = plans.nodes_of(seen, SPEC)
+    nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, ClusterKeys(client=key("anew"), hosts=made.hosts))
     assert written(plan, "gpu1") == ["ssh/authorized_keys", "ssh/id_ed25519", "ssh/id_ed25519.pub"]
@@ -258,14 +257,14 @@ def test_the_client_key_was_lost() -> None:
 def test_the_head_moves() -> None:
     one, two = deployed(1, 2)
     plan = plan_of([two, one])
-    ups = {p.host: s.why for p in plan.hosts for s in p.steps if isinstance(s, ComposeUp)}
+    ups = {name: s.why for name, s in plan.steps() if isinstance(s, ComposeUp)}
     assert ups == {"gpu2": "the host becomes mpihead", "gpu1": "the host becomes mpinode"}
     deleted = [step.path for step in steps(plan, "gpu1") if isinstance(step, DeleteFile)]
     assert deleted == [
         "cluster.json", "hosts", "network", "ssh/config", "ssh/id_ed25519", "ssh/id_ed25519.pub", "ssh/known_hosts",
         "verified",
     ]  # fmt: skip
-    assert plan.after[0].host == "gpu2"
+    assert [host.host for host in plan.rounds[-1].hosts] == ["gpu2"]
     moved = carried_out([two, one], plan)
     assert [f.containers[0].service for f in moved] == ["mpihead", "mpinode"]
     assert plan_of(moved).empty
@@ -282,9 +281,9 @@ def test_the_image_is_missing_on_one_host() -> None:
 
 
 def test_the_image_comes_from_a_registry() -> None:
-    image = plans.Image(tag=IMAGE.tag, source=f"r.example.com:5000/team/{IMAGE.tag}", digest="sha256:dd")
+    image = Image(tag=IMAGE.tag, source=f"r.example.com:5000/team/{IMAGE.tag}", digest="sha256:dd")
     new = [facts(1), facts(2)]
-    nodes, _ = plans.nodes_of(new, SPEC)
+    nodes, _ = nodes_of(new, SPEC)
     plan = plans.deploy_plan(SPEC, new, nodes, image, keys_for(new))
     check_golden("deploy-pull.txt", told(plan))
     assert plan_of(carried_out(new, plan)).empty
@@ -293,7 +292,7 @@ def test_the_image_comes_from_a_registry() -> None:
 def test_the_image_comes_from_the_head() -> None:
     seen = deployed(1, 2)
     seen[1] = replace(seen[1], image_id=None)
-    nodes, _ = plans.nodes_of(seen, SPEC)
+    nodes, _ = nodes_of(seen, SPEC)
     plan = plans.deploy_plan(SPEC, seen, nodes, replace(IMAGE, builder="gpu1"), keys_for(seen))
     (ship,) = steps(plan, "gpu2")
     assert isinstance(ship, Ship)
@@ -375,22 +374,24 @@ def test_the_hostfile_by_hand_leaves_the_head_out_where_it_runs_no_ranks() -> No
 )
 def test_slots(slots: int | None, spec: Literal["auto"] | int, found: int, expected: int) -> None:
     seen = facts(1, host=host(1, slots=slots), gpus=gpus(found))
-    assert plans.slots_of(seen, ClusterSpec(slots=spec)) == expected
+    assert slots_of(seen, ClusterSpec(slots=spec)) == expected
 
 
 def test_a_host_without_an_address_is_a_problem_and_the_others_are_nodes() -> None:
     lost = facts(2, interfaces=interfaces(docker0="172.17.0.1/16"))
-    nodes, problems = plans.nodes_of([facts(1), lost, facts(3)], SPEC)
+    nodes, problems = nodes_of([facts(1), lost, facts(3)], SPEC)
     assert [node.name for node in nodes] == ["gpu1", "gpu3"]
     assert [problem.host for problem in problems] == ["gpu2"]
     all_problems = plans.problems_of([facts(1), lost, facts(3, engine="")], SPEC, nodes, IMAGE)
     assert [problem.host for problem in all_problems] == ["gpu3"]
 
 
-def test_standing_keys() -> None:
-    assert plans.standing_keys([facts(1), facts(2)]) == (None, {})
+def test_keys_that_hosts_hold() -> None:
+    owners = {"gpu1": "gpu1", "gpu2": "gpu2"}
+    assert compose.held_keys([facts(1), facts(2)]) == HeldKeys(client=None, hosts={}, owners=owners)
     seen = deployed(1, 2)
-    assert plans.standing_keys(seen) == (seen[0].client_key, {f.host.name: f.host_key for f in seen})
+    publics = {f.host.name: f.host_key or "" for f in seen}
+    assert compose.held_keys(seen) == HeldKeys(client=seen[0].client_key, hosts=publics, owners=owners)
 
 
 @pytest.mark.parametrize("path", ["ssh/id_ed25519", "ssh/host_ed25519"])
@@ -398,10 +399,10 @@ def test_a_private_key_that_others_could_read_is_replaced(path: str) -> None:
     seen = deployed(1, 2)
     seen[0] = replace(seen[0], modes={**seen[0].modes, path: "644"})
     plan = plan_of(seen)
-    written = {step.path: step for step in plan.hosts[0].steps if isinstance(step, WriteFile)}
+    written = {step.path: step for step in steps(plan, plan.hosts[0]) if isinstance(step, WriteFile)}
     assert written[path].mode == "600"
     # A host key is read when sshd starts; the head's own key is read anew by each login.
-    assert any(isinstance(step, ComposeUp) for step in plan.hosts[0].steps) == (path == "ssh/host_ed25519")
+    assert any(isinstance(step, ComposeUp) for step in steps(plan, plan.hosts[0])) == (path == "ssh/host_ed25519")
 
 
 def test_a_thousand_hosts_are_planned_and_then_left_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +20,24 @@ SPEC = ClusterSpec(name="lab")
 KEY = "ssh-ed25519 AAAA kit-gpu1"
 
 
-def service(spec: ClusterSpec = SPEC, **more: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "name": "mpinode",
-        "image": "kit:cpu-0123456789ab",
-        "node": node(1),
-        "interface": "eth0",
-        "gpus": False,
-        "host_key": KEY,
-    }
-    return stack.service(spec, **{**values, **more})
+IMAGE = "kit:cpu-0123456789ab"
+
+
+def file(spec: ClusterSpec = SPEC, *, name: str = "mpinode", image: str = IMAGE, **more: Any) -> stack.ComposeFile:
+    values: dict[str, Any] = {"node": node(1), "interface": "eth0", "gpus": False, "host_key": KEY}
+    return stack.ComposeFiles(spec, image).file(name, **{**values, **more})
+
+
+def service(spec: ClusterSpec = SPEC, *, name: str = "mpinode", **more: Any) -> dict[str, Any]:
+    body = yaml.safe_load(file(spec, name=name, **more).text)["services"][name]
+    assert isinstance(body, dict)
+    return body
 
 
 @pytest.mark.parametrize("name", ["mpihead", "mpinode"])
 @pytest.mark.parametrize("with_gpus", [False, True])
 def test_compose_files(name: str, with_gpus: bool) -> None:
-    text = stack.compose_text(SPEC, name, service(name=name, gpus=with_gpus))
+    text = file(name=name, gpus=with_gpus).text
     check_golden(f"compose/{name}{'-gpus' if with_gpus else ''}.yaml", text)
 
 
@@ -46,14 +49,14 @@ def test_a_compose_file_of_a_rich_spec() -> None:
         shm_size="8gb",
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
-    check_golden("compose/rich.yaml", stack.compose_text(spec, "mpinode", service(spec)))
+    check_golden("compose/rich.yaml", file(spec).text)
 
 
 def test_values_come_through_compose_as_they_were() -> None:
     """Compose reads `$$` as `$`; YAML must not take 33 or yes for anything but text."""
     values = {"A": "5$ ${B} $$", "B": "yes", "C": "033", "D": "x: y # z", "E": " lead", "F": "ü\t\n", "G": "a" * 300}
     spec = replace(SPEC, env=values)
-    read = yaml.safe_load(stack.compose_text(spec, "mpinode", service(spec)))
+    read = yaml.safe_load(file(spec).text)
     environment = read["services"]["mpinode"]["environment"]
     assert {name: environment[name].replace("$$", "$") for name in values} == values
     assert environment["SSH_PORT"] == "33"
@@ -61,9 +64,9 @@ def test_values_come_through_compose_as_they_were() -> None:
 
 def test_volumes_without_a_path_are_declared() -> None:
     spec = replace(SPEC, volumes=("scratch:/scratch", "/data:/data"))
-    read = yaml.safe_load(stack.compose_text(spec, "mpinode", service(spec)))
+    read = yaml.safe_load(file(spec).text)
     assert read["volumes"] == {"scratch": {}}
-    assert "volumes" not in yaml.safe_load(stack.compose_text(SPEC, "mpinode", service()))
+    assert "volumes" not in yaml.safe_load(file().text)
 
 
 def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
@@ -99,6 +102,19 @@ def test_the_digest_stays_where_the_container_would_be_the_same(change: dict[str
     assert service(**change)["labels"]["kit.spec"] == service()["labels"]["kit.spec"]
 
 
+@pytest.mark.parametrize("name", ["mpihead", "mpinode"])
+@pytest.mark.parametrize("text", ["gap", "gap_KIT_NODE_gap_", '"gapkeygap"', "a\nb: $x ü 𝄞", "yes", "007"])
+def test_a_file_that_is_filled_in_is_the_one_that_is_written_at_once(name: str, text: str) -> None:
+    """Whatever a value says: in the settings, which are in the form, and in what differs from host to host."""
+    spec = replace(SPEC, env={"A": text, "gap": "gap"})
+    own = stack.own_environment(spec, node(1, name=text), text)
+    body = stack.definition(spec, name=name, image=IMAGE, gpus=False, own=own, key=stack.short(KEY))
+    digest = stack.short(json.dumps(body, sort_keys=True))
+    body["labels"]["kit.spec"] = digest
+    filled = file(spec, name=name, node=node(1, name=text), interface=text)
+    assert filled == stack.ComposeFile(text=stack.compose_text(spec, name, body), digest=digest)
+
+
 def test_gpus() -> None:
     assert stack.has_gpus(facts(1, gpus=gpus(1)))
     assert not stack.has_gpus(facts(1))
@@ -106,19 +122,18 @@ def test_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "options"),
+    ("name", "options"),
     [
         ("mpihead", {"node": node(1, address="10.0.0.4"), "interface": "eth0", "gpus": False}),
         ("mpinode", {"node": node(2, address="10.0.0.5"), "interface": "ens3", "gpus": True}),
     ],
 )
-def test_the_skeletons_are_what_kit_writes(file: str, options: dict[str, Any]) -> None:
+def test_the_skeletons_are_what_kit_writes(name: str, options: dict[str, Any]) -> None:
     spec = ClusterSpec(name="example")
-    body = service(spec, name=file, **options)
-    written = yaml.safe_load(stack.compose_text(spec, file, body))
-    read = yaml.safe_load((COMPOSE / f"{file}.compose.yaml").read_text(encoding="utf-8"))
-    labels = written["services"][file]["labels"]
+    written = yaml.safe_load(file(spec, name=name, **options).text)
+    read = yaml.safe_load((COMPOSE / f"{name}.compose.yaml").read_text(encoding="utf-8"))
+    labels = written["services"][name]["labels"]
     # What only kit computes, and a person need not.
-    assert set(labels) - set(read["services"][file]["labels"]) == {"kit.spec", "kit.host-key"}
+    assert set(labels) - set(read["services"][name]["labels"]) == {"kit.spec", "kit.host-key"}
     del labels["kit.spec"], labels["kit.host-key"]
     assert read == written

@@ -104,6 +104,6 @@ def test_a_member_listens_itself() -> None:
     ("more", "warns"), [({"heartbeat_s": 5.0}, True), ({"heartbeat_s": 20.0}, False), ({"made": True}, False)]
 )
 def test_a_swarm_that_gives_up_early_is_told(more: dict[str, Any], warns: bool) -> None:
-    told = swarm_checks.impatience(facts(1, swarm=manager(**{"heartbeat_s": 5.0, **more})))
+    told = swarm_checks.short_heartbeat(facts(1, swarm=manager(**{"heartbeat_s": 5.0, **more})))
     assert (told is not None) == warns
     assert told is None or "15 s" in told

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kit.cli.text import cluster as render
+from kit.cli.text import plan as render
 from kit.model.keys import ClusterKeys
 from kit.model.observed import Container, HostFacts
-from kit.model.plan import HostPlan, Plan
+from kit.model.plan import Plan, Step
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import (
     LEFT,
@@ -25,27 +25,26 @@ from kit.model.swarm import (
     SwarmLeave,
     SwarmNode,
     SwarmService,
-    SwarmStep,
     UnlabelNodes,
 )
 from kit.plan.cluster import deploy as plans
-from kit.plan.swarm import deploy as swarm_deploy
-from kit.plan.swarm import leave as swarm_leave
+from kit.plan.cluster.supply import Image
+from kit.plan.swarm.leave import Leaving, leaving
 from tests.fakes.facts import facts, key, node
 from tests.fakes.golden import check_golden
 
 SPEC = ClusterSpec(name="lab", orchestrator="swarm", env={"TOKEN": "s3cret"}, volumes=("/data:/data:ro",))
-IMAGE = plans.Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
+IMAGE = Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
 
 
 def plan_of(observed: Sequence[HostFacts], spec: ClusterSpec = SPEC) -> Plan:
     nodes = [node(int(f.host.name.removeprefix("gpu"))) for f in observed]
     pairs = {nodes[0].name: key("head"), **{each.name: key("node") for each in nodes[1:]}}
-    return swarm_deploy.deploy_plan(spec, observed, nodes, IMAGE, ClusterKeys(client=key("client"), hosts=pairs))
+    return plans.deploy_plan(spec, observed, nodes, IMAGE, ClusterKeys(client=key("client"), hosts=pairs))
 
 
-def steps(plan: Plan, kind: type[SwarmStep]) -> list[Any]:
-    return [step for each in plan.all for step in each.steps if isinstance(step, kind)]
+def steps(plan: Plan, kind: type[Step]) -> list[Any]:
+    return [step for _, step in plan.steps() if isinstance(step, kind)]
 
 
 def member(number: int, **more: Any) -> SwarmNode:
@@ -146,15 +145,18 @@ def as_swarm(observed: HostFacts, *, cluster: str = "lab") -> HostFacts:
 )
 def test_compose_takes_over(service: SwarmService, nodes: tuple[SwarmNode, ...], leave: bool) -> None:
     head = as_swarm(manager(member(2), *(n for n in nodes), services=(service,)))
-    plan = Plan(cluster="lab", hosts=(HostPlan(host="gpu1", steps=()), HostPlan(host="gpu2", steps=())))
-    found = swarm_leave.without_swarm(plan, SPEC, [head, as_swarm(worker(2))])
-    assert bool(steps(found, StackRemove)) == (service.cluster == "lab")
+    left = leaving(SPEC, [head, as_swarm(worker(2))])
+    taken_off = [step for part in left.before for plan in part.hosts for step in plan.steps]
+    assert [type(step) for step in taken_off] == ([StackRemove] if service.cluster == "lab" else [])
     # What Swarm ends in its own time is in nobody's way, and keeps no host from leaving.
     kinds = [RemoveNode, SwarmLeave] if leave else [RemoveNode]
-    assert [[type(step) for step in each.steps] for each in found.hosts] == [kinds, kinds]
-    assert all(step.others == ("n1", "n2") for step in steps(found, SwarmLeave))
+    assert {name: [type(step) for step in steps] for name, steps in left.steps.items()} == {
+        "gpu1": kinds,
+        "gpu2": kinds,
+    }
+    every = [step for steps in left.steps.values() for step in steps]
+    assert all(step.others == ("n1", "n2") for step in every if isinstance(step, SwarmLeave))
 
 
 def test_compose_leaves_a_swarm_alone_that_it_never_used() -> None:
-    plan = Plan(cluster="lab", hosts=(HostPlan(host="gpu1", steps=()),))
-    assert swarm_leave.without_swarm(plan, SPEC, [manager(member(2))]) is plan
+    assert leaving(SPEC, [manager(member(2))]) == Leaving()

@@ -14,6 +14,7 @@ from kit.model.names import LABEL_SPEC
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec, UlimitSpec
 from kit.model.swarm import Role, SwarmFacts
+from kit.plan.cluster import stack
 from kit.plan.swarm import stack as swarm
 from tests.fakes.facts import facts, gpus, keys, node
 from tests.fakes.golden import check_golden
@@ -93,7 +94,7 @@ def test_a_person_may_choose_the_gpus() -> None:
 
 
 def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
-    own = swarm.node_env(SPEC, node(2), "ens3")
+    own = stack.own_environment(SPEC, node(2), "ens3")
     assert own == {
         "KIT_NODE": "gpu2",
         "KIT_ADDRESS": "10.0.0.2",
@@ -103,7 +104,7 @@ def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
     assert not own.keys() & wanted().services["mpinode"]["environment"].keys()
     assert own.keys() <= wanted().services["mpihead"]["environment"].keys()
     spec = replace(SPEC, env={"NCCL_SOCKET_IFNAME": "ib"})
-    assert swarm.node_env(spec, node(2), "ens3")["NCCL_SOCKET_IFNAME"] == "ib"
+    assert stack.own_environment(spec, node(2), "ens3")["NCCL_SOCKET_IFNAME"] == "ib"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Host names folded for reading: gpu1 gpu2 gpu3 → gpu[1-3]."""
+"""Values as short text: host names folded (gpu1 gpu2 gpu3 → gpu[1-3]), bytes with a unit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Family = tuple[str, str, int]  # before the number, after it, its width (0: wri
 
 
 def fold(names: Iterable[str]) -> str:
-    """`gpu1, gpu2, gpu3, head` → `gpu[1-3],head`; families in the order in which they first come."""
+    """Return `gpu[1-3],head` for `gpu1, gpu2, gpu3, head`. Families keep the order of their first names."""
     families: dict[_Family | str, set[int]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -23,7 +23,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _family(match: re.Match[str], families: Iterable[_Family | str]) -> _Family:
-    """gpu01 and gpu1 are different hosts, and gpu10 goes on after gpu09 as well as after gpu9."""
+    """Return the family of a name. gpu01 and gpu1 are different hosts; gpu10 follows gpu09 as well as gpu9."""
     padded = (match[1], match[3], len(match[2]))
     if (match[2].startswith("0") and len(match[2]) > 1) or padded in families:
         return padded
@@ -42,3 +42,13 @@ def _folded(family: _Family | str, numbers: set[int]) -> str:
             ranges.append([number, number])
     inner = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in ranges)
     return f"{before}{inner}{after}" if len(numbers) == 1 else f"{before}[{inner}]{after}"
+
+
+def size(count: int) -> str:
+    """Return a count of bytes as docker prints it: 1.87 GB (powers of 1000)."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.cli.text.fold import fold
 from kit.config.hostrange import expand
+from kit.model.text import fold
 
 
 @pytest.mark.parametrize(

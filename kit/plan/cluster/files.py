@@ -1,0 +1,82 @@
+"""Files in the cluster's folder: which ones the head launches with, and the steps from what a host has to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kit.model import names
+from kit.model.keys import ClusterKeys
+from kit.model.launch import ClusterRecord
+from kit.model.observed import HostFacts
+from kit.model.plan import DeleteFile, Step, WriteFile
+from kit.model.secret import Secret
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster import record, ssh
+
+PRIVATE, PUBLIC = "600", "644"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as the host should have it. `purpose` says in a few words what it is for."""
+
+    path: str
+    content: bytes | Secret
+    mode: str
+    purpose: str
+
+
+def login_file(known: ClusterRecord, keys: ClusterKeys) -> File:
+    """Return the file that lets the head log in to a node, and nobody else."""
+    allowed = ssh.authorized_keys(keys.client.public, known.nodes[0].address)
+    return File(names.AUTHORIZED_KEYS, allowed, PRIVATE, "only the head may log in")
+
+
+def record_file(known: ClusterRecord) -> File:
+    """Return the file in which later verbs find the cluster's record."""
+    return File(names.RECORD, record.to_text(known).encode(), PUBLIC, "the record of the cluster")
+
+
+def launch_files(spec: ClusterSpec, known: ClusterRecord, keys: ClusterKeys, *, client_key: str) -> Iterable[File]:
+    """Yield the files that the head launches with. `client_key` is the path of its private key in the container."""
+    publics = {name: key.public for name, key in keys.hosts.items()}
+    pinned = ssh.known_hosts(known.nodes, publics, spec.ssh_port)
+    yield File(names.KNOWN_HOSTS, pinned, PUBLIC, "the pinned host key of every node")
+    config = ssh.client_config(known.nodes, spec.ssh_port, key=client_key)
+    yield File(names.SSH_CONFIG, config, PUBLIC, "how the head reaches nodes")
+    ranked = known.nodes if spec.head_runs_ranks else known.nodes[1:]
+    hostfile = "".join(f"{n.address} slots={n.slots}\n" for n in ranked)
+    yield File(names.HOSTFILE, hostfile.encode(), PUBLIC, "the hostfile for launches by hand")
+    # A file and not a variable: a host that joins may widen the network, which must not recreate other containers.
+    yield File(names.NETWORK, f"{known.network}\n".encode(), PUBLIC, "the network for launches by hand")
+
+
+def is_current(file: File, facts: HostFacts) -> bool:
+    """Return whether the host has the file with this content and mode."""
+    if facts.files.get(file.path) is None or facts.modes.get(file.path) != file.mode:
+        return False
+    content = file.content
+    digest = content.digest() if isinstance(content, Secret) else hashlib.sha256(content).hexdigest()
+    return facts.files[file.path] == digest
+
+
+def file_steps(files: Sequence[File], facts: HostFacts) -> Iterable[Step]:
+    """Yield a step for each file that the host lacks or has with another content or mode."""
+    for file in files:
+        if not is_current(file, facts):
+            why = f"it {'changed' if file.path in facts.files else 'is missing'} ({file.purpose})"
+            yield WriteFile(path=file.path, content=file.content, mode=file.mode, why=why)
+
+
+def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Iterable[Step]:
+    """Yield a step for each file on the host that is not among `files`."""
+    if not facts.files:
+        return
+    # A private key that is already right is not among `files`, but its .pub is.
+    wanted = {file.path for file in files} | {f.path.removesuffix(".pub") for f in files if f.path.endswith(".pub")}
+    if head:
+        wanted.add(names.VERIFIED)
+    for path in sorted(set(facts.files) - wanted):
+        yield DeleteFile(path=path, why="the cluster no longer uses it")

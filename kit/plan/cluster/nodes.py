@@ -1,0 +1,52 @@
+"""The cluster as MPI will see it: its nodes, their slots, and the record that later verbs read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from kit.errors import KitError
+from kit.model.launch import ClusterRecord, Node
+from kit.model.observed import HostFacts
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster import network
+
+
+def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[Node, ...], list[KitError]]:
+    """Return the hosts that can take part as nodes, and one problem for each host that cannot."""
+    nodes, problems = [], []
+    for facts in observed:
+        try:
+            interface = network.pick_interface(facts, spec.network)
+        except KitError as error:
+            problems.append(error)
+            continue
+        address = str(interface.address.ip)
+        nodes.append(Node(name=facts.host.name, address=address, slots=slots_of(facts, spec), cores=facts.cores))
+    return tuple(nodes), problems
+
+
+def slots_of(facts: HostFacts, spec: ClusterSpec) -> int:
+    """Return the host's slots: from the hosts file, else kit.yaml, else one for each GPU, else 1."""
+    if facts.host.slots is not None:
+        return facts.host.slots
+    if spec.slots != "auto":
+        return spec.slots
+    return len(facts.gpus) or 1
+
+
+def cluster_record(
+    spec: ClusterSpec, observed: Sequence[HostFacts], nodes: Sequence[Node], image: str
+) -> ClusterRecord:
+    """Return the record of the cluster for every later verb. `image` is its tag."""
+    chosen = [node.address for node in nodes]
+    others = {i.address.ip for facts in observed for i in facts.interfaces} - {IPv4Address(a) for a in chosen}
+    covering = network.mpi_network(spec.network, chosen, others)
+    return ClusterRecord(
+        name=spec.name,
+        image=image,
+        network=covering or "",
+        ssh_port=spec.ssh_port,
+        nodes=tuple(nodes),
+        head_runs_ranks=spec.head_runs_ranks,
+    )

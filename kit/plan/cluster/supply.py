@@ -1,0 +1,51 @@
+"""How hosts get the image: kit ships it to all of them in one broadcast, or each host pulls it from a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kit.model.launch import Node
+from kit.model.observed import HostFacts
+from kit.model.plan import PULL, SHIP, HostPlan, Pull, Round, Ship
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """The image that the hosts should have. `id` (as hosts will have it) and `size` (bytes) are '' and 0 if unknown.
+
+    It is in this machine's engine, or in that of the host `builder`. If hosts pull it, `source` is its name at the
+    registry and `digest` what that name refers to. `arches` are the architectures it is for, as engines name them.
+    """
+
+    tag: str
+    id: str = ""
+    size: int = 0
+    builder: str = ""
+    source: str = ""
+    digest: str = ""
+    arches: tuple[str, ...] = ()
+
+
+def supply_round(image: Image, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> Round | None:
+    """Return the round that brings the image to the hosts that lack it. None if no host does."""
+    lacking = [node for facts, node in zip(observed, nodes, strict=True) if facts.image_id is None]
+    if not lacking:
+        return None
+    if image.source:
+        return Round(name=PULL, hosts=tuple(HostPlan(host=node.name, steps=(_pull(image),)) for node in lacking))
+    plans = tuple(HostPlan(host=node.name, steps=(_ship(image, node, nodes[0]),)) for node in lacking)
+    return Round(name=SHIP, hosts=plans, together=True)
+
+
+_WHY = "the host does not have it"
+
+
+def _pull(image: Image) -> Pull:
+    return Pull(image=image.tag, source=image.source, digest=image.digest, why=_WHY)
+
+
+def _ship(image: Image, node: Node, head: Node) -> Ship:
+    # The head is the only host that builds.
+    source = (head.name, head.address) if image.builder == head.name else None
+    return Ship(image=image.tag, image_id=image.id, size=image.size, address=node.address, source=source, why=_WHY)

@@ -1,0 +1,138 @@
+"""One function for each kind of step that does not concern Swarm (those are in kit/remote/swarm/steps.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any, TypeAlias
+
+from kit.errors import KitError, StepError
+from kit.events import HostDone, HostFailed
+from kit.model import names
+from kit.model.plan import (
+    ComposeUp,
+    DeleteFile,
+    Pull,
+    RemoveCluster,
+    Ship,
+    Step,
+    VerifyPeers,
+    WaitSshd,
+    WriteFile,
+)
+from kit.model.registry import address_of
+from kit.model.secret import Secret
+from kit.remote.cluster.execution import Execution, require
+from kit.remote.cluster.observe import listener_word
+from kit.remote.engine import registry
+from kit.remote.engine.hiccups import no_container, persistently, run_in_node
+from kit.remote.scripts import script
+from kit.remote.ship.broadcast import Target, ship
+from kit.remote.ssh.transport import Transport
+
+# compose_up.sh waits up to 120 s for an earlier Compose that is still running.
+COMPOSE_TIMEOUT_S = 300.0
+PEER_TIMEOUT_S = 60.0
+
+# On one host; and on all hosts of a round at once, which returns the failures by host.
+OnHost: TypeAlias = Callable[[Execution, Transport, Any], None]
+OnAll: TypeAlias = Callable[[Execution, Mapping[str, Any]], Mapping[str, KitError]]
+
+
+def ship_image(execution: Execution, steps: Mapping[str, Ship]) -> Mapping[str, KitError]:
+    """Ship to all hosts that want the same image from the same source in one broadcast."""
+    failures: dict[str, KitError] = {}
+    for image, source in dict.fromkeys((step.image, step.source) for step in steps.values()):
+        hosts = {host: step for host, step in steps.items() if (step.image, step.source) == (image, source)}
+        shipped = ship(
+            image,
+            owner=execution.cluster,
+            targets=[Target(login=execution.logins[host], address=step.address) for host, step in hosts.items()],
+            reporter=execution.reporter,
+            source=Target(login=execution.logins[source[0]], address=source[1]) if source else None,
+        )
+        failures |= shipped.failures
+    for host in steps:
+        error = failures.get(host)
+        if error is None:
+            execution.reporter.report(HostDone(host=host, text="has the image"))
+        else:
+            execution.reporter.report(HostFailed(host=host, text=error.message, hint=error.hint))
+    return failures
+
+
+def pull_image(execution: Execution, transport: Transport, step: Pull) -> None:
+    """Let the host's engine pull. The transport is not used: the engine has its own connection."""
+    name = transport.host.name
+    login = execution.registries.login(address_of(step.source))
+    with closing(execution.engine_of(execution.logins[name])) as engine:
+        registry.pull(engine, step, login, lambda text, fraction: execution.progress(name, text, fraction))
+
+
+def write_file(execution: Execution, transport: Transport, step: WriteFile) -> None:
+    content = step.content.reveal() if isinstance(step.content, Secret) else step.content
+    argv = script("write_file", execution.folder, step.path, step.mode, str(len(content)))
+    done = transport.run(argv, stdin=content)
+    path = f"{execution.folder}/{step.path}"
+    require(done, transport.host.name, f"{path} could not be written", "is its disk full? df -h")
+
+
+def delete_file(execution: Execution, transport: Transport, step: DeleteFile) -> None:
+    path = f"{execution.folder}/{step.path}"
+    require(transport.run(["rm", "-f", "--", path]), transport.host.name, f"{path} could not be deleted", None)
+
+
+def compose_up(_execution: Execution, transport: Transport, step: ComposeUp) -> None:
+    name = transport.host.name
+    argv = script("compose_up", step.folder, *(["--force-recreate"] if step.recreate else []))
+    done = persistently(lambda: transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S), no_container)
+    by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
+    require(done, name, "docker compose up failed", f"run it by hand: {by_hand}")
+
+
+def wait_sshd(_execution: Execution, transport: Transport, step: WaitSshd) -> None:
+    name = transport.host.name
+    argv = script("wait_sshd", listener_word(step.address, step.port), f"{step.timeout_s:.0f}", step.container)
+    done = transport.run(argv, timeout_s=step.timeout_s + 30)
+    require(done, name, f"sshd does not answer on {step.address}:{step.port}", f"kit logs {name}")
+
+
+def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers) -> None:
+    name = transport.host.name
+    argv = script("peers", *(address for _, address in step.peers))
+    done = run_in_node(transport, step.container, argv, timeout_s=PEER_TIMEOUT_S)
+    failed = dict(line.split(" ", 1) for line in done.text.splitlines() if " " in line)
+    problems = [(peer, failed[address]) for peer, address in step.peers if address in failed]
+    if problems:
+        first, why = problems[0]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise StepError(
+            f"the head cannot reach {first}{more} by ssh: {why}",
+            hint="open the port (ssh_port: in kit.yaml) between the VMs: firewall, security group",
+            host=name,
+        )
+    require(done, name, "the head could not check its nodes", f"kit logs {name}")
+
+
+def remove_cluster(_execution: Execution, transport: Transport, step: RemoveCluster) -> None:
+    remove(transport, step)
+
+
+def remove(transport: Transport, step: RemoveCluster) -> tuple[str, ...]:
+    """Remove a cluster from one host. Return a line for each thing that was removed."""
+    argv = script("remove", step.cluster, step.folder, *step.images)
+    done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
+    require(done, transport.host.name, "the cluster could not be removed", "look at it by hand: docker ps -a")
+    return tuple(done.text.splitlines())
+
+
+ON_ALL: Mapping[type[Step], OnAll] = {Ship: ship_image}
+ON_HOST: Mapping[type[Step], OnHost] = {
+    Pull: pull_image,
+    WriteFile: write_file,
+    DeleteFile: delete_file,
+    ComposeUp: compose_up,
+    WaitSshd: wait_sshd,
+    VerifyPeers: verify_peers,
+    RemoveCluster: remove_cluster,
+}
