@@ -1,6 +1,6 @@
-"""What tf_benchmark and mxnet_benchmark share: the flags, the timing and the report.
+"""The flags, the timing and the report that tf_benchmark and mxnet_benchmark share.
 
-Nothing heavy is imported here: a wrong flag is told at once.
+This module imports nothing heavy, so that a wrong flag is reported at once.
 """
 
 import argparse
@@ -9,43 +9,58 @@ import math
 import os
 import sys
 import time
+from typing import Any, Callable, Dict, Iterable, List, MutableMapping, NoReturn, Optional, Sequence, Tuple, TypeVar
 
 START = time.monotonic()
-# What --compression is where nobody says it on the command line: kit.yaml's env, where kit tune --fp16 writes it.
+# The default of --compression: a variable in kit.yaml's env, where `kit tune --fp16` writes it.
 COMPRESSION = "KIT_COMPRESSION"
-# How much later than others the first rank may start, and still be the one that says what is wrong.
+# How much later than others the first rank may start and still be the one that reports what is wrong.
 FIRST_S = 5.0
+
+Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
-    """Speaks on the first rank alone; the others end with the same exit code."""
+    """Prints only on the first rank; the others end with the same exit code."""
 
-    def print_help(self, file=None):
+    def print_help(self, file: Any = None) -> None:
         if is_first():
             super().print_help(file)
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         wrong(self.prog, "%s\n%s: --help lists all options" % (message, self.prog))
 
 
-def arguments(prog, description, model, extend=None, examples=""):
-    """The flags, read. `extend(parser)` adds those of the program's own; `examples` end the help."""
+def arguments(
+    prog: str,
+    description: str,
+    model: str,
+    extend: Optional[Callable[[argparse.ArgumentParser], None]] = None,
+    examples: str = "",
+) -> argparse.Namespace:
+    """Return the parsed flags. `extend(parser)` adds the program's own flags; `examples` end the help."""
     parser = Parser(
         prog=prog, description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     group = parser.add_argument_group("what is trained")
     group.add_argument(
-        "--model", default=model, metavar="NAME", help="default: %(default)s; a wrong name lists what there is"
+        "--model", default=model, metavar="NAME", help="default: %(default)s; a wrong name lists all names"
     )
     group.add_argument(
-        "--batch-size", type=positive, default=32, metavar="N", help="images a rank and step (default: %(default)s)"
+        "--batch-size",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="images for each rank and step (default: %(default)s)",
     )
     group.add_argument(
-        "--image-size", type=positive, metavar="N", help="pixels a side (default: what the model was made for)"
+        "--image-size", type=positive, metavar="N", help="width and height in pixels (default: the model's own)"
     )
     group.add_argument("--fp16", action="store_true", help="half precision, with single-precision weights")
-    group.add_argument("--intra-op", type=natural, metavar="N", help="threads in an operation; 0: framework's choice")
-    group.add_argument("--inter-op", type=natural, metavar="N", help="operations at a time; 0: framework's choice")
+    group.add_argument(
+        "--intra-op", type=natural, metavar="N", help="threads in an operation; 0: the framework chooses"
+    )
+    group.add_argument("--inter-op", type=natural, metavar="N", help="operations at a time; 0: the framework chooses")
     group = parser.add_argument_group("how it is measured")
     group.add_argument(
         "--num-warmup", type=positive, default=10, metavar="N", help="steps before the clock runs (%(default)s)"
@@ -62,27 +77,27 @@ def arguments(prog, description, model, extend=None, examples=""):
     return parser.parse_args()
 
 
-def positive(text):
+def positive(text: str) -> int:
     return _number(text, int, 1)
 
 
-def natural(text):
+def natural(text: str) -> int:
     return _number(text, int, 0)
 
 
-def real(text):
-    """A number that is 0 or more, with a fraction or without."""
+def real(text: str) -> float:
+    """Return a number that is 0 or more, with or without a fraction."""
     return _number(text, float, 0)
 
 
-def above_zero(text):
+def above_zero(text: str) -> float:
     value = _number(text, float, 0)
     if value == 0:
         raise argparse.ArgumentTypeError("'%s' is not above 0" % text)
     return value
 
 
-def _number(text, kind, least):
+def _number(text: str, kind: Callable[[str], Number], least: int) -> Number:
     try:
         value = kind(text)
     except ValueError:
@@ -92,80 +107,89 @@ def _number(text, kind, least):
     return value
 
 
-def settle_compression(prog, args, choices, environ):
-    """Puts what is in force into args.compression, and gives the words that said it; '' where nobody did.
+def settle_compression(
+    prog: str, args: argparse.Namespace, choices: Sequence[str], environ: MutableMapping[str, str]
+) -> str:
+    """Set args.compression to the value in force, and return the words that chose it; '' if nothing did.
 
-    A flag wins over the variable; an empty variable counts as not set. A wrong one ends every rank.
+    A flag wins over the variable. An empty variable counts as not set. A wrong one ends every rank.
     """
     if args.compression is not None:
-        return "--compression " + args.compression
-    told = environ.get(COMPRESSION, "")
-    if told and told not in choices:
-        wrong(prog, "%s: '%s' is not one of: %s; --compression wins over it" % (COMPRESSION, told, ", ".join(choices)))
-    args.compression = told or choices[0]
-    return "%s=%s" % (COMPRESSION, told) if told else ""
+        return "--compression %s" % args.compression
+    value = environ.get(COMPRESSION, "")
+    if value and value not in choices:
+        wrong(prog, "%s: '%s' is not one of: %s; --compression wins over it" % (COMPRESSION, value, ", ".join(choices)))
+    args.compression = value or choices[0]
+    return "%s=%s" % (COMPRESSION, value) if value else ""
 
 
-def threads(intra_op, inter_op):
-    """(intra, inter) threads of this rank. Ranks share a node's cores, and more threads than cores slow all of them.
+def threads(intra_op: Optional[int], inter_op: Optional[int]) -> Tuple[int, int]:
+    """Return (intra, inter) threads of this rank.
 
-    What a flag or OMP_NUM_THREADS says goes first; 0 lets the framework choose.
+    Ranks share a node's cores, and more threads than cores slow all of them down. A flag wins over OMP_NUM_THREADS,
+    and that over the number of cores. 0 lets the framework choose.
     """
     share = cores_a_rank()
-    told = os.environ.get("OMP_NUM_THREADS", "")
+    variable = os.environ.get("OMP_NUM_THREADS", "")
     if intra_op is None:
-        intra_op = int(told) if told.isdigit() else max(1, share)
+        intra_op = int(variable) if variable.isdigit() else max(1, share)
     if inter_op is None:
         inter_op = 0 if share > 1 else 1
     return intra_op, inter_op
 
 
-# As other programs here know them.
-_positive, _natural = positive, natural
-
-
-def cores_a_rank():
-    """The cores of this rank, divided by the ranks that share them; 0 where there are more ranks than cores."""
+def cores_a_rank() -> int:
+    """Return the cores for each rank of this node; 0 if there are more ranks than cores."""
     return len(os.sched_getaffinity(0)) // int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
 
 
-def is_first():
+def is_first() -> bool:
     return os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0"
 
 
-def wrong(prog, message):
-    """Ends every rank with exit code 2; the first says why. For what every rank finds alike."""
+def wrong(prog: str, message: object) -> NoReturn:
+    """End every rank with exit code 2, for a problem that every rank sees. The first rank prints the message."""
     if is_first():
         print("%s: %s" % (prog, message), file=sys.stderr, flush=True)
     else:
-        # mpirun ends all when one has ended: the first must have spoken by then.
+        # mpirun ends all ranks when one has ended, so the first rank must print before that.
         time.sleep(FIRST_S)
     sys.exit(2)
 
 
 class Report:
-    """Speaks for rank 0, and is silent on the others. With --json the words go to stderr."""
+    """Prints on rank 0, and nothing on the others. With --json, text goes to stderr."""
 
-    def __init__(self, args, rank, size):
+    def __init__(self, args: argparse.Namespace, rank: int, size: int) -> None:
         self._args, self._rank, self._size = args, rank, size
-        self._facts = {}
-        self._more = {}
-        self._notes = []
+        self._facts: Dict[str, Any] = {}
+        self._more: Dict[str, Any] = {}
+        self._notes: List[str] = []
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         if self._rank == 0:
             print(text, file=sys.stderr if self._args.json else sys.stdout, flush=True)
 
-    def note(self, text):
-        """A line that whoever reads the figures should know. With --json it is among the results, too."""
+    def note(self, text: str) -> None:
+        """Print a line that matters to readers of the figures. With --json it is among the results, too."""
         self._notes.append(text)
         self.say("Note: " + text)
 
-    def add(self, **facts):
-        """More for the JSON object."""
+    def add(self, **facts: Any) -> None:
+        """Add facts to the JSON object."""
         self._more.update(facts)
 
-    def header(self, framework, version, model, image_size, device, intra_op, inter_op):
+    def header(
+        self,
+        framework: str,
+        version: str,
+        *,
+        model: str,
+        image_size: int,
+        device: str,
+        intra_op: int,
+        inter_op: int,
+    ) -> None:
         self._facts = {
             "workload": "training",
             "simulated": False,
@@ -185,11 +209,16 @@ class Report:
         self.say("Batch size: %d, image size: %d, %s" % (self._args.batch_size, image_size, self._facts["precision"]))
         self.say("Number of %ss: %d" % (device, self._size))
 
-    def measure(self, step, total, watch=None):
-        """Warms up, measures, and reports. `step()` ends when its batch is done; `total(values)` sums over the ranks.
+    def measure(
+        self,
+        step: Callable[[], object],
+        total: Callable[[List[float]], Iterable[Any]],
+        watch: Optional[Callable[[], Dict[str, float]]] = None,
+    ) -> None:
+        """Warm up, measure, and report. `step()` returns when its batch is done; `total(values)` sums over the ranks.
 
-        `watch()` is called when the clock rests, after the warm-up and after each measurement, and gives what has been
-        seen since the last call, a number by name: it is told beside the rate, and is a list in the JSON object.
+        `watch()` is called while the clock is stopped, after the warm-up and after each measurement. It returns numbers
+        by name for the time since the last call. They are printed beside the rate, and are lists in the JSON object.
         """
         args = self._args
         ready = time.monotonic() - START
@@ -201,7 +230,8 @@ class Report:
         for _ in range(args.num_warmup - 1):
             step()
         self.say("Running benchmark...")
-        rates, seen = [], []
+        rates: List[float] = []
+        seen: List[Dict[str, float]] = []
         if watch:
             watch()
         for number in range(args.num_iters):
@@ -215,7 +245,7 @@ class Report:
                 words += "".join(", %s %.4g" % pair for pair in seen[-1].items())
             self.say(words)
         totals = [float(value) for value in total(rates)]
-        mean, deviation = _statistics(totals)
+        mean, deviation = statistics(totals)
         self.say("Img/sec per rank: %.1f +-%.1f" % (mean / self._size, 1.96 * deviation / self._size))
         self.say("total images/sec on %d ranks: %.1f +-%.1f" % (self._size, mean, 1.96 * deviation))
         if args.json and self._rank == 0:
@@ -232,11 +262,12 @@ class Report:
                 first_step_s=first,
             )
             if seen:
-                result.update({name: [each[name] for each in seen] for name in seen[0]})
+                result.update({name: [values[name] for values in seen] for name in seen[0]})
             result.update(self._more)
             print(json.dumps(result), flush=True)
 
 
-def _statistics(values):
+def statistics(values: Sequence[float]) -> Tuple[float, float]:
+    """Return (mean, standard deviation)."""
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))

@@ -33,7 +33,7 @@ ZOO = {
 
 
 def build(name, classes):
-    """The network, not initialized. Raises KeyError for a name that is not in names()."""
+    """Return the network, not initialized. Raises KeyError for a name that is not in names()."""
     if name in ZOO:
         from mxnet.gluon.model_zoo import vision
 
@@ -42,7 +42,7 @@ def build(name, classes):
 
 
 def names():
-    """In the order of people: resnet-18 before resnet-101."""
+    """Return all names, ordered by number: resnet-18 before resnet-101."""
 
     def order(name):
         return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in name.split("-")]
@@ -51,25 +51,26 @@ def names():
 
 
 def googlenet(classes):
-    """Inception v1 (Szegedy et al., 2014, arXiv:1409.4842, table 1), without its two auxiliary heads."""
+    """Return Inception v1 (Szegedy et al., 2014, arXiv:1409.4842, table 1), without its two auxiliary heads."""
     from mxnet.gluon import nn
     from mxnet.gluon.contrib.nn import HybridConcurrent
 
     def convolution(into, channels, kernel, stride=1, padding=0):
         into.add(nn.Conv2D(channels, kernel, stride, padding), nn.Activation("relu"))
 
-    def inception(ones, reduce3, threes, reduce5, fives, pooled):
-        """Four ways side by side, their channels one behind the other."""
+    def inception(*channels):
+        """Return a block of four paths whose outputs are concatenated."""
+        ones, reduce3, threes, reduce5, fives, pooled = channels
         block = HybridConcurrent(axis=1, prefix="")
-        ways = [nn.HybridSequential(prefix="") for _ in range(4)]
-        convolution(ways[0], ones, 1)
-        convolution(ways[1], reduce3, 1)
-        convolution(ways[1], threes, 3, padding=1)
-        convolution(ways[2], reduce5, 1)
-        convolution(ways[2], fives, 5, padding=2)
-        ways[3].add(nn.MaxPool2D(3, 1, 1))
-        convolution(ways[3], pooled, 1)
-        block.add(*ways)
+        paths = [nn.HybridSequential(prefix="") for _ in range(4)]
+        convolution(paths[0], ones, 1)
+        convolution(paths[1], reduce3, 1)
+        convolution(paths[1], threes, 3, padding=1)
+        convolution(paths[2], reduce5, 1)
+        convolution(paths[2], fives, 5, padding=2)
+        paths[3].add(nn.MaxPool2D(3, 1, 1))
+        convolution(paths[3], pooled, 1)
+        block.add(*paths)
         return block
 
     net = nn.HybridSequential(prefix="googlenet_")
@@ -95,7 +96,7 @@ def googlenet(classes):
 
 
 def lenet(classes):
-    """As in MXNet's train_mnist: two convolutions with tanh, for images of 28 pixels and the like."""
+    """Return the network of MXNet's train_mnist: two convolutions with tanh, for images of about 28 pixels."""
     from mxnet.gluon import nn
 
     net = nn.HybridSequential(prefix="lenet_")
@@ -107,7 +108,7 @@ def lenet(classes):
 
 
 def mlp(classes):
-    """As in MXNet's train_mnist: 128 and 64 hidden units."""
+    """Return the other network of MXNet's train_mnist: 128 and 64 hidden units."""
     from mxnet.gluon import nn
 
     net = nn.HybridSequential(prefix="mlp_")

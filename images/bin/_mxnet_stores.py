@@ -2,6 +2,7 @@
 
 import os
 import struct
+from typing import Any
 
 WITHIN = ("local", "device", "nccl")
 BETWEEN = ("dist_sync", "dist_device_sync", "dist_async")
@@ -9,7 +10,7 @@ STORES = (*WITHIN, *BETWEEN, "horovod")
 
 
 def why_not(store, gpus, has_nccl):
-    """Why this store cannot be used here; '' where it can. `gpus` is how many there are."""
+    """Return why this store cannot be used here, or ''. `gpus` is the number of GPUs."""
     ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
     with_servers = "DMLC_ROLE" in os.environ
     if with_servers:
@@ -28,11 +29,11 @@ def why_not(store, gpus, has_nccl):
 
 
 def why_not_compressed(store, gpus):
-    """The same of 2-bit compression."""
+    """Return why 2-bit compression cannot be used with this store, or ''."""
     if store in BETWEEN:
         return ""
     if store == "device":
-        # Seen with MXNet 1.9.1: the process dies of a segmentation fault.
+        # With MXNet 1.9.1 the process dies of a segmentation fault.
         return "" if gpus else "MXNet compresses between GPUs or through servers, and there is no GPU"
     return "MXNet has it for %s" % ", ".join(("device", *BETWEEN))
 
@@ -40,13 +41,13 @@ def why_not_compressed(store, gpus):
 class Store:
     """A key-value store that keeps the weights and updates them: each step pushes gradients and pulls weights.
 
-    Not gluon's Trainer: that exchanges by pushpull, for which MXNet 1.9 has no compression.
+    gluon's Trainer cannot be used: it exchanges by pushpull, for which MXNet 1.9 has no compression.
     """
 
     def __init__(self, mx, name, compression):
         self.mx = mx
         self.kv = mx.kv.create(name)
-        # The store has numbers of its own for the workers; those of mpirun stand in logs and failures.
+        # The store numbers workers differently. Logs and failures show mpirun's numbers.
         self.rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", self.kv.rank))
         self.size = self.kv.num_workers
         self._synchronous = name != "dist_async"
@@ -57,9 +58,9 @@ class Store:
         self.parameters = []
 
     def begin(self, parameters, batch_size, options):
-        """All workers start with the first one's weights."""
-        self.parameters = [each for each in parameters if each.grad_req != "null"]
-        # A server that waits for all has the sum of their gradients, and one that does not, one after the other.
+        """Give all workers the first one's weights."""
+        self.parameters = [parameter for parameter in parameters if parameter.grad_req != "null"]
+        # A synchronous server gets the sum of all gradients; an asynchronous one gets them one after the other.
         samples = batch_size * (self.size if self._synchronous else 1)
         for number, parameter in enumerate(self.parameters):
             self.kv.init(number, parameter.list_data()[0])
@@ -72,18 +73,18 @@ class Store:
         self.mx.nd.waitall()
 
     def step(self, _batch_size):
-        """Each gradient goes as soon as it is there, the first layers' before others."""
+        """Send each gradient as soon as it is ready, those of the first layers before others."""
         for number, parameter in enumerate(self.parameters):
             self.kv.push(number, parameter.list_grad(), priority=-number)
             self.kv.pull(number, out=parameter.list_data(), priority=-number)
 
     def gather(self, values):
-        """[values of each worker], exactly. All workers give as many.
+        """Return [values of each worker], exactly. All workers pass the same number of values.
 
-        The store knows gradients alone, may compress them, and the servers' optimizer takes them as steps. So each bit
-        of each number is an entry of one more weight, which begins at 0 and which a bit makes negative.
+        The store can only exchange gradients. It may compress them, and the servers' optimizer takes them as steps. So
+        each bit of each number is an entry of one more weight, which begins at 0; a set bit makes it negative.
         """
-        bits = "".join("{:08b}".format(byte) for byte in struct.pack("<%dd" % len(values), *values))
+        bits = "".join(f"{byte:08b}" for byte in struct.pack("<%dd" % len(values), *values))
         key = len(self.parameters)
         context = self.mx.cpu()
         self.kv.init(key, self.mx.nd.zeros((self.size, len(bits)), ctx=context))
@@ -102,11 +103,13 @@ class Store:
         return rows
 
     def end(self):
-        """Nothing: a worker's store waits at the end of the process until all others are there, too."""
+        """Do nothing: at the end of the process, a worker's store waits for all others."""
 
 
 class Horovod:
-    """The same with an all-reduce: each worker updates its own weights."""
+    """The same methods with an all-reduce: each worker updates its own weights."""
+
+    trainer: Any = None
 
     def __init__(self, mx):
         import horovod.mxnet as hvd
@@ -114,9 +117,8 @@ class Horovod:
         hvd.init()
         self.mx, self.hvd = mx, hvd
         self.rank, self.size = hvd.rank(), hvd.size()
-        self.trainer = None
 
-    def begin(self, parameters, batch_size, options):
+    def begin(self, parameters, _batch_size, options):
         self.hvd.broadcast_parameters(parameters, root_rank=0)
         self.trainer = self.hvd.DistributedTrainer(parameters, "sgd", dict(options))
         self.mx.nd.waitall()
@@ -130,3 +132,8 @@ class Horovod:
 
     def end(self):
         self.hvd.shutdown()
+
+
+def create(mx, name, compression):
+    """Return what exchanges the gradients of this worker."""
+    return Horovod(mx) if name == "horovod" else Store(mx, name, compression)

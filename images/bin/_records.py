@@ -1,7 +1,7 @@
 """Images and labels from TFRecords, as TensorFlow's own tools write ImageNet: image/encoded, image/class/label.
 
-Each rank reads its share, in an order of its own; images are decoded, resized and flipped by threads that training does
-not have. Errors are told as sentences (Unreadable), each with the file.
+Each rank reads its share, in its own order. Separate threads decode, resize and flip images. Errors are sentences that
+name the file (Unreadable).
 """
 
 import os
@@ -11,44 +11,45 @@ import time
 import _benchmark
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
-# Encoded images that are held to be shuffled, and files that are read side by side.
+# Encoded images in the shuffle buffer, and files that are read at the same time.
 SHUFFLED, SIDE_BY_SIDE = 2048, 8
 
 
 class Unreadable(Exception):
-    """What is wrong with the records, in words."""
+    """The records cannot be used. The text says why."""
 
 
 def plain(error):
-    """The sentence in an error of TensorFlow, without the names of its inner parts."""
-    said = error.message.strip().splitlines()[0]
-    said = re.sub(r"\{\{[^}]*\}\}|\s*\[(Op|\[).*", "", said).strip()
-    found = re.match(r"assertion failed: \[(.*)\]", said)
-    return (found.group(1) if found else said).replace("\\'", "'")
+    """Return the sentence in an error of TensorFlow, without the names of internal operations."""
+    text = error.message.strip().splitlines()[0]
+    text = re.sub(r"\{\{[^}]*\}\}|\s*\[(Op|\[).*", "", text).strip()
+    assertion = re.match(r"assertion failed: \[(.*)\]", text)
+    return (assertion.group(1) if assertion else text).replace("\\'", "'")
 
 
 def files(tf, patterns):
-    """The names that the patterns match, in order, each once."""
+    """Return the names that the patterns match, in order, each once."""
     names = set()
     for pattern in patterns:
         try:
-            found = tf.io.gfile.glob(pattern)
+            matches = tf.io.gfile.glob(pattern)
         except tf.errors.OpError as error:
             raise Unreadable("--data %s: %s" % (pattern, plain(error))) from None
-        folders = [name for name in found if tf.io.gfile.isdir(name)]
+        folders = [name for name in matches if tf.io.gfile.isdir(name)]
         if folders:
-            there = folders[0]
-            raise Unreadable("--data %s: %s is a folder; say which files, '%s/train-*'" % (pattern, there, there))
-        if not found:
+            raise Unreadable(
+                "--data %s: %s is a folder; say which files, '%s/train-*'" % (pattern, folders[0], folders[0])
+            )
+        if not matches:
             raise Unreadable(
                 "--data %s: no file matches. Paths are the container's; volumes: in kit.yaml adds folders" % pattern
             )
-        names.update(found)
+        names.update(matches)
     return sorted(names)
 
 
 def check(tf, name, first_label, classes):
-    """Looks into the first record of a file: what is wrong with all of them is told before anything is computed."""
+    """Check the first record of a file, to report what is wrong with all records before anything is computed."""
     try:
         raw = next(iter(tf.data.TFRecordDataset(name).take(1)), None)
     except tf.errors.OpError as error:
@@ -61,18 +62,21 @@ def check(tf, name, first_label, classes):
         features = tf.train.Example.FromString(raw.numpy()).features.feature
     except Exception:  # of protobuf, whose kinds of error differ from version to version
         raise Unreadable("%s: its records are no tf.train.Example" % name) from None
-    lacking = [
+    missing = [
         feature
         for feature, kind in ((IMAGE, "bytes_list"), (LABEL, "int64_list"))
         if feature not in features or not getattr(features[feature], kind).value
     ]
-    if lacking:
-        there = ", ".join("%s (%s)" % (key, features[key].WhichOneof("kind") or "empty") for key in sorted(features))
+    if missing:
+        present = ", ".join("%s (%s)" % (key, features[key].WhichOneof("kind") or "empty") for key in sorted(features))
         raise Unreadable(
-            "%s: its records lack %s; they have: %s" % (
-                name, " and ".join("%s (%s)" % (f, "bytes" if f == IMAGE else "int64") for f in lacking), there or "nothing",
+            "%s: its records lack %s; they have: %s"
+            % (
+                name,
+                " and ".join("%s (%s)" % (feature, "bytes" if feature == IMAGE else "int64") for feature in missing),
+                present or "nothing",
             )
-        )  # fmt: skip
+        )
     label = features[LABEL].int64_list.value[0]
     if not first_label <= label < first_label + classes:
         raise Unreadable("%s: %s" % (name, outside(label, first_label, classes)))
@@ -83,23 +87,24 @@ def check(tf, name, first_label, classes):
 
 
 def outside(label, first_label, classes):
-    return "label %s is not within %d to %d: --first-label says where labels begin (1, as in ImageNet's records), --classes how many there are" % (
-        label, first_label, first_label + classes - 1,
-    )  # fmt: skip
+    return (
+        "label %s is not within %d to %d: --first-label says where labels begin (1, as in ImageNet's records), "
+        "--classes how many there are" % (label, first_label, first_label + classes - 1)
+    )
 
 
-def batches(tf, names, rank, size, batch_size, image_size, first_label, classes, calls):
-    """An endless dataset of (images [batch, size, size, 3] in -1..1, labels [batch] from 0), for this rank.
+def batches(tf, names, *, rank, size, batch_size, image_size, first_label, classes, calls):
+    """Return an endless dataset of (images [batch, size, size, 3] in -1..1, labels [batch] from 0), for this rank.
 
-    Files are dealt out when there are at least as many as ranks; else every rank reads all of them and takes each
-    size-th record. `calls`: images decoded at a time; 0 lets TensorFlow choose.
+    If there are at least as many files as ranks, each rank reads some of them. Otherwise every rank reads all files and
+    takes each size-th record. `calls`: images decoded at a time; 0 lets TensorFlow choose.
     """
     whole = len(names) >= size
     mine = names[rank::size] if whole else names
 
     def records(name):
-        found = tf.data.TFRecordDataset(name, buffer_size=4 << 20)
-        return found if whole else found.shard(size, rank)
+        records_of_file = tf.data.TFRecordDataset(name, buffer_size=4 << 20)
+        return records_of_file if whole else records_of_file.shard(size, rank)
 
     def decoded(raw):
         features = tf.io.parse_single_example(
@@ -114,30 +119,30 @@ def batches(tf, names, rank, size, batch_size, image_size, first_label, classes,
             return image / 127.5 - 1.0, tf.identity(label)
 
     parallel = calls or tf.data.AUTOTUNE
-    found = tf.data.Dataset.from_tensor_slices(mine).shuffle(len(mine), reshuffle_each_iteration=True)
-    found = found.interleave(
+    dataset = tf.data.Dataset.from_tensor_slices(mine).shuffle(len(mine), reshuffle_each_iteration=True)
+    dataset = dataset.interleave(
         records, cycle_length=min(len(mine), SIDE_BY_SIDE), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
     )
-    found = found.shuffle(SHUFFLED, reshuffle_each_iteration=True).repeat()
-    found = found.map(decoded, num_parallel_calls=parallel, deterministic=False)
-    found = found.batch(batch_size, drop_remainder=True).prefetch(2)
+    dataset = dataset.shuffle(SHUFFLED, reshuffle_each_iteration=True).repeat()
+    dataset = dataset.map(decoded, num_parallel_calls=parallel, deterministic=False)
+    dataset = dataset.batch(batch_size, drop_remainder=True).prefetch(2)
     options = tf.data.Options()
-    # Threads of its own: within those of training, which may be one, an image would be decoded only while nothing trains.
+    # Separate threads: training may have only one, which would decode images only while nothing trains.
     options.threading.private_threadpool_size = calls
-    return found.with_options(options)
+    return dataset.with_options(options)
 
 
 def _agree(prog, hvd, problem):
-    """Ends all ranks if one of them has a problem; the first tells whose and which. Paths differ from host to host."""
+    """End all ranks if one of them has a problem. The first rank prints it, with the rank and the host."""
     problems = hvd.allgather_object((os.uname().nodename, problem))
-    for rank, (host, said) in enumerate(problems):
-        if said:
-            alike = all(other == said for _, other in problems)
-            _benchmark.wrong(prog, said if alike else "rank %d on %s: %s" % (rank, host, said))
+    for rank, (host, text) in enumerate(problems):
+        if text:
+            alike = all(other == text for _, other in problems)
+            _benchmark.wrong(prog, text if alike else "rank %d on %s: %s" % (rank, host, text))
 
 
-def found(tf, hvd, prog, patterns, first_label, classes):
-    """The names of the files of --data, or the end of all ranks where one cannot read what it should."""
+def readable(tf, hvd, prog, patterns, *, first_label, classes):
+    """Return the names of the files of --data. If a rank cannot read its files, end all ranks."""
     names, problem = [], None
     try:
         names = files(tf, patterns)
@@ -153,10 +158,10 @@ def found(tf, hvd, prog, patterns, first_label, classes):
 
 
 def fed(tf, hvd, learn, dataset):
-    """(once() -> loss, watch()): steps on real images, and what was seen since the last watch, over all ranks.
+    """Return (once() -> loss, watch()): a step on real images, and figures of all ranks since the last watch.
 
-    loss and accuracy are means over the batches that were trained on; input_wait is the share of its time in which this
-    rank waited for images.
+    loss and accuracy are means over the trained batches. input_wait is the share of its time that this rank waited for
+    images.
     """
     source = iter(dataset)
     loss_sum, right = tf.Variable(0.0, trainable=False), tf.Variable(0.0, trainable=False)

@@ -1,7 +1,7 @@
-"""Lets a Python rank tell where it stands: on a signal it writes the stack of each of its threads to a file.
+"""Makes a Python rank write the stack of each of its threads to a file when it gets a signal.
 
-kit.pth brings it into every Python of the image; it does something in ranks only. The signal works while the rank is
-deep in C code, too, needs no rights to look into other processes, and is used by nobody else. kitrun.procs reads the file.
+kit.pth imports this into every Python of the image; it acts only in ranks. The signal works while the rank is deep in C
+code, too, needs no rights to look into other processes, and has no other use. kitrun.procs reads the file.
 """
 
 import os
@@ -12,8 +12,8 @@ if os.environ.get("KIT_RUN") and os.environ.get("OMPI_COMM_WORLD_RANK"):
         import signal
 
         os.makedirs("/run/kit/stacks", mode=0o700, exist_ok=True)
-        _FILE = open("/run/kit/stacks/%d" % os.getpid(), "w")
+        _FILE = open("/run/kit/stacks/%d" % os.getpid(), "w")  # noqa: SIM115  (open as long as the rank)
         faulthandler.register(signal.SIGRTMAX - 3, file=_FILE, all_threads=True)
     except (AttributeError, ImportError, OSError, RuntimeError, ValueError):
-        # A rank that cannot tell is still a rank.
+        # A rank that cannot show its stack is still a rank.
         pass

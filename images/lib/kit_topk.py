@@ -1,7 +1,7 @@
 """Top-k sparse all-reduce with error feedback, for TensorFlow 2 and Horovod.
 
-Of each gradient only the values with the largest magnitude are sent, 1 % by default. What is not sent is not lost: it
-stays in a residual on its rank, and is added to the gradient of the next step, so that every value is sent sooner or
+Each rank sends only the values of a gradient with the largest magnitude, 1 % by default. The others are not lost: they
+stay in a residual on the rank and are added to the gradient of the next step, so that every value is sent sooner or
 later. The result is the exact average of what the ranks sent, the same on every rank.
 
     import horovod.tensorflow as hvd
@@ -9,7 +9,7 @@ later. The result is the exact average of what the ranks sent, the same on every
 
     topk = TopK(model.trainable_variables, ratio=0.01)        # after hvd.init(), once
 
-    with tf.GradientTape() as tape:                            # a training loop of your own
+    with tf.GradientTape() as tape:                            # in your training loop
         loss = ...
     gradients = topk.tape(tape).gradient(loss, model.trainable_variables)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
@@ -19,13 +19,14 @@ later. The result is the exact average of what the ranks sent, the same on every
 Sources: Aji and Heafield 2017, "Sparse Communication for Distributed Gradient Descent", arXiv:1704.05021 (the largest
 values, the rest kept for later); Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with Memory", arXiv:1809.07599 (why
 that converges as plain SGD does); Lin, Han, Mao, Wang and Dally 2018, "Deep Gradient Compression", arXiv:1712.01887
-(momentum correction and masking, a threshold guessed from a sample, a dense beginning).
+(momentum correction and masking, a threshold estimated from a sample, a dense beginning).
 """
 
-import numpy as np
-import tensorflow as tf
+from typing import Any
 
 import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
 from kit_topk_plan import LARGEST, PAIR_BYTES, VALUE_BYTES, buckets, kept, ring_bytes, sampling
 
 __all__ = ["TopK"]
@@ -34,27 +35,28 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 class TopK(tf.Module):
-    """The exchange of the gradients of `variables`, with what each rank remembers between steps.
+    """Exchanges the gradients of `variables`, and keeps what each rank remembers between steps.
 
-    variables     what is trained, built already: their shapes are planned once.
+    variables     the trained variables. They must be built: their shapes are planned once.
     ratio         share of the values that are sent, 0 < ratio <= 1.
-    momentum      0: none. Else momentum is corrected for what is late: it is kept here, before the values are chosen, and
-                  the optimizer must have none of its own. Costs another copy of the gradients in memory.
-    dense_below   tensors with fewer elements than this go dense (biases, normalisation): they are many and cost little.
-    bucket_mb     MB of gradients that are ranked and sent together. Fewer and larger: less overhead; more and smaller: the
-                  first travel while the others are still computed.
-    warmup_steps  the first steps are dense: gradients change fastest then.
-    feedback      False throws away what is not sent. It is there to see what feedback is good for.
+    momentum      0 for no momentum. Otherwise momentum is corrected for late values: it is applied here, before the
+                  values are chosen, and the optimizer must not have any. Costs another copy of the gradients in memory.
+    dense_below   tensors with fewer elements than this go dense (biases, normalization): there are many, and they cost
+                  little.
+    bucket_mb     MB of gradients that are ranked and sent together. Large buckets have less overhead. Small buckets
+                  let the first one travel while the others are still computed.
+    warmup_steps  number of dense steps at the beginning, when gradients change fastest.
+    feedback      False discards what is not sent, to show what feedback is good for.
 
-    As a tf.Module it can be put into a tf.train.Checkpoint. The residuals are each rank's own: broadcast them to nobody,
-    and save them on each rank, or not at all (training goes on from empty ones).
+    As a tf.Module it can be part of a tf.train.Checkpoint. Residuals belong to their rank: never broadcast them. Save
+    them on each rank, or not at all (training then continues from empty ones).
 
     A step in which a rank has an inf or a nan gives nan to every rank, as a dense all-reduce would, and leaves no trace
-    in the residuals: with a loss scale, skip that step as usual. Gradients have to be unscaled before they come here if
-    their scale changes between steps.
+    in the residuals. With a loss scale, skip that step as usual. If the scale changes between steps, unscale gradients
+    before they come here.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  (public; programs of users may pass any of them by position)
         self,
         variables,
         ratio=0.01,
@@ -78,7 +80,7 @@ class TopK(tf.Module):
         self._shapes = [tuple(variable.shape) for variable in variables]
         self._places = {variable.ref(): place for place, variable in enumerate(variables)}
         sizes = [int(np.prod(shape)) for shape in self._shapes]
-        # What is not float32 goes as it is: half of a value's bits are no smaller than its place.
+        # Other types than float32 go dense: half of a value's bits would not be smaller than its place.
         others = [place for place, variable in enumerate(variables) if variable.dtype != tf.float32]
         ranked = [0 if place in others else size for place, size in enumerate(sizes)]
         self._dense, self._buckets = buckets(
@@ -99,7 +101,7 @@ class TopK(tf.Module):
                 for place in self._dense
                 if place not in others
             }
-        # Bytes that this rank has handed to Horovod since the beginning, and steps.
+        # Bytes that this rank has passed to Horovod since the beginning, and steps.
         self.sent = tf.Variable(0, dtype=tf.int64, trainable=False, name=name + "_sent")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False, name=name + "_steps")
 
@@ -123,24 +125,17 @@ class TopK(tf.Module):
 
     @property
     def plan(self):
-        """What was planned, in numbers: elements, pairs, bytes a step as handed to Horovod and as rings put them on the wire."""
+        """The plan in numbers: elements, pairs, and bytes of a step, as passed to Horovod and as rings send them."""
         return dict(self._plan)
 
     def exchange(self, gradients, variables=None):
-        """The average over the ranks of what each chose to send, tensor by tensor.
+        """Return the average over the ranks of what each rank chose to send, tensor by tensor.
 
-        `gradients` are in the order of `variables`, by default those that TopK was made for. A gradient that is None stays
-        None; sparse ones (of an embedding, say) become dense.
+        `gradients` are in the order of `variables`, by default those that TopK was made for. A gradient that is None
+        stays None; sparse gradients (such as those of an embedding) become dense.
         """
         gradients = list(gradients)
-        if variables is None:
-            places = list(range(len(self._shapes)))
-        else:
-            variables = list(variables)
-            unknown = [variable.name for variable in variables if variable.ref() not in self._places]
-            if unknown:
-                raise ValueError("TopK was not made for %s" % ", ".join(unknown))
-            places = [self._places[variable.ref()] for variable in variables]
+        places = self._places_of(variables)
         if len(gradients) != len(places):
             raise ValueError("%d gradients for %d variables" % (len(gradients), len(places)))
         given = [None] * len(self._shapes)
@@ -161,12 +156,22 @@ class TopK(tf.Module):
                 averaged[place] = self._exchange_dense(place, given[place])
         return [averaged[place] for place in places]
 
+    def _places_of(self, variables):
+        """Return the places of variables in the list that TopK was made for; None means all of them."""
+        if variables is None:
+            return list(range(len(self._shapes)))
+        variables = list(variables)
+        unknown = [variable.name for variable in variables if variable.ref() not in self._places]
+        if unknown:
+            raise ValueError("TopK was not made for %s" % ", ".join(unknown))
+        return [self._places[variable.ref()] for variable in variables]
+
     def tape(self, tape):
-        """`tape`, whose gradient() gives exchanged gradients: what hvd.DistributedGradientTape is for dense ones."""
+        """Return a tape whose gradient() exchanges gradients, as hvd.DistributedGradientTape does for dense ones."""
         return _Tape(self, tape)
 
     def optimizer(self, optimizer):
-        """A Keras optimizer like this one, which exchanges the gradients before it applies them. For model.fit."""
+        """Return an optimizer like this one that exchanges gradients before it applies them. For model.fit."""
         exchange = self.exchange
 
         def apply_gradients(this, grads_and_vars, *args, **kwargs):
@@ -175,7 +180,7 @@ class TopK(tf.Module):
             return kind.apply_gradients(this, list(zip(averaged, variables)), *args, **kwargs)
 
         kind = optimizer.__class__
-        wrapped = type("TopK" + kind.__name__, (kind,), {"apply_gradients": apply_gradients})
+        wrapped: Any = type("TopK" + kind.__name__, (kind,), {"apply_gradients": apply_gradients})
         return wrapped.from_config(optimizer.get_config())
 
     # -- how it works
@@ -197,7 +202,7 @@ class TopK(tf.Module):
     def _exchange(self, number, flat):
         if not self.warmup_steps:
             return self._exchange_sparse(number, flat)
-        # Every rank has made as many steps, so all of them take the same way.
+        # All ranks have made the same number of steps, so all of them take the same branch.
         return tf.cond(
             self.steps <= self.warmup_steps,
             lambda: self._exchange_whole(number, flat),
@@ -205,7 +210,7 @@ class TopK(tf.Module):
         )
 
     def _exchange_whole(self, number, flat):
-        """A bucket goes dense. Momentum is linear: the average of the ranks' is that of the averaged gradient."""
+        """Exchange a dense bucket. Momentum is linear, so the average over ranks is that of the averaged gradient."""
         if self.momentum:
             velocity = self.velocities[number]
             flat = velocity.assign(self.momentum * velocity + flat)
@@ -216,11 +221,11 @@ class TopK(tf.Module):
 
     def _exchange_sparse(self, number, flat):
         if self._size == 1:
-            # Nothing has to travel, so nothing is left out.
+            # Nothing has to travel, so every value counts.
             return self._exchange_whole(number, flat)
         residual, k = self.residuals[number], self._kept[number]
         velocity = self.velocities[number] if self.momentum else None
-        # An inf or a nan makes the sum one. It must not stay in the residual, where it would be for good.
+        # An inf or a nan makes the sum one, too. In the residual it would stay forever.
         sound = tf.math.is_finite(tf.reduce_sum(flat))
 
         def remember():
@@ -245,21 +250,21 @@ class TopK(tf.Module):
                 # a - a is 0 exactly; a padded place takes 0 away.
                 residual.scatter_sub(tf.IndexedSlices(values, places))
             if velocity is not None:
-                # Momentum masking: what has just been sent does not push on in its old direction. Padded places stay.
+                # Momentum masking: values that were just sent lose their old direction. Padded places keep theirs.
                 masked = tf.where(tf.equal(values, 0.0), tf.gather(velocity, places), 0.0)
                 velocity.scatter_update(tf.IndexedSlices(masked, places))
             return 0
 
         tf.cond(all_sound, forget, lambda: 0)
         total = tf.zeros([int(flat.shape[0])])
-        # Rank after rank: places are different from each other within a rank, so that no order of additions is left to
-        # chance, and the sum is the same to the last bit on every rank, on GPUs too.
+        # Rank after rank: places differ within a rank, so the order of additions is fixed, and the sum is the same to
+        # the last bit on every rank, on GPUs too.
         for rank in range(self._size):
             total = tf.tensor_scatter_nd_add(total, heard[0][rank][:, None], heard[1][rank])
         return total / self._size
 
     def _gather(self, number, k, places, values):
-        """(places, values) of all ranks, each [ranks, k]. One message: the bits of the values go as integers."""
+        """Return (places, values) of all ranks, each [ranks, k], from one message: values go as integers."""
         packed = tf.concat([places, tf.bitcast(values, tf.int32)], axis=0)
         heard = hvd.allgather(packed, name="%s.pairs.%d" % (self.name, number), ignore_name_scope=True)
         heard = tf.reshape(heard, [self._size, 2, k])
@@ -270,7 +275,7 @@ class TopK(tf.Module):
 
 
 class _Tape:
-    """A tf.GradientTape whose gradient() exchanges; all else is the tape's own."""
+    """A tf.GradientTape whose gradient() exchanges. All other attributes are those of the tape."""
 
     def __init__(self, topk, tape):
         self._topk, self._tape = topk, tape
@@ -284,10 +289,11 @@ class _Tape:
 
 
 def select(values, k):
-    """(places, values) of the k largest magnitudes of a vector, in no order; padded with (0, 0.0) where fewer than k differ from 0.
+    """Return (places, values) of the k largest magnitudes of a vector, in any order.
 
-    A long vector is not ranked as a whole: a sample says which magnitude a value should have to be among the k, and those
-    that have it are ranked. When the sample was wrong, fewer than k are found, never smaller ones than some left out.
+    If fewer than k values differ from 0, (0, 0.0) fills the rest. A long vector is not ranked whole: a sample gives the
+    magnitude that a value needs to be among the k, and only such values are ranked. If the sample is wrong, fewer than
+    k values come out, but never one that is smaller than one left out.
     """
     magnitude = tf.abs(values)
     stride, place = sampling(int(values.shape[0]), k)
@@ -295,7 +301,7 @@ def select(values, k):
         found = tf.math.top_k(magnitude, k, sorted=False).indices
         return found, tf.gather(values, found)
     threshold = tf.math.top_k(magnitude[::stride], place).values[-1]
-    # Where most are 0, so is the threshold: then whatever is not 0.
+    # If most values are 0, so is the threshold. Then all other values are candidates.
     candidates = tf.reshape(tf.where(magnitude >= tf.maximum(threshold, _TINY)), [-1])
     among = tf.math.top_k(tf.gather(magnitude, candidates), tf.minimum(k, tf.size(candidates)), sorted=False).indices
     found = tf.gather(candidates, among)

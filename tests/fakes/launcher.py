@@ -22,7 +22,7 @@ BIN = IMAGES / "bin"
 
 
 def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
-    """`values`: `supervise_OPERATOR_S=1.0` sets kitrun.supervise.OPERATOR_S."""
+    """`values`: `decide_OPERATOR_S=1.0` sets kitrun.decide.OPERATOR_S."""
     given = {name.replace("_", ".", 1): value for name, value in values.items()}
     settings = {"record": str(record), "runs": str(runs), "set": given}
     # Compiled once, and not beside the sources: those go into images.
@@ -65,8 +65,10 @@ def main() -> int:
         if not hasattr(found, name):
             sys.exit(f"launcher: there is no {path} to set")
         setattr(found, name, tuple(value) if isinstance(value, list) else value)
-    watcher = "supervise" if sys.argv[2] == "launch" else "guard"
-    load(f"kitrun.{watcher}").time = Clock(Path(settings["record"]).with_name(f"clock-{sys.argv[2]}"))
+    watchers = ("supervise", "attempt", "output") if sys.argv[2] == "launch" else ("guard",)
+    clock = Clock(Path(settings["record"]).with_name(f"clock-{sys.argv[2]}"))
+    for watcher in watchers:
+        load(f"kitrun.{watcher}").time = clock
     if sys.argv[2] == "launch":
         return int(load("kitrun.front").Front(settings["runs"], settings["record"]).serve())
     return int(load("kitrun.guard").main(sys.argv[2:]))

@@ -1,10 +1,10 @@
-"""kit-launch: the door through which kit starts a run, follows it, and asks it to stop. The run needs nobody behind it.
+"""kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
 Protocol. First this prints a line {"kit-launch": 2, "record": "<cluster.json>", "runs": [records of living runs]}. kit
 answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait"}
-        {"waiting": [records]} where slots are held and it may wait, {"held": [records]} where it may not,
+        {"waiting": [records]} if other runs hold slots and it may wait, {"held": [records]} if it may not,
         {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator"}
         {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
@@ -14,8 +14,8 @@ answers with one line, and gets one or more:
 
 An id may be the beginning of one, or '' for the latest.
 
-While the log is coming, kit's lines are {} (still here) and {"stop": {…}}. When they end, this goes and the run stays;
-a run with an operator in the foreground is ended by its supervisor when none has shown for a while.
+While the log comes, kit sends the lines {} (still here) and {"stop": {…}}. When kit's stream ends, this program ends
+and the run continues. The supervisor ends a run with an operator in the foreground if no operator returns for a while.
 """
 
 import contextlib
@@ -24,25 +24,29 @@ import os
 import select
 import sys
 import time
+from typing import Any, Dict, List, Optional
 
-from kitrun import frames, store, supervise
+from kitrun import decide, frames, store, supervise
+from kitrun.output import now_ms
 
 RECORD = "/etc/kit/cluster.json"
 CHUNK = 262144
-# What a start is made of.
+# The parts of a start, and their types.
 LAUNCH = {"hostfile": str, "argv": list, "env": dict, "places": list, "head": str, "policy": dict, "info": dict}
-# While a run is young its lines are looked for more often: many runs are short.
+# While a run is young its log is read more often: many runs are short.
 YOUNG_S, QUICK_S, SLOW_S = 5.0, 0.01, 0.04
-# What an operator whose stream ended has left to come back on another one.
+# How long an operator whose stream ended has to return on another one.
 COME_BACK_S = 15.0
 
+Request = Dict[str, Any]
 
-def say(value):
+
+def say(value: object) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
-def read_record(path):
+def read_record(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -51,14 +55,14 @@ def read_record(path):
 
 
 class Input:
-    """Lines of JSON from standard input, unbuffered, so that select tells the truth."""
+    """Lines of JSON from standard input, unbuffered, so that select sees all of it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._rest = b""
         self.over = False
 
-    def lines(self, patience):
-        """What came within `patience` seconds, as far as it is lines."""
+    def lines(self, patience: Optional[float]) -> List[Any]:
+        """Return the values of the lines that come within `patience` seconds; None for a line that is not JSON."""
         if self.over or not select.select([0], [], [], patience)[0]:
             return []
         data = os.read(0, 65536)
@@ -66,17 +70,17 @@ class Input:
             self.over = True
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
-        found = []
+        values = []
         for line in lines:
             try:
                 value = json.loads(line.decode("utf-8"))
             except ValueError:
                 value = None
-            found.append(value)
-        return found
+            values.append(value)
+        return values
 
-    def first(self):
-        """The request; None when there is none."""
+    def first(self) -> Optional[Request]:
+        """Return the request, or None if the stream ends before one."""
         while not self.over:
             for value in self.lines(None):
                 return value if isinstance(value, dict) else {}
@@ -84,11 +88,11 @@ class Input:
 
 
 class Front:
-    def __init__(self, root=None, record=RECORD):
+    def __init__(self, root: Optional[str] = None, record: str = RECORD) -> None:
         self.root, self.record = root or store.ROOT, record
         self.input = Input()
 
-    def serve(self):
+    def serve(self) -> int:
         say({"kit-launch": 2, "record": read_record(self.record), "runs": store.living(self.root)})
         request = self.input.first()
         if request is None:
@@ -107,38 +111,31 @@ class Front:
         try:
             return operation(run, request)
         except BrokenPipeError:
-            # Nor may anything that is still to be written complain at the end.
+            # Python flushes standard output when it exits; that must not fail, too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 0
         except OSError as error:
             say({"failed": str(error)})
             return 1
 
-    def start(self, run, request):
+    def start(self, run: store.Run, request: Request) -> int:
         launch = self._launch(request)
         if launch is None:
             sys.stderr.write("kit-launch: this is not a launch\n")
             return 2
-        told = None
+        reported = None
         while True:
             with store.starting(self.root):
                 held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
                 if not held:
-                    record = dict(request["info"], id=run.id, places=request["places"], helpers=launch["helpers"])
-                    record["started"] = time.time()
-                    lock = run.create(record, launch["hostfile"])
-                    if request["policy"].get("operator") == "stop":
-                        run.touch_operator()
-                    if os.fork() == 0:
-                        supervise.begin(run, launch, lock)
-                    os.close(lock)
+                    self._begin(run, request, launch)
                     break
             if not request.get("wait"):
                 say({"held": held})
                 return 3
-            if held != told:
+            if held != reported:
                 say({"waiting": held})
-                told = held
+                reported = held
             self.input.lines(0.5)
             if self.input.over:
                 return 0
@@ -147,8 +144,18 @@ class Front:
             return 0
         return self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
 
-    def _launch(self, request):
-        """A copy of what the supervisor needs; None when something of it is missing."""
+    def _begin(self, run: store.Run, request: Request, launch: Request) -> None:
+        record = dict(request["info"], id=run.id, places=request["places"], helpers=launch["helpers"])
+        record["started"] = time.time()
+        lock = run.create(record, launch["hostfile"])
+        if request["policy"].get("operator") == "stop":
+            run.touch_operator()
+        if os.fork() == 0:
+            supervise.begin(run, launch, lock)
+        os.close(lock)
+
+    def _launch(self, request: Request) -> Optional[Request]:
+        """Return a copy of what the supervisor needs, or None if a part is missing."""
         try:
             launch = {name: request[name] for name in LAUNCH}
             good = all(isinstance(launch[name], kind) for name, kind in LAUNCH.items()) and launch["argv"]
@@ -166,15 +173,15 @@ class Front:
         launch["env"] = dict(launch["env"], KIT_CHECKPOINT_DIR=self._checkpoints(launch, request["id"]))
         return launch
 
-    def _checkpoints(self, launch, run_id):
+    def _checkpoints(self, launch: Request, run_id: str) -> str:
         return launch["policy"].get("checkpoints") or os.path.join(self.root, run_id, "checkpoints")
 
-    def attach(self, run, request):
+    def attach(self, run: store.Run, request: Request) -> int:
         say({"attached": run.record, "alive": run.alive, "ending": run.ending})
         operator = bool(request.get("operator"))
         return self.follow(run, request["offset"], follow=bool(request.get("follow", True)), operator=operator)
 
-    def stop(self, run, request):
+    def stop(self, run: store.Run, request: Request) -> int:
         if not run.alive:
             say({"over": run.record, "ending": run.ending})
             return 0
@@ -182,8 +189,8 @@ class Front:
         say({"stopping": run.record})
         return self.follow(run, os.path.getsize(run.path("log")), follow=True, operator=False)
 
-    def follow(self, run, offset, follow, operator):
-        """Pass the log on from this byte, until the run has ended (or, without `follow`, to the log's end as it is)."""
+    def follow(self, run: store.Run, offset: int, *, follow: bool, operator: bool) -> int:
+        """Send the log from this byte on, until the run has ended (without `follow`, to the log's present end)."""
         began = time.monotonic()
         if operator:
             run.touch_operator()
@@ -192,18 +199,18 @@ class Front:
         os.set_blocking(1, False)
         try:
             while True:
-                # Asked before reading: what was written until then is read below, and nothing comes after it.
+                # Look before reading: the loop below reads all that was written until now, and nothing comes after it.
                 over = not run.alive
                 idle = True
                 while True:
                     data = os.read(log, CHUNK)
                     if not data:
                         break
-                    self._pass_on(data, run, operator)
+                    self._send(data, run, operator)
                     idle = False
                 if over:
                     ending = run.ending or {"lost": True}
-                    self._pass_on(frames.event(supervise.now_ms(), "ended", **ending), run, operator)
+                    self._send(frames.event(now_ms(), "ended", **ending), run, operator)
                 if over or not follow:
                     return 0
                 patience = QUICK_S if time.monotonic() - began < YOUNG_S else SLOW_S
@@ -213,8 +220,8 @@ class Front:
                 self._leave(run)
             raise
 
-    def _pass_on(self, data, run, operator):
-        """Write as fast as it is read. An operator whose screen stands still is there all the same, and is heard."""
+    def _send(self, data: bytes, run: store.Run, operator: bool) -> None:
+        """Write as fast as kit reads, and hear kit meanwhile: an operator whose screen is paused is still there."""
         view = memoryview(data)
         while view:
             heard, ready, _ = select.select([0], [1], [])
@@ -224,25 +231,25 @@ class Front:
                 with contextlib.suppress(BlockingIOError):
                     view = view[os.write(1, view) :]
 
-    def _hear(self, run, operator, patience):
-        """Take what kit says. Raises BrokenPipeError when that has ended: nobody waits for the log any more."""
+    def _hear(self, run: store.Run, operator: bool, patience: float) -> None:
+        """Read kit's lines. Raises BrokenPipeError when kit's stream has ended: nobody waits for the log any more."""
         for value in self.input.lines(patience):
             if operator:
                 run.touch_operator()
             if isinstance(value, dict) and isinstance(value.get("stop"), dict):
-                wish = value["stop"]
-                run.ask_to_stop(wish.get("why"), wish.get("grace", 10.0), wish.get("by"))
+                stop = value["stop"]
+                run.ask_to_stop(stop.get("why"), stop.get("grace", 10.0), stop.get("by"))
         if self.input.over:
             raise BrokenPipeError
 
-    def _leave(self, run):
-        """The operator's stream ended: another one may come, but not for long."""
-        past = time.time() - supervise.OPERATOR_S + COME_BACK_S
+    def _leave(self, run: store.Run) -> None:
+        """Shorten the wait for the operator, whose stream ended. Another stream may come, but not much later."""
+        past = time.time() - decide.OPERATOR_S + COME_BACK_S
         try:
             os.utime(run.path("operator"), (past, past))
         except OSError:
             return
 
 
-def main():
+def main() -> int:
     return Front().serve()

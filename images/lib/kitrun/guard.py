@@ -1,8 +1,8 @@
-"""What watches over a run on one node, started by the supervisor through the node's sshd.
+"""The guard: watches a run on one node. The supervisor starts it through the node's sshd.
 
-It takes a line each from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
-`stacks`, `end` (end all that is left, say how many would not, and go). It answers in lines of JSON. Where no beat comes
-any more, because the head is gone or the link is cut, it ends the run's processes here by itself: nobody else could.
+It reads one word a line from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
+`stacks`, `end` (end everything that is left, report how many processes did not end, and exit). It answers in lines of
+JSON. When beats stop, because the head is gone or the link is cut, it ends the run's processes here: nobody else can.
 """
 
 import contextlib
@@ -12,20 +12,21 @@ import select
 import signal
 import sys
 import time
+from typing import Any, Optional, Sequence
 
 from kitrun import procs
 
-# The first that can be written to: a node whose disk is full is guarded like any other.
-FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")
-# Longer than a link may be cut and healed, shorter than a person waits for a GPU.
+# The first writable folder: a node whose disk is full is guarded, too.
+FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")  # noqa: S108  (only root writes there)
+# Longer than a link that is cut and repaired, shorter than a person waits for a GPU.
 LOST_S = 45.0
-# The supervisor is gone, not the link: the stream ended. Another of its guards may be on the way.
+# The stream ended, so the supervisor is gone, and not the link. It may be starting another guard.
 ENDED_S = 10.0
 TICK_S = 2.0
 
 
-def say(**fields):
-    """A line to the supervisor; False when nobody can read it."""
+def say(**fields: Any) -> bool:
+    """Write a line to the supervisor. Return False if nobody can read it."""
     try:
         os.write(1, json.dumps(fields).encode() + b"\n")
     except OSError:
@@ -33,8 +34,11 @@ def say(**fields):
     return True
 
 
-def sign(run_id, mine):
-    """Write this guard's name where others of the run look for it. Returns the path, '' where none can be written."""
+def sign(run_id: str, mine: str) -> str:
+    """Write this guard's name where other guards of the run look for it.
+
+    Return the path, or '' if no folder is writable.
+    """
     for folder in FOLDERS:
         path = os.path.join(folder, run_id)
         try:
@@ -42,68 +46,76 @@ def sign(run_id, mine):
             with open(path, "w", encoding="ascii") as file:
                 file.write(mine)
         except OSError:
-            # Half a name is nobody's: an older guard that reads it goes, as it should.
+            # An older guard that reads half a name exits, as it should.
             forget(path)
             continue
         return path
     return ""
 
 
-def forget(path):
+def forget(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
-def guard(run_id):
-    mine = "%d %f" % (os.getpid(), time.monotonic())
-    # The latest guard is the one: an older one, whose stream broke, goes when it sees another's name.
-    path = sign(run_id, mine)
-    heard = time.monotonic()
-    told = 0.0
-    ended = False
-    rest = b""
-    while True:
-        now = time.monotonic()
-        if path and procs.read_text(path) != mine:
-            return 0
-        if now - heard > (ENDED_S if ended else LOST_S):
-            procs.sweep(run_id)
-            forget(path)
-            return 1
-        if not ended and now - told > TICK_S:
-            told = now
-            say(here=True)
-        ready = select.select([] if ended else [0], [], [], 0.5)[0]
-        if not ready:
-            continue
-        data = os.read(0, 4096)
-        if not data:
-            # Counted from here: after a link that was cut, the last beat is long ago, and another guard on its way.
-            ended = True
-            heard = time.monotonic()
-            continue
-        heard = time.monotonic()
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            if line == b"term":
-                procs.end_gently(run_id)
-                say(count=len(procs.ranks(run_id)))
-            elif line == b"count":
-                say(count=len(procs.ranks(run_id)))
-            elif line == b"stacks":
-                say(stacks=procs.stacks(run_id))
-            elif line == b"end":
-                say(left=procs.sweep(run_id))
-                forget(path)
+class Guard:
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._mine = "%d %f" % (os.getpid(), time.monotonic())
+        # Only the latest guard counts. An older one, whose stream broke, exits when it sees another name here.
+        self._path = sign(run_id, self._mine)
+        self._heard = time.monotonic()
+        self._said = 0.0
+        self._ended = False
+        self._rest = b""
+
+    def watch(self) -> int:
+        """Serve the supervisor until the run ends, another guard takes over, or beats stop. Return the exit code."""
+        while True:
+            now = time.monotonic()
+            if self._path and procs.read_text(self._path) != self._mine:
                 return 0
+            if now - self._heard > (ENDED_S if self._ended else LOST_S):
+                procs.sweep(self.run_id)
+                forget(self._path)
+                return 1
+            if not self._ended and now - self._said > TICK_S:
+                self._said = now
+                say(here=True)
+            if select.select([] if self._ended else [0], [], [], 0.5)[0]:
+                code = self._hear(os.read(0, 4096))
+                if code is not None:
+                    return code
+
+    def _hear(self, data: bytes) -> Optional[int]:
+        # At the stream's end, too: after a cut link the last beat is long ago, and another guard may be on its way.
+        self._heard = time.monotonic()
+        if not data:
+            self._ended = True
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if line == b"end":
+                say(left=procs.sweep(self.run_id))
+                forget(self._path)
+                return 0
+            self._answer(line)
+        return None
+
+    def _answer(self, word: bytes) -> None:
+        if word == b"term":
+            procs.end_gently(self.run_id)
+        if word in (b"term", b"count"):
+            say(count=len(procs.ranks(self.run_id)))
+        elif word == b"stacks":
+            say(stacks=procs.stacks(self.run_id))
 
 
-def main(argv):
-    # A stream that broke must not end this before it has ended the ranks.
+def main(argv: Sequence[str]) -> int:
+    # A broken stream must not end this process before it has ended the ranks.
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if len(argv) == 2 and argv[0] == "guard":
-        return guard(argv[1])
+        return Guard(argv[1]).watch()
     if len(argv) == 2 and argv[0] == "sweep":
         say(left=procs.sweep(argv[1]))
         return 0

@@ -1,4 +1,4 @@
-"""The supervisor's side of the guards: one ssh stream a node, kept alive, opened anew when it breaks."""
+"""The supervisor's side of the guards: one ssh stream for each node. It is kept alive, and reopened when it breaks."""
 
 import contextlib
 import json
@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import time
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from kitrun import procs
 from kitrun.guard import LOST_S
@@ -13,13 +14,13 @@ from kitrun.guard import LOST_S
 BEAT_S = 3.0
 AGAIN_S = 2.0
 REMOTE = ("python3", "-IS", "/opt/kit/bin/kit-node", "guard")
-# Shorter than ssh's own: a stream over a link that is cut is given up, and another tried.
-SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=5")
-SSH += ("-o", "ServerAliveCountMax=3")
+# Shorter limits than ssh's own: kit gives up a stream over a cut link, and tries another one.
+LIMITS = ("-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+SSH = ("ssh", "-T", "-o", "BatchMode=yes", *LIMITS)
 
 
-def ready(fds, seconds):
-    """Those that can be read within so many seconds. Not by select, which knows no descriptor beyond 1023."""
+def ready(fds: Iterable[int], seconds: float) -> List[int]:
+    """Wait that long at most, and return the readable descriptors. Unlike select, poll knows descriptors over 1023."""
     poller = select.poll()
     for fd in fds:
         poller.register(fd, select.POLLIN)
@@ -27,23 +28,23 @@ def ready(fds, seconds):
 
 
 class Node:
-    """One node of a run. `heard` is when it last said anything (monotonic), None before that.
+    """One node of a run. `heard` is when it last sent anything (monotonic), or None before that.
 
-    `helpless`: its guard cannot run there. Then nobody can say that the node is lost, and mpirun alone watches over it.
+    `helpless`: its guard cannot run there. Then nobody can say that the node is lost, and only mpirun watches it.
     """
 
-    def __init__(self, name, address, run_id):
+    def __init__(self, name: str, address: str, run_id: str) -> None:
         self.name, self.address, self.run_id = name, address, run_id
-        self.heard = None
+        self.heard: Optional[float] = None
         self.begun = time.monotonic()
-        self.said = []
+        self.said: List[Dict[str, Any]] = []
         self.helpless = False
-        self._process = None
+        self._process: Optional[subprocess.Popen[bytes]] = None
         self._rest = b""
         self._tried = 0.0
         self._beat = 0.0
 
-    def open(self):
+    def open(self) -> None:
         self._tried = time.monotonic()
         self._rest = b""
         self._process = subprocess.Popen(
@@ -53,23 +54,24 @@ class Node:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
 
     @property
-    def fd(self):
-        """What to wait for; None while there is no stream."""
-        return self._process.stdout.fileno() if self._process else None
+    def fd(self) -> Optional[int]:
+        """The descriptor to wait for; None while there is no stream."""
+        return self._process.stdout.fileno() if self._process and self._process.stdout else None
 
-    def send(self, word):
-        if self._process is None:
+    def send(self, word: str) -> None:
+        if self._process is None or self._process.stdin is None:
             return
         try:
             os.write(self._process.stdin.fileno(), word.encode() + b"\n")
         except OSError:
             self.close()
 
-    def tend(self):
-        """A beat when it is due; another stream where the last one broke."""
+    def tend(self) -> None:
+        """Send a beat if it is due. Open another stream if the last one broke."""
         now = time.monotonic()
         if self._process is None:
             if now - self._tried > AGAIN_S and not self.helpless:
@@ -78,18 +80,19 @@ class Node:
             self._beat = now
             self.send("beat")
 
-    def read(self):
-        """Take what it has said into `said`."""
-        if self._process is None:
+    def read(self) -> None:
+        """Read what it sent into `said`."""
+        fd = self.fd
+        if fd is None:
             return
         try:
-            data = os.read(self._process.stdout.fileno(), 65536)
+            data = os.read(fd, 65536)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            # ssh's own code where the connection failed; any other is what the guard, or its interpreter, ended with.
+            # 255 is ssh's own code for a failed connection. Any other code is that of the guard or its interpreter.
             self.helpless = self.heard is None and 0 < self._code() < 255
             self.close()
             return
@@ -99,39 +102,41 @@ class Node:
             with contextlib.suppress(ValueError):
                 self.said.append(json.loads(line.decode("utf-8", "replace")))
 
-    def _code(self):
+    def _code(self) -> int:
+        assert self._process is not None
         try:
             return self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             return 255
 
     @property
-    def lost(self):
-        """Whether it has not been heard for so long that its guard has ended the ranks there, or soon will."""
+    def lost(self) -> bool:
+        """Whether it has been silent for so long that its guard has ended the ranks there, or soon will."""
         return not self.helpless and time.monotonic() - (self.heard if self.heard is not None else self.begun) > LOST_S
 
-    def close(self):
+    def close(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
-                pipe.close()
+                if pipe is not None:
+                    pipe.close()
         process.kill()
         process.wait()
 
 
 class Here:
-    """The head's own part in a run, with the manners of a Node."""
+    """The head's part in a run, with the methods of a Node."""
 
     lost = helpless = False
-    fd = None
+    fd: Optional[int] = None
 
-    def __init__(self, name, run_id):
+    def __init__(self, name: str, run_id: str) -> None:
         self.name, self.run_id = name, run_id
-        self.said = []
+        self.said: List[Dict[str, Any]] = []
 
-    def send(self, word):
+    def send(self, word: str) -> None:
         if word == "term":
             procs.end_gently(self.run_id)
             self.said.append({"count": len(procs.ranks(self.run_id))})
@@ -142,42 +147,56 @@ class Here:
         elif word == "end":
             self.said.append({"left": procs.sweep(self.run_id)})
 
-    def open(self):
+    # There is no stream.
+
+    def open(self) -> None:
         pass
 
-    def tend(self):
+    def tend(self) -> None:
         pass
 
-    def read(self):
+    def read(self) -> None:
         pass
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
-def ask(nodes, word, key, patience):
-    """Send a word to all nodes and collect their answers: {name: answer}. Who does not answer in time is not in it."""
-    answers = {}
+AnyNode = Union[Node, Here]
+
+
+def ask(nodes: Sequence[AnyNode], word: str, key: str, patience: float) -> Dict[str, Any]:
+    """Send a word to all nodes and return the answers by node name, without nodes that do not answer in time."""
+    answers: Dict[str, Any] = {}
     for node in nodes:
         node.said = []
         node.send(word)
     end = time.monotonic() + patience
     while time.monotonic() < end:
         for node in nodes:
-            for said in node.said:
-                if key in said:
-                    answers[node.name] = said[key]
-            node.said = []
+            for answer in take(node):
+                if key in answer:
+                    answers[node.name] = answer[key]
         waiting = [node for node in nodes if node.name not in answers and not node.helpless]
         if not waiting:
             break
-        fds = {node.fd: node for node in waiting if node.fd is not None}
-        for fd in ready(fds, 0.1):
-            fds[fd].read()
+        streams = {node.fd: node for node in waiting if node.fd is not None}
+        for fd in ready(streams, 0.1):
+            streams[fd].read()
         for node in waiting:
-            if node.fd is None and not isinstance(node, Here):
-                # A stream that broke: the word goes out again on the next.
-                node.tend()
-                if node.fd is not None:
-                    node.send(word)
+            if node.fd is None:
+                send_again(node, word)
     return answers
+
+
+def take(node: AnyNode) -> List[Dict[str, Any]]:
+    """Return what a node has sent since the last call."""
+    said, node.said = node.said, []
+    return said
+
+
+def send_again(node: AnyNode, word: str) -> None:
+    """Open another stream for one that broke, and send the word on it. The head has no stream."""
+    node.tend()
+    if node.fd is not None:
+        node.send(word)

@@ -1,20 +1,22 @@
-"""A TCP port of this node for as long as a run needs one.
+"""A TCP port of this node, reserved for as long as a run needs it.
 
-Whoever takes a port binds a name in the kernel's abstract namespace first, which all containers in the host's network
-share and which goes with its holder: two runs that start at once never choose the same. Ports come from outside the range
-from which the kernel takes those of outgoing connections, so that none of them gets in between either.
+A run first binds a name in the kernel's abstract namespace. All containers in the host's network share that namespace,
+and the name goes away with its holder, so two runs that start at once never choose the same port. Ports come from
+outside the range of outgoing connections, so that none of those takes the port either.
 """
 
 import errno
 import random
 import socket
+from typing import Tuple
 
 LOWEST, HIGHEST = 10000, 60999
 TRIES = 200
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def taken_by_kernel():
+def taken_by_kernel() -> Tuple[int, int]:
+    """Return the range of ports that the kernel uses for outgoing connections."""
     try:
         with open(RANGE) as file:
             low, high = (int(word) for word in file.read().split())
@@ -23,13 +25,13 @@ def taken_by_kernel():
     return low, high
 
 
-def hold(address):
-    """(port, its holder): nobody listens on the port at this address. Close the holder when it is not needed any more.
+def hold(address: str) -> Tuple[int, socket.socket]:
+    """Return (port, holder) of a port at this address on which nobody listens. Close the holder to release the port.
 
-    Raises OSError where the address is not this node's, or no port is free.
+    Raises OSError if the address is not this node's, or if no port is free.
     """
     low, high = taken_by_kernel()
-    choice = [port for port in range(LOWEST, HIGHEST + 1) if not low <= port <= high] or range(1024, LOWEST)
+    choice = [port for port in range(LOWEST, HIGHEST + 1) if not low <= port <= high] or list(range(1024, LOWEST))
     for port in random.sample(choice, min(TRIES, len(choice))):
         holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

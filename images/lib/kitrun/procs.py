@@ -1,46 +1,52 @@
-"""The processes of a run on this node, by its mark: KIT_RUN in the environment of each. Nothing else can match."""
+"""The processes of a run on this node. KIT_RUN in a process's environment marks it, so no other process can match."""
 
 import contextlib
 import os
 import signal
 import time
+from typing import Any, Dict, Iterable, List, Optional, Set
 
 RELAY = b"kit-rank"
-# As images/bin/kit-rank knows it.
+# The same as in images/bin/kit-rank.
 HOLD = signal.SIGURG
-# As long as a process may take to become another program, on a machine that is busy.
+# How long a process may take to become another program on a busy machine.
 BECOMING_S = 0.5
-# What a rank's Python writes its stack to when it gets STACK_SIGNAL (kit_stacks.py).
+# A rank's Python writes its stack here when it gets STACK_SIGNAL (kit_stacks.py).
 STACKS = "/run/kit/stacks"
 STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
 
 
-def environment(pid):
-    """{name: value} in bytes; empty for what has ended, a zombie too."""
+def environment(pid: int) -> Dict[bytes, bytes]:
+    """Return {name: value}; empty for a process that has ended, and for a zombie."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             data = file.read()
     except OSError:
         return {}
-    return dict(item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
+    return variables(data)
 
 
-def marked(run_id):
-    """{pid: environment} of the processes of a run. This process is none, whoever started it."""
+def variables(data: bytes) -> Dict[bytes, bytes]:
+    pairs = (item.partition(b"=") for item in data.split(b"\0") if b"=" in item)
+    return {name: value for name, _, value in pairs}
+
+
+def marked(run_id: str) -> Dict[int, Dict[bytes, bytes]]:
+    """Return {pid: environment} of the processes of a run, without this process."""
     wanted = b"KIT_RUN=" + run_id.encode()
-    found = {}
+    processes = {}
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         pid = int(name)
         data = settled(pid)
         if wanted in data.split(b"\0") and state(pid) not in ("Z", "X", ""):
-            found[pid] = dict(item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
-    return found
+            processes[pid] = variables(data)
+    return processes
 
 
-def settled(pid):
-    """The environment of a process as bytes. One that is just becoming another program shows none for a moment."""
+def settled(pid: int) -> bytes:
+    """Return the environment of a process. Waits for one that is becoming another program and has none for a moment."""
     end = time.monotonic() + BECOMING_S
     whole = False
     while True:
@@ -49,7 +55,7 @@ def settled(pid):
                 data = file.read()
         except OSError:
             return b""
-        # Kernel threads and zombies have no memory. A program without any variable has its words nevertheless.
+        # Kernel threads and zombies have no memory. A program without variables still has a command line.
         if data or whole or not memory(pid) or time.monotonic() > end:
             return data
         whole = any(command(pid))
@@ -57,25 +63,33 @@ def settled(pid):
             time.sleep(0.002)
 
 
-def memory(pid):
-    """Bytes of its address space."""
+def stat(pid: int) -> List[bytes]:
+    """Return the words of /proc/PID/stat after the name, or an empty list if the process is gone."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[20])
-    except (OSError, IndexError):
-        return 0
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
-def state(pid):
-    """R, S, D, T, Z …; '' when it is gone."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
+def memory(pid: int) -> int:
+    """Return the bytes of its address space."""
+    words = stat(pid)
+    return int(words[20]) if len(words) > 20 else 0
 
 
-def command(pid):
+def state(pid: int) -> str:
+    """Return R, S, D, T, Z …; '' if the process is gone."""
+    words = stat(pid)
+    return words[0].decode() if words else ""
+
+
+def parent(pid: int) -> int:
+    words = stat(pid)
+    return int(words[1]) if len(words) > 1 else 0
+
+
+def command(pid: int) -> List[bytes]:
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return file.read().split(b"\0")
@@ -83,12 +97,12 @@ def command(pid):
         return []
 
 
-def is_relay(pid):
+def is_relay(pid: int) -> bool:
     return any(word.endswith(RELAY) for word in command(pid)[:4])
 
 
-def ranks(run_id):
-    """{pid: rank} of the ranks and their children, without the relays that stand between them and mpirun."""
+def ranks(run_id: str) -> Dict[int, int]:
+    """Return {pid: rank} of the ranks and their children, without the relays between them and mpirun."""
     return {
         pid: int(env[b"OMPI_COMM_WORLD_RANK"])
         for pid, env in marked(run_id).items()
@@ -96,25 +110,25 @@ def ranks(run_id):
     }
 
 
-def end_gently(run_id):
-    """Ask the ranks here to end. Their relays stay until mpirun goes, so that no rank's end cuts another's short."""
+def end_gently(run_id: str) -> None:
+    """Ask the ranks here to end. Their relays stay until mpirun ends, so that no rank's end cuts another one short."""
     relays = [pid for pid in marked(run_id) if is_relay(pid)]
-    tell(relays, HOLD)
-    tell(ranks(run_id), signal.SIGTERM)
+    send(relays, HOLD)
+    send(ranks(run_id), signal.SIGTERM)
 
 
-def tell(pids, sign):
+def send(pids: Iterable[int], sign: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, sign)
 
 
-def sweep(run_id, patience=1.0):
-    """End all that is left of a run here, by TERM and then by KILL. Returns how many would not end."""
+def sweep(run_id: str, patience: float = 1.0) -> int:
+    """End all that is left of a run here, by TERM and then by KILL. Return how many processes did not end."""
     for sign, limit in ((signal.SIGTERM, patience), (signal.SIGTERM, 0.2), (signal.SIGKILL, 3.0)):
         end = time.monotonic() + limit
         left = marked(run_id)
-        tell(left, sign)
+        send(left, sign)
         while left and time.monotonic() < end:
             time.sleep(0.02)
             left = marked(run_id)
@@ -123,52 +137,65 @@ def sweep(run_id, patience=1.0):
     return len(marked(run_id))
 
 
-def stacks(run_id, patience=1.0):
-    """What each rank here is doing: [{rank, pid, state, command, wchan, stack}]. `stack` is '' for what is no Python."""
-    found = ranks(run_id)
-    mine = set(found)
-    # The rank itself: the first of its processes, whose parent is none of them; or, where that is a shell or the like,
-    # the first below it that can tell where it stands.
-    # One that has gone meanwhile has no parent any more, and is none.
-    first = {pid: rank for pid, rank in found.items() if parent(pid) not in mine and state(pid) not in ("", "X", "Z")}
-    for pid, rank in sorted(first.items()):
-        below = sorted(other for other, whose in found.items() if whose == rank and other != pid and listens(other))
-        if below and not listens(pid):
-            first[below[0]] = first.pop(pid)
+def stacks(run_id: str, patience: float = 1.0) -> List[Dict[str, Any]]:
+    """Return what each rank here is doing: [{rank, pid, state, command, wchan, stack}].
+
+    `stack` is '' for a rank that is not Python.
+    """
+    first = speakers(ranks(run_id))
     # Another program in the rank's place would be ended by the signal.
-    before = {pid: size(stack_file(pid)) if listens(pid) else None for pid in first}
-    waiting = [pid for pid, length in before.items() if length is not None]
+    sizes = {pid: size(stack_file(pid)) for pid in first if listens(pid)}
+    before = {pid: length for pid, length in sizes.items() if length is not None}
+    waiting = list(before)
     deaf = {pid: blocking(pid) for pid in waiting}
-    tell(waiting, STACK_SIGNAL)
+    send(waiting, STACK_SIGNAL)
     end = time.monotonic() + patience
     while waiting and time.monotonic() < end:
         time.sleep(0.02)
-        # The handler writes in pieces, and its thread takes the signal again when it has written the last.
+        # The handler writes in pieces. Its thread accepts the signal again when it has written the last piece.
         waiting = [pid for pid in waiting if (size(stack_file(pid)) or 0) <= before[pid] or blocking(pid) - deaf[pid]]
-    # Back to what they did before.
+    # Ranks continue what they did before.
     time.sleep(0.05)
-    told = []
-    for pid, rank in sorted(first.items(), key=lambda pair: pair[1]):
-        told.append(
-            {
-                "rank": rank,
-                "pid": pid,
-                "state": state(pid),
-                "command": " ".join(b" ".join(command(pid)).decode("utf-8", "replace").split())[:120],
-                "wchan": read_text("/proc/%d/wchan" % pid)[:64],
-                "stack": tail_from(stack_file(pid), before[pid]) if before[pid] is not None else "",
-            }
-        )
-    return told
+    return [
+        {
+            "rank": rank,
+            "pid": pid,
+            "state": state(pid),
+            "command": " ".join(b" ".join(command(pid)).decode("utf-8", "replace").split())[:120],
+            "wchan": read_text("/proc/%d/wchan" % pid)[:64],
+            "stack": tail_from(stack_file(pid), before[pid]) if pid in before else "",
+        }
+        for pid, rank in sorted(first.items(), key=lambda pair: pair[1])
+    ]
 
 
-def listens(pid):
-    """Whether the process takes STACK_SIGNAL."""
+def speakers(all_ranks: Dict[int, int]) -> Dict[int, int]:
+    """Return {pid: rank} of the one process of each rank whose stack kit shows.
+
+    That is the rank itself: its first process, whose parent is not one of its processes. If that is a shell or a
+    similar program, it is the first process below it that writes its stack on a signal.
+    """
+    # A process that has ended meanwhile has no parent, and does not count.
+    first = {
+        pid: rank
+        for pid, rank in all_ranks.items()
+        if parent(pid) not in all_ranks and state(pid) not in ("", "X", "Z")
+    }
+    for pid, rank in sorted(first.items()):
+        below = (other for other, whose in all_ranks.items() if whose == rank and other != pid)
+        candidates = sorted(other for other in below if listens(other))
+        if candidates and not listens(pid):
+            first[candidates[0]] = first.pop(pid)
+    return first
+
+
+def listens(pid: int) -> bool:
+    """Return whether the process handles STACK_SIGNAL."""
     return in_mask("/proc/%d/status" % pid, "SigCgt:")
 
 
-def blocking(pid):
-    """Its threads that do not take STACK_SIGNAL now: those in its handler, and those that never do."""
+def blocking(pid: int) -> Set[str]:
+    """Return its threads that do not accept STACK_SIGNAL now: those in its handler, and those that never do."""
     try:
         threads = os.listdir("/proc/%d/task" % pid)
     except OSError:
@@ -176,34 +203,26 @@ def blocking(pid):
     return {thread for thread in threads if in_mask("/proc/%d/task/%s/status" % (pid, thread), "SigBlk:")}
 
 
-def in_mask(path, which):
-    """Whether STACK_SIGNAL is in this mask of a process or thread."""
+def in_mask(path: str, which: str) -> bool:
+    """Return whether STACK_SIGNAL is in this mask of a process or thread."""
     for line in read_text(path).splitlines():
         if line.startswith(which):
             return bool(int(line.split()[1], 16) >> (STACK_SIGNAL - 1) & 1)
     return False
 
 
-def parent(pid):
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def stack_file(pid):
+def stack_file(pid: int) -> str:
     return os.path.join(STACKS, str(pid))
 
 
-def size(path):
+def size(path: str) -> Optional[int]:
     try:
         return os.stat(path).st_size
     except OSError:
         return None
 
 
-def read_text(path):
+def read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -211,10 +230,20 @@ def read_text(path):
         return ""
 
 
-def tail_from(path, offset):
+def tail_from(path: str, offset: int) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read(32768).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def child_pipe() -> int:
+    """Return a descriptor that is readable whenever a child ends."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    os.set_blocking(read_end, False)
+    signal.set_wakeup_fd(write_end)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read_end

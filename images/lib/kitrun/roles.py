@@ -1,37 +1,44 @@
-"""The roles of a run with MXNet's parameter server: the ranks behind the command's own, as kit.plan.run.roles places them.
+"""The roles of a run with MXNet's parameter server: the ranks behind the command's own (see kit.plan.run.roles).
 
 `helpers` are [{"role", "node", "address"}]: servers, and last the scheduler, which is on the node of the supervisor.
 """
 
 import os
+import socket
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from kitrun import ports
 
 ROOT_ADDRESS, ROOT_PORT = "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"
 
+Helpers = Sequence[Mapping[str, Any]]
 
-def name(rank, np, helpers):
-    """`worker 3`, `server 0`, `scheduler`; '' in a run without such."""
+
+def name(rank: int, np: int, helpers: Helpers) -> str:
+    """Return `worker 3`, `server 0` or `scheduler`; '' in a run without helpers."""
     if not helpers:
         return ""
     if rank < np:
         return "worker %d" % rank
-    role = helpers[min(rank - np, len(helpers) - 1)]["role"]
+    role = str(helpers[min(rank - np, len(helpers) - 1)]["role"])
     return "server %d" % (rank - np) if role == "server" else role
 
 
-def hostfile(text, helpers):
-    """Open MPI 4.1's mapper `seq`, which places roles, knows the node that mpirun is on by its own name alone."""
+def hostfile(text: str, helpers: Helpers) -> str:
+    """Return the hostfile for Open MPI 4.1's mapper `seq`, which places roles.
+
+    That mapper knows mpirun's own node only by its host name.
+    """
     if not helpers:
         return text
     here = helpers[-1]["address"]
     return "".join("%s\n" % (os.uname().nodename if line == here else line) for line in text.splitlines())
 
 
-def hold_port(environment, helpers):
-    """Choose the scheduler's port, where nobody named one. Returns its holder, to be closed at the end, or None.
+def hold_port(environment: Dict[str, str], helpers: Helpers) -> Optional[socket.socket]:
+    """Choose the scheduler's port, unless the environment has one. Return its holder, to be closed at the end, or None.
 
-    Raises OSError where the node has not the address, or no port is free.
+    Raises OSError if the address is not this node's, or if no port is free.
     """
     if not helpers or ROOT_PORT in environment:
         return None

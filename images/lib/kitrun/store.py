@@ -1,17 +1,17 @@
-"""The folder of runs on the head, one folder a run. No file there is the truth about a living run: a lock is.
+"""The folder of runs on the head, with one folder for each run. Files do not say whether a run is alive; a lock does.
 
     record.json   what was started: command, places, names of variables; written once
     lock          held by the supervisor as long as it lives
     log           all that the run printed, as records (kitrun.frames)
     operator      touched while an operator waits for the run in the foreground
-    stop          somebody wants the run to end: JSON {"why", "grace", "by"}
-    hostfile      of the attempt that goes on
+    stop          a request to end the run: JSON {"why", "grace", "by"}
+    hostfile      of the current attempt
     end.json      how it ended
 
-What is written after the start has its room reserved by then: a disk that is full by now can lose lines of the log, but
-neither how a run ended nor the wish that it end. A start for which there is no room is none.
+The start reserves disk space for the files that come later. A disk that fills up can lose lines of the log, but neither
+the run's ending nor a request to stop. Without that space, the run does not start.
 
-A lease of slots is no file of its own: a run that lives holds the slots in its record.
+Leases of slots have no file: a living run holds the slots in its record.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 ROOT = "/var/lib/kit/runs"
 VERSION = 1
@@ -29,27 +30,29 @@ RESERVED = 65536
 RESERVED_STOP = 4096
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
+Record = Dict[str, Any]
+
 
 class Run:
     """One run's folder."""
 
-    def __init__(self, run_id, root=None):
+    def __init__(self, run_id: str, root: Optional[str] = None) -> None:
         if not ID.fullmatch(run_id):
             raise ValueError("this is not the id of a run: %r" % run_id[:80])
         self.id = run_id
         self.folder = os.path.join(root or ROOT, run_id)
 
-    def path(self, name):
+    def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
     @property
-    def exists(self):
+    def exists(self) -> bool:
         return os.path.exists(self.path("record.json"))
 
-    def create(self, record, hostfile=""):
-        """Make the folder and write the record. Returns the lock, held; it goes with its descriptor.
+    def create(self, record: Record, hostfile: str = "") -> int:
+        """Make the folder and write the record. Return the lock's descriptor; closing it releases the lock.
 
-        Raises OSError, and leaves nothing, where the disk has no room for it.
+        Raises OSError, and leaves nothing, if the disk is full.
         """
         os.makedirs(self.folder, mode=0o700)
         lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -69,16 +72,16 @@ class Run:
         return lock
 
     @property
-    def record(self):
+    def record(self) -> Optional[Record]:
         return read(self.path("record.json"))
 
     @property
-    def ending(self):
-        """How it ended, None as long as it did not."""
+    def ending(self) -> Optional[Record]:
+        """How it ended, or None while it runs."""
         return read(self.path("end.json"))
 
-    def finish(self, ending):
-        """Write how it ended, into room that was reserved."""
+    def finish(self, ending: Record) -> None:
+        """Write how it ended, into the reserved space."""
         with contextlib.suppress(OSError):
             overwrite(self.path("end.reserved"), json.dumps(ending).encode())
             os.rename(self.path("end.reserved"), self.path("end.json"))
@@ -86,8 +89,8 @@ class Run:
             os.unlink(self.path("stop.reserved"))
 
     @property
-    def watched(self):
-        """Whether a supervisor lives that watches over it."""
+    def watched(self) -> bool:
+        """Whether its supervisor lives."""
         try:
             lock = os.open(self.path("lock"), os.O_RDONLY)
         except OSError:
@@ -101,129 +104,159 @@ class Run:
         return False
 
     @property
-    def alive(self):
-        """Whether it goes on, and so holds its slots."""
+    def alive(self) -> bool:
+        """Whether it still runs, and so holds its slots."""
         return not os.path.exists(self.path("end.json")) and self.watched
 
-    def ask_to_stop(self, why, grace, by):
-        """Say that it end. Whoever asks again, with less patience, is heard; on a full disk, too."""
-        wish = {"why": why, "grace": float(grace) if isinstance(grace, (int, float)) else 10.0, "by": by}
-        room = self.path("stop.reserved")
+    def ask_to_stop(self, why: object, grace: object, by: object) -> None:
+        """Request its end, also on a full disk. A later request, with less grace, replaces the first."""
+        request = {"why": why, "grace": float(grace) if isinstance(grace, (int, float)) else 10.0, "by": by}
+        reserved = self.path("stop.reserved")
         try:
-            write(self.path("stop"), wish)
+            write(self.path("stop"), request)
         except OSError:
-            if os.path.exists(room):
-                overwrite(room, json.dumps(wish).encode())
-                os.rename(room, self.path("stop"))
+            if os.path.exists(reserved):
+                overwrite(reserved, json.dumps(request).encode())
+                os.rename(reserved, self.path("stop"))
             else:
-                overwrite(self.path("stop"), json.dumps(wish).encode())
+                overwrite(self.path("stop"), json.dumps(request).encode())
 
     @property
-    def stop_asked(self):
+    def stop_asked(self) -> Optional[Record]:
         return read(self.path("stop"))
 
-    def touch_operator(self):
-        with contextlib.suppress(OSError):
-            with open(self.path("operator"), "a"):
-                os.utime(self.path("operator"), None)
+    def touch_operator(self) -> None:
+        with contextlib.suppress(OSError), open(self.path("operator"), "a"):
+            os.utime(self.path("operator"), None)
 
     @property
-    def operator_age(self):
-        """Seconds since an operator last showed; None where none ever did."""
+    def operator_age(self) -> Optional[float]:
+        """Seconds since an operator last sent a beat; None if there never was an operator."""
         try:
             return max(0.0, time.time() - os.stat(self.path("operator")).st_mtime)
         except OSError:
             return None
 
 
-def reserve(path, size):
-    """A file of this size, with room on the disk. Raises OSError where there is none."""
+class Log:
+    """The run's log. A full disk loses lines, but neither the order of records nor the run."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._good = os.fstat(self._fd).st_size
+        self.lost = 0
+
+    def write(self, data: bytes) -> None:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+            self._good += len(data)
+        except OSError:
+            self.lost += len(data)
+            try:
+                os.ftruncate(self._fd, self._good)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                    raise
+
+
+def reserve(path: str, size: int) -> None:
+    """Make a file of this size, with space on the disk. Raises OSError if the disk is full."""
     with open(path, "wb") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
-            # A file system that knows no reservation, and not one that is full.
+            # Other errors come from file systems without reservations.
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
 
 
-def overwrite(path, data):
-    """Write into the room that a file has already."""
+def overwrite(path: str, data: bytes) -> None:
+    """Write into the space that a file already has."""
     with open(path, "r+b" if os.path.exists(path) else "wb") as file:
         file.write(data)
         file.truncate()
 
 
-def write(path, value):
-    """Whole or not at all."""
+def write(path: str, value: object) -> None:
+    """Write a file completely or not at all."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(value, file)
     os.rename(path + ".new", path)
 
 
-def read(path):
+def read(path: str) -> Optional[Record]:
+    """Return the JSON object in a file, or None if there is no such file or object."""
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            value = json.load(file)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def runs(root=None):
-    """All runs, the oldest first. An id begins with its second, and there may be more in one: the record's file tells."""
+def runs(root: Optional[str] = None) -> List[Run]:
+    """Return all runs, the oldest first.
+
+    An id begins with its second. Several runs may start in one second, so the time of the record's file decides.
+    """
     try:
         names = os.listdir(root or ROOT)
     except OSError:
         return []
-    found = []
+    by_time = []
     for run in (Run(name, root) for name in names if ID.fullmatch(name)):
         with contextlib.suppress(OSError):
-            found.append((os.stat(run.path("record.json")).st_mtime_ns, run.id, run))
-    return [run for _, _, run in sorted(found, key=lambda each: each[:2])]
+            by_time.append((os.stat(run.path("record.json")).st_mtime_ns, run.id, run))
+    return [run for _, _, run in sorted(by_time, key=lambda entry: entry[:2])]
 
 
-def find(word, root=None):
-    """The run of this id, or of the one id that begins so; for '' the latest that lives, or else the latest. Or None."""
-    there = runs(root)
+def find(word: str, root: Optional[str] = None) -> Optional[Run]:
+    """Return the run with this id, or the only one whose id begins with it. None if no run matches.
+
+    An empty word means the latest run that lives, or else the latest run.
+    """
+    known = runs(root)
     if word:
-        fitting = [run for run in there if run.id == word] or [run for run in there if run.id.startswith(word)]
-        return fitting[0] if len(fitting) == 1 else None
-    return ([run for run in there if run.alive] or there or [None])[-1]
+        matches = [run for run in known if run.id == word] or [run for run in known if run.id.startswith(word)]
+        return matches[0] if len(matches) == 1 else None
+    latest = [run for run in known if run.alive] or known
+    return latest[-1] if latest else None
 
 
-def living(root=None):
-    """The records of the runs that go on."""
-    found = ((run, run.record) for run in runs(root) if run.alive)
-    return [record for _, record in found if record]
+def living(root: Optional[str] = None) -> List[Record]:
+    """Return the records of the runs that still run."""
+    records = (run.record for run in runs(root) if run.alive)
+    return [record for record in records if record]
 
 
 @contextlib.contextmanager
-def starting(root=None):
-    """One start at a time: whoever is in here sees all leases, and none is taken meanwhile."""
+def starting(root: Optional[str] = None) -> Iterator[None]:
+    """Allow one start at a time. In here all leases are visible, and no other run takes slots."""
     os.makedirs(root or ROOT, mode=0o700, exist_ok=True)
     gate = os.open(os.path.join(root or ROOT, ".starting"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(gate, fcntl.LOCK_EX)
         yield
     finally:
-        # Said, and not left to the end of the descriptor: a supervisor that was forked meanwhile has it, too.
+        # Closing the descriptor is not enough: a supervisor that was forked meanwhile has it, too.
         fcntl.flock(gate, fcntl.LOCK_UN)
         os.close(gate)
 
 
-def holders(places, root=None):
-    """The records of living runs that hold a slot that `places` need."""
-    wanted = {(place["node"], slot) for place in places for slot in place["slots"]}
-    return [
-        record
-        for record in living(root)
-        if any((place["node"], slot) in wanted for place in record["places"] for slot in place["slots"])
-    ]
+def slots_of(places: Sequence[Mapping[str, Any]]) -> Iterator[Tuple[str, int]]:
+    return ((place["node"], slot) for place in places for slot in place["slots"])
 
 
-def prune(keep_s, keep_n, root=None):
-    """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended."""
+def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> List[Record]:
+    """Return the records of living runs that hold a slot that `places` need."""
+    wanted = set(slots_of(places))
+    return [record for record in living(root) if not wanted.isdisjoint(slots_of(record["places"]))]
+
+
+def prune(keep_s: float, keep_n: int, root: Optional[str] = None) -> None:
+    """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs."""
     ended = [run for run in runs(root) if not run.alive]
     now = time.time()
     for index, run in enumerate(reversed(ended)):

@@ -333,7 +333,7 @@ def test_a_run_whose_operator_went_away_is_ended(make_head: MakeHead, how: str) 
 
 
 def test_an_operator_may_come_back(make_head: MakeHead) -> None:
-    head = make_head(supervise_OPERATOR_S=600.0, front_COME_BACK_S=300.0)
+    head = make_head(decide_OPERATOR_S=600.0, front_COME_BACK_S=300.0)
     gate = head.folder / "gate"
     os.mkfifo(gate)
     door, _ = head.run("sh", "-c", f"echo up; read -r word <{gate}; echo $word")
@@ -357,7 +357,7 @@ def test_an_operator_may_come_back(make_head: MakeHead) -> None:
 
 def test_a_door_that_nobody_reads_from_is_left(make_head: MakeHead) -> None:
     """Its input is open still, and what it writes comes back: the operator is as gone as with the end of input."""
-    head = make_head(front_COME_BACK_S=0.1, supervise_OPERATOR_S=30.0)
+    head = make_head(front_COME_BACK_S=0.1, decide_OPERATOR_S=30.0)
     door, _ = head.run("sh", "-c", "echo up; while :; do echo more; sleep 0.05; done")
     door.read_until("up")
     door.stdout.close()

@@ -188,7 +188,7 @@ def test_a_short_run_needs_no_guards(head: Head) -> None:
 
 
 def test_a_longer_one_has_one_on_each_other_node(make_head: MakeHead) -> None:
-    head = make_head(supervise_GUARD_AFTER_S=0.05)
+    head = make_head(attempt_GUARD_AFTER_S=0.05)
     head.ssh(f'echo "$address" >>{head.folder}/called; exec "$@"')
     door, _ = head.ranks(2, "echo up; exec sleep 600", places=[*TWO, place("gpu3", 0)])
     guards = head.folder / "guards"
@@ -201,7 +201,7 @@ def test_a_longer_one_has_one_on_each_other_node(make_head: MakeHead) -> None:
 
 
 def test_a_stream_that_breaks_is_opened_again(make_head: MakeHead) -> None:
-    head = make_head(supervise_GUARD_AFTER_S=0.0, nodes_AGAIN_S=0.05)
+    head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_AGAIN_S=0.05)
     head.ssh(f'echo x >>{head.folder}/called; exec "$@"')
     door, _ = head.ranks(2, "echo up; exec sleep 600", places=TWO)
     called = head.folder / "called"
@@ -236,7 +236,7 @@ def is_guard(pid: int) -> bool:
 
 @pytest.mark.parametrize("how", ["exec sleep 600", "exit 255"])
 def test_a_node_that_is_not_heard_is_lost(make_head: MakeHead, how: str) -> None:
-    head = make_head(supervise_GUARD_AFTER_S=0.0, nodes_LOST_S=0.6, nodes_AGAIN_S=0.1)
+    head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_LOST_S=0.6, nodes_AGAIN_S=0.1)
     head.ssh(how)
     door, _ = head.ranks(2, "echo up; exec sleep 600", places=TWO)
     story = door.story()
@@ -251,7 +251,7 @@ def test_a_node_that_is_not_heard_is_lost(make_head: MakeHead, how: str) -> None
 
 
 def test_a_lost_node_may_be_left_out_of_the_next_attempt(make_head: MakeHead) -> None:
-    head = make_head(supervise_GUARD_AFTER_S=0.0, nodes_LOST_S=0.6)
+    head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_LOST_S=0.6)
     head.ssh("exec sleep 600")
     script = "[ $KIT_ATTEMPT = 2 ] || exec sleep 600; echo $OMPI_COMM_WORLD_RANK of $KIT_ATTEMPT"
     door, _ = head.ranks(
@@ -267,7 +267,7 @@ def test_a_lost_node_may_be_left_out_of_the_next_attempt(make_head: MakeHead) ->
 
 def test_the_end_of_the_supervisor_ends_the_ranks_of_other_nodes(make_head: MakeHead) -> None:
     """As with the death of the head: the streams end, and nobody comes back."""
-    head = make_head(supervise_GUARD_AFTER_S=0.0)
+    head = make_head(attempt_GUARD_AFTER_S=0.0)
     head.ssh(guard_ENDED_S=0.5)
     door, _ = head.run("sh", "-c", "echo up; exec sleep 600", places=TWO)
     door.read_until("up")
@@ -278,7 +278,7 @@ def test_the_end_of_the_supervisor_ends_the_ranks_of_other_nodes(make_head: Make
 
 
 def test_what_each_rank_does_is_asked_of_every_node(make_head: MakeHead) -> None:
-    head = make_head(supervise_GUARD_AFTER_S=0.0)
+    head = make_head(attempt_GUARD_AFTER_S=0.0)
     head.ssh()
     door, _ = head.ranks(2, "echo up; exec sleep 600", places=TWO, policy={"stall_timeout": 600.0})
     until(lambda: log(head).count(b"up\n") == 2)

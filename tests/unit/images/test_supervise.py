@@ -113,7 +113,7 @@ def test_ranks_that_do_not_listen(head: Head, patience: str) -> None:
 
 
 def test_an_mpirun_that_does_not_listen(make_head: MakeHead) -> None:
-    head = make_head(supervise_MPIRUN_S=0.3)
+    head = make_head(decide_MPIRUN_S=0.3)
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     door, _ = head.run("python3", "-IS", "-c", script)
     door.read_until("up")
@@ -137,7 +137,7 @@ def test_a_wish_that_is_rubbish_is_a_wish(head: Head) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_what_ranks_leave_in_the_background(make_head: MakeHead, clean: bool) -> None:
     """In their own group, and in a session of its own; the guards see the latter."""
-    head = make_head(supervise_GUARD_AFTER_S=0.0)
+    head = make_head(attempt_GUARD_AFTER_S=0.0)
     env = {} if clean else {"KIT_LEAVE": "1"}
     script = "sleep 601 >/dev/null 2>&1 & setsid sleep 602 >/dev/null 2>&1 & sleep 0.3"
     story = ranks(head, 1, script, env=env, policy={"clean": clean})
@@ -328,7 +328,7 @@ def test_a_supervisor_that_is_killed_leaves_a_run_that_is_lost(head: Head) -> No
 
 
 def test_a_supervisor_that_breaks_says_so_and_ends_the_run(make_head: MakeHead) -> None:
-    head = make_head(supervise_TICK_S="no number")
+    head = make_head(attempt_TICK_S="no number")
     story = head.done(*SCRIPT, "exec sleep 600")
     assert story.code == 70
     assert "Traceback" in (head.runs / head.ids[0] / "supervisor").read_text()

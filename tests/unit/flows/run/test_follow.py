@@ -388,7 +388,7 @@ def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing, head
 
 
 def test_a_node_that_is_silent_is_told(make_head: MakeHead, monkeypatch: pytest.MonkeyPatch) -> None:
-    head = make_head(supervise_GUARD_AFTER_S=0.0, nodes_LOST_S=0.3)
+    head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_LOST_S=0.3)
     head.ssh("exec sleep 600")
     monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
     door = Door(LOGIN, "kit-lab-mpihead")

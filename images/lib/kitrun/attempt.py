@@ -1,0 +1,292 @@
+"""One start of mpirun, to its end: processes, pipes and guards. kitrun.decide says what to do."""
+
+import os
+import subprocess
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from kitrun import decide, frames, nodes, procs, roles, store
+from kitrun.launch import Launch
+from kitrun.output import Output, now_ms
+
+TICK_S = 0.1
+# Short runs need no guards: a stream to each node would cost more than the run.
+GUARD_AFTER_S = 1.0
+OPEN_AT_ONCE = 32
+# How long a node that only mpirun lost has to answer kit.
+DOUBT_S = 3.0
+STACKS_S = 10.0
+
+# Descriptor -> what reads from it and returns records for the log.
+Pipes = Dict[int, Callable[[bytes], bytes]]
+
+
+class Attempt:
+    """`run_began` is when the run's first attempt began (monotonic)."""
+
+    def __init__(
+        self,
+        run: store.Run,
+        launch: Launch,
+        policy: Mapping[str, Any],
+        log: store.Log,
+        *,
+        number: int,
+        run_began: float,
+    ) -> None:
+        self.run, self.launch, self.policy, self.log, self.number = run, launch, policy, log, number
+        self.run_began = run_began
+        self.nodes = [self._node(place) for place in launch.places]
+        if launch.head not in [node.name for node in self.nodes]:
+            # The head has no ranks, but mpirun runs there.
+            self.nodes.append(nodes.Here(launch.head, run.id))
+        self.output = Output()
+        self.code = 0
+        self.stop: Optional[decide.Stop] = None
+        self.lost: List[nodes.AnyNode] = []
+        # How many processes are left on each node that answered the last cleaning.
+        self.left: Dict[str, int] = {}
+        self.guarded = False
+        self._cleaned = False
+        self._signal = 0
+        self._began = time.monotonic()
+        self._looked = 0.0
+        self._stopping = decide.Stopping(0.0, 0.0)
+        # The ranks left on each node, as nodes count them.
+        self._counts: Dict[str, int] = {}
+
+    def _node(self, place: Mapping[str, Any]) -> nodes.AnyNode:
+        if place["node"] == self.launch.head:
+            return nodes.Here(place["node"], self.run.id)
+        return nodes.Node(place["node"], place["address"], self.run.id)
+
+    # Start and loop
+
+    def go(self) -> None:
+        """Run mpirun to its end and set `code`."""
+        launch = self.launch
+        environment = dict(os.environ)
+        environment.update(launch.env, KIT_ATTEMPT=str(self.number))
+        store.overwrite(self.run.path("hostfile"), roles.hostfile(launch.hostfile, launch.helpers).encode())
+        helpers = {"roles": [helper["role"] for helper in launch.helpers]} if launch.helpers else {}
+        self.note("attempt", number=self.number, np=launch.np, **helpers)
+        holder = None
+        try:
+            holder = roles.hold_port(environment, launch.helpers)
+            process = subprocess.Popen(
+                launch.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.log.write(self.output.complain("%s: %s" % (launch.argv[0], error.strerror)))
+            self.code = 127
+        else:
+            self._watch(process)
+        finally:
+            if holder is not None:
+                holder.close()
+
+    def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pipes: Pipes = {process.stdout.fileno(): self.output.standard, process.stderr.fileno(): self.output.errors}
+        wake = procs.child_pipe()
+        while process.poll() is None:
+            streams = {node.fd: node for node in self.nodes if node.fd is not None}
+            for fd in nodes.ready([*pipes, *streams, wake], TICK_S):
+                if fd in pipes:
+                    self._read(fd, pipes)
+                elif fd in streams:
+                    streams[fd].read()
+                else:
+                    os.read(wake, 4096)
+            self._tick(process)
+        self._drain(pipes)
+        status = process.returncode
+        self._signal = -status if status < 0 else 0
+        self.code = status if status >= 0 else 128 - status
+        process.stdout.close()
+        process.stderr.close()
+
+    def _read(self, fd: int, pipes: Pipes) -> None:
+        data = os.read(fd, 262144)
+        if not data:
+            del pipes[fd]
+            return
+        records = pipes[fd](data)
+        if records:
+            self.log.write(records)
+
+    def _drain(self, pipes: Pipes) -> None:
+        """Read what mpirun's pipes still hold, without waiting for other processes that have their far ends."""
+        end = time.monotonic() + 1.0
+        while pipes and time.monotonic() < end:
+            ready = nodes.ready(pipes, 0.05)
+            for fd in ready:
+                self._read(fd, pipes)
+            if not ready:
+                break
+        records = self.output.end()
+        if records:
+            self.log.write(records)
+
+    # Stop
+
+    def _tick(self, process: "subprocess.Popen[bytes]") -> None:
+        now = time.monotonic()
+        if not self.guarded and (now - self._began > GUARD_AFTER_S or self.stop):
+            self.guard()
+        if self.guarded:
+            self._tend_guards()
+        for node in self.nodes:
+            if node.lost and node not in self.lost:
+                self.lost.append(node)
+                self.note("lost", host=node.name)
+        if self.stop is not None:
+            self._continue_stop(process, now)
+            return
+        self.stop = self._reason_to_stop(now)
+        if self.stop is not None:
+            self.output.undisturbed = False
+            self._begin_stop(self.stop, now)
+
+    def _reason_to_stop(self, now: float) -> Optional[decide.Stop]:
+        if self.lost:
+            return decide.lost_stop(self.lost[0].name)
+        if now - self._looked < TICK_S:
+            return None
+        self._looked = now
+        stop = self.requested()
+        if stop is not None:
+            return stop
+        up, ranks = len(self.output.up), self.launch.ranks
+        progress = decide.Progress(now, self.run_began, self._began, self.output.spoke, up, ranks)
+        stop = decide.limit(self.policy, progress)
+        if stop is not None:
+            self._report(stop.why)
+        return stop
+
+    def requested(self) -> Optional[decide.Stop]:
+        return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age)
+
+    def _report(self, why: str) -> None:
+        """Write down what each rank is doing, for the person who wants to know why nothing happens."""
+        if not self.guarded:
+            self.guard()
+        by_rank = {}
+        for host, stacks in nodes.ask(self.nodes, "stacks", "stacks", STACKS_S).items():
+            for entry in stacks:
+                by_rank[entry["rank"]] = dict(entry, host=host)
+        ranks = []
+        for rank in range(self.launch.ranks):
+            entry = by_rank.get(rank, {"rank": rank, "host": self.launch.host_of(rank)})
+            role = self.launch.role_of(rank)
+            if role:
+                entry["role"] = role
+            if rank in self.output.ended:
+                entry["ended"] = True
+            elif rank not in self.output.up:
+                entry["waiting"] = True
+            entry["last"] = (self.output.last_lines(rank) or [""])[-1]
+            ranks.append(entry)
+        self.note("hang", why=why, ranks=ranks)
+
+    def _begin_stop(self, stop: decide.Stop, now: float) -> None:
+        self.note("stopping", why=stop.why)
+        if stop.grace > 0:
+            if not self.guarded:
+                self.guard()
+            for node in self.nodes:
+                node.said = []
+                node.send("term")
+        self._stopping = decide.begin_stop(stop, now)
+        self._counts = {}
+
+    def _continue_stop(self, process: "subprocess.Popen[bytes]", now: float) -> None:
+        """End the ranks, each in its own time; then mpirun; then kill mpirun."""
+        living = [node for node in self.nodes if node not in self.lost]
+        ranks_gone = hurry = False
+        if not self._stopping.mpirun_ends:
+            self._take_counts()
+            ranks_gone = all(self._counts.get(node.name) == 0 for node in living)
+            request = self.run.stop_asked
+            hurry = request is not None and decide.grace_of(request) <= 0
+        step, self._stopping = decide.next_step(self._stopping, now, ranks_gone=ranks_gone, hurry=hurry)
+        if step == "kill":
+            process.kill()
+        elif step == "end":
+            process.terminate()
+        elif step == "count":
+            for node in living:
+                node.send("count")
+
+    def _take_counts(self) -> None:
+        for node in self.nodes:
+            for answer in nodes.take(node):
+                if "count" in answer:
+                    self._counts[node.name] = answer["count"]
+
+    # Guards, and the end
+
+    def guard(self) -> None:
+        """Start the guards, a few at a time. Later ticks open the others."""
+        self.guarded = True
+        for node in self.nodes[:OPEN_AT_ONCE]:
+            node.open()
+
+    def _tend_guards(self) -> None:
+        opened = 0
+        for node in self.nodes:
+            if opened < OPEN_AT_ONCE:
+                opened += node.fd is None
+                node.tend()
+
+    def clean(self, patience: float) -> None:
+        """End what is left on each node. A node that cannot be reached has its own guard, or no ranks."""
+        if not self.guarded:
+            self.guard()
+        missed = self.lost_hosts()
+        self.left = nodes.ask([node for node in self.nodes if node.name not in missed], "end", "left", patience)
+        # A node that only mpirun lost may answer, but kit does not wait long for it.
+        doubtful = [node for node in self.nodes if node.name in missed and node not in self.lost]
+        self.left.update(nodes.ask(doubtful, "end", "left", min(patience, DOUBT_S)))
+        self._cleaned = True
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    @property
+    def outcome(self) -> decide.Outcome:
+        silent = [n.name for n in self.nodes if n.name not in self.left and not n.helpless and n not in self.lost]
+        return decide.Outcome(
+            code=self.code,
+            signal=self._signal,
+            stop=self.stop,
+            first=self.output.first,
+            any_up=bool(self.output.up),
+            words=tuple(self.output.words),
+            lost=tuple(node.name for node in self.lost),
+            silent=tuple(silent) if self._cleaned else (),
+        )
+
+    def lost_hosts(self) -> List[str]:
+        return decide.lost_hosts(self.outcome, self.launch.places, self.launch.head)
+
+    def failure(self) -> Optional[Dict[str, Any]]:
+        """Return what went wrong first, or None."""
+        first = self.output.first
+        return decide.failure(
+            self.outcome,
+            lost=self.lost_hosts(),
+            head=self.launch.head,
+            role=self.launch.role_of(first.rank) if first else "",
+            lines=self.output.last_lines(first.rank) if first else [],
+        )
+
+    def note(self, name: str, **fields: Any) -> None:
+        self.log.write(frames.event(now_ms(), name, **fields))

@@ -1,0 +1,242 @@
+"""Decisions about a run: when to stop it, when to retry it, and what failed first.
+
+Pure functions on frozen values. They read no clock, no file and no process; kitrun.attempt and kitrun.supervise do.
+"""
+
+import re
+import signal
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+TIMED_OUT = 124
+STOPPED = 143
+# kit's own exit code for a host that it cannot reach.
+HOST_LOST = 3
+# The operator in the foreground sends a beat more often than this. When its stream ends, the front shortens the wait.
+OPERATOR_S = 60.0
+# How long ranks have to end after a limit, or after their operator went away.
+GRACE_S = 5.0
+# How long mpirun has to end when its ranks have ended, or when a person is in a hurry. Then kit kills it.
+MPIRUN_S = 8.0
+HURRY_S = 3.0
+# How often kit asks nodes how many ranks are left.
+COUNT_S = 0.2
+LONGEST_BACKOFF_S = 60.0
+
+LOST = "has lost communication with a remote daemon"
+LOST_DAEMON = re.compile(
+    r"(?:HNP|Remote) daemon\s*:\s*\[\[\d+,\d+\],(\d+)\] on node (\S+)|The process \w+ on node (\S+)"
+)
+UNSTARTED = "unable to reliably start one or more daemons"
+# What ssh prints about a node on which mpirun could not start its daemon.
+UNREACHED = re.compile(
+    r"ssh: connect to host (\S+) port \d+: |Connection (?:closed|reset|timed out) by (?:\w+ )?(\S+) port"
+)
+
+
+class Stop(NamedTuple):
+    """A request to end the run: `why` for people, the seconds of `grace` for ranks, and the exit `code`."""
+
+    why: str
+    grace: float
+    code: int
+    retry: bool = False
+
+
+class Progress(NamedTuple):
+    """What an attempt has done by `now`. All times are seconds of the monotonic clock."""
+
+    now: float
+    # When the first attempt of the run began, and this one.
+    run_began: float
+    began: float
+    # When a rank last wrote anything.
+    spoke: float
+    # The ranks that are up, out of those that should be.
+    up: int
+    ranks: int
+
+
+class Stopping(NamedTuple):
+    """How far the end of an attempt has come. First the ranks end, then mpirun ends, then kit kills it."""
+
+    deadline: float
+    # When the nodes were last asked for their number of ranks.
+    counted: float
+    mpirun_ends: bool = False
+
+
+class RankEnd(NamedTuple):
+    """How a rank ended, as kit-rank reports it."""
+
+    rank: int
+    host: str
+    code: int
+    signal: int
+    oom: bool
+
+
+class Outcome(NamedTuple):
+    """What is known about an attempt at its end."""
+
+    code: int
+    # The signal that ended mpirun, or 0.
+    signal: int
+    stop: Optional[Stop]
+    # The first rank that failed.
+    first: Optional[RankEnd]
+    any_up: bool
+    # The last lines of mpirun itself.
+    words: Tuple[str, ...]
+    # The nodes that the guards lost, and those that did not answer when kit cleaned up.
+    lost: Tuple[str, ...]
+    silent: Tuple[str, ...] = ()
+
+
+# Stop
+
+
+def requested(policy: Mapping[str, Any], request: Optional[Mapping[str, Any]], age: Optional[float]) -> Optional[Stop]:
+    """Return the stop that a person requested, or the one for an operator who went away.
+
+    `age` is how many seconds ago the operator last sent a beat; None if there never was an operator.
+    """
+    if request is not None:
+        return Stop(request.get("why") or "stopped", grace_of(request), STOPPED)
+    if policy.get("operator") == "stop" and age is not None and age > OPERATOR_S:
+        return Stop("its operator went away", GRACE_S, STOPPED)
+    return None
+
+
+def grace_of(request: Mapping[str, Any]) -> float:
+    return float(request.get("grace", 10.0))
+
+
+def overdue(policy: Mapping[str, Any], run_began: float, now: float) -> Optional[Stop]:
+    """Return a stop if the time of all attempts together is over."""
+    whole = policy.get("timeout")
+    if not whole or now - run_began <= whole:
+        return None
+    return Stop("its time of %g s was over" % whole, GRACE_S, TIMED_OUT)
+
+
+def limit(policy: Mapping[str, Any], progress: Progress) -> Optional[Stop]:
+    """Return a stop if the attempt is over one of its limits. A start that takes too long is the reason that counts."""
+    start, stall = policy.get("start_timeout"), policy.get("stall_timeout")
+    if start and progress.up < progress.ranks and progress.now - progress.began > start:
+        return Stop("%d of %d ranks were up after %g s" % (progress.up, progress.ranks, start), GRACE_S, TIMED_OUT)
+    late = overdue(policy, progress.run_began, progress.now)
+    if late is None and stall and progress.now - progress.spoke > stall:
+        return Stop("no rank had said anything for %g s" % stall, GRACE_S, TIMED_OUT)
+    return late
+
+
+def lost_stop(host: str) -> Stop:
+    """Return the stop for a lost host. Nothing can be waited for, and another attempt may succeed."""
+    return Stop("%s went away" % host, 0.0, HOST_LOST, retry=True)
+
+
+def begin_stop(stop: Stop, now: float) -> Stopping:
+    return Stopping(deadline=now + stop.grace, counted=now)
+
+
+def next_step(stopping: Stopping, now: float, *, ranks_gone: bool, hurry: bool) -> Tuple[str, Stopping]:
+    """Return what to do now ('kill' or 'end' mpirun, 'count' ranks, or '' to wait), and the state after it.
+
+    `ranks_gone`: no node has ranks left. `hurry`: a person asked again, with no grace.
+    """
+    if stopping.mpirun_ends:
+        return ("kill" if now > stopping.deadline else ""), stopping
+    if ranks_gone or hurry or now > stopping.deadline:
+        patience = min(MPIRUN_S, HURRY_S) if hurry else MPIRUN_S
+        return "end", stopping._replace(mpirun_ends=True, deadline=now + patience)
+    if now - stopping.counted > COUNT_S:
+        return "count", stopping._replace(counted=now)
+    return "", stopping
+
+
+# Failure
+
+
+def lost_hosts(outcome: Outcome, places: Sequence[Mapping[str, Any]], head: str) -> List[str]:
+    """Return the nodes that the guards or mpirun itself missed, at the start, later, or at the end."""
+    names = list(outcome.lost)
+    if outcome.first is None and outcome.stop is None:
+        names += [name for name in outcome.silent if name not in names]
+    text = "\n".join(outcome.words)
+    node_of = {word: str(place["node"]) for place in places for word in (place["node"], place["address"])}
+    missed = []
+    if UNSTARTED in text and not outcome.any_up:
+        missed += [node_of.get(one or other, "") for one, other in UNREACHED.findall(text)]
+    if LOST in text:
+        # mpirun names the head's own daemon, number 0, beside the one that it lost.
+        daemons = (node_of.get(far or near, "") for daemon, far, near in LOST_DAEMON.findall(text) if daemon != "0")
+        missed += [name for name in daemons if name != head]
+    for name in missed:
+        if name and name not in names:
+            names.append(name)
+    return names
+
+
+def failure(
+    outcome: Outcome, *, lost: Sequence[str], head: str, role: str, lines: Sequence[str]
+) -> Optional[Dict[str, Any]]:
+    """Return what went wrong first, or None. `role` and `lines` are those of the first rank that failed."""
+    words = list(outcome.words)
+    if lost:
+        return {"kind": "host", "host": lost[0], "mpirun": words}
+    first = outcome.first
+    if first is not None:
+        return {
+            "kind": "rank",
+            "rank": first.rank,
+            "role": role,
+            "host": first.host,
+            "exit_code": None if first.signal else first.code,
+            "signal": signal_name(first.signal),
+            "oom": first.oom,
+            "lines": list(lines),
+            "mpirun": words,
+        }
+    if outcome.code and outcome.stop is None:
+        return {
+            "kind": "mpirun",
+            "host": head,
+            "exit_code": None if outcome.signal else outcome.code,
+            "signal": signal_name(outcome.signal),
+            "mpirun": words,
+        }
+    return None
+
+
+def signal_name(number: int) -> str:
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "SIG%d" % number
+
+
+def exit_code(stop: Optional[Stop], failure: Optional[Mapping[str, Any]], code: int) -> int:
+    """Return the exit code of the run. `code` is that of mpirun."""
+    if stop is not None:
+        return stop.code
+    return HOST_LOST if failure and failure["kind"] == "host" else code
+
+
+# Retry
+
+
+def retries(policy: Mapping[str, Any], number: int, stop: Optional[Stop], failure: Optional[Mapping[str, Any]]) -> bool:
+    """Return whether attempt `number`, which failed, is followed by another one."""
+    if number > int(policy.get("retries") or 0) or failure is None:
+        return False
+    if stop is not None and not stop.retry:
+        return False
+    return policy.get("retry_on") != "lost-host" or failure["kind"] == "host"
+
+
+def backoff(policy: Mapping[str, Any], number: int) -> float:
+    """Return the seconds to wait after attempt `number`. They double with each attempt."""
+    first = float(policy.get("backoff") or 1.0)
+    return min(LONGEST_BACKOFF_S, first * 2.0 ** (number - 1))

@@ -1,0 +1,311 @@
+"""The supervisor's decisions (kitrun.decide, kitrun.launch) and what it reads from mpirun (kitrun.output)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+
+decide: Any = launcher.load("kitrun.decide")
+launches: Any = launcher.load("kitrun.launch")
+outputs: Any = launcher.load("kitrun.output")
+
+
+def progress(**values: Any) -> Any:
+    started = {"now": 1000.0, "run_began": 0.0, "began": 500.0, "spoke": 900.0, "up": 4, "ranks": 4}
+    return decide.Progress(**{**started, **values})
+
+
+def outcome(**values: Any) -> Any:
+    ended = {"code": 1, "signal": 0, "stop": None, "first": None, "any_up": True, "words": (), "lost": ()}
+    return decide.Outcome(**{**ended, **values})
+
+
+def end(**values: Any) -> Any:
+    return decide.RankEnd(**{"rank": 1, "host": "gpu2", "code": 5, "signal": 0, "oom": False, **values})
+
+
+def place(number: int, ranks: int = 1) -> dict[str, Any]:
+    return {"node": f"gpu{number}", "address": f"10.0.0.{number}", "ranks": ranks, "slots": list(range(ranks))}
+
+
+def launch(*places: dict[str, Any], **values: Any) -> Any:
+    hostfile = "".join(f"{place['address']} slots={place['ranks']}\n" for place in places)
+    argv = ("mpirun", "-np", str(sum(place["ranks"] for place in places)), "true")
+    whole = {"argv": argv, "env": {}, "hostfile": hostfile, "places": places, "helpers": (), "head": "gpu1"}
+    return launches.Launch(**{**whole, **values})
+
+
+# Stop: a request, an operator, limits
+
+
+@pytest.mark.parametrize(
+    ("request_", "why", "grace"),
+    [
+        ({"why": "Ctrl-C", "grace": 3, "by": "me"}, "Ctrl-C", 3.0),
+        ({"why": None}, "stopped", 10.0),
+        ({}, "stopped", 10.0),
+    ],
+)
+def test_a_request_stops_the_run(request_: dict[str, Any], why: str, grace: float) -> None:
+    assert decide.requested({}, request_, None) == decide.Stop(why, grace, 143)
+
+
+@pytest.mark.parametrize(
+    ("policy", "age", "stops"),
+    [
+        ({"operator": "stop"}, 60.1, True),
+        ({"operator": "stop"}, 60.0, False),
+        ({"operator": "stop"}, None, False),
+        ({"operator": "keep"}, 1e9, False),
+        ({}, 1e9, False),
+    ],
+)
+def test_an_operator_who_went_away(policy: dict[str, Any], age: float | None, stops: bool) -> None:
+    stop = decide.requested(policy, None, age)
+    assert stop == (decide.Stop("its operator went away", 5.0, 143) if stops else None)
+
+
+def test_a_request_comes_before_a_lost_operator() -> None:
+    assert decide.requested({"operator": "stop"}, {"why": "enough"}, 1e9).why == "enough"
+
+
+@pytest.mark.parametrize(
+    ("policy", "values", "why"),
+    [
+        ({}, {}, None),
+        ({"timeout": 1000.0}, {}, None),
+        ({"timeout": 999.0}, {}, "its time of 999 s was over"),
+        ({"timeout": 0}, {}, None),
+        ({"stall_timeout": 99.0}, {}, "no rank had said anything for 99 s"),
+        ({"stall_timeout": 100.0}, {}, None),
+        ({"start_timeout": 499.0}, {"up": 3}, "3 of 4 ranks were up after 499 s"),
+        ({"start_timeout": 499.0}, {}, None),
+        ({"start_timeout": 500.0}, {"up": 3}, None),
+        # Several at once: a start that takes too long explains the others.
+        ({"start_timeout": 1, "timeout": 1, "stall_timeout": 1}, {"up": 0}, "0 of 4 ranks were up after 1 s"),
+        ({"timeout": 1, "stall_timeout": 1}, {}, "its time of 1 s was over"),
+    ],
+)
+def test_limits(policy: dict[str, Any], values: dict[str, Any], why: str | None) -> None:
+    assert decide.limit(policy, progress(**values)) == (why and decide.Stop(why, 5.0, 124))
+
+
+def test_a_lost_host_may_be_retried_and_no_limit_may() -> None:
+    assert decide.lost_stop("gpu3") == decide.Stop("gpu3 went away", 0.0, 3, retry=True)
+    assert not decide.limit({"timeout": 1}, progress()).retry
+
+
+# How an attempt ends
+
+
+def steps(*moments: tuple[float, bool, bool], grace: float = 10.0) -> list[str]:
+    """What happens at each (time, no ranks left, hurry) after a stop at 0."""
+    stopping = decide.begin_stop(decide.Stop("why", grace, 143), 0.0)
+    done = []
+    for now, gone, hurry in moments:
+        step, stopping = decide.next_step(stopping, now, ranks_gone=gone, hurry=hurry)
+        done.append(step)
+    return done
+
+
+def test_mpirun_ends_when_the_last_rank_has() -> None:
+    assert steps((0.1, False, False), (0.3, True, False), (8.2, True, False)) == ["", "end", ""]
+
+
+def test_mpirun_ends_when_the_grace_is_over_and_is_killed_8_s_later() -> None:
+    assert steps((10.0, False, False), (10.1, False, False), (18.1, False, False), (18.2, False, False)) == [
+        "count", "end", "", "kill",
+    ]  # fmt: skip
+
+
+def test_hurry_ends_mpirun_at_once_and_kills_it_after_3_s() -> None:
+    assert steps((1.0, False, True), (4.0, False, True), (4.1, False, True)) == ["end", "", "kill"]
+
+
+def test_nodes_count_their_ranks_every_fifth_of_a_second() -> None:
+    assert steps(*((tenth / 10, False, False) for tenth in range(1, 8))) == ["", "", "count", "", "", "count", ""]
+
+
+# The first failure
+
+
+LOST = """[lead:1] ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[1,0],0] on node gpu1
+  Remote daemon: [[1,0],2] on node gpu3
+"""
+UNSTARTED = """ssh: connect to host 10.0.0.2 port 33: Connection refused
+Connection closed by 10.0.0.3 port 33
+ORTE was unable to reliably start one or more daemons.
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({}, []),
+        ({"lost": ("gpu2",)}, ["gpu2"]),
+        ({"silent": ("gpu2",)}, ["gpu2"]),
+        # After a failure or a stop, a node that does not answer is a consequence.
+        ({"silent": ("gpu2",), "first": end()}, []),
+        ({"silent": ("gpu2",), "stop": decide.Stop("why", 1.0, 143)}, []),
+        ({"words": tuple(LOST.splitlines())}, ["gpu3"]),
+        ({"words": tuple(LOST.splitlines()), "lost": ("gpu2", "gpu3")}, ["gpu2", "gpu3"]),
+        ({"words": tuple(UNSTARTED.splitlines()), "any_up": False}, ["gpu2", "gpu3"]),
+        # Later, such a line is a rank's own trouble.
+        ({"words": tuple(UNSTARTED.splitlines())}, []),
+    ],
+)
+def test_lost_hosts(values: dict[str, Any], names: list[str]) -> None:
+    places = [place(1), place(2), place(3)]
+    assert decide.lost_hosts(outcome(**values), places, "gpu1") == names
+
+
+def test_the_head_and_strangers_are_never_lost() -> None:
+    text = LOST.replace("gpu3", "gpu1") + "The process x on node elsewhere\n"
+    assert decide.lost_hosts(outcome(words=tuple(text.splitlines())), [place(1)], "gpu1") == []
+
+
+def failure(result: Any, *, lost: tuple[str, ...] = ()) -> Any:
+    return decide.failure(result, lost=lost, head="gpu1", role="server 0", lines=["last"])
+
+
+def test_a_lost_host_comes_before_a_rank_and_a_rank_before_mpirun() -> None:
+    result = outcome(first=end(), words=("a", "b"))
+    assert failure(result, lost=("gpu3", "gpu4")) == {"kind": "host", "host": "gpu3", "mpirun": ["a", "b"]}
+    assert failure(result) == {
+        "kind": "rank", "rank": 1, "role": "server 0", "host": "gpu2", "exit_code": 5, "signal": "", "oom": False,
+        "lines": ["last"], "mpirun": ["a", "b"],
+    }  # fmt: skip
+    assert failure(outcome(words=("a",))) == {
+        "kind": "mpirun", "host": "gpu1", "exit_code": 1, "signal": "", "mpirun": ["a"],
+    }  # fmt: skip
+
+
+def test_a_signal_replaces_the_exit_code() -> None:
+    assert [failure(outcome(first=end(code=0, signal=11)))[key] for key in ("exit_code", "signal")] == [None, "SIGSEGV"]
+    assert [failure(outcome(code=137, signal=9))[key] for key in ("exit_code", "signal")] == [None, "SIGKILL"]
+    assert decide.signal_name(63) == "SIG63"
+
+
+def test_no_failure_after_success_or_a_stop() -> None:
+    assert failure(outcome(code=0)) is None
+    assert failure(outcome(code=143, stop=decide.Stop("why", 1.0, 143))) is None
+
+
+@pytest.mark.parametrize(
+    ("stop", "found", "code"),
+    [
+        (None, None, 7),
+        (None, {"kind": "rank"}, 7),
+        (None, {"kind": "host"}, 3),
+        (decide.Stop("why", 1.0, 124), {"kind": "host"}, 124),
+    ],
+)
+def test_exit_codes(stop: Any, found: dict[str, str] | None, code: int) -> None:
+    assert decide.exit_code(stop, found, 7) == code
+
+
+# Retry
+
+
+@pytest.mark.parametrize(
+    ("policy", "number", "stop", "kind", "again"),
+    [
+        ({"retries": 2}, 2, None, "rank", True),
+        ({"retries": 2}, 3, None, "rank", False),
+        ({}, 1, None, "rank", False),
+        ({"retries": 2}, 1, None, "", False),
+        ({"retries": 2}, 1, decide.Stop("why", 1.0, 124), "rank", False),
+        ({"retries": 2}, 1, decide.lost_stop("gpu3"), "host", True),
+        ({"retries": 2, "retry_on": "lost-host"}, 1, None, "rank", False),
+        ({"retries": 2, "retry_on": "lost-host"}, 1, None, "host", True),
+    ],
+)
+def test_retries(policy: dict[str, Any], number: int, stop: Any, kind: str, again: bool) -> None:
+    assert decide.retries(policy, number, stop, {"kind": kind} if kind else None) is again
+
+
+@pytest.mark.parametrize(
+    ("policy", "number", "seconds"), [({}, 1, 1.0), ({}, 4, 8.0), ({"backoff": 0.5}, 2, 1.0), ({}, 20, 60.0)]
+)
+def test_the_wait_doubles_up_to_a_minute(policy: dict[str, Any], number: int, seconds: float) -> None:
+    assert decide.backoff(policy, number) == seconds
+
+
+def test_the_next_attempt_leaves_lost_hosts_out() -> None:
+    before = launch(place(1), place(2, 2), place(3, 2))
+    dropped, after = launches.without(before, ["gpu3"], {"min_np": 3})
+    assert (dropped, after.argv, after.np) == (["gpu3"], ("mpirun", "-np", "3", "true"), 3)
+    assert after.hostfile == "10.0.0.1 slots=1\n10.0.0.2 slots=2\n"
+    assert [kept["node"] for kept in after.places] == ["gpu1", "gpu2"]
+
+
+@pytest.mark.parametrize(("lost", "least"), [(["gpu3"], 4), (["gpu3"], None), (["gpu1"], 1), ([], 1)])
+def test_the_next_attempt_stays_as_it_was(lost: list[str], least: int | None) -> None:
+    before = launch(place(1), place(2, 2), place(3, 2))
+    assert launches.without(before, lost, {"min_np": least}) == ([], before)
+
+
+def test_where_ranks_are_and_what_they_do() -> None:
+    helpers = (
+        {"role": "server", "node": "gpu9", "address": "a"},
+        {"role": "scheduler", "node": "gpu1", "address": "b"},
+    )
+    whole = launch(place(1), place(2, 2), helpers=helpers)
+    assert (whole.np, whole.ranks) == (3, 5)
+    assert [whole.host_of(rank) for rank in range(6)] == ["gpu1", "gpu2", "gpu2", "gpu9", "gpu1", ""]
+    assert [whole.role_of(rank) for rank in (2, 3, 4)] == ["worker 2", "server 0", "scheduler"]
+    assert launch(place(1)).role_of(0) == ""
+
+
+# What mpirun prints
+
+
+def record(rank: int, kind: str, body: bytes, more: str = ".") -> bytes:
+    return b"\x1ekit-line %d %s %s %d\n%s" % (rank, kind.encode(), more.encode(), len(body), body)
+
+
+def test_the_first_rank_that_fails_counts() -> None:
+    output = outputs.Output()
+    output.errors(record(0, "u", b"gpu1 17") + record(2, "x", b"gpu1 0 0 0") + record(1, "x", b"gpu2 0 9 1"))
+    output.errors(record(0, "x", b"gpu1 1 0 0"))
+    assert output.up == {0: "gpu1"}
+    assert output.first == end(rank=1, host="gpu2", code=0, signal=9, oom=True)
+    assert set(output.ended) == {0, 1, 2}
+
+
+def test_a_rank_that_ends_after_a_stop_has_not_failed() -> None:
+    output = outputs.Output()
+    output.undisturbed = False
+    output.errors(record(1, "x", b"gpu2 143 0 0"))
+    assert (output.first, set(output.ended)) == (None, {1})
+
+
+def test_the_end_of_what_a_rank_wrote() -> None:
+    output = outputs.Output()
+    output.errors(record(1, "o", b"out\n") + record(1, "e", b" \n") + record(12, "e", b"other\n"))
+    assert output.last_lines(1) == ["out"]
+    output.errors(record(1, "e", b"cause\n"))
+    assert output.last_lines(1) == [" ", "cause"]
+    assert output.last_lines(7) == []
+    output.errors(record(1, "e", b"x" * 4000 + b"\n") * 3)
+    assert len("\n".join(output.last_lines(1))) <= 8192
+
+
+def test_mpiruns_harmless_warning_is_left_out() -> None:
+    output = outputs.Output()
+    assert output.errors(b"[gpu1:1] plm:rsh: Warning: setpgid(1,1) failed\n") == b""
+    assert b"kept" in output.errors(b"[gpu1:1] plm:rsh: Warning: setpgid(1,1) failed\nkept\n")
+    assert list(output.words) == ["kept"]
+
+
+def test_standard_output_is_passed_on_in_whole_lines() -> None:
+    output = outputs.Output()
+    assert output.standard(b"ha") == b""
+    assert output.standard(b"lf\nre").endswith(b"half\n")
+    assert output.end().endswith(b" 2\nre")
+    assert list(output.words) == []
