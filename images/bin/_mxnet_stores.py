@@ -18,7 +18,7 @@ def why_not(store, gpus, has_nccl):
     if store == "nccl" and not has_nccl:
         return "this MXNet was built without NCCL"
     if store == "nccl" and not gpus:
-        return "it exchanges between GPUs, and there is none"
+        return "it exchanges between GPUs, and this machine has no GPU"
     if store in WITHIN and ranks > 1:
         return "it exchanges within one process, and of %d ranks each would train for itself" % ranks
     if store in BETWEEN and not with_servers:

@@ -18,7 +18,7 @@ wrong() {
 }
 
 case ${1:-} in -h | --help) usage; exit 0 ;; esac
-[ $# -ge 2 ] || wrong "say how many ranks, and how many on a node"
+[ $# -ge 2 ] || wrong "the number of ranks, or of ranks on a node, is missing"
 case $1$2 in *[!0-9]*) wrong "'$1 $2' are not two numbers" ;; esac
 np=$1 npernode=$2
 shift 2
@@ -30,13 +30,13 @@ nodes=$(grep -cE '^[^#[:space:]]' "$hosts")
 [ -n "${KIT_NETWORK:-}" ] || wrong "KIT_NETWORK is not set; set it to the nodes' network, such as 10.0.0.0/24"
 [ $# -gt 0 ] || set -- tf_benchmark --model resnet50
 
-# Not the interface: each node has its own name for it, and knows it from its own environment.
+# HOROVOD_GLOO_IFACE is left out: each node has its own interface name in its environment.
 for name in $(env | grep -oE "^(HOROVOD|MXNET|OMP|TF)_[A-Za-z0-9_]*=" | tr -d = | grep -vx HOROVOD_GLOO_IFACE); do
   set -- -x "$name" "$@"
 done
 idle=0
 [ "$npernode" -le "$(nproc)" ] || idle=1
-# Not -npernode with --map-by slot: Open MPI 4.1 heeds the later of the two and drops the other without a word.
+# Not -npernode with --map-by slot: Open MPI 4.1 heeds the later of the two and silently drops the other.
 set -- mpirun --allow-run-as-root -np "$np" --hostfile "$hosts" --map-by "ppr:$npernode:node" --bind-to none \
   --mca pml ob1 --mca btl tcp,self,vader --mca btl_vader_single_copy_mechanism none \
   --mca btl_tcp_if_include "$KIT_NETWORK" --mca oob_tcp_if_include "$KIT_NETWORK" \

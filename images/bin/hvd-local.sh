@@ -6,7 +6,7 @@ usage() {
   cat <<'HELP'
 Usage: hvd-local.sh N [command...]
 
-Runs N ranks on this node (one a GPU, or a core). Without a command: tf_benchmark --model resnet50.
+Runs N ranks on this node (one for each GPU or core). Without a command: tf_benchmark --model resnet50.
 HELP
 }
 wrong() {
@@ -17,7 +17,7 @@ wrong() {
 
 case ${1:-} in
   -h | --help) usage; exit 0 ;;
-  '') wrong "say how many ranks" ;;
+  '') wrong "the number of ranks is missing" ;;
   *[!0-9]*) wrong "'$1' is not a number of ranks" ;;
 esac
 np=$1

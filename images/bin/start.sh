@@ -1,12 +1,12 @@
 #!/bin/sh
-# What a node runs: writes sshd's configuration from the template and the container's environment, then is sshd.
+# What a node runs: writes sshd's configuration from the template and the container's environment, then becomes sshd.
 set -eu
 
 template=/opt/kit/etc/sshd_config
 folder=/etc/kit/ssh
 config=/run/kit/sshd_config
-# Under Swarm one definition serves all nodes. What differs from node to node stands in a file of the node's own folder,
-# and has to be in the environment from the start; the host key is a secret.
+# Under Swarm all nodes share one definition. What differs between nodes is in a file in the node's folder, and has to be
+# in the environment from the start. The host key is a secret.
 node=/etc/kit/node.env
 if [ -r "$node" ] && [ "${1:-}" != again ]; then
   set --
@@ -23,7 +23,7 @@ fail() {
   exit 78
 }
 
-# others_write FILE: whether anybody but the owner may write to it.
+# others_write FILE: succeeds if anybody but the owner may write to it.
 others_write() { [ -n "$(find "$1" -maxdepth 0 -perm /022)" ]; }
 
 case $SSH_PORT in
@@ -45,12 +45,12 @@ for path in /etc/kit "$folder" "$folder/authorized_keys"; do
     "on the VM: chmod go-w it; or run 'kit deploy' again"
 done
 
-# An ssh session starts with an empty environment; ranks need the image's and Compose's. sshd takes one SetEnv line,
-# the first. A value of several lines cannot be said there and is left out, as is what belongs to one shell alone.
-# Up to OpenSSH 8.6 nothing can be escaped between quotes.
+# An ssh session starts with an empty environment, but ranks need those of the image and of Compose. sshd reads only the
+# first SetEnv line. It cannot hold a value of several lines, so such values are left out, as are those of one shell.
+# Up to OpenSSH 8.6, quoted text cannot contain escapes.
 session='HOME|PWD|OLDPWD|TERM|HOSTNAME|SHLVL|_|USER|LOGNAME|SHELL|MAIL|SSH_[A-Z]*'
 environment() {
-  # Of this shell: /proc/self would be the pipe's own process, whose old environment is gone once it has become tr.
+  # /proc/$$ is this shell. /proc/self would be the pipe's process, which loses its environment when it becomes tr.
   tr '\n\000' '\001\n' <"/proc/$$/environ" | grep -v "$(printf '\001')" | grep -E '^[A-Za-z_][A-Za-z0-9_]*=' |
     grep -vE "^($session)=" | grep -v '^SSH_PORT=' || true
   echo "SSH_PORT=$SSH_PORT"
@@ -66,7 +66,7 @@ mkdir -p /run/kit /run/sshd
 chmod 755 /run/sshd
 {
   sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" -e "s|@HOST_KEY@|$key|" "$template"
-  # Not echo: dash's reads backslashes.
+  # dash's echo would interpret backslashes.
   printf 'SetEnv %s\n' "$(environment | quoted | tr '\n' ' ')"
 } >"$config"
 /usr/sbin/sshd -t -f "$config" || fail "sshd refuses its configuration ($config)" "the line above says why"
