@@ -1,4 +1,4 @@
-"""A cluster's head on this machine: its launcher for real, mpirun and ssh of the test's own, and what it leaves."""
+"""A cluster's head on this machine, with the real launcher, a fake mpirun and a fake ssh."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kit.remote.run.log import Entry, RunLog
 from tests.fakes import launcher
 
 WAIT_S = 60.0
-# The environment of a run whose ranks do not listen to TERM.
+# The environment of a run whose ranks ignore TERM.
 IMPATIENT = {"KIT_TEST_PATIENCE": "0.5"}
 MPIRUN = (sys.executable, "-IS", str(Path(__file__).with_name("mpirun.py")))
 
@@ -33,7 +33,7 @@ def until(true: Callable[[], object], *, limit_s: float = WAIT_S) -> None:
 
 
 def marked(run: str) -> list[int]:
-    """Processes that carry the run's mark, zombies left out."""
+    """Return the processes with the run's mark, without zombies."""
     wanted = f"KIT_RUN={run}".encode()
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
@@ -75,18 +75,18 @@ class Head:
         return launcher.argv(self.record, self.runs, *words, **{**self.values, **values})
 
     def run(self, *argv: str, **more: Any) -> tuple[Door, dict[str, Any]]:
-        """A door through which a run was started, and the answer to that."""
+        """Start a run. Return the door and its answer."""
         door = self.door()
         return door, door.ask(self.request(*argv, **more))
 
     def done(self, *argv: str, **more: Any) -> Story:
-        """A run from its start to its end."""
+        """Run a command to its end."""
         door, answer = self.run(*argv, **more)
         assert "started" in answer, answer
         return door.story()
 
     def ranks(self, np: int, script: str, **more: Any) -> tuple[Door, dict[str, Any]]:
-        """As `run`, with `np` ranks of this shell script."""
+        """Start `np` ranks of a shell script. Return the door and its answer."""
         places = more.pop("places", [place("gpu1", np)])
         return self.run(*MPIRUN, "-np", str(np), "sh", "-c", script, places=places, **more)
 
@@ -101,9 +101,9 @@ class Head:
         }  # fmt: skip
 
     def ssh(self, text: str = 'exec "$@"', **values: Any) -> None:
-        """What the head calls as ssh: shell text with $address and $run; its words are the guard's, on this machine."""
+        """Install the head's ssh: shell text with $address and $run; "$@" runs the guard on this machine."""
         guards = self.argv("guard", **{"guard_FOLDERS": ["GUARDS"], **values})
-        # Nodes are told apart by their folders alone: all share this machine's processes.
+        # Nodes differ only in their folders: all share this machine's processes.
         command = shlex.join(guards).replace("GUARDS", f"{self.folder}/guards/'\"$address\"'")
         file = self.folder / "bin" / "ssh"
         file.write_text(
@@ -113,10 +113,10 @@ class Head:
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
     def reached_by_ssh(self, before: str = ":") -> str:
-        """A folder for kit's PATH: its ssh runs the remote command here, and docker exec the launcher.
+        """Return a folder for kit's PATH: its ssh runs the remote command here, and its docker exec the launcher.
 
-        `before` is shell text that each ssh begins with; $count in it says which one this is, from 1 on, and cut_after
-        passes so many bytes on before the connection breaks.
+        Each ssh begins with the shell text `before`. In it, $count is the number of this ssh, from 1 on, and
+        `cut_after N` forwards N bytes before the connection breaks.
         """
         folder = self.folder / "kit-bin"
         folder.mkdir(exist_ok=True)
@@ -133,17 +133,17 @@ class Head:
         return str(folder)
 
     def ahead(self, seconds: float, whose: str = "launch") -> None:
-        """From now on the clock of this head's supervisors (or `guard`s) is so far ahead."""
+        """Move the clock of this head's supervisors (or of its guards: `guard`) ahead by this many seconds."""
         new = self.folder / "clock.new"
         new.write_text(str(seconds))
         new.rename(self.record.with_name(f"clock-{whose}"))
 
     def log(self) -> bytes:
-        """Of the latest run that was started through a door."""
+        """Return the log of the latest run that was started through a door."""
         return (self.runs / self.ids[-1] / "log").read_bytes()
 
     def with_mpirun(self) -> None:
-        """What the head calls as mpirun: the fake one, with the ranks' number and command of kit's own words."""
+        """Install the fake mpirun as the head's, with the number of ranks and the command from kit's arguments."""
         file = self.folder / "bin" / "mpirun"
         file.write_text(
             '#!/bin/bash\nwhile [ "$1" != -np ]; do shift; done\nnp=$2\n'
@@ -156,26 +156,26 @@ class Head:
         return [pid for run in self.ids for pid in marked(run)]
 
     def processes(self) -> list[int]:
-        """Launchers, supervisors and guards of this head."""
-        found = []
+        """Return the launchers, supervisors and guards of this head."""
+        pids = []
         for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if f'"{self.runs}"'.encode() in cmdline.read_bytes():
-                    found.append(int(cmdline.parent.name))
-        return found
+                    pids.append(int(cmdline.parent.name))
+        return pids
 
     def supervisor(self) -> int:
-        """The process that watches over the one run that lives: the parent of its mpirun."""
-        found: set[int] = set()
+        """Return the process that supervises the only living run: the parent of its mpirun."""
+        pids: set[int] = set()
 
         def one() -> bool:
-            # A process that is just becoming another program shows neither its mark nor its command.
-            found.clear()
-            found.update({parent(pid) for pid in self.left()} & set(self.processes()))
-            return len(found) == 1
+            # A process that is becoming another program shows neither its mark nor its command.
+            pids.clear()
+            pids.update({parent(pid) for pid in self.left()} & set(self.processes()))
+            return len(pids) == 1
 
         until(one)
-        return found.pop()
+        return pids.pop()
 
     def close(self) -> None:
         for pid in (*self.processes(), *self.left()):
@@ -185,7 +185,7 @@ class Head:
             door.close()
 
     def nothing_left(self) -> None:
-        """No process of any run, no supervisor, no guard."""
+        """Check that no process of any run, no supervisor and no guard is left."""
         for door in self.doors:
             door.close()
         until(lambda: not self.processes() and not self.left())
@@ -205,13 +205,13 @@ def place(node: str, ranks: int, *slots: int, address: str = "") -> dict[str, An
 
 
 class Story:
-    """What a run's log said."""
+    """What a run's log contains."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.entries = entries
 
     def lines(self, *kinds: str) -> list[str]:
-        return [line.decode() for each in self.entries if each.kind in kinds for line in each.lines]
+        return [line.decode() for entry in self.entries if entry.kind in kinds for line in entry.lines]
 
     @property
     def mpirun(self) -> list[str]:
@@ -222,7 +222,7 @@ class Story:
         return self.lines("out")
 
     def events(self, name: str) -> list[Mapping[str, Any]]:
-        return [each.fields for each in self.entries if each.kind == "event" and each.fields.get("event") == name]
+        return [entry.fields for entry in self.entries if entry.kind == "event" and entry.fields.get("event") == name]
 
     @property
     def ending(self) -> Mapping[str, Any]:
@@ -252,7 +252,7 @@ class Door:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.hello = json.loads(self.stdout.readline())
         self._log = RunLog()
-        self._told: list[Entry] = []
+        self._entries: list[Entry] = []
 
     def send(self, value: object) -> None:
         self.stdin.write(json.dumps(value).encode() + b"\n")
@@ -265,21 +265,21 @@ class Door:
     def answer(self) -> dict[str, Any]:
         line = self.stdout.readline()
         assert line, self.end()
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def read_until(self, text: str) -> None:
-        """Take from the log until a line of it is this."""
-        while text not in Story(self._told).lines("out", "err", "mpirun"):
+        """Read the log until it has this line."""
+        while text not in Story(self._entries).lines("out", "err", "mpirun"):
             data = self.stdout.read1(65536)  # type: ignore[attr-defined]  # a BufferedReader
-            assert data, self._told
-            self._told += self._log.feed(data)
+            assert data, self._entries
+            self._entries += self._log.feed(data)
 
     def story(self) -> Story:
-        """All of the log, to the end of the stream."""
-        self._told += self._log.feed(self.stdout.read())
-        self._told += self._log.end()
-        return Story(self._told)
+        """Read the log to the end of the stream."""
+        self._entries += self._log.feed(self.stdout.read())
+        self._entries += self._log.end()
+        return Story(self._entries)
 
     def stop(self, **more: Any) -> None:
         self.send({"stop": {"why": "Ctrl-C", "grace": 5.0, "by": "me", **more}})
@@ -288,7 +288,7 @@ class Door:
         self.stdin.close()
 
     def end(self) -> tuple[int, bytes, bytes]:
-        """(exit code, the rest of standard output, standard error)"""
+        """Return (exit code, the rest of standard output, standard error)."""
         assert self.process.stderr is not None
         out = self.stdout.read()
         return self.process.wait(WAIT_S), out, self.process.stderr.read()

@@ -1,8 +1,8 @@
-"""Runs the head's and the nodes' programs (images/lib/kitrun) as they are, with folders and patience of the test's own.
+"""Runs the unchanged programs of the head and the nodes (images/lib/kitrun) with a test's folders and time limits.
 
 As a program: launcher.py SETTINGS launch|guard|sweep [RUN]. SETTINGS is JSON:
-{"record": path, "runs": folder, "set": {"module.NAME": value}}. Beside the record, clock-launch and clock-guard say how
-many seconds the supervisor's clock, or the guard's, is ahead: a test need not be quicker than a limit, nor wait for it.
+{"record": path, "runs": folder, "set": {"module.NAME": value}}. Beside the record, the files clock-launch and
+clock-guard hold how many seconds the clock of the supervisor or the guard is ahead. So a test never waits for a limit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ BIN = IMAGES / "bin"
 
 def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
     """`values`: `decide_OPERATOR_S=1.0` sets kitrun.decide.OPERATOR_S."""
-    given = {name.replace("_", ".", 1): value for name, value in values.items()}
-    settings = {"record": str(record), "runs": str(runs), "set": given}
-    # Compiled once, and not beside the sources: those go into images.
+    constants = {name.replace("_", ".", 1): value for name, value in values.items()}
+    settings = {"record": str(record), "runs": str(runs), "set": constants}
+    # Compiled files must not be beside the sources: those go into images.
     cache = f"pycache_prefix={tempfile.gettempdir()}/kit-tests-pycache-{os.getuid()}"
     return [sys.executable, "-IS", "-X", cache, __file__, json.dumps(settings), *(words or ("launch",))]
 
 
 def load(name: str, folder: Path = LIB) -> Any:
-    """A module of images/lib, or of another folder, as the image has it."""
+    """Return a module of images/lib, or of another folder, as the image has it."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.pycache_prefix is None
@@ -42,7 +42,7 @@ def load(name: str, folder: Path = LIB) -> Any:
 
 
 class Clock:
-    """The module `time`, ahead by what the file says."""
+    """The module `time`, ahead by the seconds in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -61,10 +61,10 @@ def main() -> int:
     settings = json.loads(sys.argv[1])
     for path, value in settings["set"].items():
         module, _, name = path.rpartition(".")
-        found = load(f"kitrun.{module}")
-        if not hasattr(found, name):
+        owner = load(f"kitrun.{module}")
+        if not hasattr(owner, name):
             sys.exit(f"launcher: there is no {path} to set")
-        setattr(found, name, tuple(value) if isinstance(value, list) else value)
+        setattr(owner, name, tuple(value) if isinstance(value, list) else value)
     watchers = ("supervise", "attempt", "output") if sys.argv[2] == "launch" else ("guard",)
     clock = Clock(Path(settings["record"]).with_name(f"clock-{sys.argv[2]}"))
     for watcher in watchers:

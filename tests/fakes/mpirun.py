@@ -1,8 +1,8 @@
-"""mpirun as far as a run can tell: mpirun.py -np N COMMAND...
+"""Stands in for mpirun: mpirun.py -np N COMMAND...
 
-Each rank runs under kit-rank in a session of its own, with a pipe for its standard error that is read in pieces of
-4,096 bytes and passed on, as mpirun's daemon does. The first bad end, or a TERM, ends all: TERM, and then KILL.
-KIT_TEST_NODES, `gpu1 gpu1 gpu2`, names the node of each rank; KIT_TEST_PATIENCE says after how long KILL comes.
+Each rank runs under kit-rank in its own session. This program reads the rank's standard error in pieces of 4,096 bytes
+and forwards them, as mpirun's daemon does. The first failure, or a TERM, ends all ranks: TERM, and then KILL.
+KIT_TEST_NODES, `gpu1 gpu1 gpu2`, names the node of each rank. KIT_TEST_PATIENCE is the number of seconds before KILL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 KIT_RANK = Path(__file__).resolve().parents[2] / "images" / "bin" / "kit-rank"
-# Only for ranks that do not listen: whoever does has all the time that a busy machine takes.
+# Only tests of ranks that ignore TERM shorten this. Other ranks get all the time that a busy machine needs.
 PATIENCE_S = float(os.environ.get("KIT_TEST_PATIENCE", "60"))
 
 
@@ -32,15 +32,15 @@ def start(rank: int, np: int, command: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def tell(ranks: list[subprocess.Popen[bytes]], sign: signal.Signals) -> None:
+def send(ranks: list[subprocess.Popen[bytes]], sign: signal.Signals) -> None:
     for rank in ranks:
         if rank.poll() is None:
             os.killpg(rank.pid, sign)
 
 
 def main() -> int:
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: signals.append(number))
     np = int(sys.argv[2])
     ranks = [start(rank, np, sys.argv[3:]) for rank in range(np)]
     pipes = {rank.stderr.fileno(): rank for rank in ranks if rank.stderr}
@@ -54,12 +54,12 @@ def main() -> int:
                 del pipes[fd]
         if not code:
             bad = [rank.returncode for rank in ranks if rank.poll()]
-            code = (bad[0] if bad[0] > 0 else 128 - bad[0]) if bad else 143 if told else 0
+            code = (bad[0] if bad[0] > 0 else 128 - bad[0]) if bad else 143 if signals else 0
             if code:
-                tell(ranks, signal.SIGTERM)
+                send(ranks, signal.SIGTERM)
                 deadline = time.monotonic() + PATIENCE_S
         elif time.monotonic() > deadline:
-            tell(ranks, signal.SIGKILL)
+            send(ranks, signal.SIGKILL)
     for rank in ranks:
         rank.wait()
     if not code:

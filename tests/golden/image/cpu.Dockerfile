@@ -6,8 +6,8 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && rm -rf /var/lib/apt/lists/*
 RUN python3 -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit("this flavour is locked for Python 3.11, and the base has %d.%d" % v)'
 
-# What this machine trusts beyond its distribution (a proxy that intercepts TLS, say). It is not part of the tag, and
-# only this stage has it.
+# Certificates that this machine trusts beyond its distribution, such as that of a proxy that intercepts TLS. They are not
+# part of the tag, and only this stage has them.
 COPY ca/extra.pem /kit/ca/extra.pem
 RUN cat /etc/ssl/certs/ca-certificates.crt /kit/ca/extra.pem >/kit/ca/bundle.pem
 ENV PIP_CERT=/kit/ca/bundle.pem PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
@@ -21,20 +21,20 @@ RUN /opt/venv/bin/pip install -q -r /kit/requirements/tensorflow.txt
 COPY requirements/mxnet.txt /kit/requirements/mxnet.txt
 RUN /opt/venv/bin/pip install -q -r /kit/requirements/mxnet.txt
 COPY requirements/horovod.txt /kit/requirements/horovod.txt
-# Horovod is compiled. One compiler process takes up to 1.7 GB: no more of them than the memory bears.
+# Horovod is compiled. One compiler process needs up to 1.7 GB, so memory limits their number.
 RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > cores) n = cores; print (n < 1) ? 1 : n }' /proc/meminfo) \
  && export PATH=/opt/venv/bin:$PATH MAKEFLAGS=-j$jobs HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 \
  && export HOROVOD_WITH_TENSORFLOW=1 \
  && export HOROVOD_WITH_MXNET=1 \
  && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
-# What only a compiler or a test needs. The .pyc files stay: ranks that compile TensorFlow first would wait for it.
+# Remove what only a compiler or a test needs. The .pyc files stay: otherwise each rank would first compile TensorFlow.
 RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \
  && rm -rf clang libclang-* tensorflow/include tensorflow/xla_aot_runtime_src mxnet/include \
  && find . -path './*/tests' \( -path './numpy/*' -o -path './h5py/*' -o -path './horovod/*' -o -path './psutil/*' \) -prune -exec rm -rf {} + \
  && find . -name '*.a' -delete \
  && find horovod mxnet -name '*.so*' -type f -exec strip --strip-unneeded {} +
 
-# After Horovod, and in a stage of its own: a change here compiles a second long, and nothing of the above.
+# A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
 FROM build AS programs
 COPY src/ /kit/src/
 RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
@@ -47,8 +47,8 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
 COPY --from=build /opt/venv /opt/venv
 COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
-# Host keys belong to a cluster, never to an image. A root whose password is locked with "!" could not log in by key
-# either; "*" is no password, too, and can.
+# Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
+# root has no password, but can.
 RUN mkdir -p /etc/kit /run/sshd \
  && rm -f /etc/ssh/ssh_host_* \
  && usermod -p '*' root \
@@ -56,7 +56,7 @@ RUN mkdir -p /etc/kit /run/sshd \
 COPY sshd_config /opt/kit/etc/sshd_config
 COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/
-# Every Python that runs as a rank can be asked where it stands.
+# Every Python that runs as a rank can show its stack.
 RUN python3 -m compileall -q /opt/kit/lib \
  && folder=$(python3 -c 'import site; print(site.getsitepackages()[0])') \
  && mkdir -p "$folder" && printf '/opt/kit/lib\nimport kit_stacks\n' >"$folder/kit.pth"
