@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kit.config.settings import Settings
     from kit.flows.context import Context
     from kit.model.spec import ClusterSpec
-    from kit.remote.run.door import Door
 
 # The attribute of a flag → the setting of kit.yaml that it replaces.
 _OVERRIDES = {
@@ -68,14 +67,6 @@ class Session:
 
         settings = self.settings(fixed)
         return open_context(settings.inventory, settings.spec, settings.folder, self.reporter)
-
-    def dial(self) -> Door | None:
-        """Start the head's launcher after a glance at the files, while kit still reads them in full."""
-        from kit.flows.run.dial import dial  # noqa: PLC0415
-
-        named = {name: self.args.__dict__.get(name) for name in ("hosts_file", "config_file")}
-        flags = self.overrides() | {name: value for name, value in named.items() if value}
-        return dial(self.folder, flags=flags, environ=self.environ)
 
     def spec(self) -> ClusterSpec:
         """Return kit.yaml with flags and environment applied, without reading the hosts file."""

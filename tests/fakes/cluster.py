@@ -41,8 +41,8 @@ class Cluster:
     def run(self, script: str, **more: Any) -> RunResult:
         request = {"hosts": "gpu1", "command": ("sh", "-c", script), **more}
         spec = request.pop("spec", {})
-        dialled = request.pop("dialled", None)
-        result = run(self.context(**spec), RunRequest(**request), dialled=dialled)
+        door = request.pop("door", None)
+        result = run(self.context(**spec), RunRequest(**request), door=door)
         self.head.ids.append(result.plan.run_id)
         return result
 

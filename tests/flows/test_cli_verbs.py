@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,6 +166,9 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             sys.modules, module, SimpleNamespace(**{name: found.flow(name, out) for name, out in functions.items()})
         )
 
+    dial = SimpleNamespace(dialled=lambda context: nullcontext())
+    monkeypatch.setitem(sys.modules, "kit.flows.run.dial", dial)
+
     def context(session: Session, fixed: object = None) -> Context:
         return Context(
             inventory=INVENTORY,
@@ -223,11 +227,11 @@ VERBS: list[Row] = [
                 command=("ls", "-l"), policy=RunPolicy(share=True),
             ),
         ),
-        {"dialled": None},
+        {"door": None},
         "from the job\n",
         7,
     ),
-    (["run"], "run", (RunRequest(),), {"dialled": None}, "from the job\n", 7),
+    (["run"], "run", (RunRequest(),), {"door": None}, "from the job\n", 7),
     (
         ["run", "--dry-run"],
         "dry_run",
@@ -236,7 +240,7 @@ VERBS: list[Row] = [
         "from the job\n# 2 ranks: 2 on gpu1\n",
         0,
     ),
-    (["run", "-d"], "run", (RunRequest(detach=True, policy=RunPolicy(operator=None)),), {"dialled": None},
+    (["run", "-d"], "run", (RunRequest(detach=True, policy=RunPolicy(operator=None)),), {"door": None},
      "from the job\nr1\n", 0),
     (
         ["run", "--keep", "--wait", "--start-timeout", "2m", "--timeout", "8h", "--stall-timeout", "90s",
@@ -251,16 +255,16 @@ VERBS: list[Row] = [
                 ),
             ),
         ),
-        {"dialled": None}, "from the job\n", 7,
+        {"door": None}, "from the job\n", 7,
     ),
     (["runs"], "listing", (), {}, "from the job\nRUN ", 0),
-    (["attach", "--tag-output"], "attach", (None,), {"tagged": True}, "from the job\n", 9),
-    (["attach", "2026"], "attach", ("2026",), {"tagged": False}, "from the job\n", 9),
-    (["wait", "2026"], "wait", ("2026",), {}, "from the job\n", 9),
-    (["stop"], "stop", (None,), {"grace_s": None}, "from the job\nNothing to do: run 20261121", 0),
-    (["stop", "2026", "--grace", "2m"], "stop", ("2026",), {"grace_s": 120}, "from the job\n", 0),
+    (["attach", "--tag-output"], "attach", (None,), {"tagged": True, "door": None}, "from the job\n", 9),
+    (["attach", "2026"], "attach", ("2026",), {"tagged": False, "door": None}, "from the job\n", 9),
+    (["wait", "2026"], "wait", ("2026",), {"door": None}, "from the job\n", 9),
+    (["stop"], "stop", (None,), {"grace_s": None, "door": None}, "from the job\nNothing to do: run 20261121", 0),
+    (["stop", "2026", "--grace", "2m"], "stop", ("2026",), {"grace_s": 120, "door": None}, "from the job\n", 0),
     (["logs", "20261121-101500-3fa2", "--rank", "3", "--since", "10m"], "run_logs", ("20261121-101500-3fa2",),
-     {"rank": 3, "since_s": 600, "follow": False, "tagged": False}, "from the job\n", 0),
+     {"rank": 3, "since_s": 600, "follow": False, "tagged": False, "door": None}, "from the job\n", 0),
     (["local", "-np", "2", "ls"], "local", (ClusterSpec(), Path(), RunRequest(np=2, command=("ls",))), {}, "", 7),
     (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a fresh", 0),
     (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),

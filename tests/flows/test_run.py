@@ -18,6 +18,7 @@ from kit.events import Note
 from kit.flows.context import Context
 from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
+from kit.flows.run.dial import dialled
 from kit.flows.run.listing import listing
 from kit.flows.run.run import run
 from kit.flows.run.stop import stop
@@ -75,14 +76,18 @@ def test_the_settings_of_runs_reach_the_head(cluster: Cluster) -> None:
     assert len(cluster.head.left()) == 3
 
 
-def test_a_door_that_was_dialled_is_taken_if_it_leads_here(cluster: Cluster) -> None:
-    login = cluster.context().login(cluster.fleet["gpu1"].host)
-    right, wrong = Door(login, "kit-lab-mpihead"), Door(login, "kit-other-mpihead")
-    for door in (right, wrong):
-        door.start()
-    assert cluster.run("true", dialled=right).exit_code == 0
-    assert cluster.run("true", dialled=wrong).exit_code == 0
-    assert (cluster.head.folder / "dialled").read_text().count("x") == 3
+def test_a_run_uses_the_door_that_is_already_connecting(cluster: Cluster) -> None:
+    with dialled(cluster.context()) as door:
+        assert cluster.run("true", door=door).exit_code == 0
+    assert (cluster.head.folder / "dialled").read_text().count("x") == 1
+    cluster.head.nothing_left()
+
+
+def test_a_door_that_is_not_used_is_closed_after_an_error(cluster: Cluster) -> None:
+    with pytest.raises(InputError), dialled(cluster.context()) as door:
+        cluster.run("true", hosts="nosuch", door=door)
+    with pytest.raises(ValueError, match="closed file"):
+        door.answer()
     cluster.head.nothing_left()
 
 

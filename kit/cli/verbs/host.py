@@ -21,9 +21,13 @@ def logs(session: Session) -> int:
     args = session.args
     context = session.context()
     if args.host and RUN_ID.fullmatch(args.host):
-        from kit.flows.run.attach import run_logs
+        from kit.flows.run.dial import dialled
 
-        run_logs(context, args.host, rank=args.rank, since_s=args.since, follow=args.follow, tagged=args.tag_output)
+        with dialled(context) as door:
+            from kit.flows.run.attach import run_logs
+
+            manner = {"rank": args.rank, "since_s": args.since, "follow": args.follow, "tagged": args.tag_output}
+            run_logs(context, args.host, **manner, door=door)
         return 0
     from kit.flows.cluster.shell import logs
 

@@ -29,20 +29,9 @@ if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.model.launch import RunPolicy
     from kit.model.run import RunRecord
-    from kit.remote.run.door import Door
 
 
 def run(session: Session) -> int:
-    dialled = None if session.args.dry_run else session.dial()
-    try:
-        return _run(session, dialled)
-    except BaseException:
-        if dialled is not None:
-            dialled.close()
-        raise
-
-
-def _run(session: Session, dialled: Door | None) -> int:
     from kit.model.launch import RunRequest
 
     args = session.args
@@ -67,9 +56,13 @@ def _run(session: Session, dialled: Door | None) -> int:
 
         session.show("launch", dry_run(session.context(), request).plan, launchtext.launch)
         return 0
-    from kit.flows.run.run import run
+    from kit.flows.run.dial import dialled
 
-    result = run(session.context(), request, dialled=dialled)
+    context = session.context()
+    with dialled(context) as door:
+        from kit.flows.run.run import run
+
+        result = run(context, request, door=door)
     session.remember([result.plan.run_id])
     if args.detach:
         session.show("run", result, result.plan.run_id)
@@ -127,23 +120,38 @@ def runs(session: Session) -> int:
 
 
 def attach(session: Session) -> int:
-    from kit.flows.run.attach import attach
+    from kit.flows.run.dial import dialled
 
-    return _show_record(session, attach(session.context(), session.args.run, tagged=session.args.tag_output))
+    context = session.context()
+    with dialled(context) as door:
+        from kit.flows.run.attach import attach
+
+        record = attach(context, session.args.run, tagged=session.args.tag_output, door=door)
+    return _show_record(session, record)
 
 
 def wait(session: Session) -> int:
-    from kit.flows.run.attach import wait
+    from kit.flows.run.dial import dialled
 
+    context = session.context()
+    with dialled(context) as door:
+        from kit.flows.run.attach import wait
+
+        record = wait(context, session.args.run, door=door)
     # You wait for the end: a run that has not ended is no success.
-    return _show_record(session, wait(session.context(), session.args.run), still_running=Interrupted.exit_code)
+    return _show_record(session, record, still_running=Interrupted.exit_code)
 
 
 def stop(session: Session) -> int:
-    from kit.cli.text import run as text
-    from kit.flows.run.stop import stop
+    from kit.flows.run.dial import dialled
 
-    session.show("run", stop(session.context(), session.args.run, grace_s=session.args.grace), text.stop)
+    context = session.context()
+    with dialled(context) as door:
+        from kit.cli.text import run as text
+        from kit.flows.run.stop import stop
+
+        record = stop(context, session.args.run, grace_s=session.args.grace, door=door)
+    session.show("run", record, text.stop)
     return 0
 
 

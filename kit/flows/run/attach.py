@@ -20,27 +20,37 @@ from kit.remote.run.door import Door, LogFile
 WHOLE_LOG = 0
 
 
-def attach(context: Context, run: str | None, *, tagged: bool) -> RunRecord:
-    """Print the whole log, then follow it. Ctrl-C ends the printing only; the run's state is then `running`."""
-    return _look(context, run, Manner(tagged=tagged))
+def attach(context: Context, run: str | None, *, tagged: bool, door: Door | None = None) -> RunRecord:
+    """Print the whole log, then follow it. Ctrl-C ends the printing only; the run's state is then `running`.
+
+    `door`, here and below, is one that is already connecting (kit.flows.run.dial).
+    """
+    return _look(context, run, Manner(tagged=tagged), door=door)
 
 
-def wait(context: Context, run: str | None) -> RunRecord:
+def wait(context: Context, run: str | None, *, door: Door | None = None) -> RunRecord:
     """Wait until the run has ended, and print nothing of its log."""
-    return _look(context, run, Manner(), silent=True)
+    return _look(context, run, Manner(), silent=True, door=door)
 
 
 def run_logs(
-    context: Context, run: str, *, rank: int | None, since_s: float | None, follow: bool | None, tagged: bool
+    context: Context,
+    run: str,
+    *,
+    rank: int | None,
+    since_s: float | None,
+    follow: bool | None,
+    tagged: bool,
+    door: Door | None = None,
 ) -> RunRecord:
     """Print the log of a run: of one rank, or from `since_s` seconds ago, if given."""
     since = time.time() - since_s if since_s is not None else 0.0
-    return _look(context, run, Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow)))
+    return _look(context, run, Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow)), door=door)
 
 
-def open_door(context: Context) -> Door:
-    """Return an open door to the runs of the cluster."""
-    door = Door(context.login(context.inventory.head), names.container(context.spec.name, names.HEAD))
+def open_door(context: Context, door: Door | None = None) -> Door:
+    """Return an open door to the runs of the cluster: the one that is already connecting, or a new one."""
+    door = door or Door(context.login(context.inventory.head), names.container(context.spec.name, names.HEAD))
     try:
         door.open()
     except BaseException:
@@ -65,9 +75,9 @@ def no_such_run(run: str | None) -> Exception:
     return InputError(f"no run '{run}' on the head, or several ids start with it", hint="list the runs: kit runs")
 
 
-def _look(context: Context, run: str | None, manner: Manner, *, silent: bool = False) -> RunRecord:
+def _look(context: Context, run: str | None, manner: Manner, *, silent: bool = False, door: Door | None) -> RunRecord:
     try:
-        door = open_door(context)
+        door = open_door(context, door)
     except NotReadyError as error:
         return _from_disk(context, run, manner, error, silent=silent)
     try:

@@ -1,20 +1,22 @@
-"""Connects to the head before the hosts file and kit.yaml are validated: ssh starts while Python still reads them."""
+"""Connects to the head before the flow that needs it is imported: ssh and Python start side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from kit.config.glance import glance
+from kit.flows.context import Context
 from kit.model import names
 from kit.remote.run.door import Door
 
 
-def dial(folder: Path, *, flags: Mapping[str, object], environ: Mapping[str, str]) -> Door | None:
-    """Return a door that is connecting, or None. `run` uses it only if the validated files lead to the same head."""
-    target = glance(folder, flags=flags, environ=environ)
-    if target is None:
-        return None
-    door = Door(target.head, names.container(target.cluster, names.HEAD))
+@contextmanager
+def dialled(context: Context) -> Iterator[Door]:
+    """Yield a door that is connecting. The flow that uses it closes it; after an error, it is closed here."""
+    door = Door(context.login(context.inventory.head), names.container(context.spec.name, names.HEAD))
     door.start()
-    return door
+    try:
+        yield door
+    except BaseException:
+        door.close()
+        raise

@@ -9,10 +9,10 @@ from typing import Any
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
+from kit.flows.run.attach import open_door
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.planning import dry_run, plan_launch, selected_hosts
 from kit.flows.run.stop import stop
-from kit.model import names
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
@@ -23,10 +23,10 @@ from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
 
 
-def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -> RunResult:
+def run(context: Context, request: RunRequest, *, door: Door | None = None) -> RunResult:
     """Run the request's command on the cluster. `exit_code` of the result is the job's; None if kit did not wait.
 
-    `dialled` is a door that is already connecting (kit.flows.run.dial). It is used if it leads to this cluster's head.
+    `door` is one that is already connecting (kit.flows.run.dial).
 
     Raises Interrupted after Ctrl-C, when no rank is left on any host that kit can reach.
     """
@@ -35,16 +35,9 @@ def run(context: Context, request: RunRequest, *, dialled: Door | None = None) -
     start = time.monotonic()
     roles.check(request)
     selected = selected_hosts(context, request)
-    head, container = context.login(context.inventory.head), names.container(context.spec.name, names.HEAD)
-    if dialled is not None and dialled.leads_to(head, container):
-        door = dialled
-    else:
-        if dialled is not None:
-            dialled.close()
-        door = Door(head, container)
     by = operator()
+    door = open_door(context, door)
     try:
-        door.open()
         cluster = from_text(door.record)
         nodes = [_node(host, cluster) for host in selected]
         living = [records.record_of(fields) for fields in door.living]

@@ -9,13 +9,17 @@ from kit.flows.run.follow import Follower, Manner
 from kit.model.run import RunRecord
 from kit.plan.run.records import record_of
 from kit.remote.machine.operator import operator
+from kit.remote.run.door import Door
 
 GRACE_S = 10.0
 
 
-def stop(context: Context, run: str | None, *, grace_s: float | None) -> RunRecord:
-    """End a run, and wait until its supervisor has checked every host. A run that has ended stays unchanged."""
-    door = open_door(context)
+def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door | None = None) -> RunRecord:
+    """End a run, and wait until its supervisor has checked every host. A run that has ended stays unchanged.
+
+    `door` is one that is already connecting (kit.flows.run.dial).
+    """
+    door = open_door(context, door)
     grace = GRACE_S if grace_s is None else grace_s
     by = operator()
     try:

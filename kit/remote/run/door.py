@@ -52,9 +52,6 @@ class Door:
         self.record = ""
         self.living: tuple[Mapping[str, Any], ...] = ()
 
-    def leads_to(self, head: Login, container: str) -> bool:
-        return self._head == head and self._container == container
-
     def another(self) -> Door:
         """A new connection to the same place."""
         return Door(self._head, self._container)

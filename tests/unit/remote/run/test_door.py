@@ -93,9 +93,6 @@ class TestAgainstTheLauncher:
     def test_one_that_is_abandoned_ends(self, local: Door, head: Head) -> None:
         local.start()
         local.close()
-        assert local.leads_to(LOGIN, "kit-lab-mpihead")
-        assert not local.leads_to(LOGIN, "kit-other-mpihead")
-        assert local.another().leads_to(LOGIN, "kit-lab-mpihead")
         assert not head.runs.exists()
         head.nothing_left()
 
