@@ -77,7 +77,7 @@ class LabContainer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabFound:
+class LabObjects:
     """Everything on the engine that carries the lab's label. Containers are in the order of their hosts.
 
     `helpers` are containers that are not hosts, and `other_networks` is a second network. A killed `up` leaves both.

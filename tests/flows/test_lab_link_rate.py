@@ -10,13 +10,13 @@ import pytest
 
 from kit.cli.main import main
 from kit.flows.lab import lab
-from kit.model.lab import LabFound, LabSpec
+from kit.model.lab import LabObjects, LabSpec
 from kit.plan.lab import IPv4Network, kit_yaml_text
 
 
 class NoLab:
-    def find(self, _name: str) -> LabFound:
-        return LabFound(network=None, containers=(), volumes=())
+    def find(self, _name: str) -> LabObjects:
+        return LabObjects(network=None, containers=(), volumes=())
 
 
 def test_what_is_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

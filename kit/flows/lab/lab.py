@@ -20,9 +20,9 @@ from kit.model.lab import (
     FOLDER_LABEL,
     LABEL,
     SHAPE_LABEL,
-    LabFound,
     LabHost,
     LabNetwork,
+    LabObjects,
     LabRemoved,
     LabSpec,
     LabStatus,
@@ -78,17 +78,17 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
     folder = folder.resolve()
     _ensure_engine(reporter, consent)
     with _engine() as engine:
-        found = engine.find(spec.name)
-        _check_same(spec, folder, found)
-        missing = set(plan.names(spec)) - {c.host for c in found.containers if c.state == "running"}
+        existing = engine.find(spec.name)
+        _check_same(spec, folder, existing)
+        missing = set(plan.names(spec)) - {c.host for c in existing.containers if c.state == "running"}
         if not missing and access.read(access.known_hosts_path(folder)):
             reporter.report(Note(text=f"The lab '{spec.name}' is up already: {spec.shape}. Nothing to do."))
-            return _status(spec.name, folder, found)
-        _check_files(folder, begun=not found.empty)
+            return _status(spec.name, folder, existing)
+        _check_files(folder, begun=not existing.empty)
         try:
-            make(engine, spec, folder, found, reporter, consent=consent)
+            make(engine, spec, folder, existing, reporter, consent=consent)
         except (KitError, KeyboardInterrupt) as error:
-            if found.empty:
+            if existing.empty:
                 reporter.report(Warned(text="Removing the unfinished lab."))
                 _remove(engine, spec.name, folder)
             if isinstance(error, KeyboardInterrupt):
@@ -110,21 +110,21 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
             raise InputError(error.message, hint=f"{plan.RATE_WORDS}, or none for no limit.") from error
     folder = folder.resolve()
     with _engine() as engine:
-        found = engine.find(name)
-        _check_folder(name, folder, found.network)
-        stopped = [container.host for container in found.containers if container.state != "running"]
-        if not found.containers or stopped:
+        existing = engine.find(name)
+        _check_folder(name, folder, existing.network)
+        stopped = [container.host for container in existing.containers if container.state != "running"]
+        if not existing.containers or stopped:
             up = "kit lab up" if name == "lab" else f"kit lab up --name {shlex.quote(name)}"
             what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
             raise NotReadyError(f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {up}")
-        network = found.network
+        network = existing.network
         labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
-        devices = [f"@{engine.link(container.id, container.host)}" for container in found.containers]
+        devices = [f"@{engine.link(container.id, container.host)}" for container in existing.containers]
         devices.append(engine.bridge(plan.network_name(name)))
-        engine.shape_links(engine.image(found.containers[0].id), rate, devices, labels)
-        for container in found.containers:
+        engine.shape_links(engine.image(existing.containers[0].id), rate, devices, labels)
+        for container in existing.containers:
             engine.shape_own_link(container.id, container.host, rate)
-        return _status(name, folder, found, changed=True)
+        return _status(name, folder, existing, changed=True)
 
 
 def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:
@@ -134,8 +134,8 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
     """
     folder = folder.resolve()
     with _engine() as engine:
-        found = engine.find(name)
-        _check_folder(name, folder, found.network)
+        existing = engine.find(name)
+        _check_folder(name, folder, existing.network)
         removed = _remove(engine, name, folder)
     if removed.empty:
         reporter.report(Note(text=f"There is no lab '{name}'. Nothing to do."))
@@ -144,14 +144,14 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
     return removed
 
 
-def _status(name: str, folder: Path, found: LabFound, *, changed: bool = False) -> LabStatus:
-    network = found.network
+def _status(name: str, folder: Path, existing: LabObjects, *, changed: bool = False) -> LabStatus:
+    network = existing.network
     return LabStatus(
         name=name,
         folder=Path(network.folder) if network and network.folder else folder,
         network=str(network.subnet) if network else "",
         shape=network.shape if network else "",
-        hosts=tuple(LabHost(name=c.host, address=c.address, state=c.state) for c in found.containers),
+        hosts=tuple(LabHost(name=c.host, address=c.address, state=c.state) for c in existing.containers),
         changed=changed,
     )
 
@@ -164,9 +164,9 @@ def _check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
         )
 
 
-def _check_same(spec: LabSpec, folder: Path, found: LabFound) -> None:
-    _check_folder(spec.name, folder, found.network)
-    network = found.network
+def _check_same(spec: LabSpec, folder: Path, existing: LabObjects) -> None:
+    _check_folder(spec.name, folder, existing.network)
+    network = existing.network
     if network and network.shape != spec.shape:
         raise InputError(
             f"a lab '{spec.name}' of another shape exists: {network.shape}",
@@ -203,8 +203,8 @@ def _check_files(folder: Path, *, begun: bool) -> None:
 
 
 def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:
-    found = engine.find(name)
-    engine.remove(found)
+    existing = engine.find(name)
+    engine.remove(existing)
     files, kept = [], []
     for path in (folder / "hosts", folder / "kit.yaml"):
         text = access.read(path)
@@ -217,9 +217,9 @@ def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:
     access.remove_empty(folder)
     return LabRemoved(
         name=name,
-        containers=len(found.containers) + len(found.helpers),
-        volumes=len(found.volumes),
-        networks=int(found.network is not None) + len(found.other_networks),
+        containers=len(existing.containers) + len(existing.helpers),
+        volumes=len(existing.volumes),
+        networks=int(existing.network is not None) + len(existing.other_networks),
         files=tuple(files),
         kept=tuple(kept),
     )

@@ -16,7 +16,7 @@ from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
 from kit.flows.image.base import Consent, bring_base
 from kit.flows.image.build import report_steps
 from kit.model.image import ImageContent
-from kit.model.lab import HostContainer, LabFound, LabSpec
+from kit.model.lab import HostContainer, LabObjects, LabSpec
 from kit.plan import lab as plan
 from kit.plan.image import needed_bases
 from kit.remote.engine.client import Engine
@@ -34,7 +34,7 @@ def make(
     engine: LabEngine,
     spec: LabSpec,
     folder: Path,
-    found: LabFound,
+    existing: LabObjects,
     reporter: Reporter,
     *,
     consent: Consent | None = None,
@@ -48,11 +48,11 @@ def make(
     _build(content, reporter, consent)
     public_key = access.make_key(folder, spec.name)
     with Interrupts() as interrupts:
-        subnet = found.network.subnet if found.network else _new_network(engine, spec, folder)
+        subnet = existing.network.subnet if existing.network else _new_network(engine, spec, folder)
         hosts = plan.host_containers(spec, folder=str(folder), image=content.tag, subnet=subnet, public_key=public_key)
         _write_files(folder, spec, subnet)
 
-        states = {c.host: c.state for c in found.containers}
+        states = {c.host: c.state for c in existing.containers}
         reporter.report(Phase(name="Lab hosts", hosts=plan.names(spec)))
         on_each = partial(_on_each, hosts, reporter, interrupts)
         keys = on_each(lambda host, stop: _boot(engine, host, states.get(host.host), reporter, stop))

@@ -1,4 +1,4 @@
-"""The way into the lab: its login key, its known_hosts, the two files for the user, and ssh as any user has it."""
+"""Access to the lab: its login key, its known_hosts, the two files for the user, and plain ssh."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def known_hosts_path(folder: Path) -> Path:
 
 
 def make_key(folder: Path, lab: str) -> str:
-    """Makes the login key (0600) unless it is there. Returns its public half, one line with no newline."""
+    """Create the login key (0600) if it is missing. Return its public half as one line without a newline."""
     path = key_path(folder)
     try:
         if path.exists():
@@ -43,14 +43,14 @@ def make_key(folder: Path, lab: str) -> str:
         raise _cannot(path, error) from error
     except ValueError as error:
         raise InputError(
-            f"{path} is not a private key that can be read", hint="Remove it, and `kit lab up` makes a new one."
+            f"{path} is not a readable private key", hint="Remove it. `kit lab up` then creates a new one."
         ) from error
     public = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return f"{public.decode()} kit-lab-{lab}"
 
 
 def read(path: Path) -> str | None:
-    """The text of a file, None when there is none. Bytes that are not text are kept as marks."""
+    """Return the text of a file, or None if it does not exist. Replace bytes that are not text."""
     try:
         return path.read_text(errors="replace")
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def read(path: Path) -> str | None:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the file as a whole, or not at all."""
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def write(path: Path, text: str) -> None:
 
 
 def remove(path: Path) -> bool:
-    """Whether the file was there."""
+    """Remove the file. Return whether it existed."""
     try:
         path.unlink()
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def remove(path: Path) -> bool:
 
 
 def remove_empty(folder: Path) -> None:
-    """The lab's own folders below `folder`, when nothing else is in them."""
+    """Remove the lab's folders below `folder` if they are empty."""
     for path in (lab_folder(folder), lab_folder(folder).parent):
         try:
             path.rmdir()
@@ -91,9 +91,9 @@ def remove_empty(folder: Path) -> None:
 
 
 def engine_version(folder: Path, address: str, user: str, *, timeout_s: int = 5) -> str | None:
-    """Over strict ssh: the version of the host's own engine, None when it does not answer yet.
+    """Return the version of the host's engine, over strict ssh, or None if it does not answer yet.
 
-    Raises UnreachableError while sshd does not let us in, with what ssh said.
+    Raises UnreachableError with ssh's message while sshd refuses the login.
     """
     argv = [
         "ssh", "-F", "none", "-i", str(key_path(folder)), "-l", user,
@@ -109,7 +109,7 @@ def engine_version(folder: Path, address: str, user: str, *, timeout_s: int = 5)
         raise UnreachableError("ssh did not end within 30 s", host=address) from error
     except FileNotFoundError as error:
         raise StepError(
-            "no ssh client on this machine", hint="Install OpenSSH: apt-get install openssh-client"
+            "this machine has no ssh client", hint="Install OpenSSH: apt-get install openssh-client"
         ) from error
     if done.returncode == _SSH_FAILED:
         raise UnreachableError(done.stderr.strip() or "ssh failed", host=address)
@@ -117,7 +117,7 @@ def engine_version(folder: Path, address: str, user: str, *, timeout_s: int = 5)
 
 
 def _quoted(path: Path) -> str:
-    """ssh splits this option at blanks, and takes it whole in double quotes."""
+    """Quote a path for an option that ssh splits at spaces."""
     return f'"{path}"'
 
 

@@ -27,8 +27,8 @@ from kit.model.lab import (
     SHAPE_LABEL,
     HostContainer,
     LabContainer,
-    LabFound,
     LabNetwork,
+    LabObjects,
 )
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist, no_exec, persistently
@@ -60,7 +60,7 @@ class LabEngine:
     def close(self) -> None:
         self.client.close()
 
-    def find(self, lab: str) -> LabFound:
+    def find(self, lab: str) -> LabObjects:
         """Return everything that carries the lab's label."""
         with _errors("cannot look for the lab"):
             filters: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={lab}"}
@@ -69,7 +69,7 @@ class LabEngine:
             volumes = self.client.volumes.list(filters=filters)
         hosts = [_container(c) for c in containers if HOST_LABEL in c.labels]
         labeled = [_network(n) for n in networks]
-        return LabFound(
+        return LabObjects(
             network=labeled[0] if labeled else None,
             containers=tuple(sorted(hosts, key=lambda c: (len(c.host), c.host))),
             helpers=tuple(str(c.id) for c in containers if HOST_LABEL not in c.labels),
@@ -242,16 +242,16 @@ class LabEngine:
         # An engine reports a command that never began as an error, or in place of the command's output.
         return persistently(lambda: insist(act), no_exec)
 
-    def remove(self, found: LabFound) -> None:
+    def remove(self, existing: LabObjects) -> None:
         """Remove all of it. What is gone already is no error."""
         with _errors("cannot remove the lab"):
-            containers = [*(c.id for c in found.containers), *found.helpers]
+            containers = [*(c.id for c in existing.containers), *existing.helpers]
             with ThreadPoolExecutor(max_workers=8) as pool:
                 list(pool.map(self._remove_container, containers))
-            networks = [*([found.network.id] if found.network else []), *found.other_networks]
+            networks = [*([existing.network.id] if existing.network else []), *existing.other_networks]
             for network in networks:
                 _until_gone(partial(self.client.api.remove_network, network))
-            for volume in found.volumes:
+            for volume in existing.volumes:
                 _until_gone(partial(self.client.api.remove_volume, volume, force=True))
 
     def _remove_container(self, container: str) -> None:

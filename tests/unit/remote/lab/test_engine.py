@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from kit.errors import StepError
-from kit.model.lab import HostContainer, LabContainer, LabFound, LabNetwork, LabSpec
+from kit.model.lab import HostContainer, LabContainer, LabNetwork, LabObjects, LabSpec
 from kit.plan import lab as plan
 from kit.remote.lab import engine as module
 from kit.remote.lab.engine import LabEngine
@@ -20,7 +20,7 @@ from kit.remote.lab.engine import LabEngine
 SPEC = LabSpec(name="lab", hosts=1)
 NETWORK = LabNetwork(id="n1", name="kit-lab-lab", subnet=IPv4Network("10.213.0.0/24"), shape="", folder="")
 STANDING = LabContainer(id="c1", host="gpu1", address="10.213.0.11", state="running")
-FOUND = LabFound(network=NETWORK, containers=(STANDING,), helpers=(), volumes=("v1",), other_networks=())
+FOUND = LabObjects(network=NETWORK, containers=(STANDING,), helpers=(), volumes=("v1",), other_networks=())
 
 
 def refusal(status: int, said: str) -> docker.errors.APIError:
