@@ -13,20 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit.errors import ImageError, KitError, StepError, UnreachableError
+from kit.errors import KitError, StepError
 from kit.events import HostStep, Note, Reporter, Warned
 from kit.model.host import Login
+from kit.remote.ship import faults
 from kit.remote.ship.certificate import certificate
 from kit.remote.ship.porters import Porter
 from kit.remote.ship.spool import Spool
-from kit.remote.ssh.refusals import dropped, dropped_error
 
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
 START_S = 90.0
 END_S = 10.0
 MEGA = 10_000_000
-AGAIN = "run kit deploy again; it does not send again what has arrived"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,11 +182,7 @@ class _Ship:
                     return str(image["config"]), [str(layer) for layer in image["layers"]]
                 if lane is source:
                     self._take(lane, message)
-        raise self._not_given(source, "it does not answer")
-
-    def _not_given(self, source: _Lane, why: str) -> ImageError:
-        hint = "build it: kit image build --builder head, then: kit deploy"
-        return ImageError(f"does not give {self._image}: {why}", hint=hint, host=source.host)
+        raise faults.not_given(source.host, self._image, "it does not answer")
 
     def _messages(self) -> Iterator[tuple[_Lane | None, dict[str, Any] | None]]:
         try:
@@ -211,15 +206,14 @@ class _Ship:
                     continue
                 patience = START_S if lane.need is None else SILENCE_S
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
-                    text = f"it sent nothing for {patience:.0f} s"
-                    self._drop(lane, UnreachableError(text, hint=AGAIN, host=lane.host))
+                    self._drop(lane, faults.silent(lane.host, patience))
 
     def _take(self, lane: _Lane, message: dict[str, Any] | None) -> None:  # noqa: C901  (one case a message)
         # The source has the image, so it is done soon. It still gives layers to others.
         if lane.failed or (lane.done and lane is not self._source and not (message and "ask" in message)):
             return
         if message is None:
-            self._drop(lane, self._ended(lane))
+            self._drop(lane, faults.ended(lane.host, lane.porter))
         elif "ready" in message:
             ready = message["ready"]
             lane.need = {str(layer): int(have) for layer, have in ready["need"].items()}
@@ -244,7 +238,7 @@ class _Ship:
         elif "done" in message:
             lane.done, lane.load_s = True, float(message["load_s"])
         elif "failed" in message:
-            self._drop(lane, self._fault(lane, str(message["failed"]), str(message.get("kind"))))
+            self._drop(lane, faults.failed(lane.host, str(message["failed"]), str(message.get("kind"))))
 
     def _line_up(self) -> None:
         """Put the hosts that need most first, so that no host is asked for layers that it does not need itself."""
@@ -295,7 +289,7 @@ class _Ship:
                 lane.porter.wait(END_S)
             lane.porter.kill()
         if lane is self._source and self._is_needed(lane):
-            raise self._not_given(lane, error.message)
+            raise faults.not_given(lane.host, self._image, error.message)
         for behind in self._chain:
             if behind.upstream is lane and not behind.over and not behind.received:
                 self._attach(behind, self._living(lane.upstream))
@@ -309,11 +303,8 @@ class _Ship:
         """Attach the lane to the one before its upstream, which lives, but which it cannot reach."""
         upstream = lane.upstream
         if upstream is None or (upstream is self._source):
-            text = f"the connection that brings the image broke: {why}"
-            if upstream is not None:
-                text = f"cannot take the image from {upstream.host} ({upstream.target.address}): {why}"
-            hint = "open TCP between the VMs (firewall, security group); then " + AGAIN
-            self._drop(lane, UnreachableError(text, hint=hint, host=lane.host))
+            source = f"{upstream.host} ({upstream.target.address})" if upstream else None
+            self._drop(lane, faults.lost(lane.host, source, why))
             return
         text = f"{lane.host} cannot take the image from {upstream.host} ({upstream.target.address}): {why}"
         hint = "kit uses another way, but MPI needs this one: open TCP between the VMs (firewall, security group)"
@@ -334,31 +325,3 @@ class _Ship:
 
     def _say(self, lane: _Lane, text: str, fraction: float | None = None) -> None:
         self._reporter.report(HostStep(host=lane.host, text=text, fraction=fraction))
-
-    def _ended(self, lane: _Lane) -> KitError:
-        """Return the error for a porter that ended by itself."""
-        output = lane.porter.complaint() if lane.porter else ""
-        code = lane.porter.exit_code if lane.porter else None
-        last = output.splitlines()[-1] if output else f"exit code {code}"
-        if code == 127 or "python3" in last:
-            return StepError(
-                f"the host cannot receive the image: {last}",
-                hint="install Python 3.6 or newer on the VM: sudo apt-get install python3",
-                host=lane.host,
-            )
-        if code == 255 and dropped(output):
-            return dropped_error("its sshd", output.splitlines()[0], lane.host)
-        if code == 255:
-            return UnreachableError(f"the connection broke: {last}", hint=AGAIN, host=lane.host)
-        return StepError(f"the image did not arrive: {last}", hint=AGAIN, host=lane.host)
-
-    def _fault(self, lane: _Lane, text: str, kind: str) -> KitError:
-        hint = AGAIN
-        if kind == "disk":
-            text, hint = (
-                f"no space left on its disk: {text}",
-                "free space (docker system prune), then: kit deploy",
-            )
-        elif kind == "corrupt":
-            hint = "its disk or memory may be faulty: check dmesg there, then: kit deploy"
-        return StepError(f"the image did not arrive: {text}", hint=hint, host=lane.host)
