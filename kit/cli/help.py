@@ -19,7 +19,7 @@ _EXITS = (
     ("0", "done"),
     ("1", "something else failed"),
     ("2", "a flag, hosts or kit.yaml is wrong"),
-    ("3", "a host cannot be reached, or its host key is wrong"),
+    ("3", "a host or your Docker Engine cannot be reached, or a host key is wrong"),
     ("4", "a step failed on a host"),
     ("5", "the cluster is not ready for this verb"),
     ("6", "an image cannot be built, found or shipped"),
