@@ -12,16 +12,25 @@ import hypothesis
 import pytest
 
 from tests.fakes.head import Head, MakeHead
+from tests.lanes import Lanes
 
 # How long an example takes says how busy the machine is. In CI, a commit passes or does not: always the same examples.
 hypothesis.settings.register_profile("kit", deadline=None, derandomize=os.environ.get("CI") == "true")
 hypothesis.settings.load_profile("kit")
+
+# What fails in a contract shows its values, as in a test.
+pytest.register_assert_rewrite("tests.contract.script_contract", "tests.contract.transport_contract")
 
 # A shell's background job ignores SIGINT, and one under nohup SIGHUP; so would every kit that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
+    """With --dist loadscope, a worker gets one lane of the integration tests."""
+    return Lanes(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

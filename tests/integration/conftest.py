@@ -6,10 +6,12 @@ not be skipped (CI=true or KIT_REQUIRE_INTEGRATION=1).
 
 from __future__ import annotations
 
-import atexit
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,9 +23,13 @@ from kit.events import Silent
 from kit.flows.image.build import ImageResult, build_image
 from kit.model.spec import ImageSpec
 from kit.remote.engine.client import Engine
-from tests.integration.rig import VM, Cluster, change_settings, everywhere, kit, objects
+from kit.remote.lab import image as lab_image
+from tests.integration.rig import CONNECTIONS, VM, Cluster, change_settings, everywhere, kit, objects, taken_down
+from tests.lanes import order
 
 LAB = f"itest-{os.getpid()}"
+# pytest-xdist's name of this process, where it has several.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 BASES = {"debian:bookworm-slim": "bookworm", "debian:trixie-slim": "trixie"}
 
 # Cheap, and every line says whose it is. kit.yaml of the tests' cluster runs it when no command is given.
@@ -31,6 +37,9 @@ COMMAND = ["sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK of kit.yaml"']
 # A test's limit counts what is made for it first, which may be the cluster of all tests. It is there to end what hangs,
 # and not to tell a slow machine from a quick one.
 LIMIT_S = 900
+
+# How long a precise test waits for the other lane. Then it runs beside whatever there is.
+CALM_PATIENCE_S = 600
 
 
 def missing(what: str, how: str) -> NoReturn:
@@ -40,13 +49,41 @@ def missing(what: str, how: str) -> NoReturn:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that is below this folder needs an engine, and time; a mark per file was forgotten once."""
+    """Mark all tests of this folder and bring each lane's together, with the calm and the precise tests at its end."""
     here = Path(__file__).parent
+    keys = dict.fromkeys(items, (0, 0))
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.integration)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(LIMIT_S))
+            keys[item] = order(item)
+    items.sort(key=keys.__getitem__)
+
+
+@pytest.fixture(autouse=True)
+def _turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let a precise test wait until the other lanes are at their calm tests or at their end."""
+    CONNECTIONS.forget()
+    if WORKER is None:
+        return
+    # The workers of one run share this folder.
+    common = tmp_path_factory.getbasetemp().parent
+    own = common / f"busy-{WORKER}"
+    calm, precise = (request.node.get_closest_marker(name) is not None for name in ("calm", "precise"))
+    if not calm and not precise:
+        own.touch()
+        return
+    own.unlink(missing_ok=True)
+    deadline = time.monotonic() + CALM_PATIENCE_S
+    while precise and any(common.glob("busy-*")) and time.monotonic() < deadline:
+        time.sleep(1)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    factory = getattr(session.config, "_tmp_path_factory", None)
+    if WORKER and factory is not None:
+        (factory.getbasetemp().parent / f"busy-{WORKER}").unlink(missing_ok=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,11 +114,20 @@ def client() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def bases(client: Any) -> Any:
+def bases(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The engine, with the base images that nothing here can do without."""
     for tag, suite in BASES.items():
         if not client.images.list(name=tag):
             missing(f"{tag} is not on this machine's engine", f"scripts/base {suite}")
+    # One worker builds the image of lab hosts, and the others wait for it: the first lab is made alone.
+    common = tmp_path_factory.getbasetemp().parent if WORKER else tmp_path_factory.getbasetemp()
+    with (common / "lab-image.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not client.images.list(name=lab_image.content().tag):
+            folder = tmp_path_factory.mktemp("lab-image")
+            with taken_down(folder, f"{LAB}-image"):
+                done = kit(folder, "lab", "up", "--name", f"{LAB}-image", "--hosts", "1")
+                assert done.returncode == 0, done.stderr
     return client
 
 
@@ -101,24 +147,17 @@ def cluster(image: ImageResult, bases: Any) -> Iterator[Cluster]:
         if shutil.which(tool) is None:
             missing(f"{tool} is not on the PATH", "apt-get install openssh-client coreutils")
     kept = os.environ.get("KIT_TEST_LAB")
+    if kept and WORKER:
+        kept = f"{kept}-{WORKER}"
     folder = Path(kept) if kept else Path(tempfile.mkdtemp(prefix=f"kit-{LAB}-"))
     name = f"kept-{folder.name}" if kept else LAB
-
-    def remove() -> None:
-        atexit.unregister(remove)
-        kit(folder, "lab", "down", "--name", name)
-        shutil.rmtree(folder, ignore_errors=True)
-
-    if not kept:
-        # For a pytest that ends without its teardown.
-        atexit.register(remove)
-    try:
+    with contextlib.ExitStack() as undo:
+        if not kept:
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            undo.enter_context(taken_down(folder, name))
         yield (found := _deployed(folder, name))
         if not kept:
             _down(found)
-    finally:
-        if not kept:
-            remove()
 
 
 def _deployed(folder: Path, name: str) -> Cluster:

@@ -7,6 +7,7 @@ engine. Nothing here believes kit's words, and nothing here needs more on a host
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,17 +33,29 @@ Done = subprocess.CompletedProcess[str]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
+# A host that goes away without a word must not keep a connection alive.
+KEPT = {"ControlMaster": "auto", "ControlPersist": "20", "ServerAliveInterval": "2", "ServerAliveCountMax": "3"}
 
-# Every process with a run's mark: PID, state, run, rank (or -), command line. A zombie has no environment left.
+# Every process with a run's mark: PID, state, run, rank (or -), command line. A zombie has no environment left. Tests
+# look again and again: this is one bash that forks nothing but one grep.
 _MARKED = r"""
 for environ in $(grep -lzs '^KIT_RUN=' /proc/[0-9]*/environ); do
   pid=${environ#/proc/}; pid=${pid%/environ}
-  run=$(tr '\0' '\n' <$environ 2>/dev/null | sed -n 's/^KIT_RUN=//p' | head -n 1)
+  run= rank=- state=-
+  while IFS= read -r -d '' word; do
+    case $word in
+      KIT_RUN=*) run=${run:-${word#KIT_RUN=}} ;;
+      OMPI_COMM_WORLD_RANK=*) rank=${word#OMPI_COMM_WORLD_RANK=} ;;
+    esac
+  done 2>/dev/null <"$environ"
   [ -n "$run" ] || continue
-  rank=$(tr '\0' '\n' <$environ 2>/dev/null | sed -n 's/^OMPI_COMM_WORLD_RANK=//p' | head -n 1)
-  state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' /proc/$pid/status 2>/dev/null)
-  line=$(tr '\0\n' '  ' </proc/$pid/cmdline 2>/dev/null)
-  echo "$pid ${state:--} $run ${rank:--} $line"
+  words=()
+  mapfile -d '' -t words 2>/dev/null <"/proc/$pid/cmdline"
+  while read -r name value _; do
+    if [ "$name" = State: ]; then state=$value; break; fi
+  done 2>/dev/null <"/proc/$pid/status"
+  line="${words[*]}"
+  echo "$pid $state $run $rank ${line//$'\n'/ } "
 done
 exit 0
 """
@@ -71,13 +86,63 @@ def kit(folder: Path, *words: str, **environ: str) -> Done:
     )
 
 
+@contextlib.contextmanager
+def taken_down(folder: Path, name: str) -> Iterator[None]:
+    """Take the lab down at the end of the block. If this process is killed in the block, its folder goes too.
+
+    Another process does that: when this one ends, whatever ends it, the other one's standard input ends.
+    """
+    down = kit_argv("-C", str(folder), "lab", "down", "--name", name)
+    script = 'trap "" INT TERM HUP; read -r word; [ "$word" = done ] || { "$@"; rm -rf -- "$0"; }'
+    with subprocess.Popen(
+        ["sh", "-c", script, str(folder), *down],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=kit_environ(),
+        start_new_session=True,
+    ) as watch:
+        try:
+            yield
+        finally:
+            kit(folder, "lab", "down", "--name", name)
+            assert watch.stdin
+            watch.stdin.write(b"done\n")
+
+
 def objects(done: Done) -> list[dict[str, Any]]:
     """The objects of `--output json`, one a line of stdout."""
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+class _Connections:
+    """Where OpenSSH keeps the tests' connections to lab hosts, so that most looks at a host need no new login."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="kit-ssh-")
+        self._generation = itertools.count()
+        self.forget()
+
+    def forget(self) -> None:
+        """Connect again from now on. Call it before a host, its link or its sshd is stopped.
+
+        The kept connections end by themselves when nobody uses them.
+        """
+        self._number = next(self._generation)
+
+    def path(self, lab: Path) -> str:
+        """Return ssh's ControlPath for the lab of this folder: another lab may get the same addresses later."""
+        return f"{self._folder.name}/{self._number}-{zlib.crc32(bytes(lab))}-%C"
+
+
+CONNECTIONS = _Connections()
+
+
 def ssh(folder: Path, address: str, *argv: str, user: str = "root", stdin: str = "", **options: str) -> Done:
-    """A command on a lab host, by OpenSSH's own client and the key of the lab in `folder`."""
+    """A command on a lab host, by OpenSSH's own client and the key of the lab in `folder`.
+
+    A kept connection answers quicker and costs both ends less; with `options`, it is always a new one.
+    """
     settings = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -85,7 +150,7 @@ def ssh(folder: Path, address: str, *argv: str, user: str = "root", stdin: str =
         "GlobalKnownHostsFile": "/dev/null",
         "IdentitiesOnly": "yes",
         "IdentityFile": str(folder / ".kit/lab/id_ed25519"),
-        **options,
+        **(options or {**KEPT, "ControlPath": CONNECTIONS.path(folder)}),
     }
     words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     return subprocess.run(
@@ -179,7 +244,7 @@ class VM:
         return dict(line.split(" ", 1) for line in listing.splitlines())
 
     def marked(self) -> list[Marked]:
-        rows = (line.split(" ", 4) for line in self.script(_MARKED).splitlines())
+        rows = (line.split(" ", 4) for line in self.text("bash", "-c", _MARKED).splitlines())
         return [
             Marked(pid=int(pid), run=run, rank=int(rank) if rank.isdigit() else None, command=command)
             for pid, state, run, rank, command in rows

@@ -21,7 +21,7 @@ import pytest
 
 from tests.integration import faults
 from tests.integration.faults import CELLS, LAUNCH, MID_RUN, SHIP, STOP, UP
-from tests.integration.rig import VM, Cluster, Done, begun, objects, until
+from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, objects, until
 from tests.pipes import rest
 
 pytestmark = pytest.mark.timeout(600)
@@ -120,6 +120,7 @@ def breaking(fault: str, cluster: Cluster) -> Iterator[Scene]:
 def power(cluster: Cluster, host: str, *words: str) -> None:
     """This machine's engine on a lab host: its power switch, and its network."""
     name = f"kit-lab-{cluster.name}-{host}"
+    CONNECTIONS.forget()
     engine(words[0], name, *words[1:])
 
 
@@ -388,6 +389,7 @@ def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
 # Long waits, side by side
 
 
+@pytest.mark.calm
 def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
     """gpu4's link in the middle of an image, gpu3's for good, gpu2's for 20 s: nobody minds the others.
 
@@ -430,6 +432,7 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
                 Scene(fault, cluster).saw(SHIP, deploy)
 
 
+@pytest.mark.calm
 def test_a_host_is_gone(cluster: Cluster) -> None:
     with breaking(faults.HOST_GONE, cluster) as scene:
         with cluster.running("run", "--npernode", "1", "--", *SLEEP) as run:

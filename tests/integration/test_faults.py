@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.rig import Cluster, Done, kit, objects, until
+from tests.integration.rig import CONNECTIONS, Cluster, Done, kit, objects, until
 
 
 def copied(cluster: Cluster, folder: Path, **changes: str) -> Path:
@@ -73,7 +73,9 @@ def lost(cluster: Cluster, bases: Any) -> Iterator[str]:
     """gpu4 is switched off, as from the cloud's console."""
     (container,) = bases.containers.list(filters={"name": f"kit-lab-{cluster.name}-gpu4$"})
     container.stop(timeout=10)
+    CONNECTIONS.forget()
     yield "gpu4"
+    CONNECTIONS.forget()
     up = cluster.kit("lab", "up", "--name", cluster.name, "--hosts", "4", "--slots", "2")
     assert up.returncode == 0, up.stderr
     assert cluster.kit("deploy").returncode == 0

@@ -18,7 +18,7 @@ from kit.errors import InputError
 from kit.events import Silent
 from kit.flows.lab.lab import lab_down, lab_status, lab_up
 from kit.model.lab import LABEL, LabSpec, LabStatus
-from tests.integration.rig import ssh
+from tests.integration.rig import CONNECTIONS, ssh
 
 NAME = f"test-{os.getpid()}"
 
@@ -195,6 +195,7 @@ def test_stopped_and_lost_hosts_come_back(lab: LabStatus, engine: docker.DockerC
     pinned = (folder / ".kit/lab/known_hosts").read_text().splitlines()
     by_host["gpu1"].stop(timeout=20)
     by_host["gpu2"].remove(force=True)
+    CONNECTIONS.forget()
     assert lab_status(NAME, folder=folder).state == "stopped"
 
     again = lab_up(spec(), folder=folder, reporter=Silent())

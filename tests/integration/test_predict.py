@@ -17,6 +17,8 @@ import pytest
 from scripts.paced import MODELS, RATES, attempts, run_words
 from tests.integration.rig import VM, Cluster, everywhere
 
+pytestmark = pytest.mark.precise
+
 # Of runs that nothing disturbed; and how many disturbed ones are passed over.
 ATTEMPTS, SPARE = 3, 6
 

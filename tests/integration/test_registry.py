@@ -28,7 +28,7 @@ from kit.model.host import Login
 from kit.remote.engine.client import Engine
 from tests.integration.conftest import missing
 from tests.integration.private_registry import USER, Registry, binary, running
-from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, kit, objects, until
+from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, kit, objects, taken_down, until
 
 # Whoever asks this machine's engine gets no answer.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:1"}
@@ -119,7 +119,7 @@ def site(bases: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
         missing("docker-registry is not here", "apt-get install docker-registry")
     lab = f"registry-{os.getpid()}"
     with contextlib.ExitStack() as undo:
-        undo.callback(kit, folder, "lab", "down", "--name", lab)
+        undo.enter_context(taken_down(folder, lab))
         up = kit(folder, "lab", "up", "--name", lab, "--hosts", "2", "--slots", "1", "--output", "json")
         assert up.returncode == 0, up.stderr
         told = objects(up)[-1]

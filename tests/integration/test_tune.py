@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
+import docker.errors
 import pytest
 import yaml
 
@@ -96,11 +98,7 @@ def second(cluster: Cluster, settings: str, client: Any) -> Iterator[str]:
 
     Afterwards the cluster is deployed as it was, and the network is gone.
     """
-    with contextlib.closing(LabEngine()) as engine:
-        cidr = str(next(lab.candidates(engine.taken_subnets())))
-    pool = {"Driver": "default", "Config": [{"Subnet": cidr}]}
-    # Internal: it brings no default route, and the first network stays what ssh goes over.
-    network = client.networks.create(f"{cluster.name}-second", driver="bridge", internal=True, ipam=pool)
+    network, cidr = network_of_its_own(f"{cluster.name}-second", client)
     containers = [f"{lab.network_name(cluster.name)}-{host.name}" for host in cluster.hosts]
     # Undone from the last to the first, each whatever became of the others: all further tests are on this cluster.
     with contextlib.ExitStack() as afterwards:
@@ -115,6 +113,19 @@ def second(cluster: Cluster, settings: str, client: Any) -> Iterator[str]:
         rest = {key: value for key, value in yaml.safe_load(settings).items() if key != "network"}
         (cluster.folder / "kit.yaml").write_text(f"{signed}\n{yaml.safe_dump(rest)}")
         yield cidr
+
+
+def network_of_its_own(name: str, client: Any) -> tuple[Any, str]:
+    """Make a network whose addresses nobody else has, and return it with its CIDR."""
+    with contextlib.closing(LabEngine()) as engine:
+        free = [str(subnet) for subnet in itertools.islice(lab.candidates(engine.taken_subnets()), 8)]
+    for cidr in free:
+        pool = {"Driver": "default", "Config": [{"Subnet": cidr}]}
+        # Another test may have taken these addresses just now.
+        with contextlib.suppress(docker.errors.APIError):
+            # Internal: it brings no default route, and the first network stays what ssh goes over.
+            return client.networks.create(name, driver="bridge", internal=True, ipam=pool), cidr
+    pytest.fail(f"none of these networks could be made: {free}")
 
 
 def deployed(cluster: Cluster, settings: str) -> None:
