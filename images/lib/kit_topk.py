@@ -298,16 +298,16 @@ def select(values, k):
     magnitude = tf.abs(values)
     stride, place = sampling(int(values.shape[0]), k)
     if stride == 1:
-        found = tf.math.top_k(magnitude, k, sorted=False).indices
-        return found, tf.gather(values, found)
+        chosen_places = tf.math.top_k(magnitude, k, sorted=False).indices
+        return chosen_places, tf.gather(values, chosen_places)
     threshold = tf.math.top_k(magnitude[::stride], place).values[-1]
     # If most values are 0, so is the threshold. Then all other values are candidates.
     candidates = tf.reshape(tf.where(magnitude >= tf.maximum(threshold, _TINY)), [-1])
     among = tf.math.top_k(tf.gather(magnitude, candidates), tf.minimum(k, tf.size(candidates)), sorted=False).indices
-    found = tf.gather(candidates, among)
-    padding = [[0, k - tf.size(found)]]
-    places = tf.pad(tf.cast(found, tf.int32), padding)
-    chosen = tf.pad(tf.gather(values, found), padding)
+    chosen_places = tf.gather(candidates, among)
+    padding = [[0, k - tf.size(chosen_places)]]
+    places = tf.pad(tf.cast(chosen_places, tf.int32), padding)
+    chosen = tf.pad(tf.gather(values, chosen_places), padding)
     return tf.ensure_shape(places, [k]), tf.ensure_shape(chosen, [k])
 
 

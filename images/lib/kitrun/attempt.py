@@ -201,7 +201,7 @@ class Attempt:
             if not self.guarded:
                 self.guard()
             for node in self.nodes:
-                node.said = []
+                node.received = []
                 node.send("term")
         self._stopping = decide.begin_stop(stop, now)
         self._counts = {}

@@ -37,7 +37,7 @@ class Node:
         self.name, self.address, self.run_id = name, address, run_id
         self.heard: Optional[float] = None
         self.begun = time.monotonic()
-        self.said: List[Dict[str, Any]] = []
+        self.received: List[Dict[str, Any]] = []
         self.helpless = False
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._rest = b""
@@ -81,7 +81,7 @@ class Node:
             self.send("beat")
 
     def read(self) -> None:
-        """Read what it sent into `said`."""
+        """Read what it sent into `received`."""
         fd = self.fd
         if fd is None:
             return
@@ -100,7 +100,7 @@ class Node:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             with contextlib.suppress(ValueError):
-                self.said.append(json.loads(line.decode("utf-8", "replace")))
+                self.received.append(json.loads(line.decode("utf-8", "replace")))
 
     def _code(self) -> int:
         assert self._process is not None
@@ -134,18 +134,18 @@ class Here:
 
     def __init__(self, name: str, run_id: str) -> None:
         self.name, self.run_id = name, run_id
-        self.said: List[Dict[str, Any]] = []
+        self.received: List[Dict[str, Any]] = []
 
     def send(self, word: str) -> None:
         if word == "term":
             procs.end_gently(self.run_id)
-            self.said.append({"count": len(procs.ranks(self.run_id))})
+            self.received.append({"count": len(procs.ranks(self.run_id))})
         elif word == "count":
-            self.said.append({"count": len(procs.ranks(self.run_id))})
+            self.received.append({"count": len(procs.ranks(self.run_id))})
         elif word == "stacks":
-            self.said.append({"stacks": procs.stacks(self.run_id)})
+            self.received.append({"stacks": procs.stacks(self.run_id)})
         elif word == "end":
-            self.said.append({"left": procs.sweep(self.run_id)})
+            self.received.append({"left": procs.sweep(self.run_id)})
 
     # There is no stream.
 
@@ -169,7 +169,7 @@ def ask(nodes: Sequence[AnyNode], word: str, key: str, patience: float) -> Dict[
     """Send a word to all nodes and return the answers by node name, without nodes that do not answer in time."""
     answers: Dict[str, Any] = {}
     for node in nodes:
-        node.said = []
+        node.received = []
         node.send(word)
     end = time.monotonic() + patience
     while time.monotonic() < end:
@@ -191,8 +191,8 @@ def ask(nodes: Sequence[AnyNode], word: str, key: str, patience: float) -> Dict[
 
 def take(node: AnyNode) -> List[Dict[str, Any]]:
     """Return what a node has sent since the last call."""
-    said, node.said = node.said, []
-    return said
+    answers, node.received = node.received, []
+    return answers
 
 
 def send_again(node: AnyNode, word: str) -> None:

@@ -29,7 +29,7 @@ def program(name: str, *words: str, **env: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    ("flag", "variable", "value", "said"),
+    ("flag", "variable", "value", "words"),
     [
         (None, None, "none", ""),
         (None, "", "none", ""),
@@ -37,16 +37,16 @@ def program(name: str, *words: str, **env: str) -> subprocess.CompletedProcess[s
         (None, "none", "none", "KIT_COMPRESSION=none"),
         ("none", "fp16", "none", "--compression none"),
         ("fp16", None, "fp16", "--compression fp16"),
-        # The flag wins, whatever stands there.
+        # The flag wins over any value of the variable.
         ("fp16", "gzip", "fp16", "--compression fp16"),
     ],
 )
 def test_the_flag_wins_over_the_variable(
-    benchmark: Any, flag: str | None, variable: str | None, value: str, said: str
+    benchmark: Any, flag: str | None, variable: str | None, value: str, words: str
 ) -> None:
     args = argparse.Namespace(compression=flag)
     environ = {} if variable is None else {"KIT_COMPRESSION": variable}
-    assert benchmark.settle_compression("p", args, CHOICES, environ) == said
+    assert benchmark.settle_compression("p", args, CHOICES, environ) == words
     assert args.compression == value
 
 
@@ -62,8 +62,8 @@ UNKNOWN = [
 def test_an_unknown_value_is_told_once_with_the_choices(name: str, value: str, choices: str) -> None:
     first = program(name, KIT_COMPRESSION=value, OMPI_COMM_WORLD_RANK="0")
     assert (first.returncode, first.stdout) == (2, "")
-    said = f"{name}: KIT_COMPRESSION: '{value}' is not one of: {choices}; --compression wins over it"
-    assert first.stderr.splitlines() == [said]
+    words = f"{name}: KIT_COMPRESSION: '{value}' is not one of: {choices}; --compression wins over it"
+    assert first.stderr.splitlines() == [words]
 
 
 def test_the_other_ranks_end_without_a_word() -> None:

@@ -197,7 +197,7 @@ def test_no_failure_after_success_or_a_stop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "found", "code"),
+    ("stop", "failure_", "code"),
     [
         (None, None, 7),
         (None, {"kind": "rank"}, 7),
@@ -205,8 +205,8 @@ def test_no_failure_after_success_or_a_stop() -> None:
         (decide.Stop("why", 1.0, 124), {"kind": "host"}, 124),
     ],
 )
-def test_exit_codes(stop: Any, found: dict[str, str] | None, code: int) -> None:
-    assert decide.exit_code(stop, found, 7) == code
+def test_exit_codes(stop: Any, failure_: dict[str, str] | None, code: int) -> None:
+    assert decide.exit_code(stop, failure_, 7) == code
 
 
 # Retry

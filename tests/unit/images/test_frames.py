@@ -63,8 +63,8 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 def split(parts: Sequence[bytes]) -> list[Piece]:
     splitter = frames.Splitter()
-    found = [piece for part in parts for piece in splitter.feed(part)]
-    return joined([*found, *splitter.end()])
+    pieces = [piece for part in parts for piece in splitter.feed(part)]
+    return joined([*pieces, *splitter.end()])
 
 
 @given(st.lists(st.one_of(RECORDS, WORDS), max_size=8), st.lists(st.integers(0, 10**6), max_size=12))
@@ -113,8 +113,8 @@ ENTRIES = st.one_of(
 
 def read(parts: Iterable[bytes]) -> tuple[list[object], int]:
     log = RunLog()
-    found: list[object] = [entry for part in parts for entry in log.feed(part)]
-    return [*found, *log.end()], log.taken
+    pieces: list[object] = [entry for part in parts for entry in log.feed(part)]
+    return [*pieces, *log.end()], log.taken
 
 
 @given(st.lists(ENTRIES, max_size=8), st.lists(st.integers(0, 10**6), max_size=12))

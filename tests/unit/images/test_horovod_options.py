@@ -61,8 +61,8 @@ def test_nothing_asked_for_changes_nothing(knobs: Any) -> None:
 
 def idle(knobs: Any, options: dict[str, Any], **facts: Any) -> list[str]:
     here: dict[str, Any] = {"ranks": 8, "hosts": 4, "nccl": False, "gpus": False, "steps": 100, "environ": {}}
-    found: list[str] = knobs.idle(options, **{**here, **facts})
-    return found
+    notes: list[str] = knobs.idle(options, **{**here, **facts})
+    return notes
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_one_rank_and_a_log_of_nothing(knobs: Any) -> None:
 
 
 def test_autotune_says_that_the_run_is_too_short(knobs: Any) -> None:
-    # 3 scores thrown away, and 21 for each of four combinations of all-gather and cache, 50 steps each.
+    # 3 discarded scores, and 21 for each of four combinations of all-gather and cache, 50 steps each.
     assert knobs.autotune_steps({}, nccl=False) == (3 + 21 * 4) * 50
     assert knobs.autotune_steps({"HOROVOD_CACHE_CAPACITY": "0"}, nccl=False) == (3 + 21 * 2) * 50
     assert knobs.autotune_steps({}, nccl=True) == (3 + 21 * 16) * 50
@@ -98,16 +98,16 @@ def test_autotune_says_that_the_run_is_too_short(knobs: Any) -> None:
 
 
 def test_files_that_cannot_be_written(knobs: Any, tmp_path: Path) -> None:
-    def said(path: object) -> Any:
+    def problem(path: object) -> Any:
         return knobs.unwritable(parsed(knobs, "--timeline", str(path)))
 
-    assert said(tmp_path / "t.json") is None
-    assert f"there is no folder {tmp_path}/no" in said(tmp_path / "no" / "t.json")
-    assert "that is a folder" in said(tmp_path)
+    assert problem(tmp_path / "t.json") is None
+    assert f"there is no folder {tmp_path}/no" in problem(tmp_path / "no" / "t.json")
+    assert "that is a folder" in problem(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "problem"),
     [
         (["--fusion-mb", "x"], "argument --fusion-mb: 'x' is not a number"),
         (["--cycle-ms", "-1"], "argument --cycle-ms: '-1' is less than 0"),
@@ -119,10 +119,10 @@ def test_files_that_cannot_be_written(knobs: Any, tmp_path: Path) -> None:
         (["--timeline", "/no/such/t.json"], "there is no folder /no/such where rank 0 runs"),
     ],
 )
-def test_wrong_words_are_told_by_the_first_rank_alone(words: list[str], said: str) -> None:
+def test_only_the_first_rank_reports_wrong_words(words: list[str], problem: str) -> None:
     first = program(*words, OMPI_COMM_WORLD_RANK="0")
     assert first.returncode == 2
-    assert said.replace("'", "") in first.stderr.replace("'", "")
+    assert problem.replace("'", "") in first.stderr.replace("'", "")
     assert "Traceback" not in first.stderr
     if "--fusion-mb" in words:
         other = program(*words, OMPI_COMM_WORLD_RANK="3")

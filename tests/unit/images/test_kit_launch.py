@@ -61,9 +61,9 @@ def test_what_it_passes_on(head: Head) -> None:
 def test_how_mpirun_ends(head: Head, script: str, code: int, failure: tuple[object, str]) -> None:
     story = head.done("sh", "-c", f"echo its words >&2; {script}")
     assert story.code == code
-    told = story.ending["failure"]
-    assert (told["kind"], told["host"], told["mpirun"]) == ("mpirun", "gpu1", ["its words"])
-    assert (told["exit_code"], told["signal"]) == failure
+    reported = story.ending["failure"]
+    assert (reported["kind"], reported["host"], reported["mpirun"]) == ("mpirun", "gpu1", ["its words"])
+    assert (reported["exit_code"], reported["signal"]) == failure
     head.nothing_left()
 
 
@@ -88,7 +88,7 @@ def test_no_mpirun(head: Head) -> None:
 
 
 def test_a_folder_that_cannot_be_made(head: Head) -> None:
-    head.runs.write_text("a file stands in the way\n")
+    head.runs.write_text("a file is in the way\n")
     door, answer = head.run("true")
     assert "exists" in answer["failed"] or "directory" in answer["failed"]
     assert door.end() == (1, b"", b"")
@@ -158,7 +158,7 @@ def test_slots_that_a_run_holds_are_given_to_no_other(head: Head) -> None:
     assert (known["id"], known["by"]) == (answer["started"], "me@here")
     for wanted in (place("gpu1", 1, 1), place("gpu2", 1, 3)):
         second, refused = head.run("true", places=[place("gpu3", 1), wanted])
-        assert [each["id"] for each in refused["held"]] == [known["id"]]
+        assert [record["id"] for record in refused["held"]] == [known["id"]]
         assert second.end()[0] == 3
     # Others are free, and --oversubscribe does not ask.
     assert head.done("true", places=[place("gpu1", 1, 2), place("gpu2", 1, 0)]).code == 0
@@ -173,14 +173,14 @@ def test_a_run_may_wait_for_its_slots(head: Head) -> None:
     holder, answer = head.run("sh", "-c", "echo up; exec sleep 600")
     holder.read_until("up")
     second, waiting = head.run("echo", "mine", wait=True)
-    assert [each["id"] for each in waiting["waiting"]] == [answer["started"]]
+    assert [record["id"] for record in waiting["waiting"]] == [answer["started"]]
     assert not any((head.runs / run / "record.json").exists() for run in head.ids[1:])
     holder.stop(grace=0.0)
     assert second.answer() == {"started": head.ids[1]}
     assert second.story().mpirun == ["mine"]
 
 
-def test_whoever_hangs_up_waits_no_longer(head: Head) -> None:
+def test_a_client_that_hangs_up_waits_no_longer(head: Head) -> None:
     holder, _ = head.run("sh", "-c", "echo up; exec sleep 600")
     second, _ = head.run("true", wait=True)
     second.hang_up()
@@ -193,7 +193,7 @@ def test_whoever_hangs_up_waits_no_longer(head: Head) -> None:
 # Looking
 
 
-def test_attach_tells_all_of_it_after_the_end_too(head: Head) -> None:
+def test_attach_shows_all_of_it_after_the_end_too(head: Head) -> None:
     assert head.done("sh", "-c", "echo one; echo two >&2; exit 3").ending
     run = head.ids[0]
     for word in (run, run[:9], ""):
@@ -225,7 +225,7 @@ def test_attach_to_a_run_that_goes_on(head: Head) -> None:
     other = head.door()
     other.ask({"op": "attach", "id": ""})
     other.read_until("up")
-    # Whoever looks may go; the run does not mind.
+    # A client that looks may go away. The run continues.
     other.hang_up()
     other.end()
     assert first.process.poll() is None
@@ -270,14 +270,14 @@ def test_stop_from_another_door(head: Head) -> None:
     first, answer = head.run("sh", "-c", "echo up; exec sleep 600")
     first.read_until("up")
     second = head.door()
-    told = second.ask({"op": "stop", "id": "", "why": "stopped by you", "grace": 0.0, "by": "you"})
-    assert told["stopping"]["id"] == answer["started"]
+    reply = second.ask({"op": "stop", "id": "", "why": "stopped by you", "grace": 0.0, "by": "you"})
+    assert reply["stopping"]["id"] == answer["started"]
     ending = second.story().ending
     assert (ending["exit_code"], ending["stopped"], ending["left"]) == (143, "stopped by you", {"gpu1": 0})
     assert first.story().ending["stopped"] == "stopped by you"
     third = head.door()
-    told = third.ask({"op": "stop", "id": "", "why": "again", "grace": 0.0, "by": "you"})
-    assert told["ending"]["stopped"] == "stopped by you"
+    reply = third.ask({"op": "stop", "id": "", "why": "again", "grace": 0.0, "by": "you"})
+    assert reply["ending"]["stopped"] == "stopped by you"
     assert third.end()[0] == 0
     head.nothing_left()
 
@@ -290,7 +290,7 @@ def supervised(head: Head) -> bool:
 
 
 @pytest.mark.parametrize("operator", ["keep", None])
-def test_a_run_goes_on_without_whoever_started_it(head: Head, operator: str | None) -> None:
+def test_a_run_continues_without_its_client(head: Head, operator: str | None) -> None:
     """By the end of the line, and by the death of the door with all its group."""
     gate = head.folder / "gate"
     os.mkfifo(gate)
@@ -374,7 +374,7 @@ def test_runs_that_ended_are_forgotten_by_number_and_age(head: Head) -> None:
     head.ssh()
     for _ in range(3):
         head.done("true", policy={"keep": 2})
-    # Once it is told how a run ended: nobody waits for what is forgotten then.
+    # The client gets the ending before old runs are removed.
     until(lambda: sorted(path.name for path in head.runs.glob("t-*")) == head.ids[1:])
     for run in head.ids[1:]:
         os.utime(head.runs / run / "log", (1, 1))
@@ -388,7 +388,7 @@ def test_runs_that_ended_are_forgotten_by_number_and_age(head: Head) -> None:
 
 def test_the_folder_is_the_heads_alone(head: Head) -> None:
     head.done("true", env={"TOKEN": "s3cret"})
-    # The room of a stop is given back when it is told already how the run ended.
+    # The space reserved for a stop is released after the client gets the ending.
     head.nothing_left()
     run = head.runs / head.ids[0]
     assert run.stat().st_mode & 0o77 == 0

@@ -44,9 +44,9 @@ class Guard:
     def ask(self, word: str) -> dict[str, Any]:
         self.stdin.write(word.encode() + b"\n")
         self.stdin.flush()
-        while (found := json.loads(self.stdout.readline())) == {"here": True}:
+        while (message := json.loads(self.stdout.readline())) == {"here": True}:
             pass
-        answer: dict[str, Any] = found
+        answer: dict[str, Any] = message
         return answer
 
     def close(self) -> None:
@@ -70,9 +70,9 @@ def spawn() -> Iterator[Spawn]:
         return process
 
     yield start
-    for each in started:
-        each.kill()
-        each.communicate()
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def test_what_it_answers(head: Head, spawn: Spawn) -> None:
@@ -82,10 +82,13 @@ def test_what_it_answers(head: Head, spawn: Spawn) -> None:
     guard = Guard(head, run)
     until(lambda: procs.state(first.pid) == "S")
     assert guard.ask("count") == {"count": 2}
-    told = guard.ask("stacks")["stacks"]
-    assert [(each["rank"], each["pid"], each["stack"]) for each in told] == [(3, first.pid, ""), (4, second.pid, "")]
-    assert "time.sleep" in told[0]["command"]
-    assert told[0]["state"] == "S"
+    reports = guard.ask("stacks")["stacks"]
+    assert [(entry["rank"], entry["pid"], entry["stack"]) for entry in reports] == [
+        (3, first.pid, ""),
+        (4, second.pid, ""),
+    ]
+    assert "time.sleep" in reports[0]["command"]
+    assert reports[0]["state"] == "S"
     guard.ask("term")
     assert first.wait(30) == -signal.SIGTERM
     # mpirun's daemon is no rank, and a rank that does not listen has its time.
@@ -131,9 +134,9 @@ def test_beats_keep_it(head: Head, spawn: Spawn) -> None:
 
 def waiting(pipe: IO[bytes]) -> int:
     """Bytes in it that nobody has read yet."""
-    found = bytearray(4)
-    fcntl.ioctl(pipe.fileno(), termios.FIONREAD, found)
-    return int.from_bytes(found, sys.byteorder)
+    count = bytearray(4)
+    fcntl.ioctl(pipe.fileno(), termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)
 
 
 def test_the_signals_of_a_session_that_broke_do_not_end_it(head: Head, spawn: Spawn) -> None:
@@ -158,8 +161,8 @@ def test_a_newer_guard_takes_over(head: Head, spawn: Spawn) -> None:
     assert older.process.wait(30) == 0
     assert rank.poll() is None
     assert newer.ask("count") == {"count": 1}
-    for each in (older, newer):
-        each.close()
+    for guard in (older, newer):
+        guard.close()
 
 
 def test_the_program_itself(head: Head, spawn: Spawn) -> None:
@@ -285,8 +288,8 @@ def test_what_each_rank_does_is_asked_of_every_node(make_head: MakeHead) -> None
     until(lambda: [command(pid) for pid in head.left()].count("sleep 600") == 2)
     head.ahead(601.0)
     (hang,) = door.story().events("hang")
-    assert [(each["rank"], each["last"]) for each in hang["ranks"]] == [(0, "up"), (1, "up")]
-    assert all(each["pid"] and each["command"].startswith("sleep") for each in hang["ranks"])
+    assert [(entry["rank"], entry["last"]) for entry in hang["ranks"]] == [(0, "up"), (1, "up")]
+    assert all(entry["pid"] and entry["command"].startswith("sleep") for entry in hang["ranks"])
     head.nothing_left()
 
 

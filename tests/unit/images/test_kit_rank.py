@@ -37,7 +37,7 @@ module.OOM_COUNTS = (sys.argv[2],)
 module.main(sys.argv[3:])
 """
 )
-# A kit-rank that is told to hold when its rank is up, and it does not listen yet.
+# A kit-rank that gets HOLD when its rank is up, but before it handles signals.
 HELD_EARLY = (
     LOADED
     + """
@@ -76,11 +76,11 @@ def start(*argv: str, program: tuple[str, ...] = (str(KIT_RANK),), **environ: An
 
 
 def records(data: bytes) -> list[tuple[str, str, bytes]]:
-    """(kind, more, body) of each record; nothing else may be there."""
+    """Return (kind, more, body) of each record, and check that there is nothing else."""
     splitter = frames.Splitter()
-    found = [*splitter.feed(data), *splitter.end()]
-    assert {rank for rank, *_ in found} <= {b"5"}, found
-    return [(kind, more, body) for _, kind, more, body in found]
+    pieces = [*splitter.feed(data), *splitter.end()]
+    assert {rank for rank, *_ in pieces} <= {b"5"}, pieces
+    return [(kind, more, body) for _, kind, more, body in pieces]
 
 
 def lines_of(data: bytes) -> list[tuple[str, bytes]]:
@@ -232,12 +232,12 @@ def test_a_pipe_that_mpirun_does_not_give_is_left_alone(tmp_path: Path) -> None:
 
 def test_one_that_is_told_to_hold_stays_until_mpirun_ends_it() -> None:
     process = start("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done")
-    said = read_until(process, b"up")
-    rank = int(records(said)[0][2].split()[1])
+    data = read_until(process, b"up")
+    rank = int(records(data)[0][2].split()[1])
     process.send_signal(signal.SIGURG)
     os.kill(rank, signal.SIGTERM)
-    said += read_until(process, b"x . ")
-    assert life(said)[-1] == ("x", [b"gpu7", b"0", b"0", b"0"])
+    data += read_until(process, b"x . ")
+    assert life(data)[-1] == ("x", [b"gpu7", b"0", b"0", b"0"])
     time.sleep(0.3)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGTERM)
@@ -249,8 +249,8 @@ def test_one_that_is_told_to_hold_before_it_listens_holds() -> None:
     """And its rank hears signals as ever: what was held back for a moment was held back here."""
     blocked = "import re; print(re.search(r'SigBlk:\\s+(\\w+)', open('/proc/self/status').read())[1])"
     process = start(sys.executable, "-c", blocked, program=("-c", HELD_EARLY, str(KIT_RANK)))
-    said = read_until(process, b"x . ")
-    assert lines_of(said) == [("o", b"0" * 16)]
+    data = read_until(process, b"x . ")
+    assert lines_of(data) == [("o", b"0" * 16)]
     time.sleep(0.3)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGTERM)
@@ -260,8 +260,8 @@ def test_one_that_is_told_to_hold_before_it_listens_holds() -> None:
 
 def test_one_that_is_not_told_to_ends_with_its_rank() -> None:
     process = start("sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done")
-    said = read_until(process, b"up")
-    os.kill(int(records(said)[0][2].split()[1]), signal.SIGTERM)
+    data = read_until(process, b"up")
+    os.kill(int(records(data)[0][2].split()[1]), signal.SIGTERM)
     assert process.wait(30) == 0
     process.communicate()
 
@@ -286,10 +286,10 @@ def test_ranks_see_the_gpus_of_their_slots(
 ) -> None:
     module = load()
     monkeypatch.setattr(module.os.path, "exists", lambda path: gpus and path == "/dev/nvidiactl")
-    told = {"KIT_NODE": "gpu7", **environ}
-    module.take_slots(told)
-    assert told.get("CUDA_VISIBLE_DEVICES") == expected
-    assert "KIT_HELD_SLOTS" not in told
+    environment = {"KIT_NODE": "gpu7", **environ}
+    module.take_slots(environment)
+    assert environment.get("CUDA_VISIBLE_DEVICES") == expected
+    assert "KIT_HELD_SLOTS" not in environment
 
 
 # Out of memory

@@ -214,12 +214,12 @@ def test_it_is_for_ranks_alone() -> None:
 def test_ports_are_held_and_outside_the_kernels_range(monkeypatch: pytest.MonkeyPatch) -> None:
     ports: Any = launcher.load("kitrun.ports")
     low, high = ports.taken_by_kernel()
-    found = [ports.hold(HERE) for _ in range(20)]
+    ports_held = [ports.hold(HERE) for _ in range(20)]
     try:
-        assert len({port for port, _ in found}) == 20
-        assert not [port for port, _ in found if low <= port <= high]
+        assert len({port for port, _ in ports_held}) == 20
+        assert not [port for port, _ in ports_held if low <= port <= high]
         # Nobody else gets one that is held, or one on which somebody listens.
-        taken = found[0][0]
+        taken = ports_held[0][0]
         with socket.create_server((HERE, 0)) as listening:
             free = listening.getsockname()[1]
             monkeypatch.setattr(ports.random, "sample", lambda *_: [taken, free])
@@ -229,7 +229,7 @@ def test_ports_are_held_and_outside_the_kernels_range(monkeypatch: pytest.Monkey
         assert port == free
         holder.close()
     finally:
-        for _, holder in found:
+        for _, holder in ports_held:
             holder.close()
     with pytest.raises(OSError, match=r"[Cc]annot assign"):
         ports.hold("192.0.2.1")

@@ -1,4 +1,4 @@
-"""A Python rank tells where it stands: kit_stacks in the rank, kitrun.procs on its node. On real processes."""
+"""A Python rank shows its stack: kit_stacks in the rank, kitrun.procs on its node. With real processes."""
 
 from __future__ import annotations
 
@@ -72,30 +72,30 @@ def rank(run: str) -> Iterator[Rank]:
         return process
 
     yield start
-    for each in started:
-        os.killpg(each.pid, signal.SIGKILL)
-        each.communicate()
-        Path(procs.stack_file(each.pid)).unlink(missing_ok=True)
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        Path(procs.stack_file(process.pid)).unlink(missing_ok=True)
 
 
 def test_every_thread_of_every_rank(run: str, rank: Rank) -> None:
     second, first = rank(1, WAITING), rank(0, WAITING)
-    told = procs.stacks(run)
-    assert [(each["rank"], each["pid"]) for each in told] == [(0, first.pid), (1, second.pid)]
-    for each in told:
-        assert "in at_the_top" in each["stack"]
-        assert "in deep_inside" in each["stack"]
-    # Again, and what was told before is not told twice.
+    report = procs.stacks(run)
+    assert [(entry["rank"], entry["pid"]) for entry in report] == [(0, first.pid), (1, second.pid)]
+    for entry in report:
+        assert "in at_the_top" in entry["stack"]
+        assert "in deep_inside" in entry["stack"]
+    # A second report does not repeat the first.
     again = procs.stacks(run)
-    assert [each["stack"].count("in at_the_top") for each in again] == [1, 1]
+    assert [entry["stack"].count("in at_the_top") for entry in again] == [1, 1]
     # Back in their sleep, however late they are given a processor for that.
-    until(lambda: [each["state"] for each in procs.stacks(run)] == ["S", "S"])
+    until(lambda: [entry["state"] for entry in procs.stacks(run)] == ["S", "S"])
 
 
 def test_a_rank_that_is_no_python_is_not_touched(run: str, rank: Rank) -> None:
     shell = rank(0, "echo up; while :; do sleep 0.05; done", argv=("sh", "-c"))
-    (told,) = procs.stacks(run, patience=0.1)
-    assert (told["rank"], told["pid"], told["stack"]) == (0, shell.pid, "")
+    (report,) = procs.stacks(run, patience=0.1)
+    assert (report["rank"], report["pid"], report["stack"]) == (0, shell.pid, "")
     assert shell.poll() is None
 
 
@@ -103,8 +103,8 @@ def test_a_program_that_took_the_place_of_a_python_is_not_ended(run: str, rank: 
     """Its file is there, and the signal would end it."""
     process = rank(0, BECOME)
     assert procs.size(procs.stack_file(process.pid)) == 0
-    (told,) = procs.stacks(run)
-    assert told["stack"] == ""
+    (report,) = procs.stacks(run)
+    assert report["stack"] == ""
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.2)
 

@@ -28,7 +28,7 @@ def paced(*words: str, rank: str = "0") -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def program() -> ModuleType:
-    """The program as a module; its neighbours in bin/ and lib/ are found as in the image."""
+    """Load the program as a module, with the modules beside it in bin/ and lib/, as in the image."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(images_dir() / "lib"))
         patch.syspath_prepend(str(PROGRAM.parent))
@@ -76,10 +76,10 @@ def test_each_model_has_its_step(program: ModuleType) -> None:
 
 @pytest.mark.parametrize("model", ["resnet50", "bertlarge", "mobilenetv2"])
 def test_gradients_are_handed_over_when_kit_predict_has_them_ready(program: ModuleType, model: str) -> None:
-    found = gradients.named(model, TABLE)
-    rows = [[layer.work, *layer.elements] for layer in found.layers]
+    model_gradients = gradients.named(model, TABLE)
+    rows = [[layer.work, *layer.elements] for layer in model_gradients.layers]
     moments = program.pace(0.29, 0.3, rows)
-    wanted = scaling.ready(found, Training(step=0.29, forward_share=0.3))
+    wanted = scaling.ready(model_gradients, Training(step=0.29, forward_share=0.3))
     handed = [moment for moment, row in zip(moments, rows, strict=True) for _ in row[1:]]
     assert handed == pytest.approx([tensor.ready for tensor in wanted])
     assert moments[-1] == pytest.approx(0.29)

@@ -85,7 +85,7 @@ def test_a_child_that_ended_while_its_rank_was_asked_is_no_rank(
     child = rank(run, "true")
     child.communicate()
     monkeypatch.setattr(procs, "ranks", lambda _: {one.pid: 0, child.pid: 0})
-    assert [each["pid"] for each in procs.stacks(run)] == [one.pid]
+    assert [entry["pid"] for entry in procs.stacks(run)] == [one.pid]
 
 
 def test_a_stack_is_told_when_it_is_whole(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_stack_is_told_when_it_is_whole(run: str, tmp_path: Path, monkeypatch:
     process = rank(run, sys.executable, "-IS", "-c", SLOW, str(tmp_path))
     assert process.stdout
     assert process.stdout.readline() == b"up\n"
-    (told,) = procs.stacks(run, patience=60.0)
+    (report,) = procs.stacks(run, patience=60.0)
     process.kill()
     process.communicate()
-    assert told["stack"] == "the beginning\nthe end\n"
+    assert report["stack"] == "the beginning\nthe end\n"

@@ -18,10 +18,10 @@ SCRIPT = ("sh", "-c")
 
 
 def spoken(head: Head, line: bytes = b"") -> set[str]:
-    """The ranks that have said this line, or anything."""
+    """Return the ranks that have written this line, or any line."""
     log = RunLog()
-    found = [*log.feed(head.log()), *log.end()]
-    return {each.rank for each in found if each.kind == "out" and (not line or line in each.lines)}
+    entries = [*log.feed(head.log()), *log.end()]
+    return {entry.rank for entry in entries if entry.kind == "out" and (not line or line in entry.lines)}
 
 
 def ranks(head: Head, np: int, script: str, **more: object) -> Story:
@@ -30,12 +30,14 @@ def ranks(head: Head, np: int, script: str, **more: object) -> Story:
     return door.story()
 
 
-def test_ranks_tell_what_they_do(head: Head) -> None:
+def test_the_log_has_what_ranks_write(head: Head) -> None:
     story = ranks(head, 2, "echo out $OMPI_COMM_WORLD_RANK; echo err >&2")
-    assert sorted((each.rank, each.kind, *each.lines) for each in story.entries if each.kind in ("out", "err")) == [
+    output = [entry for entry in story.entries if entry.kind in ("out", "err")]
+    assert sorted((entry.rank, entry.kind, *entry.lines) for entry in output) == [
         ("0", "err", b"err"), ("0", "out", b"out 0"), ("1", "err", b"err"), ("1", "out", b"out 1"),
     ]  # fmt: skip
-    assert sorted((each.rank, each.kind, each.words[0]) for each in story.entries if each.kind in ("up", "end")) == [
+    lives = [entry for entry in story.entries if entry.kind in ("up", "end")]
+    assert sorted((entry.rank, entry.kind, entry.words[0]) for entry in lives) == [
         ("0", "end", "gpu1"), ("0", "up", "gpu1"), ("1", "end", "gpu1"), ("1", "up", "gpu1"),
     ]  # fmt: skip
     assert [event["number"] for event in story.events("attempt")] == [1]
@@ -43,7 +45,7 @@ def test_ranks_tell_what_they_do(head: Head) -> None:
     head.nothing_left()
 
 
-def test_the_first_failure_is_told_and_not_its_aftermath(head: Head) -> None:
+def test_the_first_failure_is_reported_and_not_its_aftermath(head: Head) -> None:
     script = (
         '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo said; echo "cause 1" >&2; echo "cause 2" >&2; exit 5'
     )
@@ -136,7 +138,7 @@ def test_a_wish_that_is_rubbish_is_a_wish(head: Head) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_what_ranks_leave_in_the_background(make_head: MakeHead, clean: bool) -> None:
-    """In their own group, and in a session of its own; the guards see the latter."""
+    """One process in the rank's group, and one in a new session, which only the guards see."""
     head = make_head(attempt_GUARD_AFTER_S=0.0)
     env = {} if clean else {"KIT_LEAVE": "1"}
     script = "sleep 601 >/dev/null 2>&1 & setsid sleep 602 >/dev/null 2>&1 & sleep 0.3"
@@ -259,7 +261,7 @@ def test_a_timeout_between_two_attempts(head: Head) -> None:
         ({"stall_timeout": 600.0}, "echo once; exec sleep 600", "no rank had said anything for 600 s"),
     ],
 )
-def test_a_limit_tells_what_ranks_do_and_ends_the_run(
+def test_a_limit_reports_what_ranks_do_and_ends_the_run(
     head: Head, policy: dict[str, object], script: str, why: str
 ) -> None:
     if "start_timeout" in policy:
@@ -272,14 +274,14 @@ def test_a_limit_tells_what_ranks_do_and_ends_the_run(
         story = door.story()
     assert (story.code, story.ending["stopped"], story.ending["attempt"]) == (124, why, 1)
     (hang,) = story.events("hang")
-    assert (hang["why"], [each["rank"] for each in hang["ranks"]]) == (why, [0, 1])
-    for each in hang["ranks"]:
-        assert each["host"] == "gpu1"
+    assert (hang["why"], [entry["rank"] for entry in hang["ranks"]]) == (why, [0, 1])
+    for entry in hang["ranks"]:
+        assert entry["host"] == "gpu1"
         if "start_timeout" in policy:
-            assert each["waiting"]
+            assert entry["waiting"]
         else:
-            assert each["pid"] > 0
-            assert each["last"] == ("busy" if "timeout" in policy else "once")
+            assert entry["pid"] > 0
+            assert entry["last"] == ("busy" if "timeout" in policy else "once")
     head.nothing_left()
 
 
@@ -336,7 +338,7 @@ def test_a_supervisor_that_breaks_says_so_and_ends_the_run(make_head: MakeHead) 
 
 
 def test_a_log_that_finds_no_room_loses_lines_and_not_the_run(make_head: MakeHead, tmp_path: Path) -> None:
-    """/dev/full is too blunt; a limit on the size of files stands for the disk."""
+    """/dev/full is too blunt; a limit on the size of files replaces a full disk."""
     head = make_head()
     head.limit_files = 100_000
     script = "seq 1 40000; echo last >&2; exit 6"
@@ -374,7 +376,7 @@ def test_the_supervisor_is_nobodys_child(head: Head) -> None:
     door.read_until("up")
     pid = head.supervisor()
     assert os.getsid(pid) == pid
-    # The signals of a terminal that is closed, and of Ctrl-C in it, are none of its business.
+    # The signals of a terminal that is closed, and of Ctrl-C in it, do not concern it.
     for sign in (signal.SIGHUP, signal.SIGINT):
         os.kill(pid, sign)
     time.sleep(0.1)
@@ -396,7 +398,7 @@ ROLES = [
 
 
 def test_the_roles_of_a_parameter_server(head: Head) -> None:
-    """One worker, one server and the scheduler: where each is, and whose failure it was."""
+    """One worker, one server and the scheduler: where they are, and which of them failed."""
     script = (
         'cat $RUNS/$KIT_RUN/hostfile; echo "port $DMLC_PS_ROOT_PORT"; '
         '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo "no room" >&2; exit 5'
@@ -408,10 +410,12 @@ def test_the_roles_of_a_parameter_server(head: Head) -> None:
     failure = story.ending["failure"]
     assert (failure["rank"], failure["role"], failure["host"]) == (1, "server 0", "gpu2")
     assert story.code == 5
-    said = [line.decode() for each in story.entries if each.kind == "out" and each.rank == "1" for line in each.lines]
+    lines = [
+        line.decode() for entry in story.entries if entry.kind == "out" and entry.rank == "1" for line in entry.lines
+    ]
     # mpirun knows the node that it is on by its name alone.
-    assert said[:3] == ["10.0.0.3", "10.0.0.2", os.uname().nodename]
-    assert 1024 <= int(said[3].split()[1]) <= 65535
+    assert lines[:3] == ["10.0.0.3", "10.0.0.2", os.uname().nodename]
+    assert 1024 <= int(lines[3].split()[1]) <= 65535
     assert [(event["np"], event["roles"]) for event in story.events("attempt")] == [(1, ["server", "scheduler"])]
     head.nothing_left()
 
@@ -419,7 +423,7 @@ def test_the_roles_of_a_parameter_server(head: Head) -> None:
 def test_a_port_of_the_persons_own(head: Head) -> None:
     env = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9191"}
     story = ranks(head, 3, 'echo "port $DMLC_PS_ROOT_PORT"', env=env, helpers=ROLES)
-    assert {line for each in story.entries if each.kind == "out" for line in each.lines} == {b"port 9191"}
+    assert {line for entry in story.entries if entry.kind == "out" for line in entry.lines} == {b"port 9191"}
 
 
 def test_a_head_without_the_address_of_its_scheduler(head: Head) -> None:

@@ -52,7 +52,7 @@ def test_the_sample_is_within_bounds(size: int, ratio: float) -> None:
     sampled = len(range(0, size, stride))
     assert stride % 2 == 1
     assert plan.SAMPLE // 2 < sampled <= 2 * plan.SAMPLE
-    # The place-th of the sample stands for more than k of all.
+    # The place-th of the sample represents more than k of all values.
     assert 1 <= place <= sampled
     assert place * size / sampled >= k * 1.2
 
