@@ -41,6 +41,7 @@ def test_a_page_is_named_with_the_line_and_what_to_write(tmp_path: Path) -> None
         "See [the page](what-kit-told.md).\n",
         "`…` stands for what differs. A standard image; an understanding.\n",
         "Print each line as it is printed.\n",
+        "kit loads the rest of its own code.\n",
     ],
 )
 def test_code_and_plain_english_pass(tmp_path: Path, text: str) -> None:
@@ -75,6 +76,14 @@ def test_of_a_shell_script_comments_do_not_count(tmp_path: Path) -> None:
     assert check("--comments", str(script))[0] == 1
     script.write_text("#!/bin/sh\nsay 'the file is written anew'\n")
     assert check(str(script))[0] == 1
+
+
+def test_none_of_python_is_no_english(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("# The path is None without a folder.\nprint('the folder is none')\n")
+    assert check("--comments", str(module))[1] == [
+        f"{module}:2: 'is none': write is missing, does not exist, is not a …"
+    ]
 
 
 def test_an_unknown_option_is_refused() -> None:
