@@ -146,8 +146,8 @@ def test_it_writes_what_gains_and_nothing_the_second_time(bed: Bed, perf: Perf) 
     assert parameters_of(spec.mpi.args) == dict(first.after.parameters)
     assert spec.mpi.yield_when_idle is True
     assert after.count("# kit tune: ") == len(first.changed)
-    assert "Acts at the next run: mpi.args." in text(first)
-    assert "kit deploy, which makes the containers anew: env." in text(first)
+    assert "Takes effect at the next run: mpi.args." in text(first)
+    assert "kit deploy, which recreates the containers: env." in text(first)
 
     second = bed.tune(perf)
     assert (second.changed, second.kept, second.written, second.diff) == ((), (), False, "")
@@ -346,7 +346,8 @@ def test_a_faster_network_is_written_first_and_the_rest_is_for_after_the_deploy(
     assert "10.1.0.0/24 (eth1), not in use: 118.0 MB/s on the slowest" in shown
     assert "+# kit tune: with TCP on all links at once, the slowest link of this network (eth1) reaches 118.0" in shown
     assert "Run kit deploy, which moves it to 10.1.0.0/24, then kit tune again for mpi.args" in shown
-    assert "Acts after the next kit deploy, which makes the containers anew: network, env.OMP_NUM_THREADS" in shown
+    effect = "Takes effect after the next kit deploy, which recreates the containers: network, env.OMP_NUM_THREADS"
+    assert effect in shown
 
     # Before the deploy nothing more is to be changed, and the deploy is still what is missing.
     second = bed.tune(perf, wire=wires)

@@ -66,7 +66,7 @@ def _end(value: TuneResult) -> str:
     later = [each.path for each in value.changed if each.acts == "deploy"]
     now = [each.path for each in value.changed if each.acts == "run"]
     if now:
-        told += f"\nActs at the next run: {', '.join(now)}."
+        told += f"\nTakes effect at the next run: {', '.join(now)}."
     if later:
-        told += f"\nActs after the next kit deploy, which makes the containers anew: {', '.join(later)}."
+        told += f"\nTakes effect after the next kit deploy, which recreates the containers: {', '.join(later)}."
     return told

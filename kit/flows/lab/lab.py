@@ -50,7 +50,7 @@ def _ensure_engine(reporter: Reporter, consent: Consent | None) -> None:
         command = prepare.command_line("engine")
         question = (
             f"{error.message}\nkit can start one as root, and install the distribution's (docker.io, about 250 MB) if "
-            f"there is none: {command}\nDo that now?"
+            f"it is missing: {command}\nDo that now?"
         )
         # DOCKER_HOST names an engine that is not ours to install.
         if os.environ.get("DOCKER_HOST") or consent is None or not consent(question):

@@ -28,14 +28,14 @@ def check(request: RunRequest) -> None:
     if request.launcher == "mpi":
         if request.servers is not None:
             raise InputError(
-                f"--servers {request.servers} means nothing without a parameter server",
+                f"--servers {request.servers} has no effect without a parameter server",
                 hint=f"write --launcher ps --servers {request.servers}, or leave --servers out",
             )
         return
     if request.servers is None:
         raise InputError(
-            "--launcher ps needs to know how many servers there shall be",
-            hint="write --servers with one for each host, say",
+            "--launcher ps needs a number of servers",
+            hint="add --servers; start with one for each host",
         )
     if request.servers < 1:
         raise InputError(

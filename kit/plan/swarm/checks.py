@@ -41,7 +41,7 @@ def _engine(facts: HostFacts) -> KitError | None:
     version = tuple(int(word) for word in facts.engine.split(".")[:2] if word.isdigit())
     if len(version) == 2 and version < OLDEST:
         return StepError(
-            f"the engine {facts.engine} is older than 20.10, and would drop the limits (ulimits) without a word",
+            f"the engine {facts.engine} is older than 20.10, and would silently drop the limits (ulimits)",
             hint="install a newer engine, or set orchestrator: compose in kit.yaml",
             host=name,
         )

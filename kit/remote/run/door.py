@@ -174,7 +174,7 @@ class Door:
                 host=self._head.host,
             )
         return NotReadyError(
-            f"the launcher ended without a word (exit {code}): its container was stopped or killed",
+            f"the launcher ended without a message (exit {code}): its container was stopped or killed",
             hint=f"kit ps, kit logs {self._head.host}; then: kit deploy",
             host=self._head.host,
         )

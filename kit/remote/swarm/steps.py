@@ -102,7 +102,7 @@ def unlabel_nodes(_execution: Execution, transport: Transport, step: UnlabelNode
 
 def _set_labels(transport: Transport, key: str, pairs: Sequence[str]) -> None:
     done = transport.run(script("swarm_nodes", key, *pairs), timeout_s=TIMEOUT_S)
-    require(done, transport.host.name, "nodes of the swarm could not be labelled", "docker node ls shows them")
+    require(done, transport.host.name, "the nodes of the swarm could not be labeled", "docker node ls shows them")
 
 
 def forget_nodes(_execution: Execution, transport: Transport, step: ForgetNodes) -> None:

@@ -75,9 +75,9 @@ def test_the_whole_line() -> None:
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (RunRequest(servers=4), "--servers 4 means nothing"),
-        (RunRequest(servers=0), "--servers 0 means nothing"),
-        (RunRequest(launcher="ps"), "how many servers"),
+        (RunRequest(servers=4), "--servers 4 has no effect"),
+        (RunRequest(servers=0), "--servers 0 has no effect"),
+        (RunRequest(launcher="ps"), "needs a number of servers"),
         (replace(PS, servers=0), "--servers 0 is not a number"),
         (replace(PS, policy=RunPolicy(min_np=2)), "--min-np"),
         (replace(PS, env=(("DMLC_ROLE", "worker"),)), "-x DMLC_ROLE"),

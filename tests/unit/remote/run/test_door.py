@@ -208,9 +208,9 @@ def test_an_exec_that_never_began_is_asked_for_again(
         (f"{HELLO}; read -r line; exit 255", UnreachableError, "the connection to the head broke"),
         (f"{HELLO}; read -r line; echo 'Timeout, server not responding.' >&2; exit 255", UnreachableError,
          "the connection to the head broke: Timeout, server not responding."),
-        (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a word (exit 137)"),
+        (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a message (exit 137)"),
         # It is gone before it is asked.
-        (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a word (exit 137)"),
+        (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a message (exit 137)"),
     ],
 )  # fmt: skip
 def test_a_launcher_that_goes(with_ssh: Ssh, script: str, kind: type[KitError], message: str) -> None:
