@@ -110,7 +110,7 @@ class FakeApi:
 @dataclass
 class FakeClient:
     api: FakeApi
-    said: str = "permission denied"
+    stderr: str = "permission denied"
 
     def close(self) -> None:
         """Nothing is open."""
@@ -120,5 +120,5 @@ def engine_of(fleet: Fleet, login: Login) -> Engine:
     return Engine(FakeClient(FakeApi(fleet.vms[login.host], fleet.registry)), host=login.host)
 
 
-def _error(said: str) -> APIError:
-    return APIError("500 Server Error", explanation=said)
+def _error(words: str) -> APIError:
+    return APIError("500 Server Error", explanation=words)

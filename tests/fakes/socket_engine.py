@@ -1,4 +1,4 @@
-"""An engine on a unix socket, as far as a porter asks it: it takes images in, verifies layers and tells of them."""
+"""An engine on a Unix socket, with what a porter uses: it loads images, verifies layers and lists them."""
 
 from __future__ import annotations
 

@@ -32,13 +32,14 @@ def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, cons
             raise
         command = prepare.command_line("base", debian[1])
         what = f"make {name} from Debian's packages, with mmdebstrap as root (about a minute): {command}"
-        reporter.report(Note(text=error.message))
-        if consent is None or not consent(f"kit can {what}\nDo that now?"):
-            error.hint = f"{what}" + ("" if consent is None else "; or repeat the command with --yes")
+        if consent is None or not consent(f"{error.message}\nkit can {what}\nDo that now?"):
+            error.hint = what + ("" if consent is None else "; or repeat the command with --yes")
             raise
+        reporter.report(Note(text=f"{error.message}\nkit makes it now: {command}"))
         failure = prepare.run(
             "base", "--no-pull", debian[1], on_line=lambda line: reporter.report(HostStep(host=task, text=line))
         )
         if failure is not None or engine.image(name) is None:
-            raise ImageError(f"{name} cannot be made: {failure}", hint=f"by hand: {command}") from error
+            why = failure or "the engine does not have it"
+            raise ImageError(f"{name} cannot be made: {why}", hint=f"by hand: {command}") from error
         reporter.report(HostDone(host=task, text=f"{name} made from Debian's packages"))

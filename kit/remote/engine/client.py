@@ -146,7 +146,7 @@ class Engine:
     def _silent(self, error: Exception) -> UnreachableError:
         if self.host is None:
             return sdk.no_engine(error)
-        lines = self._client.said.splitlines()
+        lines = self._client.stderr.splitlines()
         if dropped("\n".join(lines)):
             return dropped_error("its sshd", lines[0], self.host)
         return UnreachableError(

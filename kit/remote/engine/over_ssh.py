@@ -39,9 +39,9 @@ class SshEngine:
         self.api = _Api(_Adapter(self._tunnels))
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         """The standard error of ssh, sudo and docker."""
-        return self._tunnels.said()
+        return self._tunnels.stderr()
 
     def close(self) -> None:
         """Hang up. The engine then stops our build or pull."""
@@ -70,7 +70,7 @@ class _Tunnels:
         self._open.append((process, errors))
         return ours
 
-    def said(self) -> str:
+    def stderr(self) -> str:
         text = b""
         for process, errors in self._open:
             try:

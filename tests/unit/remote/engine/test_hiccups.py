@@ -1,4 +1,4 @@
-"""What an engine says of something that never began is told apart from all that a command may say or do."""
+"""An engine's report that nothing began is distinguished from everything that a command may print or do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ended(code: int, *, out: str = "", err: str = "") -> Completed:
         (ended(126, out=NO_EXEC), True),
         (ended(128, err=NO_EXEC), True),
         (ended(0, out=NO_EXEC), False),
-        # A program that tells of such a fault, and has done something.
+        # A program that prints such a fault, and has done something.
         (ended(1, out=f"step 1\n{NO_EXEC}"), False),
         (ended(1, out=f"{NO_EXEC}step 2\n"), False),
         (ended(127, out='OCI runtime exec failed: exec: "nvcc": executable file not found in $PATH: unknown'), False),
@@ -61,10 +61,10 @@ class Hiccuping:
 
     def __init__(self, *answers: Completed) -> None:
         self._answers = list(answers)
-        self.told: list[tuple[str, bytes]] = []
+        self.commands: list[tuple[str, bytes]] = []
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
-        self.told.append((" ".join(argv[4:]), stdin))
+        self.commands.append((" ".join(argv[4:]), stdin))
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
     def close(self) -> None:
@@ -80,23 +80,23 @@ def test_it_is_asked_for_again_with_the_same_input() -> None:
     transport = Hiccuping(ended(126, out=NO_EXEC), ended(126, err=NO_EXEC), ended(0, out="done\n"))
     done = hiccups.run_in_node(transport, "kit-lab-mpinode", ["cat"], stdin=b"data")
     assert done.text == "done\n"
-    assert transport.told == [("kit-lab-mpinode exec --interactive -- cat", b"data")] * 3
+    assert transport.commands == [("kit-lab-mpinode exec --interactive -- cat", b"data")] * 3
 
 
 def test_one_that_stays_is_told() -> None:
     transport = Hiccuping(ended(126, out=NO_EXEC))
     assert hiccups.run_in_node(transport, "kit-lab-mpinode", ["true"]).text == NO_EXEC
-    assert len(transport.told) == hiccups.ATTEMPTS
+    assert len(transport.commands) == hiccups.ATTEMPTS
 
 
 def test_a_failure_of_the_command_is_not_repeated() -> None:
     transport = Hiccuping(ended(1, err="no such file\n"))
     assert hiccups.run_in_node(transport, "kit-lab-mpinode", ["false"]).code == 1
-    assert len(transport.told) == 1
+    assert len(transport.commands) == 1
 
 
-def refused(said: str) -> APIError:
-    return APIError("500 Server Error", explanation=said)
+def refused(words: str) -> APIError:
+    return APIError("500 Server Error", explanation=words)
 
 
 def test_by_the_sdk_it_is_asked_for_again() -> None:
@@ -112,17 +112,17 @@ def test_by_the_sdk_it_is_asked_for_again() -> None:
     assert answers == []
 
 
-@pytest.mark.parametrize(("said", "times"), [("no such device", 1), (NO_CONTAINER, hiccups.ATTEMPTS)])
-def test_what_the_sdk_goes_on_raising_is_raised(said: str, times: int) -> None:
-    asked = []
+@pytest.mark.parametrize(("words", "times"), [("no such device", 1), (NO_CONTAINER, hiccups.ATTEMPTS)])
+def test_what_the_sdk_goes_on_raising_is_raised(words: str, times: int) -> None:
+    calls = []
 
     def act() -> None:
-        asked.append(said)
-        raise refused(said)
+        calls.append(words)
+        raise refused(words)
 
     with pytest.raises(APIError, match="500"):
         hiccups.insist(act)
-    assert len(asked) == times
+    assert len(calls) == times
 
 
 class Exec:

@@ -40,10 +40,10 @@ while True:
         sys.stdout.buffer.flush()
         sys.exit("Connection to 10.0.0.1 closed by remote host.")
     elif "/distribution/" in path:
-        told = [h for h in headers if h.lower().startswith("x-registry-auth")]
-        body = {"Descriptor": {"digest": "sha256:dd"}, "Platforms": [{"architecture": "amd64"}], "told": told}
+        auth = [h for h in headers if h.lower().startswith("x-registry-auth")]
+        body = {"Descriptor": {"digest": "sha256:dd"}, "Platforms": [{"architecture": "amd64"}], "auth": auth}
         with seen.open("a") as file:
-            file.write(json.dumps(told) + "\\n")
+            file.write(json.dumps(auth) + "\\n")
     else:
         body = {"Id": path, "Size": 3}
     text = json.dumps(body).encode()
@@ -83,9 +83,9 @@ def test_a_password_travels_in_a_request_and_on_no_command_line(ssh: Path) -> No
     found = registry.look_up(engine, "r.io/kit:1", RegistryLogin(user="ann", secret=Secret(b"s3cret")))
     engine.close()
     assert (found.digest, found.arches) == ("sha256:dd", ("amd64",))
-    argv, told = (ssh / "seen").read_text().splitlines()
+    argv, auth = (ssh / "seen").read_text().splitlines()
     assert "s3cret" not in argv
-    assert "X-Registry-Auth" in told
+    assert "X-Registry-Auth" in auth
 
 
 def test_what_ssh_says_is_told(ssh: Path) -> None:

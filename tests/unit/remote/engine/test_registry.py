@@ -22,7 +22,7 @@ Progress = list[tuple[str, float | None]]
 class Api:
     """What the SDK's low-level client has of registries: it plays `messages`, and writes down names and logins."""
 
-    said = ""
+    stderr = ""
 
     def __init__(self, *messages: Mapping[str, Any] | BaseException, has: Mapping[str, int] = {}) -> None:
         self.api = self
@@ -67,14 +67,16 @@ def moving(layer: str, current: int, total: int, status: str = "Pushing") -> dic
     return {"id": layer, "status": status, "progressDetail": {"current": current * 10**6, "total": total * 10**6}}
 
 
-def push(api: Api, told: Progress | None = None, login: RegistryLogin | None = ANN) -> str:
-    take = (lambda *one: told.append(one)) if told is not None else lambda *_: None
+def push(api: Api, progress: Progress | None = None, login: RegistryLogin | None = ANN) -> str:
+    take = (lambda *one: progress.append(one)) if progress is not None else lambda *_: None
     return registry.push(Engine(api, host="gpu1"), "kit:cpu-0123", NAME, login, take)
 
 
-def pull(api: Api, told: Progress | None = None) -> None:
+def pull(api: Api, progress: Progress | None = None) -> None:
     api.messages = (*api.messages, {"status": "Status: Downloaded newer image for r.example.com:5000/team/kit"})
-    registry.pull(Engine(api), STEP, ANN, (lambda *one: told.append(one)) if told is not None else lambda *_: None)
+    registry.pull(
+        Engine(api), STEP, ANN, (lambda *one: progress.append(one)) if progress is not None else lambda *_: None
+    )
 
 
 def test_a_push_needs_a_name_and_leaves_none() -> None:
@@ -102,21 +104,21 @@ def test_whatever_ends_a_push_the_name_goes_and_the_engine_stops(trouble: Any) -
 
 
 def test_a_push_is_measured_by_the_whole_image() -> None:
-    told: Progress = []
+    progress: Progress = []
     messages = [moving("1", 1, 1), {"id": "2", "status": "Layer already exists"}, moving("3", 4, 8), moving("3", 7, 8)]
-    push(Api(*messages, has={"kit:cpu-0123": 10 * 10**6}), told)
-    assert told == [("pushed 1 MB of 10 MB", 0.1), ("pushed 5 MB of 10 MB", 0.5), ("pushed 8 MB of 10 MB", 0.8)]
+    push(Api(*messages, has={"kit:cpu-0123": 10 * 10**6}), progress)
+    assert progress == [("pushed 1 MB of 10 MB", 0.1), ("pushed 5 MB of 10 MB", 0.5), ("pushed 8 MB of 10 MB", 0.8)]
 
 
 def test_a_pull_has_a_bar_once_it_is_known_what_there_is() -> None:
-    told: Progress = []
+    progress: Progress = []
     waiting = [{"id": layer, "status": "Pulling fs layer"} for layer in "12"]
     messages = [
         *waiting, moving("1", 1, 4, "Downloading"), moving("2", 1, 4, "Downloading"),
         {"id": "1", "status": "Download complete"}, moving("2", 4, 4, "Downloading"), moving("1", 1, 9, "Extracting"),
     ]  # fmt: skip
-    pull(Api(*messages), told)
-    assert told == [
+    pull(Api(*messages), progress)
+    assert progress == [
         ("pulled 1 MB", None), ("pulled 2 MB of 8 MB", 0.25), ("pulled 5 MB of 8 MB", 0.625),
         ("engine unpacks the image", 1.0),
     ]  # fmt: skip
@@ -175,12 +177,12 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "message", "hint"), SAID, ids=[row[0][:40] for row in SAID])
-def test_the_cause_is_named(said: str, message: str, hint: str) -> None:
+@pytest.mark.parametrize(("words", "message", "hint"), SAID, ids=[row[0][:40] for row in SAID])
+def test_the_cause_is_named(words: str, message: str, hint: str) -> None:
     class Refusing(Api):
         def inspect_distribution(self, name: str, *, auth_config: object) -> None:
             assert (name, auth_config) == (NAME, {"username": "ann", "password": "s3cret"})
-            raise APIError("500 Server Error", explanation=said)
+            raise APIError("500 Server Error", explanation=words)
 
     with pytest.raises(ImageError) as caught:
         registry.look_up(Engine(Refusing(), host="gpu1"), NAME, ANN)

@@ -1,4 +1,4 @@
-"""The lab on an engine that is busy, or still at work for a kit that was killed."""
+"""The lab on an engine that is busy, or still works for a killed kit."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ STANDING = LabContainer(id="c1", host="gpu1", address="10.213.0.11", state="runn
 FOUND = LabObjects(network=NETWORK, containers=(STANDING,), helpers=(), volumes=("v1",), other_networks=())
 
 
-def refusal(status: int, said: str) -> docker.errors.APIError:
+def refusal(status: int, words: str) -> docker.errors.APIError:
     kind = docker.errors.NotFound if status == 404 else docker.errors.APIError
-    return kind(said, response=SimpleNamespace(status_code=status, reason="", url=""), explanation=said)  # type: ignore[arg-type]
+    return kind(words, response=SimpleNamespace(status_code=status, reason="", url=""), explanation=words)  # type: ignore[arg-type]
 
 
 class Api:
@@ -33,11 +33,11 @@ class Api:
 
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*_words: object, **_options: object) -> Any:
-            self.asked.append(name)
+            self.calls.append(name)
             answer = self.answers[name].pop(0) if self.answers.get(name) else {}
             if isinstance(answer, Exception):
                 raise answer
@@ -73,13 +73,13 @@ def test_a_host_that_the_engine_still_makes_for_a_killed_up_is_waited_for(
     ours = {"Config": {"Labels": dict(wanted().labels)}}
     api = Api(create_container=[refusal(409, TAKEN)] * 3, inspect_container=[refusal(404, "none")] * 2 + [ours])
     engine_with(api).create(wanted())
-    assert api.asked.count("create_container") == 3
+    assert api.calls.count("create_container") == 3
 
 
 def test_a_host_that_it_gave_up_making_is_made(engine_with: Callable[[Api], LabEngine]) -> None:
     api = Api(create_container=[refusal(409, TAKEN)], inspect_container=[refusal(404, "none")])
     engine_with(api).create(wanted())
-    assert api.asked.count("create_container") == 2
+    assert api.calls.count("create_container") == 2
 
 
 def test_a_container_of_somebody_elses_with_that_name_is_told(engine_with: Callable[[Api], LabEngine]) -> None:
@@ -101,7 +101,7 @@ def test_a_host_key_that_is_being_written_is_not_there_yet(
 
 
 @pytest.mark.parametrize(
-    ("call", "status", "said"),
+    ("call", "status", "words"),
     [
         ("remove_container", 409, "removal of container c1 is already in progress"),
         ("remove_container", 500, "could not kill: tried to kill container, but did not receive an exit event"),
@@ -111,12 +111,12 @@ def test_a_host_key_that_is_being_written_is_not_there_yet(
     ],
 )
 def test_what_a_busy_engine_does_not_remove_yet_is_asked_for_again(
-    engine_with: Callable[[Api], LabEngine], call: str, status: int, said: str
+    engine_with: Callable[[Api], LabEngine], call: str, status: int, words: str
 ) -> None:
-    api = Api(**{call: [refusal(status, said), refusal(404, "it is gone")]})
+    api = Api(**{call: [refusal(status, words), refusal(404, "it is gone")]})
     engine_with(api).remove(FOUND)
-    assert api.asked.count(call) == 2
-    assert {"remove_container", "remove_network", "remove_volume"} <= set(api.asked)
+    assert api.calls.count(call) == 2
+    assert {"remove_container", "remove_network", "remove_volume"} <= set(api.calls)
 
 
 def test_what_it_never_removes_is_told(

@@ -1,4 +1,4 @@
-"""A lab's engine that did not begin a command is asked again; one that fails is told of the host."""
+"""A command that the engine did not begin is repeated; a failure names the host."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(*answers: tuple[int, bytes]) -> Any:
     """A lab's engine whose execs end so, one after the other."""
     left = list(answers)
-    found = LabEngine.__new__(LabEngine)
+    lab_engine = LabEngine.__new__(LabEngine)
     api = SimpleNamespace(
         exec_create=lambda container, argv: {"Id": "1"},
         exec_start=lambda _: left[0][1],
         exec_inspect=lambda _: {"ExitCode": left.pop(0)[0]},
     )
-    found.client = cast(Any, SimpleNamespace(api=api))
-    return found
+    lab_engine.client = cast(Any, SimpleNamespace(api=api))
+    return lab_engine
 
 
 def test_a_command_that_never_began_is_asked_for_again() -> None:

@@ -25,7 +25,7 @@ Behaviour = Callable[["FakePorter", Words], bool]
 
 
 class World:
-    """All hosts, as far as they are told to differ from one that needs all and gets it as soon as it follows."""
+    """All hosts. By default each needs all layers, and gets them as soon as it follows another."""
 
     def __init__(self) -> None:
         self.porters: dict[str, FakePorter] = {}
@@ -42,7 +42,7 @@ class World:
         return ship(IMAGE, owner="mine", targets=targets, reporter=self.reporter, source=given)
 
     def follows(self, host: str) -> list[str]:
-        """From whom the host was told to take layers, one after the other."""
+        """Return the upstreams that the host was given, in order."""
         return [words.get("address", "operator") for words in self.porters[host].orders if words["op"] == "follow"]
 
 
@@ -59,7 +59,7 @@ class FakePorter:
         self.last_heard = time.monotonic()
         self.sent = 100
         self.exit_code: int | None = None
-        self.said = ""
+        self.output = ""
         self.killed = False
         self.waited = False
         self.orders: list[Words] = []
@@ -70,8 +70,8 @@ class FakePorter:
     def hear(self, **message: Any) -> None:
         self._heard(self, message)
 
-    def gone(self, code: int, said: str) -> None:
-        self.exit_code, self.said = code, said
+    def gone(self, code: int, output: str) -> None:
+        self.exit_code, self.output = code, output
         self._heard(self, None)
 
     def ready(self) -> None:
@@ -100,7 +100,7 @@ class FakePorter:
         self.received.append((data, serial))
 
     def complaint(self) -> str:
-        return self.said
+        return self.output
 
     def end(self, *, keep: bool) -> None:
         self.orders.append({"op": "end", "keep": keep})
@@ -277,7 +277,7 @@ def test_who_has_to_get_a_layer_again_is_not(world: World) -> None:
 
 def test_a_lost_connection_goes_one_up_and_at_last_to_the_operator(world: World) -> None:
     def lose(porter: FakePorter, words: Words) -> None:
-        # An old one is said late, and means nothing.
+        # An old report comes late, and means nothing.
         porter.hear(lost="old news", turn=words["turn"] - 1)
         porter.hear(lost="No route to host", turn=words["turn"])
 
@@ -329,7 +329,7 @@ def test_a_host_that_falls_silent_is_out(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "kind", "text"),
+    ("code", "output", "kind", "text"),
     [
         (255, "ssh: connect to host two port 22: No route to host", UnreachableError, "No route to host"),
         (
@@ -344,9 +344,9 @@ def test_a_host_that_falls_silent_is_out(world: World) -> None:
     ],
 )
 def test_a_porter_that_ended_is_told_by_its_last_words(
-    world: World, code: int, said: str, kind: type[KitError], text: str
+    world: World, code: int, output: str, kind: type[KitError], text: str
 ) -> None:
-    world.behave["two"] = on("begin", lambda porter, _: porter.gone(code, said))
+    world.behave["two"] = on("begin", lambda porter, _: porter.gone(code, output))
     error = world.ship("one", "two").failures["two"]
     assert type(error) is kind
     assert text in error.message
@@ -373,7 +373,7 @@ def test_what_is_kept_of_another_failure_is_for_the_next_ship(world: World) -> N
 
 
 def test_the_operator_answers_the_latest_question_alone(world: World) -> None:
-    asked_again, told = threading.Event(), threading.Event()
+    asked_again, reported = threading.Event(), threading.Event()
     refused: list[type[BaseException]] = []
 
     def answer(need: dict[str, int], put: Callable[[bytes], None]) -> None:
@@ -383,11 +383,11 @@ def test_the_operator_answers_the_latest_question_alone(world: World) -> None:
                 put(b"late")
             except OSError as error:
                 refused.append(type(error))
-            told.set()
+            reported.set()
             return
         put(b"now")
         asked_again.set()
-        assert told.wait(LONG)
+        assert reported.wait(LONG)
         world.porters["one"].done()
 
     def ask(porter: FakePorter, _: Words) -> None:

@@ -113,7 +113,7 @@ def test_an_asker_that_is_gone_ends_its_answer_alone(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("break_it", "said"),
+    ("break_it", "text"),
     [
         (
             lambda api: setattr(api, "broken", requests.ConnectionError("gone")),
@@ -126,7 +126,7 @@ def test_an_asker_that_is_gone_ends_its_answer_alone(spool: Spool) -> None:
     ids=["gone", "a layer less", "a wrong layer", "full"],
 )
 def test_what_the_engine_does_not_give_is_told_in_a_sentence(
-    spool: Spool, api: Api, failures: list[KitError], break_it: Callable[[Api], None], said: str
+    spool: Spool, api: Api, failures: list[KitError], break_it: Callable[[Api], None], text: str
 ) -> None:
     break_it(api)
     # Nobody sees a traceback of who was being answered meanwhile.
@@ -135,8 +135,8 @@ def test_what_the_engine_does_not_give_is_told_in_a_sentence(
     answering.start()
     spool.provide(set(CHAIN))
     until(lambda: failures != [])
-    assert said in failures[0].message
-    assert isinstance(failures[0], UnreachableError if "answers" in said else ImageError)
+    assert text in failures[0].message
+    assert isinstance(failures[0], UnreachableError if "answers" in text else ImageError)
     spool.layers.stop()
     answering.join(LONG)
     assert seen == [True]

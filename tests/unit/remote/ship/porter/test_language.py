@@ -42,7 +42,7 @@ def imported(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def newer(path: Path) -> list[str]:
-    """What Python 3.6 does not have, as far as a name tells."""
+    """Return the names that Python 3.6 does not have."""
     found = []
     for node in nodes(path):
         if isinstance(node, ast.Attribute) and node.attr in NEWER_NAMES:

@@ -22,7 +22,7 @@ def porter() -> Porter:
 
 
 def test_what_another_one_holds_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not get the folder is told to end, too, and takes nothing along."""
+    """A porter that does not get the folder also gets the order to end, and removes nothing."""
     monkeypatch.setattr(main, "LOCK_S", 0.0)
     monkeypatch.setattr(SocketEngine, "root", lambda engine: str(tmp_path))
     first, second = porter(), porter()

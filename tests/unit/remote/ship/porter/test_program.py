@@ -1,4 +1,4 @@
-"""The porter as a program of its own, as it is sent to a VM, beside an engine."""
+"""The porter as a separate program, as kit sends it to a VM, beside an engine."""
 
 from __future__ import annotations
 
@@ -264,20 +264,20 @@ def quoted(name: str) -> str:
 def test_what_goes_wrong_is_told(engine: FakeEngine, sent: Callable[[], Sent]) -> None:
     porter = sent()
     porter.order(op="inspect", image="nothing:1")
-    said = porter.until("failed")
-    assert said == {"failed": "no such image: nothing:1", "kind": "engine"}
+    report = porter.until("failed")
+    assert report == {"failed": "no such image: nothing:1", "kind": "engine"}
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"), [("it does not like this", "engine"), ("write /var/lib: no space left on device", "disk")]
+    ("report", "kind"), [("it does not like this", "engine"), ("write /var/lib: no space left on device", "disk")]
 )
 def test_an_engine_that_refuses_is_quoted(
-    engine: FakeEngine, layers: Layers, sent: Callable[[], Sent], said: str, kind: str
+    engine: FakeEngine, layers: Layers, sent: Callable[[], Sent], report: str, kind: str
 ) -> None:
-    engine.refuse.append(said)
+    engine.refuse.append(report)
     porter = sent()
     porter.begin()
     porter.until("ready")
     porter.order(op="follow", turn=1)
     answer(porter, whole(layers, BASE, MIDDLE, TOP))
-    assert porter.until("failed") == {"failed": said, "kind": kind}
+    assert porter.until("failed") == {"failed": report, "kind": kind}

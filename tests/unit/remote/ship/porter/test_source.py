@@ -1,4 +1,4 @@
-"""How layers come out of an engine: by a push to a registry that is none, or by a save."""
+"""How layers come out of an engine: by a push to a fake registry, or by a save."""
 
 from __future__ import annotations
 
@@ -288,15 +288,15 @@ def test_where_a_push_brings_nothing_a_save_does(engine: FakeEngine, layers: Lay
 def test_whether_a_tag_of_ours_is_there_is_known(engine: FakeEngine) -> None:
     """The porter waits for that before it goes."""
     engine.add([BASE], IMAGE)
-    asked = SocketEngine(engine.path)
-    assert asked.still.is_set()
-    asked.tag(IMAGE, "127.0.0.1:1/kit-ship/x", "ship")
-    assert not asked.still.is_set()
-    asked.remove("127.0.0.1:1/kit-ship/x:ship")
-    assert asked.still.is_set()
+    socket_engine = SocketEngine(engine.path)
+    assert socket_engine.still.is_set()
+    socket_engine.tag(IMAGE, "127.0.0.1:1/kit-ship/x", "ship")
+    assert not socket_engine.still.is_set()
+    socket_engine.remove("127.0.0.1:1/kit-ship/x:ship")
+    assert socket_engine.still.is_set()
     with pytest.raises(EngineError):
-        asked.tag("no/such:image", "127.0.0.1:1/kit-ship/x", "ship")
-    assert asked.still.is_set()
+        socket_engine.tag("no/such:image", "127.0.0.1:1/kit-ship/x", "ship")
+    assert socket_engine.still.is_set()
 
 
 def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
@@ -304,17 +304,17 @@ def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
 ) -> None:
     """At the last moment before it: who stopped it has found no tag, and is gone."""
     engine.add([BASE, MIDDLE, TOP], IMAGE)
-    asked = SocketEngine(engine.path)
+    socket_engine = SocketEngine(engine.path)
 
     def stopped_meanwhile() -> list[str]:
         layers.stop()
         return []
 
-    monkeypatch.setattr(asked, "tags", stopped_meanwhile)
+    monkeypatch.setattr(socket_engine, "tags", stopped_meanwhile)
     with pytest.raises(Stopped):
-        fill(asked, IMAGE, CHAIN, {CHAIN[2]}, layers)
+        fill(socket_engine, IMAGE, CHAIN, {CHAIN[2]}, layers)
     assert not any("/tag" in path for path in engine.asked)
-    assert asked.still.is_set()
+    assert socket_engine.still.is_set()
 
 
 def test_all_of_an_image_comes_by_a_save(engine: FakeEngine, layers: Layers) -> None:
@@ -360,7 +360,7 @@ def test_the_tar_of_containerds_store_holds_packed_layers(engine: FakeEngine, la
 
 
 @pytest.mark.parametrize(
-    ("tar", "said"),
+    ("tar", "text"),
     [
         (tar_of({f"blobs/sha256/{CHAIN[0]}": BASE}), f"without its layer {CHAIN[1][:12]}"),
         (tar_of({f"blobs/sha256/{CHAIN[0]}": BASE[:-1] + b"!"}), f"other bytes for the layer {CHAIN[0][:12]}"),
@@ -370,11 +370,11 @@ def test_the_tar_of_containerds_store_holds_packed_layers(engine: FakeEngine, la
     ids=["a layer less", "a wrong layer", "cut", "no tar"],
 )
 def test_a_save_that_is_not_what_it_should_be_is_told(
-    engine: FakeEngine, layers: Layers, tar: bytes, said: str
+    engine: FakeEngine, layers: Layers, tar: bytes, text: str
 ) -> None:
     engine.add([BASE, MIDDLE], IMAGE)
     engine.saved = tar
-    with pytest.raises(SourceError, match=said):
+    with pytest.raises(SourceError, match=text):
         fill(SocketEngine(engine.path), IMAGE, CHAIN[:2], set(CHAIN[:2]), layers)
 
 

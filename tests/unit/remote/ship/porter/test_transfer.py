@@ -106,14 +106,14 @@ def write(layers: Layers, name: str, content: bytes) -> None:
 
 
 @pytest.fixture
-def said() -> list[dict[str, Any]]:
+def reports() -> list[dict[str, Any]]:
     return []
 
 
 @pytest.fixture
-def fetcher(layers: Layers, said: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> fetch.Fetcher:
+def fetcher(layers: Layers, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> fetch.Fetcher:
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    return fetch.Fetcher(layers, NAMES, said.append)
+    return fetch.Fetcher(layers, NAMES, reports.append)
 
 
 @pytest.fixture
@@ -144,14 +144,14 @@ def test_all_layers_arrive(layers: Layers, fetcher: fetch.Fetcher, upstream: Lin
     assert upstream.connections == 1
 
 
-def test_only_the_rest_is_sent(layers: Layers, said: list[dict[str, Any]], upstream: Link) -> None:
+def test_only_the_rest_is_sent(layers: Layers, reports: list[dict[str, Any]], upstream: Link) -> None:
     write(layers, NAMES[0], ONE)
     begun = Writer(layers, NAMES[1], len(TWO))
     begun.write(TWO[:600_000])
     begun.close()
     again = Layers(layers.folder)
     again.adopt(set(NAMES))
-    fetcher = fetch.Fetcher(again, NAMES, said.append)
+    fetcher = fetch.Fetcher(again, NAMES, reports.append)
     assert fetcher.missing() == {NAMES[1]: 600_000, NAMES[2]: 0}
     fetcher.follow(1, upstream.connect)
     fetcher.run()
@@ -160,7 +160,7 @@ def test_only_the_rest_is_sent(layers: Layers, said: list[dict[str, Any]], upstr
 
 
 def test_a_cut_connection_goes_on_from_where_it_was(
-    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]]
+    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]]
 ) -> None:
     """Each connection brings something, so none of them counts as lost."""
     upstream.cut = 300_000
@@ -170,7 +170,7 @@ def test_a_cut_connection_goes_on_from_where_it_was(
     assert upstream.connections >= 3
     # What of a frame had come when it was cut comes once more.
     assert upstream.bytes < TOTAL + upstream.connections * (wire.CHUNK + 1000)
-    assert said == []
+    assert reports == []
 
 
 def test_the_beginning_goes_on_before_the_end_is_here(
@@ -216,7 +216,7 @@ def test_nothing_to_send_yet_is_said_now_and_then(tmp_path: Path, monkeypatch: p
 
 
 def test_a_lost_upstream_is_told_and_another_goes_on(
-    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]], pool: ThreadPoolExecutor
+    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]], pool: ThreadPoolExecutor
 ) -> None:
     tries = 0
 
@@ -231,8 +231,8 @@ def test_a_lost_upstream_is_told_and_another_goes_on(
 
     fetcher.follow(1, refused)
     running = pool.submit(fetcher.run)
-    until(lambda: said != [])
-    assert said == [{"lost": "Connection refused", "turn": 1}]
+    until(lambda: reports != [])
+    assert reports == [{"lost": "Connection refused", "turn": 1}]
     assert tries == fetch.TRIES
     here = layers.total()
     assert here > 0
@@ -240,11 +240,11 @@ def test_a_lost_upstream_is_told_and_another_goes_on(
     running.result(LONG)
     assert arrived(layers)
     assert upstream.bytes < TOTAL - here + 2000
-    assert len(said) == 1
+    assert len(reports) == 1
 
 
 def test_a_lost_upstream_may_be_the_next_again(
-    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]], pool: ThreadPoolExecutor
+    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]], pool: ThreadPoolExecutor
 ) -> None:
     up = threading.Event()
 
@@ -255,10 +255,10 @@ def test_a_lost_upstream_may_be_the_next_again(
 
     fetcher.follow(1, connect)
     running = pool.submit(fetcher.run)
-    until(lambda: said == [{"lost": "timed out", "turn": 1}])
+    until(lambda: reports == [{"lost": "timed out", "turn": 1}])
     fetcher.follow(2, connect)
-    until(lambda: len(said) == 2)
-    assert said[1] == {"lost": "timed out", "turn": 2}
+    until(lambda: len(reports) == 2)
+    assert reports[1] == {"lost": "timed out", "turn": 2}
     up.set()
     fetcher.follow(3, connect)
     running.result(LONG)
@@ -266,7 +266,7 @@ def test_a_lost_upstream_may_be_the_next_again(
 
 
 def test_following_another_ends_a_connection_that_waits(
-    fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]], tmp_path: Path, pool: ThreadPoolExecutor
+    fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]], tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     silent = Link(Layers(str(tmp_path / "silent")))
     fetcher.follow(1, silent.connect)
@@ -276,7 +276,7 @@ def test_following_another_ends_a_connection_that_waits(
     running.result(LONG)
     assert fetcher.missing() == {}
     assert silent.connections == 1
-    assert said == []
+    assert reports == []
     silent.layers.stop()
 
 
@@ -303,7 +303,7 @@ def test_a_connection_that_is_made_too_late_is_not_used(
 
 
 def test_wrong_bytes_are_asked_for_again(
-    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]]
+    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]]
 ) -> None:
     upstream.flip = 50_000
 
@@ -315,11 +315,11 @@ def test_wrong_bytes_are_asked_for_again(
     fetcher.follow(1, connect)
     fetcher.run()
     assert arrived(layers)
-    assert said == [{"corrupt": NAMES[0], "count": 1}]
+    assert reports == [{"corrupt": NAMES[0], "count": 1}]
 
 
 def test_a_layer_that_is_always_wrong_is_given_up(
-    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]]
+    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]]
 ) -> None:
     upstream.flip = 50_000
     fetcher.follow(1, upstream.connect)
@@ -327,21 +327,21 @@ def test_a_layer_that_is_always_wrong_is_given_up(
         fetcher.run()
     assert caught.value.kind == "corrupt"
     assert NAMES[0][:12] in str(caught.value)
-    assert [message.get("count") for message in said if "corrupt" in message] == [1, 2, 3]
+    assert [message.get("count") for message in reports if "corrupt" in message] == [1, 2, 3]
     assert not Path(layers.path(NAMES[0])).exists()
     assert not Path(layers.path(NAMES[0]) + PART).exists()
 
 
 def test_what_was_left_and_is_too_long_is_wrong(
-    layers: Layers, said: list[dict[str, Any]], upstream: Link, monkeypatch: pytest.MonkeyPatch
+    layers: Layers, reports: list[dict[str, Any]], upstream: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(layers.path(NAMES[0]) + PART).write_bytes(ONE + b"more")
     layers.adopt(set(NAMES))
-    fetcher = fetch.Fetcher(layers, NAMES, said.append)
+    fetcher = fetch.Fetcher(layers, NAMES, reports.append)
     fetcher.follow(1, upstream.connect)
     fetcher.run()
     assert arrived(layers)
-    assert said == [{"corrupt": NAMES[0], "count": 1}]
+    assert reports == [{"corrupt": NAMES[0], "count": 1}]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -358,8 +358,10 @@ def test_a_full_disk_ends_it(
     assert caught.value.kind == "disk"
 
 
-def test_what_nobody_asked_for_is_not_written_down(layers: Layers, said: list[dict[str, Any]], upstream: Link) -> None:
-    fetcher = fetch.Fetcher(layers, NAMES[:1], said.append)
+def test_what_nobody_asked_for_is_not_written_down(
+    layers: Layers, reports: list[dict[str, Any]], upstream: Link
+) -> None:
+    fetcher = fetch.Fetcher(layers, NAMES[:1], reports.append)
     here, there = socket.socketpair()
     wire.write_header(cast(BinaryIO, there.makefile("wb")), NAMES[1], len(TWO), 0)
     asked: list[fetch.Streams] = [
@@ -372,7 +374,7 @@ def test_what_nobody_asked_for_is_not_written_down(layers: Layers, said: list[di
 
 
 def test_a_layer_that_turns_out_to_be_wrong_comes_again(
-    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, said: list[dict[str, Any]], pool: ThreadPoolExecutor
+    layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]], pool: ThreadPoolExecutor
 ) -> None:
     fetcher.follow(1, upstream.connect)
     fetcher.run()
@@ -417,8 +419,8 @@ def test_all_layers_arrive_over_tls(
 def test_over_tls_a_change_of_upstream_ends_a_connection_that_waits(
     layers: Layers, upstream: Link, tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
-    said: list[dict[str, Any]] = []
-    fetcher = fetch.Fetcher(layers, NAMES, said.append)
+    reports: list[dict[str, Any]] = []
+    fetcher = fetch.Fetcher(layers, NAMES, reports.append)
     silent = Layers(str(tmp_path / "silent"))
     waiting = serve.Listener("127.0.0.1", tls(silent.folder, PAIR, server=True), silent)
     writer = Writer(silent, NAMES[0], len(ONE))
@@ -429,7 +431,7 @@ def test_over_tls_a_change_of_upstream_ends_a_connection_that_waits(
     fetcher.follow(2, upstream.connect)
     running.result(LONG)
     assert arrived(layers)
-    assert said == []
+    assert reports == []
     silent.stop()
     waiting.close()
 
@@ -488,7 +490,7 @@ def ask_once(port: int, context: Any) -> tuple[bytes, bytes]:
         close()
 
 
-def test_nobody_is_asked_who_does_not_show_the_certificate(layers: Layers, upstream: Link, said: list[Any]) -> None:
+def test_nobody_is_asked_who_does_not_show_the_certificate(layers: Layers, upstream: Link, reports: list[Any]) -> None:
     """Another program that took the port of a host that went."""
     other = serve.Listener("127.0.0.1", tls(upstream.layers.folder, certificate(), server=True), upstream.layers)
     with pytest.raises(OSError, match=r"(?i)certificate"):
@@ -516,10 +518,10 @@ class Streams:
     """Standard input and output of a porter that is not started."""
 
     def __init__(self) -> None:
-        self.said: list[bytes] = []
+        self.reports: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.said.append(data)
+        self.reports.append(data)
 
     def flush(self) -> None:
         pass
@@ -562,7 +564,7 @@ def test_what_is_asked_for_goes_out_as_a_line_with_its_serial() -> None:
     porter = main.Porter(cast(Any, None), cast(BinaryIO, streams))
     _, writing, _ = porter._from_operator()
     wire.write_line(writing, {"need": {NAMES[0]: 7}})
-    assert streams.said == [b'{"ask": {"%s": 7}, "serial": 1}\n' % NAMES[0].encode()]
+    assert streams.reports == [b'{"ask": {"%s": 7}, "serial": 1}\n' % NAMES[0].encode()]
 
 
 def test_the_end_of_a_pipe_wakes_who_reads_and_who_writes(
@@ -607,7 +609,7 @@ def test_bytes_are_handed_on_before_all_of_their_order_are_here(
 
 
 def test_an_operator_that_was_not_listened_to_for_long_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To begin may take long: another porter may have to end first. What was said meanwhile is read afterwards."""
+    """The start may take long, because another porter may have to end first. Orders that come meanwhile wait."""
     heard: list[float] = []
     porter = main.Porter(cast(Any, io.BytesIO(b'{"op": "end", "keep": true}\n')), cast(BinaryIO, Streams()))
     monkeypatch.setattr(porter, "_open", lambda: setattr(porter, "_heard", -main.DEAF_S))
