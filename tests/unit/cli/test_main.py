@@ -148,7 +148,15 @@ def _python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["run", "--help"], ["version"], ["depoly"], ["version", "--output", "json"]]
+    "words",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["version"],
+        ["depoly"],
+        ["version", "--output", "json"],
+        ["__complete", "bash", "run", "--"],
+    ],
 )
 def test_what_needs_no_cluster_imports_nothing_heavy(words: list[str]) -> None:
     code = f"import sys; from kit.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
