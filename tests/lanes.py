@@ -17,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 _FILES = {
     "cluster": "cluster collectives local_engine lock predict run runs security transport tune wheel",
     "faults": "bench fault_matrix faults mxnet neighbours swarm",
-    "bare": "bench_report image lab registry ship tensorflow",
+    "bare": "bench_report completion image lab registry ship tensorflow",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 

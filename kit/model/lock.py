@@ -19,8 +19,8 @@ class Holder:
     age_s: int
     pid: int
 
-    def told(self) -> str:
-        """`2026-03-01T09:30:00Z (2 min ago)`."""
+    def since_text(self) -> str:
+        """Return `2026-03-01T09:30:00Z (2 min ago)`."""
         for size, unit in ((3600, "h"), (60, "min")):
             if self.age_s >= size:
                 return f"{self.since} ({self.age_s // size} {unit} ago)"

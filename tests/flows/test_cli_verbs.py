@@ -101,7 +101,7 @@ class FakeLab:
 
 
 class Flows:
-    """Stands in for every flow: writes down what it was given, reports as flows do, and answers `answers[name]`."""
+    """Replaces every flow: records its arguments, reports as flows do, and returns `answers[name]`."""
 
     def __init__(self) -> None:
         self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
@@ -206,14 +206,14 @@ VERBS: list[Row] = [
     (["image", "push", "r.example.com/t", "--builder", "head"], "push_from_head", ("r.example.com/t",), {"login": None},
      "from the job\nr.example.com/kit:cpu-0123", 0),
     (["image", "build", "--builder", "head"], "build_on_head", (), {"force": False}, "from the job\nkit:cpu-0123", 0),
-    (["down", "--images"], "down", (), {"images": True}, "from the job\nCluster kit is gone from 1 host: gpu1.\n", 0),
+    (["down", "--images"], "down", (), {"images": True}, "from the job\nRemoved cluster kit from 1 host: gpu1.\n", 0),
     (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
     (
         ["lock", "release", "-y"],
         "lock_release",
         (LockStatus(cluster="kit", state="held", holder=HOLDER),),
         {},
-        "from the job\nfrom the job\nThe lock of cluster kit is free: ann@pc had it",
+        "from the job\nfrom the job\nThe lock of cluster kit is free: ann@pc held it",
         0,
     ),
     (["audit"], "read_audit", (20,), {}, "from the job\nTIME  ", 0),
@@ -266,7 +266,7 @@ VERBS: list[Row] = [
     (["logs", "20261121-101500-3fa2", "--rank", "3", "--since", "10m"], "run_logs", ("20261121-101500-3fa2",),
      {"rank": 3, "since_s": 600, "follow": False, "tagged": False, "door": None}, "from the job\n", 0),
     (["local", "-np", "2", "ls"], "local", (ClusterSpec(), Path(), RunRequest(np=2, command=("ls",))), {}, "", 7),
-    (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a fresh", 0),
+    (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a new", 0),
     (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),
     (["exec", "gpu1", "--", "ls"], "exec_hosts", ("gpu1", ("ls",)), {}, "from the job\n── 1 host: gpu1  (exit ", 3),
     (["logs", "-f", "--tail", "3"], "logs", (None,), {"tail": 3, "live": True}, "from the job\n", 4),
@@ -276,7 +276,7 @@ VERBS: list[Row] = [
      "The links of lab b now carry 200mbit in each direction.", 0),
     (["lab", "link-rate", "none"], "lab_link_rate", ("none", "lab"), {"folder": Path()},
      "The links of lab lab have no limit now.", 0),
-    (["lab", "down", "--name", "b"], "lab_down", ("b",), {"folder": Path()}, "Lab lab is gone: 2 containers", 0),
+    (["lab", "down", "--name", "b"], "lab_down", ("b",), {"folder": Path()}, "Removed lab lab: 2 containers", 0),
 ]  # fmt: skip
 
 

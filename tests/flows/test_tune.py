@@ -173,7 +173,7 @@ def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
     assert (kept["env.OMP_NUM_THREADS"].value, kept["env.OMP_NUM_THREADS"].wanted) == ("7", "4")
     assert kept["mpi.args"].wanted.startswith(own + " --mca btl_tcp_flags")
     assert not {each.path for each in result.changed} & set(kept)
-    assert "env.OMP_NUM_THREADS is yours (7), and stays" in text(result)
+    assert "kit keeps your env.OMP_NUM_THREADS: 7." in text(result)
     # What was measured had the person's own words in it.
     assert all(args[:3] == ("--mca", "btl_tcp_sndbuf", "1048576") for args, _ in perf.calls)
 
@@ -342,7 +342,7 @@ def test_a_faster_network_is_written_first_and_the_rest_is_for_after_the_deploy(
     spec = load_spec(after, source="kit.yaml")
     assert spec.network == "10.1.0.0/24"
     shown = text(result)
-    assert "TCP, every link in both directions at once: 11.9 MB/s on the slowest" in shown
+    assert "TCP, all links in both directions at once: 11.9 MB/s on the slowest link" in shown
     assert "10.1.0.0/24 (eth1), not in use: 118.0 MB/s on the slowest" in shown
     assert "+# kit tune: with TCP on all links at once, the slowest link of this network (eth1) reaches 118.0" in shown
     assert "Run kit deploy, which moves it to 10.1.0.0/24, then kit tune again for mpi.args" in shown
@@ -405,7 +405,7 @@ def test_a_network_of_a_person_stays_and_is_tuned(bed: Bed, perf: Perf) -> None:
     result = bed.tune(perf, wire=wires, dry_run=True)
     (kept,) = result.kept
     assert (kept.path, kept.value, kept.wanted) == ("network", "10.0.0.0/24", "10.1.0.0/24")
-    assert "network is yours (10.0.0.0/24), and stays. 10.1.0.0/24 would be: with TCP on all links" in text(result)
+    assert "kit keeps your network: 10.0.0.0/24. It would write 10.1.0.0/24: with TCP on all links" in text(result)
     assert perf.calls
     assert "mpi.args" in {each.path for each in result.changed}
 

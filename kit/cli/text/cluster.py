@@ -14,13 +14,14 @@ def deploy(value: DeployResult) -> str:
 
 
 def down(value: DownResult) -> str:
-    found = [host for host, removed in value.removed.items() if removed]
-    if not found:
-        return f"Nothing to do: there is nothing of cluster {value.cluster} on {hosts(list(value.removed))}."
-    return f"Cluster {value.cluster} is gone from {hosts(found)}."
+    cleaned = [host for host, removed in value.removed.items() if removed]
+    if not cleaned:
+        return f"Nothing to do: cluster {value.cluster} is not on {hosts(list(value.removed))}."
+    return f"Removed cluster {value.cluster} from {hosts(cleaned)}."
 
 
-def ps(value: PsResult) -> str:
+def ps(value: PsResult, *, width: int | None = None) -> str:
+    """Return a line for each host."""
     rows = [
         (
             node.host,
@@ -37,11 +38,13 @@ def ps(value: PsResult) -> str:
     runs = sorted({run for node in value.nodes for run in node.ranks})
     head = f"Cluster {value.cluster}, {hosts([node.host for node in value.nodes])}"
     tail = f"\nRunning: {', '.join(runs)}" if runs else ""
-    return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'SERVICE', 'STATE', 'IMAGE', 'SLOTS', 'GPUS', 'RANKS'))}{tail}"
+    header = ("HOST", "ADDRESS", "SERVICE", "STATE", "IMAGE", "SLOTS", "GPUS", "RANKS")
+    nodes = table(rows, header, width=width, flexible=("IMAGE",))
+    return f"{head}\n{nodes}{tail}"
 
 
 def groups(value: ExecResult) -> str:
-    """Each output once, under the hosts that gave it."""
+    """Return each output once, under the hosts that printed it."""
     parts = []
     for group in value.groups:
         code = f"  (exit code {group.exit_code})" if group.exit_code else ""

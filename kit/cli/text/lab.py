@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 def lab(value: LabStatus) -> str:
+    """Return the lab's state, and a line for each host."""
     if not value.hosts:
-        return "There is no lab. Make one: kit lab up"
+        return "There is no lab. To make one: kit lab up"
     rows = [(host.name, host.address, host.state) for host in value.hosts]
     head = f"Lab {value.name}: {value.shape}; {value.state}; network {value.network}; files in {value.folder}"
     return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'STATE'))}"
@@ -22,6 +23,6 @@ def lab_removed(value: LabRemoved) -> str:
     if value.empty:
         return "Nothing to do: there is no lab."
     text = (
-        f"Lab {value.name} is gone: {value.containers} containers, {value.volumes} volumes, {value.networks} networks."
+        f"Removed lab {value.name}: {value.containers} containers, {value.volumes} volumes, {value.networks} networks."
     )
-    return text + "".join(f"\nKept, for it was changed since: {path}" for path in value.kept)
+    return text + "".join(f"\nKept, because you changed it: {path}" for path in value.kept)

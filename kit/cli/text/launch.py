@@ -1,4 +1,4 @@
-"""How ranks are launched, as text that can be pasted into a shell."""
+"""How kit launches ranks, as text to paste into a shell."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 
 def launch(value: LaunchPlan) -> str:
-    """The hostfile and mpirun's words, each ready to paste."""
+    """Return the hostfile and mpirun's command line, to paste into a shell."""
     words = [*(["env", *(f"{k}={v}" for k, v in value.env.items())] if value.env else []), *value.argv]
-    told = placement(value.placement)
+    summary = placement(value.placement)
     if value.helpers:
-        told = f"{told.replace('rank', 'worker', 1)}\n# {helpers(value.helpers)}"
-    return f"# {told}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
+        summary = f"{summary.replace('rank', 'worker', 1)}\n# {helpers(value.helpers)}"
+    return f"# {summary}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
 
 
 def placement(value: Placement) -> str:
-    """`8 ranks: 2 on each of gpu[1-4]`."""
+    """Return `8 ranks: 2 on each of gpu[1-4]`."""
     by_count: dict[int, list[str]] = {}
     for node, count in zip(value.nodes, value.counts, strict=True):
         by_count.setdefault(count, []).append(node.name)
-    told = [f"{count} on {'each of ' if len(names) > 1 else ''}{fold(names)}" for count, names in by_count.items()]
-    return f"{value.np} rank{'' if value.np == 1 else 's'}: {', '.join(told)}"
+    groups = [f"{count} on {'each of ' if len(names) > 1 else ''}{fold(names)}" for count, names in by_count.items()]
+    return f"{value.np} rank{'' if value.np == 1 else 's'}: {', '.join(groups)}"
 
 
 def helpers(value: Sequence[Helper]) -> str:
-    """`4 servers: gpu1, gpu2, gpu3, gpu1; the scheduler: gpu1`."""
+    """Return `4 servers: gpu1, gpu2, gpu3, gpu1; the scheduler: gpu1`."""
     servers = [helper.node for helper in value if helper.role == "server"]
     scheduler = next(helper.node for helper in value if helper.role == "scheduler")
     return f"{len(servers)} server{'' if len(servers) == 1 else 's'}: {', '.join(servers)}; the scheduler: {scheduler}"
 
 
 def local(value: LocalResult) -> str:
-    return f"# in a fresh container of {value.image}\n{shlex.join(value.argv)}"
+    return f"# in a new container of {value.image}\n{shlex.join(value.argv)}"

@@ -11,29 +11,32 @@ if TYPE_CHECKING:
 
 
 def lock(value: LockStatus) -> str:
+    """Return who holds the lock, or that it is free or stale."""
     holder = value.holder
     if value.state == "free":
         return f"Nobody holds the lock of cluster {value.cluster}."
     if value.state == "stale":
-        of = f" of {holder.who}, for {holder.what}, since {holder.told()}" if holder else ""
-        return f"A lock of cluster {value.cluster}{of}, is left over. It stops nobody: the next deploy takes it over."
+        whose = f" It is from {holder.who}, for {holder.what}, since {holder.since_text()}." if holder else ""
+        return f"The lock of cluster {value.cluster} is stale.{whose} The next deploy takes it over."
     if holder is None:
-        return f"Somebody is just taking the lock of cluster {value.cluster}."
-    return f"{holder.who} holds the lock of cluster {value.cluster} since {holder.told()}, for {holder.what}."
+        return f"Another kit is taking the lock of cluster {value.cluster} now."
+    return f"{holder.who} holds the lock of cluster {value.cluster} since {holder.since_text()}, for {holder.what}."
 
 
 def lock_released(value: LockStatus) -> str:
-    """`value` is how the lock was before."""
+    """Return what became of the lock. `value` is its state before."""
     if value.state == "free":
         return f"Nothing to do: nobody holds the lock of cluster {value.cluster}."
     if value.state == "stale" or value.holder is None:
-        return f"The lock of cluster {value.cluster} was left over, and is gone."
-    who = f"{value.holder.who} had it since {value.holder.told()}, for {value.holder.what}"
-    return f"The lock of cluster {value.cluster} is free: {who}, which stops before its next step."
+        return f"The lock of cluster {value.cluster} was stale. It is removed."
+    holder = value.holder
+    before = f"{holder.who} held it since {holder.since_text()}, for {holder.what}, which stops before its next step"
+    return f"The lock of cluster {value.cluster} is free: {before}."
 
 
-def audit(value: AuditResult) -> str:
+def audit(value: AuditResult, *, width: int | None = None) -> str:
+    """Return a line for each change, the latest last."""
     if not value.entries:
-        return f"Nothing is in the audit of cluster {value.cluster}."
+        return f"The audit of cluster {value.cluster} is empty."
     rows = [(e.time, e.who, e.verb, e.outcome, f"{e.seconds:.1f} s", e.what) for e in value.entries]
-    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"))
+    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"), width=width, flexible=("WHAT",))

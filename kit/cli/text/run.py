@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 
-from kit.cli.text.table import hosts, table
+from kit.cli.text.table import cut, hosts, table
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, RunRecord
 from kit.plan.run import diagnose
 
 
-def runs(value: RunsResult) -> str:
+def runs(value: RunsResult, *, width: int | None = None) -> str:
+    """Return a line for each run."""
     if not value.runs:
         return f"Cluster {value.cluster} has had no run yet."
     rows = [
@@ -22,11 +23,13 @@ def runs(value: RunsResult) -> str:
             hosts([place.node for place in run.places]),
             _span(time.time() - run.started),
             _span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
-            _cut(" ".join(shlex.join(run.command).split()), 40),
+            cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs
     ]
-    return table(rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"))
+    return table(
+        rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"), width=width, flexible=("COMMAND", "HOSTS")
+    )
 
 
 def _state(run: RunRecord) -> str:
@@ -45,10 +48,6 @@ def _span(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m {whole % 60}s"
     return f"{whole // 3600}h {whole % 3600 // 60}m"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def ended(value: RunResult) -> str:

@@ -10,15 +10,32 @@ from kit.model.text import fold
 _LEAST = 14
 
 
-def table(rows: Iterable[Sequence[object]], header: Sequence[str] = (), indent: str = "") -> str:
-    """Columns as wide as their widest cell, two spaces apart; numbers to the right."""
-    cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
+def table(
+    rows: Iterable[Sequence[object]],
+    header: Sequence[str] = (),
+    indent: str = "",
+    *,
+    width: int | None = None,
+    flexible: Sequence[str] = (),
+) -> str:
+    """Return columns as wide as their widest cell, two spaces apart, with numbers to the right.
+
+    The `flexible` columns are cut, in this order, until the table is at most `width` wide.
+    """
     body = [list(row) for row in rows]
+    cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
     cells += [[str(cell) for cell in row] for row in body]
     if not cells:
         return ""
     right = [bool(body) and all(isinstance(row[i], int) for row in body) for i in range(len(cells[0]))]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    if width is not None:
+        for name in flexible:
+            over = sum(widths) + 2 * (len(widths) - 1) + len(indent) - width
+            if over > 0 and name in header:
+                at = list(header).index(name)
+                widths[at] = min(widths[at], max(_LEAST, widths[at] - over))
+        cells = [[cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in cells]
     return "\n".join(
         indent
         + "  ".join(
@@ -29,29 +46,17 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[str] = (), indent: 
 
 
 def hosts(names: Sequence[str]) -> str:
-    """`4 hosts: gpu[1-4]`."""
+    """Return `4 hosts: gpu[1-4]`."""
     return f"{len(names)} host{'' if len(names) == 1 else 's'}: {fold(names)}"
 
 
 def fitted(body: Sequence[Sequence[str]], header: Sequence[str], width: int | None, *, flexible: Sequence[str]) -> str:
-    """A table with no empty column; the `flexible` ones are cut, in this order, until it is `width` wide at most."""
+    """Return a table without the columns that are empty; see `table` for the rest."""
     keep = [i for i in range(len(header)) if any(row[i] for row in body)]
-    head = [header[i] for i in keep]
     cells = [[row[i] for i in keep] for row in body]
-    if width is not None:
-        for name in flexible:
-            over = _width(cells, head) - width
-            if over > 0 and name in head:
-                at = head.index(name)
-                room = max(_LEAST, max(len(row[at]) for row in cells) - over)
-                cells = [[*row[:at], cut(row[at], room), *row[at + 1 :]] for row in cells]
-    return table(cells, head)
-
-
-def _width(cells: Sequence[Sequence[str]], head: Sequence[str]) -> int:
-    widths = [max(len(row[i]) for row in (head, *cells)) for i in range(len(head))]
-    return sum(widths) + 2 * (len(widths) - 1)
+    return table(cells, [header[i] for i in keep], width=width, flexible=flexible)
 
 
 def cut(text: str, room: int) -> str:
+    """Return the text, or its beginning and … if it is longer than `room`."""
     return text if len(text) <= room else text[: room - 1] + "…"

@@ -11,28 +11,29 @@ if TYPE_CHECKING:
 
 
 def text(value: TuneResult) -> str:
-    parts = [table([_row(each) for each in value.machines], _HEADER)]
+    """Return the machines, what was measured, what kit keeps or skips, and what it wrote."""
+    parts = [table([_row(machine) for machine in value.machines], _HEADER)]
     if value.wire is not None:
-        told = f"TCP, every link in both directions at once: {value.wire / 1e6:.1f} MB/s on the slowest"
-        for each in value.networks:
-            if each.rate is not None:
-                told += (
-                    f"\n{each.network} ({'/'.join(each.nics)}), not in use: {each.rate / 1e6:.1f} MB/s on the slowest"
-                )
-        parts.append(told)
+        lines = [f"TCP, all links in both directions at once: {value.wire / 1e6:.1f} MB/s on the slowest link"]
+        lines += [
+            f"{other.network} ({'/'.join(other.nics)}), not in use: {other.rate / 1e6:.1f} MB/s on the slowest link"
+            for other in value.networks
+            if other.rate is not None
+        ]
+        parts.append("\n".join(lines))
     if value.before is not None and value.before.timing is not None:
         size, ranks = value.before.timing.bytes >> 20, value.before.timing.ranks
-        rows = [_tried(each, value) for each in (value.before, *value.tried)]
+        rows = [_tried(tried, value) for tried in (value.before, *value.tried)]
         parts.append(
             f"All-reduce of {size} MB on {ranks} ranks:\n"
             + table(rows, ("WITH", "SECONDS", "+-", "BUS MB/S", "OF TCP", ""))
         )
     parts += [
-        f"{kept.path} is yours ({kept.value}), and stays. {kept.wanted} would be: {kept.reason}" for kept in value.kept
+        f"kit keeps your {kept.path}: {kept.value}. It would write {kept.wanted}: {kept.reason}" for kept in value.kept
     ]
-    parts += [f"To consider: {each}." for each in value.advice]
+    parts += [f"Consider: {advice}." for advice in value.advice]
     if value.skipped:
-        parts.append(f"Not measured: {'; '.join(value.skipped)}. More time: --minutes")
+        parts.append(f"Not measured: {'; '.join(value.skipped)}. To give kit more time: --minutes")
     parts.append(_end(value))
     return "\n\n".join(parts)
 
@@ -40,33 +41,33 @@ def text(value: TuneResult) -> str:
 _HEADER = ("HOST", "SLOTS", "CORES", "SOCKETS", "NUMA", "GPUS", "NIC", "MBIT/S", "MTU", "TCP")
 
 
-def _row(each: Machine) -> tuple[object, ...]:
-    links = f" ({'/'.join(each.gpu_links)})" if each.gpu_links else ""
-    cores = each.cores or each.threads
+def _row(machine: Machine) -> tuple[object, ...]:
+    links = f" ({'/'.join(machine.gpu_links)})" if machine.gpu_links else ""
+    cores = machine.cores or machine.threads
     return (
-        each.name, each.slots, cores, each.sockets, each.numa, f"{len(each.gpus)}{links}",
-        each.nic or "?", each.nic_mbit or "?", each.mtu or "?", each.congestion or "?",
+        machine.name, machine.slots, cores, machine.sockets, machine.numa, f"{len(machine.gpus)}{links}",
+        machine.nic or "?", machine.nic_mbit or "?", machine.mtu or "?", machine.congestion or "?",
     )  # fmt: skip
 
 
-def _tried(each: Tried, value: TuneResult) -> tuple[object, ...]:
-    if each.timing is None:
-        return (each.name, "failed" if each.failure else "-", "", "", "", each.failure or "")
-    taken = "taken" if value.after is not None and each.name == value.after.name else ""
-    timing = each.timing
+def _tried(tried: Tried, value: TuneResult) -> tuple[object, ...]:
+    if tried.timing is None:
+        return (tried.name, "failed" if tried.failure else "-", "", "", "", tried.failure or "")
+    taken = "taken" if value.after is not None and tried.name == value.after.name else ""
+    timing = tried.timing
     of_tcp = f"{timing.busbw / value.wire:.0%}" if value.wire else ""
-    return (each.name, f"{timing.median:.4f}", f"{timing.noise:.4f}", f"{timing.busbw / 1e6:.1f}", of_tcp, taken)
+    return (tried.name, f"{timing.median:.4f}", f"{timing.noise:.4f}", f"{timing.busbw / 1e6:.1f}", of_tcp, taken)
 
 
 def _end(value: TuneResult) -> str:
     if not value.changed:
         return f"Nothing to change in {value.file} ({value.seconds:.0f} s)."
-    verb = "Written" if value.written else "Would be written"
-    told = f"{verb} into {value.file} ({value.seconds:.0f} s):\n{value.diff}"
-    later = [each.path for each in value.changed if each.acts == "deploy"]
-    now = [each.path for each in value.changed if each.acts == "run"]
+    verb = "Wrote" if value.written else "Would write"
+    lines = [f"{verb} to {value.file} ({value.seconds:.0f} s):", value.diff]
+    now = [setting.path for setting in value.changed if setting.acts == "run"]
+    later = [setting.path for setting in value.changed if setting.acts == "deploy"]
     if now:
-        told += f"\nTakes effect at the next run: {', '.join(now)}."
+        lines.append(f"Takes effect at the next run: {', '.join(now)}.")
     if later:
-        told += f"\nTakes effect after the next kit deploy, which recreates the containers: {', '.join(later)}."
-    return told
+        lines.append(f"Takes effect after the next kit deploy, which recreates the containers: {', '.join(later)}.")
+    return "\n".join(lines)

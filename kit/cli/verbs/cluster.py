@@ -51,7 +51,7 @@ def ps(session: Session) -> int:
     from kit.flows.cluster.ps import ps
 
     result = ps(session.context())
-    session.show("ps", result, text.ps)
+    session.show("ps", result, lambda value: text.ps(value, width=session.terminal.width))
     return UnreachableError.exit_code if any(node.problem for node in result.nodes) else 0
 
 

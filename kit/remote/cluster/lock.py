@@ -148,7 +148,9 @@ def take_away(transport: Transport, file: str, holder: Holder | None) -> None:
 
 def refused(holder: Holder | None, host: str) -> NotReadyError:
     """What somebody is told who comes second."""
-    who = f"{holder.who} holds the lock of the cluster since {holder.told()}, for {holder.what}" if holder else None
+    who = (
+        f"{holder.who} holds the lock of the cluster since {holder.since_text()}, for {holder.what}" if holder else None
+    )
     return NotReadyError(
         who or "somebody holds the lock of the cluster",
         hint="wait until that is done, and look with: kit lock status. If nobody works there: kit lock release",

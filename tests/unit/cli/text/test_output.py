@@ -143,6 +143,15 @@ def test_tables_align_and_put_numbers_right() -> None:
     assert table.table([]) == ""
 
 
+def test_a_narrow_terminal_cuts_what_may_be_cut() -> None:
+    rows, header = [("gpu1", "kit:cpu-0123456789abcdef", 1)], ("HOST", "IMAGE", "N")
+    assert table.table(rows, header, width=80, flexible=("IMAGE",)) == table.table(rows, header)
+    assert table.table(rows, header, width=27, flexible=("IMAGE",)).splitlines()[1] == "gpu1  kit:cpu-012345678…  1"
+    # A column keeps 14 characters; a line is too long rather than unreadable.
+    assert table.table(rows, header, width=1, flexible=("IMAGE",)).splitlines()[1] == "gpu1  kit:cpu-01234…  1"
+    assert table.table(rows, header, width=1) == table.table(rows, header)
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (25_000_000, "25 MB"), (1_870_000_000, "1.87 GB")]
 )
@@ -177,9 +186,9 @@ def test_results_as_text() -> None:
     same = DeployResult(plan=PLAN, dry_run=False, changed=False, hosts=HOSTS, seconds=0.5)
     assert render.deploy(same) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
     gone = DownResult(cluster="kit", removed={"gpu1": ("kit-kit-mpihead",), "gpu2": ()})
-    assert render.down(gone) == "Cluster kit is gone from 1 host: gpu1."
+    assert render.down(gone) == "Removed cluster kit from 1 host: gpu1."
     nothing = DownResult(cluster="kit", removed={"gpu1": ()})
-    assert render.down(nothing) == "Nothing to do: there is nothing of cluster kit on 1 host: gpu1."
+    assert render.down(nothing) == "Nothing to do: cluster kit is not on 1 host: gpu1."
     assert render.groups(EXEC) == "── 2 hosts: gpu[1-2]\nok\n── 1 host: gpu3  (exit code 3)\nno such file"
     assert render.ps(PS) == (
         "Cluster kit, 2 hosts: gpu[1-2]\n"
@@ -189,7 +198,7 @@ def test_results_as_text() -> None:
         "Running: r1"
     )
     assert launch.local(LocalResult(image="kit:x", argv=("mpirun", "a b"), exit_code=None, seconds=0.1)) == (
-        "# in a fresh container of kit:x\nmpirun 'a b'"
+        "# in a new container of kit:x\nmpirun 'a b'"
     )
 
 
