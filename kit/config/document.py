@@ -1,4 +1,4 @@
-"""A kit.yaml as it was read: values, and where in the text each one stands."""
+"""A kit.yaml that was read: its values, and the place of each value in the text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(kw_only=True)
 class Document:
-    """The values of the file, where each stands (an index into `text`), how it was written, and what is wrong."""
+    """The values of a file, the index of each in `text`, its text as written, and the problems so far."""
 
     source: str
     text: str
@@ -21,15 +21,15 @@ class Document:
     problems: list[InputError] = field(default_factory=list)
 
     def line(self, index: int) -> int:
-        """The 1-based line of an index, never past the last line of the text."""
+        """Return the 1-based line of an index, at most the last line of the text."""
         last = max(1, self.text.count("\n") + (not self.text.endswith("\n")))
         return min(self.text.count("\n", 0, max(0, index)) + 1, last)
 
     def line_of(self, path: Path) -> int:
-        """The line of a value, or of the nearest thing around it that is in the file."""
+        """Return the line of a value, or of the nearest section around it that the file has."""
         while path and path not in self.places:
             path = path[:-1]
         return self.line(self.places.get(path, 0))
 
-    def wrong(self, index: int, message: str, hint: str) -> None:
+    def add_problem(self, index: int, message: str, hint: str) -> None:
         self.problems.append(InputError(message, hint=hint, file=self.source, line=self.line(index)))

@@ -1,7 +1,7 @@
-"""Puts settings into the text of a kit.yaml, as lines of their own, and leaves every other byte as a person wrote it.
+"""Adds settings to the text of a kit.yaml as separate lines, and keeps every other byte.
 
-Not by a YAML library: to kit every plain word is text (010, 1.10), and a library would write its own idea of it. What
-comes out is read again, and must say what it said before and the new settings, or it is refused.
+It uses no YAML library: to kit every plain word is text (010, 1.10), and a library would rewrite such words. kit reads
+the result again and refuses it unless it says what it said before, and the new settings.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kit.config.fields import as_yaml
 from kit.config.yaml import load_spec, read
 from kit.errors import InputError
 
-# The line before a setting that kit tune wrote, and may write anew; what has none of it is a person's.
+# kit tune writes this line before each of its settings, and replaces only settings that have it.
 MARK = "# kit tune: "
 _MORE = "#   "
 _WIDTH = 116
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """`section.key`, its value and the reason that stands before it; with '' for a section a key at the top."""
+class NewSetting:
+    """`section.key`, its value, and the reason that is written before it. `section` is '' at the top level."""
 
     section: str
     key: str
@@ -32,110 +32,109 @@ class Entry:
 
 
 def tuned(text: str) -> frozenset[str]:
-    """The places (env.OMP_NUM_THREADS, network) that kit tune wrote, and nobody took its line away from."""
+    """Return the settings (env.OMP_NUM_THREADS, network) that kit tune wrote and that still have its line."""
     lines = text.splitlines()
-    found = set()
+    paths = set()
     section = ""
     for number, line in enumerate(lines):
         if top := re.match(r"([A-Za-z_]+)\s*:", line):
             section = top[1]
             if _comment(lines, number) < number:
-                found.add(section)
+                paths.add(section)
         elif (inner := re.match(r"\s+([A-Za-z_][A-Za-z0-9_]*)\s*:", line)) and _comment(lines, number) < number:
-            found.add(f"{section}.{inner[1]}")
-    return frozenset(found)
+            paths.add(f"{section}.{inner[1]}")
+    return frozenset(paths)
 
 
 def value_of(text: str, path: str, *, source: str) -> object:
-    """What the text has at the place, None for nothing. Raises InputErrors where it is no YAML."""
+    """Return the value at a dotted path, or None. Raises InputErrors if the text is not YAML."""
     section, _, key = path.rpartition(".")
     data = read(text, source=source).data
     inside = data.get(section) if section else data
     return inside.get(key) if isinstance(inside, Mapping) else None
 
 
-def edited(text: str, entries: Sequence[Entry], *, source: str) -> str:
-    """The text with the entries in it. Raises InputError where the file is written in a way that this cannot add to."""
+def edited(text: str, new: Sequence[NewSetting], *, source: str) -> str:
+    """Return the text with the new settings. Raises InputError if the file's style does not allow the addition."""
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()
-    # From the last to the first: each is put at the top of its section.
-    for entry in reversed(entries):
-        _put(lines, entry, source)
+    # In reverse, because each setting goes to the top of its section.
+    for setting in reversed(new):
+        _put(lines, setting, source)
     changed = newline.join(lines) + newline if lines else ""
-    _check(text, changed, entries, source)
+    _check(text, changed, new, source)
     return changed
 
 
-def _put(lines: list[str], entry: Entry, source: str) -> None:
-    if entry.section:
-        _put_inside(lines, entry, source)
-    elif not _put_over(lines, entry, 0, len(lines), ""):
-        lines += ["", *_words(entry, "")] if lines and lines[-1].strip() else _words(entry, "")
+def _put(lines: list[str], new: NewSetting, source: str) -> None:
+    if new.section:
+        _put_inside(lines, new, source)
+    elif not _replaced(lines, new, 0, len(lines), ""):
+        lines += ["", *_lines_of(new, "")] if lines and lines[-1].strip() else _lines_of(new, "")
 
 
-def _put_inside(lines: list[str], entry: Entry, source: str) -> None:
-    """At the top of its section, which is made at the end where there is none."""
-    top = next((n for n, line in enumerate(lines) if re.match(rf"{entry.section}\s*:", line)), None)
+def _put_inside(lines: list[str], new: NewSetting, source: str) -> None:
+    """Put the setting at the top of its section. A missing section is added at the end of the file."""
+    top = next((n for n, line in enumerate(lines) if re.match(rf"{new.section}\s*:", line)), None)
     if top is None:
         lines += [""] if lines and lines[-1].strip() else []
-        lines.append(f"{entry.section}:")
+        lines.append(f"{new.section}:")
         top = len(lines) - 1
     rest = re.sub(r"(^|\s)#.*", "", lines[top].partition(":")[2]).strip()
     if rest in ("{}", "null", "~"):
-        lines[top] = f"{entry.section}:"
+        lines[top] = f"{new.section}:"
     elif rest:
         raise InputError(
-            f"{entry.section} is written on one line, and kit tune adds lines only",
-            hint=f"write it as lines, {entry.section}: and below it KEY: VALUE, and tune again",
+            f"{new.section} is written on one line, but kit tune can only add lines",
+            hint=f"write {new.section}: on one line and KEY: VALUE lines below it, and tune again",
             file=source,
             line=top + 1,
         )
     end = next((n for n in range(top + 1, len(lines)) if re.match(r"[^\s#]", lines[n])), len(lines))
     inner = [line for line in lines[top + 1 : end] if line.strip() and not line.lstrip().startswith("#")]
     indent = re.match(r"\s*", inner[0])[0] if inner else "  "  # type: ignore[index]
-    if not _put_over(lines, entry, top + 1, end, indent):
-        lines[top + 1 : top + 1] = _words(entry, indent)
+    if not _replaced(lines, new, top + 1, end, indent):
+        lines[top + 1 : top + 1] = _lines_of(new, indent)
 
 
-def _put_over(lines: list[str], entry: Entry, start: int, end: int, indent: str) -> bool:
-    """In the place of what the key has between `start` and `end`; False where it does not stand there."""
-    at = next((n for n in range(start, end) if re.match(rf"{indent}{entry.key}\s*:", lines[n])), None)
+def _replaced(lines: list[str], new: NewSetting, start: int, end: int, indent: str) -> bool:
+    """Replace the value of the key between `start` and `end`. Return False if the key is not there."""
+    at = next((n for n in range(start, end) if re.match(rf"{indent}{new.key}\s*:", lines[n])), None)
     if at is None:
         return False
     after = at + 1
     while after < end and re.match(rf"{indent}(\s|- )\s*[^\s#]", lines[after]):
         after += 1
-    lines[_comment(lines, at) : after] = _words(entry, indent)
+    lines[_comment(lines, at) : after] = _lines_of(new, indent)
     return True
 
 
-def _words(entry: Entry, indent: str) -> list[str]:
-    """The reason as a comment, and the setting."""
-    reason = textwrap.wrap(f"{MARK}{entry.reason}", _WIDTH, subsequent_indent=_MORE, break_on_hyphens=False)
-    return [indent + line for line in reason] + [f"{indent}{entry.key}: {as_yaml(entry.value)}"]
+def _lines_of(new: NewSetting, indent: str) -> list[str]:
+    """Return the reason as a comment, then the setting."""
+    reason = textwrap.wrap(f"{MARK}{new.reason}", _WIDTH, subsequent_indent=_MORE, break_on_hyphens=False)
+    return [indent + line for line in reason] + [f"{indent}{new.key}: {as_yaml(new.value)}"]
 
 
 def _comment(lines: Sequence[str], number: int) -> int:
-    """Where kit tune's own comment on the line begins; the line itself where it has none."""
+    """Return where kit tune's comment on the line begins, or the line itself."""
     first = number
     while first and lines[first - 1].lstrip().startswith(_MORE):
         first -= 1
     return first - 1 if first and lines[first - 1].lstrip().startswith(MARK) else number
 
 
-def _check(before: str, after: str, entries: Sequence[Entry], source: str) -> None:
-    """It must mean what it meant, with the entries; and be a kit.yaml."""
+def _check(before: str, after: str, new: Sequence[NewSetting], source: str) -> None:
+    """Refuse a result that is no valid kit.yaml, or that changed anything but the new settings."""
     wanted = {name: dict(v) if isinstance(v, dict) else v for name, v in read(before, source=source).data.items()}
-    for entry in entries:
-        if not entry.section:
-            wanted[entry.key] = entry.value
+    for setting in new:
+        if not setting.section:
+            wanted[setting.key] = setting.value
             continue
-        section = wanted.get(entry.section) or {}
-        wanted[entry.section] = {**section, entry.key: entry.value} if isinstance(section, dict) else section
-    found = read(after, source=source).data
-    if found != wanted:
-        told = ", ".join(f"{entry.section}.{entry.key}".lstrip(".") + f": {entry.value}" for entry in entries)
-        raise InputError("kit tune cannot add to this file safely", hint=f"add by hand: {told}", file=source)
+        section = wanted.get(setting.section) or {}
+        wanted[setting.section] = {**section, setting.key: setting.value} if isinstance(section, dict) else section
+    if read(after, source=source).data != wanted:
+        lines = ", ".join(f"{setting.section}.{setting.key}".lstrip(".") + f": {setting.value}" for setting in new)
+        raise InputError("kit tune cannot add to this file safely", hint=f"add by hand: {lines}", file=source)
     load_spec(after, source=source)

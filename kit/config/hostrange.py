@@ -1,4 +1,4 @@
-"""Ranges in names: gpu[01-08], 10.0.0.[1-4], r[1-2]n[1,3,5-7]. Pure: one word in, the names out."""
+"""Expands ranges in names: gpu[01-08], 10.0.0.[1-4], r[1-2]n[1,3,5-7]."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 from kit.config.words import plain, shown
 
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-# Dashes that word processors and chat programs put where a person typed '-'.
+# Word processors and chat programs replace a typed '-' with one of these.
 _FALSE_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
 class RangeError(ValueError):
-    """A range that cannot be read: what is wrong, and what to write."""
+    """A range that cannot be read: the problem, and what to write."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class RangeError(ValueError):
 
 
 def expand(word: str, *, most: int) -> list[str]:
-    """Every name that the word stands for, in order; the last bracket turns fastest. Padding is kept.
+    """Return the names of a range in order; the last bracket changes fastest. Zero padding is kept.
 
     Raises RangeError for brackets that cannot be read, and for more than `most` names.
     """
@@ -34,13 +34,13 @@ def expand(word: str, *, most: int) -> list[str]:
         values = _values(text, most=most) if inside else [text]
         count *= len(values)
         if count > most:
-            raise RangeError(f"{shown(word)} stands for more than {most} hosts", "write a smaller range")
+            raise RangeError(f"{shown(word)} has more than {most} hosts", "write a smaller range")
         parts.append(values)
     return ["".join(choice) for choice in itertools.product(*parts)]
 
 
 def _pieces(word: str) -> list[tuple[str, bool]]:
-    """The word cut at its brackets: (text, whether it stood in brackets)."""
+    """Return the pieces of the word: (text, whether it was in brackets)."""
     pieces: list[tuple[str, bool]] = []
     rest = word
     while rest:
@@ -55,7 +55,7 @@ def _pieces(word: str) -> list[tuple[str, bool]]:
         if not closed:
             raise RangeError(
                 f"{shown(word)} has a '[' with no ']' after it",
-                f"close the bracket, with no blank inside it: {plain(word)}]",
+                f"close the bracket, without a space inside: {plain(word)}]",
             )
         if "[" in inside:
             raise RangeError(f"{shown(word)} has a bracket inside a bracket", "write a range as gpu[01-08]")
@@ -64,6 +64,7 @@ def _pieces(word: str) -> list[tuple[str, bool]]:
 
 
 def _values(inside: str, *, most: int) -> list[str]:
+    """Return the numbers of one bracket. A number may occur only once."""
     values: list[str] = []
     for item in inside.split(","):
         if _NUMBER.fullmatch(item):
@@ -71,20 +72,20 @@ def _values(inside: str, *, most: int) -> list[str]:
         else:
             values.extend(_run(item, inside, most=most))
         if len(values) > most:
-            raise RangeError(f"[{plain(inside)}] stands for more than {most} hosts", "write a smaller range")
+            raise RangeError(f"[{plain(inside)}] has more than {most} hosts", "write a smaller range")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise RangeError(f"[{plain(inside)}] says {twice} twice", "say each number once")
+        raise RangeError(f"[{plain(inside)}] has {twice} twice", "write each number once")
     return values
 
 
 def _run(item: str, inside: str, *, most: int) -> list[str]:
-    """`01-08` as eight words. The width is that of the first number when it is padded with zeros."""
+    """Return `01-08` as eight words, as wide as the first number if that is padded with zeros."""
     if any(dash in item for dash in _FALSE_DASHES):
-        mended = item
+        corrected = item
         for dash in _FALSE_DASHES:
-            mended = mended.replace(dash, "-")
-        raise RangeError(f"[{plain(inside)}] has a long dash in it", f"write a plain minus sign: [{plain(mended)}]")
+            corrected = corrected.replace(dash, "-")
+        raise RangeError(f"[{plain(inside)}] has a long dash in it", f"write a plain minus sign: [{plain(corrected)}]")
     low, dash, high = item.partition("-")
     if not dash or not _NUMBER.fullmatch(low) or not _NUMBER.fullmatch(high):
         raise RangeError(
@@ -93,7 +94,7 @@ def _run(item: str, inside: str, *, most: int) -> list[str]:
         )
     first, last = int(low), int(high)
     if first > last:
-        raise RangeError(f"[{plain(inside)}] runs backwards: {low} is over {high}", f"write [{high}-{low}]")
+        raise RangeError(f"[{plain(inside)}] runs backwards: {low} is above {high}", f"write [{high}-{low}]")
     padded = low[0] == "0" and len(low) > 1
     if (padded and len(high) < len(low)) or (high[0] == "0" and len(high) > 1 and len(high) != len(low)):
         width = max(len(low), len(high))
@@ -102,6 +103,6 @@ def _run(item: str, inside: str, *, most: int) -> list[str]:
             f"write [{low.zfill(width)}-{high.zfill(width)}] or [{first}-{last}]",
         )
     if last - first >= most:
-        raise RangeError(f"[{plain(inside)}] stands for more than {most} hosts", "write a smaller range")
-    # A number with no zero before it is never shorter than the first, so the width changes only padded ones.
+        raise RangeError(f"[{plain(inside)}] has more than {most} hosts", "write a smaller range")
+    # A later number is never shorter than the first, so zfill only pads.
     return [str(number).zfill(len(low)) for number in range(first, last + 1)]

@@ -1,6 +1,6 @@
-"""The hosts file: text in, Inventory out. A bare list of VMs and an Open MPI hostfile are hosts files, too.
+"""Reads a hosts file. A plain list of VMs and an Open MPI hostfile are valid hosts files.
 
-Reads what one line says (kit.config.hostline), then joins the lines: repeated ones, and names that must be unique.
+kit.config.hostline reads single lines. This module joins them: repeated hosts, and names that must be unique.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NoReturn
 
-from kit.config.hostline import MOST_SLOTS, Entry, LineError, read_line
+from kit.config.hostaddress import LineError
+from kit.config.hostline import MOST_SLOTS, HostEntry, read_line
 from kit.config.words import plain, shown
 from kit.errors import InputError, InputErrors
 from kit.model.host import Host, Inventory
@@ -23,9 +24,9 @@ _MERGED = ("user", "key", "internal")
 
 
 def parse_hosts(text: str, *, source: str) -> Inventory:
-    """The VMs that the text names, in its order. `source` is the file's path, for messages.
+    """Return the VMs of the text, in its order. `source` is the path of the file, for messages.
 
-    Nothing is looked up or opened: names are not resolved, and key= stays as written.
+    Names are not resolved, and key= stays as written.
     Raises InputErrors with every problem of the file, each with its line (1-based) and a hint.
     """
     reading = _Reading(source)
@@ -33,47 +34,49 @@ def parse_hosts(text: str, *, source: str) -> Inventory:
         try:
             entries = read_line(line, most=MAX_HOSTS)
         except LineError as error:
-            reading.wrong(number, error.message, error.hint)
+            reading.add_problem(number, error.message, error.hint)
             continue
         for entry in entries:
             entry.line = number
             reading.add(entry)
         if len(reading.entries) > MAX_HOSTS:
-            reading.wrong(number, f"this line is past {MAX_HOSTS} hosts", "split the VMs over several clusters")
+            reading.add_problem(number, f"the file has over {MAX_HOSTS} hosts", "split the VMs into several clusters")
             break
     return reading.inventory()
 
 
 def _lines(text: str, reading: _Reading) -> Iterator[tuple[int, str]]:
-    """(number, line) for each line; a byte order mark, CRLF and C comments are taken away."""
+    """Yield (number, line) without a byte order mark, CRLF and C comments."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if "/*" in text:
-        # A comment leaves its newlines behind, so that the numbers of the lines stay right.
-        text = _BLOCK_COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", text)
+        # A comment keeps its newlines, so that line numbers stay correct.
+        text = _BLOCK_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", text)
         still_open = _OPEN_COMMENT.search(text)
         if still_open is not None:
             line = text.count("\n", 0, still_open.start()) + 1
-            reading.wrong(line, "the comment that begins with /* never ends", "close it with */, or begin it with #")
+            reading.add_problem(
+                line, "the comment that starts with /* has no end", "end it with */, or start it with #"
+            )
             text = text[: still_open.start()]
     return enumerate(text.split("\n"), start=1)
 
 
 class _Reading:
-    """The hosts and the problems found so far."""
+    """The hosts and the problems so far."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.entries: list[Entry] = []
+        self.entries: list[HostEntry] = []
         self.problems: list[InputError] = []
-        self._by_address: dict[str, list[Entry]] = {}
-        self._by_name: dict[str, Entry] = {}
-        self._by_internal: dict[str, Entry] = {}
+        self._by_address: dict[str, list[HostEntry]] = {}
+        self._by_name: dict[str, HostEntry] = {}
+        self._by_internal: dict[str, HostEntry] = {}
 
-    def wrong(self, line: int, message: str, hint: str) -> None:
+    def add_problem(self, line: int, message: str, hint: str) -> None:
         self.problems.append(InputError(message, hint=hint, file=self.source, line=line))
 
-    def add(self, entry: Entry) -> None:
-        """Joins an entry to what stands already: a new host, or one more line of a known one."""
+    def add(self, entry: HostEntry) -> None:
+        """Add a new host, or one more line of a known host."""
         same = self._by_address.setdefault(entry.address.lower(), [])
         for known in same:
             if (entry.name is None or entry.name == (known.name or known.default_name)) and entry.port in (
@@ -88,18 +91,18 @@ class _Reading:
         name = (entry.name or entry.default_name).lower()
         other = self._by_name.get(name)
         if other is not None:
-            self.wrong(
+            self.add_problem(
                 entry.line,
-                f"the name {shown(name)} is taken by the host of line {other.line}",
+                f"the host on line {other.line} already has the name {shown(name)}",
                 f"give one of the two another name: {plain(entry.address)} name={plain(name)[:50]}-b",
             )
             return
         if entry.internal is not None:
             twin = self._by_internal.setdefault(entry.internal, entry)
             if twin is not entry:
-                self.wrong(
+                self.add_problem(
                     entry.line,
-                    f"internal={entry.internal} is already the internal address of line {twin.line}",
+                    f"the host on line {twin.line} already has internal={entry.internal}",
                     "write each VM's own address in the cluster's network",
                 )
                 return
@@ -107,38 +110,38 @@ class _Reading:
         same.append(entry)
         self.entries.append(entry)
 
-    def _repeat(self, known: Entry, entry: Entry) -> None:
-        """A host that stands again: as mpirun counts, each line with no slots= is one slot more."""
+    def _repeat(self, known: HostEntry, entry: HostEntry) -> None:
+        """Add a repeated host. Like mpirun, count each line without slots= as one more slot."""
         if entry.slots is not None:
-            self.wrong(
+            self.add_problem(
                 entry.line,
-                f"{shown(entry.address)} stands on line {known.line} already, and slots= may be said once, first",
+                f"{shown(entry.address)} is already on line {known.line}, and only its first line can have slots=",
                 f"keep one line for it: {plain(entry.address)} slots={entry.slots}",
             )
             return
         for key in _MERGED:
             old, new = getattr(known, key), getattr(entry, key)
             if new is not None and new != old:
-                said = f"{key}={plain(old)}" if old is not None else f"no {key}="
-                self.wrong(
+                before = f"{key}={plain(old)}" if old is not None else f"no {key}="
+                self.add_problem(
                     entry.line,
-                    f"{shown(entry.address)} has {key}={plain(new)} here and {said} on line {known.line}",
-                    "keep one line for each VM, with all that is said of it",
+                    f"{shown(entry.address)} has {key}={plain(new)} here but {before} on line {known.line}",
+                    "keep one line for each VM, with all its settings",
                 )
                 return
         known.slots = (known.slots or 1) + 1
         if known.slots == MOST_SLOTS + 1:
-            self.wrong(
+            self.add_problem(
                 entry.line,
                 f"{shown(entry.address)} has more than {MOST_SLOTS} slots with this line",
-                f"keep one line for it: {plain(entry.address)} slots=8, say",
+                f"keep one line for it, for example: {plain(entry.address)} slots=8",
             )
 
-    def _clash(self, known: Entry, entry: Entry) -> None:
-        self.wrong(
+    def _clash(self, known: HostEntry, entry: HostEntry) -> None:
+        self.add_problem(
             entry.line,
-            f"{shown(entry.address)} stands on line {known.line} with another name or port",
-            "one VM: keep one line for it. Two VMs behind one address: give each its port= and its name=",
+            f"{shown(entry.address)} is already on line {known.line} with another name or port",
+            "if they are one VM, keep one line; if they are two VMs behind one address, give each its port= and name=",
         )
 
     def inventory(self) -> Inventory:
@@ -148,7 +151,7 @@ class _Reading:
             name = PurePath(self.source).name or self.source
             raise InputError(
                 f"{plain(name) or 'hosts'} names no VM",
-                hint="write one VM a line, such as: 10.0.0.11",
+                hint="write one VM on each line, such as: 10.0.0.11",
                 file=self.source,
                 line=1,
             )
@@ -156,10 +159,10 @@ class _Reading:
         for entry in self.entries:
             other = names.get(entry.address.lower())
             if other is not None and other is not entry and other.address.lower() != entry.address.lower():
-                self.wrong(
+                self.add_problem(
                     other.line,
-                    f"the name {shown(other.name or '')} is the address of the host of line {entry.line}",
-                    "give this host a name that is no other host's address",
+                    f"the name {shown(other.name or '')} is the address of the host on line {entry.line}",
+                    "choose a name that is not the address of another host",
                 )
         if self.problems:
             self._fail()
@@ -172,8 +175,8 @@ class _Reading:
             last = problems[_MOST_PROBLEMS]
             problems[_MOST_PROBLEMS:] = [
                 InputError(
-                    f"from here on there are {more} more problems",
-                    hint="mend those above first",
+                    f"{more} more problems from this line on",
+                    hint="correct the problems above first",
                     file=self.source,
                     line=last.line,
                 )
@@ -181,7 +184,7 @@ class _Reading:
         raise InputErrors(problems)
 
 
-def _host(entry: Entry) -> Host:
+def _host(entry: HostEntry) -> Host:
     return Host(
         name=entry.name or entry.default_name,
         address=entry.address,
@@ -195,13 +198,13 @@ def _host(entry: Entry) -> Host:
 
 
 def render_hosts(inventory: Inventory) -> str:
-    """A hosts file that parses to these hosts, one a line; what is not stated stays unstated."""
+    """Return a hosts file with these hosts, one on each line. Settings that are None are left out."""
     lines = []
     for host in inventory.hosts:
         words = [host.address]
         for key in ("name", "slots", "user", "port", "key", "internal"):
             value = getattr(host, key)
-            if value is None or (key == "name" and value == Entry(host.address).default_name):
+            if value is None or (key == "name" and value == HostEntry(host.address).default_name):
                 continue
             text = str(value)
             words.append(f'{key}="{text}"' if any(c in " #" for c in text) else f"{key}={text}")

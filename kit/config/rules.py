@@ -17,7 +17,7 @@ from kit.model.spec import NAME, PROPAGATIONS
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", re.ASCII)
-# A server, then folders. A dot, a port or the name localhost tells a server from a folder on Docker Hub.
+# A server, then folders. A dot, a port or the name localhost distinguishes a server from a folder on Docker Hub.
 _REGISTRY = re.compile(
     r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]{1,5})?"
     r"(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*",
@@ -153,7 +153,7 @@ def _volume_target(volume: str) -> str:
 
 
 def _check_for_swarm(volume: str) -> None:
-    """Refuse a mount that Swarm cannot express. Swarm itself would ignore the mode without a word."""
+    """Refuse a mount that Swarm cannot express. Swarm itself would silently ignore the mode."""
     source, target, *rest = volume.split(":")
     modes = set(rest[0].split(",")) if rest else set()
     is_folder = source[0] in "/."

@@ -1,4 +1,4 @@
-"""The two files that `kit init` writes. The kit.yaml is made from the model, so that it cannot say other defaults."""
+"""The two files that `kit init` writes. The kit.yaml comes from the table of fields, so its defaults are right."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from kit.config.fields import Setting, as_yaml, settings
 
 HOSTS = """\
-# The VMs of the cluster, one a line. The first is the head: it starts the runs.
-# Write an IP address or a name, and what differs from ssh's own settings:
+# The VMs of the cluster, one on each line. The first one is the head, which starts the runs.
+# Write an IP address or a name, then what differs from your ssh settings:
 #
 #   10.0.0.11
 #   gpu2.example.com slots=8 user=ubuntu port=2222 key=~/.ssh/gpu name=gpu2 internal=10.0.0.12
 #   gpu[03-08] slots=8
 #
-# An Open MPI hostfile is good as it is. slots= is the number of ranks; not written, it is the number of GPUs.
+# An Open MPI hostfile works unchanged. slots= is the number of ranks that fit on a host. Default: its number of GPUs.
 
 """
 
 _HEAD = """\
-# Settings of the cluster. Every line that begins with # shows a default: take the # away to change it.
-# `kit schema` prints the JSON schema for editors.
+# Settings of the cluster. Each line that starts with # shows a default. To change it, remove the # and edit the value.
+# `kit schema` prints a JSON schema for editors.
 """
 
 
 def sample_config() -> str:
-    """A kit.yaml that says nothing yet: every field with its default, commented."""
+    """Return a kit.yaml with every field and its default, commented out."""
     return _HEAD + "".join(_lines())
 
 
@@ -43,7 +43,7 @@ def _lines() -> Iterator[str]:
 
 
 def _line(setting: Setting) -> str:
-    """`key: default`; for a field with no default, an example, said to be one."""
+    """Return `key: default`, or an example for a field without a default."""
     if setting.default is None:
         return f"{setting.key}: {as_yaml(setting.example)}   # an example; not set by default"
     return f"{setting.key}: {as_yaml(setting.default)}"

@@ -1,4 +1,4 @@
-"""-H and its kin: a few of the inventory's hosts, named as gpu[01-02],gpu4."""
+"""Selects hosts of the hosts file by a list such as gpu[01-02],gpu4 (-H)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kit.model.host import Host, Inventory
 
 
 def select_hosts(inventory: Inventory, wanted: str) -> Inventory:
-    """The hosts that `wanted` names, by name or address, in the order of the hosts file, each once.
+    """Return the hosts that `wanted` names by name or address, once each, in the order of the hosts file.
 
-    Raises InputError, with near names, for a host that is not there, and for a list that cannot be read.
+    Raises InputError for an unknown host, with similar names, and for a list that cannot be read.
     """
     by_word = {host.address.lower(): host for host in reversed(inventory.hosts)}
     by_word |= {host.name.lower(): host for host in inventory.hosts}
@@ -29,12 +29,12 @@ def select_hosts(inventory: Inventory, wanted: str) -> Inventory:
                 raise _missing(name, inventory, by_word)
             chosen.add(host.name)
     if not chosen:
-        raise InputError("no host is named", hint=f"write one of the hosts file, such as {inventory.head.name}")
+        raise InputError("the list names no host", hint=f"name one of the hosts file, such as {inventory.head.name}")
     return Inventory(hosts=tuple(host for host in inventory.hosts if host.name in chosen), source=inventory.source)
 
 
 def _split(wanted: str) -> list[str]:
-    """The words between commas and blanks; a comma in brackets belongs to its range."""
+    """Return the words between commas and spaces. A comma in brackets belongs to its range."""
     words, word, inside = [], "", False
     for char in wanted:
         inside = (inside or char == "[") and char != "]"
@@ -43,7 +43,7 @@ def _split(wanted: str) -> list[str]:
             word = ""
         else:
             word += char
-    return [found for found in (*words, word) if found]
+    return [name for name in (*words, word) if name]
 
 
 def _missing(name: str, inventory: Inventory, by_word: dict[str, Host]) -> InputError:
@@ -51,12 +51,12 @@ def _missing(name: str, inventory: Inventory, by_word: dict[str, Host]) -> Input
     host, colon, number = name.rpartition(":")
     if colon and number.isdigit() and host.lower() in by_word:
         return InputError(
-            f"{shown(name)}: a host is chosen with no number behind it",
-            hint=f"write {plain(host)} here, and slots={plain(number)} behind it in {plain(inventory.source)}",
+            f"{shown(name)}: a list of hosts takes no number after a host",
+            hint=f"write {plain(host)} here, and slots={plain(number)} on its line in {plain(inventory.source)}",
         )
     similar = near_names(name, inventory.names)
     if similar:
         return InputError(message, hint=f"did you mean {listed(similar)}?")
     some = ", ".join(inventory.names[:5])
     more = len(inventory.hosts) - 5
-    return InputError(message, hint=f"it names {some}" + (f" and {more} more" if more > 0 else ""))
+    return InputError(message, hint=f"hosts there: {some}" + (f" and {more} more" if more > 0 else ""))

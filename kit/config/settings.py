@@ -1,7 +1,7 @@
-"""What a verb is told about the cluster: flags beat the environment, which beats kit.yaml, which beats the defaults.
+"""The settings of a verb: flags win over the environment, which wins over kit.yaml, which wins over the defaults.
 
-Reads the two files, and nothing else. Paths that a file states are relative to that file's folder; paths that a flag
-or a variable states are relative to the current folder.
+Reads the two files only. A path in a file is relative to that file's folder; a path in a flag or a variable is relative
+to the current folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that the files, the environment and the flags say. `folder` is where the files are looked for."""
+    """The values of files, environment and flags together. `folder` is where kit looks for the files."""
 
     inventory: Inventory
     spec: ClusterSpec
@@ -49,21 +49,21 @@ def load(
     flags: Mapping[str, object],
     environ: Mapping[str, str],
 ) -> Settings:
-    """The settings of a verb that needs hosts.
+    """Return the settings of a verb that needs hosts.
 
-    `flags` maps a field's dotted path (ssh.user) to what was typed; None counts as not given. No kit.yaml means
-    defaults; no hosts file is an error. Raises InputError, or InputErrors with the problems of both files together.
+    `flags` maps a field's dotted path (ssh.user) to its value; None counts as not given. Without a kit.yaml, defaults
+    apply; a missing hosts file is an error. Raises InputError, or InputErrors with the problems of both files.
     """
     problems: list[InputError] = []
     inventory = _attempt(problems, lambda: load_hosts(folder, hosts_flag=hosts_flag, environ=environ))
     spec = _attempt(problems, lambda: load_spec(folder, config_flag=config_flag, flags=flags, environ=environ))
     if inventory is None or spec is None:
         raise problems[0] if len(problems) == 1 else InputErrors(problems)
-    return Settings(inventory=_insisted(inventory, flags, environ), spec=spec, folder=folder)
+    return Settings(inventory=_without_logins(inventory, flags, environ), spec=spec, folder=folder)
 
 
-def _insisted(inventory: Inventory, flags: Mapping[str, object], environ: Mapping[str, str]) -> Inventory:
-    """Without the login that the file gives a host, where a flag or a variable gives one to all."""
+def _without_logins(inventory: Inventory, flags: Mapping[str, object], environ: Mapping[str, str]) -> Inventory:
+    """Return the hosts without the login values that a flag or a variable sets for all of them."""
     over = _from_environment(environ) | _from_flags(flags)
     if not over.keys() & {"ssh.user", "ssh.port", "ssh.key"}:
         return inventory
@@ -80,14 +80,14 @@ def _insisted(inventory: Inventory, flags: Mapping[str, object], environ: Mappin
 
 
 def load_hosts(folder: Path, *, hosts_flag: str | Path | None = None, environ: Mapping[str, str]) -> Inventory:
-    """The hosts file that the flag, KIT_HOSTS or the folder names. Raises InputError or InputErrors."""
+    """Read the hosts file of the flag, KIT_HOSTS or the folder. Raises InputError or InputErrors."""
     named = str(hosts_flag) if hosts_flag else environ.get(HOSTS_VARIABLE, "")
     path = expanded(named) if named else folder / "hosts"
     text = _text_of(path)
     if text is None:
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
-            hint="`kit init` writes one to fill in; `kit lab up` makes a cluster on this machine to try with",
+            hint="`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit",
             file=str(path),
         )
     inventory = parse_hosts(text, source=str(path))
@@ -105,14 +105,14 @@ def load_spec(
     flags: Mapping[str, object],
     environ: Mapping[str, str],
 ) -> ClusterSpec:
-    """The spec alone, for a verb that needs no hosts. Parameters and errors as in `load`."""
+    """Return the spec for a verb that needs no hosts. Parameters and errors are those of `load`."""
     named = str(config_flag) if config_flag else environ.get(CONFIG_VARIABLE, "")
     path = expanded(named) if named else folder / "kit.yaml"
     text = _text_of(path)
     if text is None and named:
         raise InputError(
             f"there is no file {shown(str(path))}",
-            hint="name one that is there, or name none: then ./kit.yaml is read, if there is one",
+            hint="name an existing file, or none: kit then reads ./kit.yaml if it exists",
             file=str(path),
         )
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
@@ -122,12 +122,12 @@ def load_spec(
 
 
 def variables() -> dict[str, str]:
-    """Variable → dotted path of the field that it sets."""
+    """Return the dotted path of the field that each variable sets."""
     return {setting.variable: path for path, setting in settings().items() if setting.variable is not None}
 
 
 def _read_yaml(text: str, source: str) -> Document:
-    from kit.config.yaml import read  # noqa: PLC0415  (no kit.yaml, no YAML)
+    from kit.config.yaml import read  # noqa: PLC0415  (YAML: only if there is a kit.yaml)
 
     return read(text, source=source)
 
@@ -143,7 +143,7 @@ def _attempt(problems: list[InputError], load_one: Callable[[], _Read]) -> _Read
 
 
 def _text_of(path: Path) -> str | None:
-    """The file's text; None when there is no such file. Raises InputError for what is no readable text file."""
+    """Return the text of a file, or None if there is no file. Raises InputError if it is not a readable text file."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -152,14 +152,14 @@ def _text_of(path: Path) -> str | None:
     except IsADirectoryError:
         raise InputError("this is a folder, not a file", hint="name the file in it", file=str(path)) from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name cannot be a file's"
+        reason = getattr(error, "strerror", None) or "this is not a possible file name"
         raise InputError(
             f"cannot be read: {reason}", hint=f"look at it with: ls -l {shown(str(path))}", file=str(path)
         ) from error
     if len(content) > _MOST_BYTES:
         raise InputError(
             f"has more than {_MOST_BYTES >> 20} MiB",
-            hint="is this the right file? It is a short text",
+            hint="is this the right file? It should be a short text",
             file=str(path),
         )
     try:
@@ -174,7 +174,7 @@ def _text_of(path: Path) -> str | None:
 
 
 def _make_absolute(data: dict[str, object], base: Path) -> None:
-    """Writes the whole path where the file has one relative to itself. What is not text is left for validation."""
+    """Make the paths of a kit.yaml absolute. Values that are not text stay for validation to refuse."""
     ssh = data.get("ssh")
     if isinstance(ssh, dict):
         for path in _PATHS:
@@ -190,28 +190,28 @@ def _make_absolute(data: dict[str, object], base: Path) -> None:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Override]:
-    """The fields that variables set. An empty variable counts as not set."""
-    found = {}
+    """Return the values that variables set, by field. An empty variable counts as not set."""
+    overrides = {}
     for variable, path in variables().items():
         value = environ.get(variable)
         if value:
-            found[path] = Override(value=_from_here(path, value), source=variable)
-    return found
+            overrides[path] = Override(value=_from_here(path, value), source=variable)
+    return overrides
 
 
 def _from_flags(flags: Mapping[str, object]) -> dict[str, Override]:
-    found = {}
+    overrides = {}
     for path, value in flags.items():
         setting = settings().get(path)
         if setting is None or setting.is_section:
             similar = near(path, (p for p, s in settings().items() if not s.is_section), most=1)
             raise InputError(
                 f"there is no setting {shown(path)}",
-                hint=f"did you mean {listed(similar)}?" if similar else "`kit schema` shows them all",
+                hint=f"did you mean {listed(similar)}?" if similar else "list all settings: kit schema",
             )
         if value is not None:
-            found[path] = Override(value=_from_here(path, value), source=setting.flag)
-    return found
+            overrides[path] = Override(value=_from_here(path, value), source=setting.flag)
+    return overrides
 
 
 def _from_here(path: str, value: object) -> object:

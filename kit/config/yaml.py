@@ -1,7 +1,7 @@
-"""kit.yaml: text in, ClusterSpec out. Reads YAML into plain values and remembers where each one stands.
+"""Reads the YAML of a kit.yaml into plain values, and records the place of each one.
 
-Every plain scalar but true, false and null stays the text that was written, so that 1.10, 010 and 1:30 are what a
-person sees; the model makes numbers of them. Aliases, tags, deep nesting and large files are refused.
+Every plain scalar except true, false and null stays text, so that 1.10, 010 and 1:30 mean what you see; validation
+turns text into numbers. Aliases, tags, deep nesting and large files are refused.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _LOADER: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLo
 
 
 def load_spec(text: str, *, source: str) -> ClusterSpec:
-    """The spec that the text of a kit.yaml says, defaults filled in. `source` is its path, for messages.
+    """Return the spec of a kit.yaml's text, with defaults. `source` is its path, for messages.
 
-    Raises InputErrors with every problem that was found, each with its line and a hint.
+    Raises InputErrors with every problem, each with its line and a hint.
     """
     return validate(read(text, source=source))
 
 
 def read(text: str, *, source: str) -> Document:
-    """The values of the text. What YAML itself cannot read is raised (InputErrors); the rest is in `problems`."""
+    """Return the values, with minor problems in `problems`. Raises InputErrors if the YAML cannot be read."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     document = Document(source=source, text=text)
     _check_size(document)
@@ -43,16 +43,16 @@ def read(text: str, *, source: str) -> Document:
         root = yaml.compose(text, Loader=_LOADER) if not document.problems else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         index, message, hint = fault_of(error, text)
-        document.wrong(index, message, hint)
+        document.add_problem(index, message, hint)
         root = None
     if document.problems:
         raise InputErrors(document.problems)
     if root is not None and root.tag != _TAG + "null":
         if not isinstance(root, yaml.MappingNode):
-            document.wrong(
+            document.add_problem(
                 root.start_mark.index,
-                "a kit.yaml is KEY: VALUE lines, and this is something else",
-                "begin so: name: kit",
+                "a kit.yaml consists of KEY: VALUE lines, but this is something else",
+                "start, for example, with: name: kit",
             )
             raise InputErrors(document.problems)
         data = _value(root, (), document)
@@ -62,46 +62,48 @@ def read(text: str, *, source: str) -> Document:
 
 def _check_size(document: Document) -> None:
     if len(document.text) > MOST_BYTES:
-        document.wrong(
+        document.add_problem(
             0,
-            f"the file has {len(document.text) // 1024} KiB, and kit reads {MOST_BYTES // 1024} at most",
-            "is this the right file? A kit.yaml has some lines",
+            f"the file has {len(document.text) // 1024} KiB, but kit reads at most {MOST_BYTES // 1024}",
+            "is this the right file? A kit.yaml is short",
         )
     strange = next((i for i, c in enumerate(document.text) if "\ud800" <= c <= "\udfff"), None)
     if strange is not None:
-        document.wrong(strange, "a character here is no text at all", "write the file again as UTF-8")
+        document.add_problem(strange, "a character here is not valid text", "save the file as UTF-8")
     if document.problems:
         raise InputErrors(document.problems)
 
 
 def _check_events(document: Document) -> None:
-    """Refuses what grows without bound, before anything is built of it."""
+    """Refuse text that could grow without bound, before building values from it."""
     depth = documents = 0
     for event in yaml.parse(document.text, Loader=_LOADER):
         index = event.start_mark.index if event.start_mark is not None else 0
         if isinstance(event, yaml.AliasEvent):
-            document.wrong(
-                index, f"*{plain(event.anchor or '')} is an alias, and kit.yaml takes none", "write the value out"
+            document.add_problem(
+                index,
+                f"*{plain(event.anchor or '')} is an alias, which kit.yaml does not allow",
+                "write the value itself",
             )
             return
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _DEEPEST:
-                document.wrong(index, "this is nested too deep for a kit.yaml", "look for a bracket too many")
+                document.add_problem(index, "this is nested too deeply for a kit.yaml", "look for an extra bracket")
                 return
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                document.wrong(index, "a second document begins here, after ---", "keep one document in the file")
+                document.add_problem(index, "a second document starts here, after ---", "keep one document in the file")
                 return
 
 
 def _value(node: yaml.Node, path: Path, document: Document) -> object:
     index = node.start_mark.index
     if node.tag not in _TAGS:
-        document.wrong(index, f"the tag {shown(node.tag)} is not taken here", "take the word with the ! away")
+        document.add_problem(index, f"the tag {shown(node.tag)} is not allowed here", "remove the word with the !")
         return ""
     if isinstance(node, yaml.MappingNode):
         document.written[path] = "a group of KEY: VALUE" if node.value else "{}"
@@ -122,7 +124,7 @@ def _value(node: yaml.Node, path: Path, document: Document) -> object:
 def _item(node: yaml.Node, path: Path, document: Document) -> object:
     value = _value(node, path, document)
     if value is None:
-        document.wrong(node.start_mark.index, "an item of the list is empty", 'write a value after the -, or ""')
+        document.add_problem(node.start_mark.index, "an item of the list is empty", 'write a value after the -, or ""')
     return value
 
 
@@ -133,14 +135,14 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str
     for key_node, value_node in node.value:
         index = key_node.start_mark.index
         if not isinstance(key_node, yaml.ScalarNode):
-            document.wrong(index, "a key here is a list or a group, not a word", "write KEY: VALUE")
+            document.add_problem(index, "a key here is a list or a group", "write KEY: VALUE")
             continue
         key = key_node.value
         here = (*path, key)
         if key in values or here in document.places:
             first = document.line_of(here)
-            document.wrong(
-                index, f"{shown(key)} stands here a second time; first on line {first}", "keep one of the two"
+            document.add_problem(
+                index, f"{shown(key)} is here a second time; it is already on line {first}", "keep one of the two"
             )
             continue
         document.places[here] = index
@@ -148,7 +150,7 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str
         if value is not None:
             values[key] = value
         elif not is_section:
-            document.wrong(index, f"{shown(key)} has no value", f'write {plain(key)}: "" for an empty one')
+            document.add_problem(index, f"{shown(key)} has no value", f'write {plain(key)}: "" for an empty one')
         elif key not in keys_of(inside):
-            values[key] = None  # so that an unknown key is told, value or not
+            values[key] = None  # so that an unknown key is reported even without a value
     return values

@@ -1,4 +1,4 @@
-"""kit init: a hosts file and a kit.yaml to fill in."""
+"""kit init: write a hosts file and a kit.yaml for you to fill in."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kit.errors import InputError, KitError
 
 @dataclass(frozen=True, kw_only=True)
 class InitResult:
-    """The files that were written, and those among them that stood before and were replaced."""
+    """The files that were written, and those that replaced existing files."""
 
     written: tuple[Path, ...]
     replaced: tuple[Path, ...]
 
 
 def init(folder: Path, *, force: bool = False) -> InitResult:
-    """Writes `hosts` and `kit.yaml` into the folder, which is made when it is not there.
+    """Write `hosts` and `kit.yaml` into the folder, and create the folder if needed.
 
-    Raises InputError, and writes nothing, when one of them stands there and `force` is off.
+    Raises InputError, and writes nothing, if one of the files exists and `force` is off.
     """
     from kit.config.sample import HOSTS, sample_config  # noqa: PLC0415  (only for the verb that needs it)
 
@@ -28,18 +28,18 @@ def init(folder: Path, *, force: bool = False) -> InitResult:
     if present and not force:
         names = " and ".join(path.name for path in present)
         raise InputError(
-            f"{names} {'stand' if len(present) > 1 else 'stands'} there already, and nothing was written",
-            hint="edit what is there, choose another folder, or let it be replaced: kit init --force",
+            f"{names} already {'exist' if len(present) > 1 else 'exists'}; nothing was written",
+            hint="edit the files, choose another folder, or replace them: kit init --force",
             file=str(present[0]),
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in contents.items():
-            # "x": a file that somebody made meanwhile is not overwritten without --force.
+            # Mode "x" does not overwrite a file that appeared meanwhile.
             with path.open("w" if force else "x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
         raise KitError(
-            f"cannot write into {folder}: {error.strerror}", hint="choose a folder that you may write to"
+            f"cannot write into {folder}: {error.strerror}", hint="choose a folder that you can write to"
         ) from error
     return InitResult(written=tuple(contents), replaced=present)

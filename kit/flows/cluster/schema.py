@@ -1,10 +1,10 @@
-"""kit schema: the JSON schema of kit.yaml."""
+"""kit schema: print the JSON schema of kit.yaml."""
 
 from __future__ import annotations
 
 
 def schema() -> str:
-    """The schema's text, with a newline at its end."""
+    """Return the text of the schema, with a newline at its end."""
     from kit.config.schema import schema_text  # noqa: PLC0415  (only for the verb that needs it)
 
     return schema_text()

@@ -86,6 +86,6 @@ class TunedFile:
         return after, "".join(difflib.unified_diff(old, new, fromfile=name, tofile=f"{name}, tuned", n=2))
 
 
-def _entry(setting: Setting) -> edit.Entry:
+def _entry(setting: Setting) -> edit.NewSetting:
     section, _, key = setting.path.rpartition(".")
-    return edit.Entry(section=section, key=key, value=setting.value, reason=setting.reason)
+    return edit.NewSetting(section=section, key=key, value=setting.value, reason=setting.reason)

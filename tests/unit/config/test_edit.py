@@ -11,16 +11,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.config.edit import MARK, Entry, edited, tuned, value_of
+from kit.config.edit import MARK, NewSetting, edited, tuned, value_of
 from kit.config.sample import sample_config
 from kit.config.yaml import load_spec
 from kit.errors import InputError, InputErrors
 
-ARGS = Entry(section="mpi", key="args", value="--mca coll_tuned_use_dynamic_rules 1", reason="a ring is faster")
-BIND = Entry(section="mpi", key="bind_to", value="socket", reason="two sockets")
-OMP = Entry(section="env", key="OMP_NUM_THREADS", value="4", reason="8 cores: 2 ranks")
+ARGS = NewSetting(section="mpi", key="args", value="--mca coll_tuned_use_dynamic_rules 1", reason="a ring is faster")
+BIND = NewSetting(section="mpi", key="bind_to", value="socket", reason="two sockets")
+OMP = NewSetting(section="env", key="OMP_NUM_THREADS", value="4", reason="8 cores: 2 ranks")
 ALL = (ARGS, BIND, OMP)
-NETWORK = Entry(section="", key="network", value="10.1.0.0/24", reason="118.0 MB/s: ten times as fast")
+NETWORK = NewSetting(section="", key="network", value="10.1.0.0/24", reason="118.0 MB/s: ten times as fast")
 
 BY_HAND = """\
 # mine, and it stays
@@ -44,8 +44,8 @@ command: [sh, -c,
 
 def changes(before: str, after: str) -> tuple[list[str], list[str]]:
     """Lines that went and lines that came."""
-    found = list(difflib.ndiff(before.splitlines(), after.splitlines()))
-    return [line[2:] for line in found if line[:2] == "- "], [line[2:] for line in found if line[:2] == "+ "]
+    lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    return [line[2:] for line in lines if line[:2] == "- "], [line[2:] for line in lines if line[:2] == "+ "]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_nothing_goes_and_what_comes_is_what_was_asked_for(text: str) -> None:
 
 
 def test_what_tune_wrote_before_is_written_over_with_its_reason_and_nothing_else() -> None:
-    long = Entry(section="mpi", key="args", value="--mca a b", reason="many words " * 40)
+    long = NewSetting(section="mpi", key="args", value="--mca a b", reason="many words " * 40)
     first = edited(BY_HAND, (long, OMP), source="kit.yaml")
     assert max(map(len, first.splitlines())) <= 120
     second = edited(first, (ARGS,), source="kit.yaml")
@@ -104,7 +104,7 @@ def test_a_file_that_lines_cannot_be_added_to_is_refused(text: str) -> None:
         edited(text, (OMP,), source="kit.yaml")
 
 
-def test_a_file_that_is_wrong_already_is_told_so() -> None:
+def test_a_file_that_is_already_wrong_is_refused() -> None:
     with pytest.raises(InputErrors):
         edited("nmae: x\n", (), source="kit.yaml")
 
@@ -133,7 +133,7 @@ def test_a_key_at_the_top_is_written_over_where_it_stands() -> None:
     after = edited(text, (NETWORK,), source="kit.yaml")
     mark = f"{MARK}{NETWORK.reason}\n"
     assert after == f"name: a\n# mine\n{mark}network: 10.1.0.0/24\nenv:\n  network: mine\n"
-    long = Entry(section="", key="network", value="10.2.0.0/24", reason="many words " * 40)
+    long = NewSetting(section="", key="network", value="10.2.0.0/24", reason="many words " * 40)
     again = edited(after, (long,), source="kit.yaml")
     assert max(map(len, again.splitlines())) <= 120
     assert again.count(MARK) == 1

@@ -1,4 +1,4 @@
-"""The hosts file: what lines mean, and what is said of those that mean nothing."""
+"""Tests what the lines of a hosts file mean, and the messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def problems(text: str) -> list[tuple[int | None, str, str]]:
     with pytest.raises(InputError) as caught:
         parse_hosts(text, source="hosts")
     error = caught.value
-    told = error.problems if isinstance(error, InputErrors) else (error,)
-    assert all(p.file == "hosts" and p.exit_code == 2 for p in told)
-    return [(p.line, p.message, p.hint or "") for p in told]
+    reported = error.problems if isinstance(error, InputErrors) else (error,)
+    assert all(p.file == "hosts" and p.exit_code == 2 for p in reported)
+    return [(p.line, p.message, p.hint or "") for p in reported]
 
 
 def test_the_example_means_what_it_says() -> None:
     text = (ROOT / "hosts.example").read_text(encoding="utf-8")
     inventory = parse_hosts(text, source="hosts.example")
-    said = {
+    hosts = {
         h.name: {
             k: getattr(h, k)
             for k in ("address", "slots", "user", "port", "key", "internal")
@@ -56,7 +56,7 @@ def test_the_example_means_what_it_says() -> None:
     expected |= {f"rack{r}n{n}": {"slots": 4} for r in (1, 2) for n in (1, 2)}
     expected |= {f"east{n}": {"address": f"198.51.100.{30 + n}", "internal": f"10.0.3.{n}"} for n in range(1, 5)}
     expected |= {"ompi1": {"slots": 4}, "ompi2": {"slots": 2}, "ompi3": {"slots": 6}, "ompi4": {"slots": 2}}
-    assert said == expected
+    assert hosts == expected
     assert list(inventory.names) == list(expected)
     assert inventory.head.address == "10.0.0.11"
     lines = text.split("\n")
@@ -105,54 +105,54 @@ def test_an_ipv6_address_gets_a_name_that_a_folder_can_have() -> None:
     assert (host.address, host.name, host.port) == ("2001:db8::1", "ip6-2001-db8--1", 22)
 
 
-def test_names_are_told_apart_without_their_case() -> None:
+def test_names_are_compared_without_case() -> None:
     assert problems("gpu1\n10.0.0.1 name=GPU1")[0][0] == 2
     assert one("GPU1\ngpu1").slots == 2
 
 
-def test_every_problem_of_the_file_is_told_at_once_in_order() -> None:
-    told = problems("10.0.0.256\n10.0.0.1\n10.0.0.2 slots=x\ngpu[1-\n10.0.0.1 name=b\n")
-    assert [line for line, _, _ in told] == [1, 3, 4, 5]
+def test_all_problems_of_a_file_are_reported_in_order() -> None:
+    reported = problems("10.0.0.256\n10.0.0.1\n10.0.0.2 slots=x\ngpu[1-\n10.0.0.1 name=b\n")
+    assert [line for line, _, _ in reported] == [1, 3, 4, 5]
 
 
 def test_very_many_problems_are_counted_not_listed() -> None:
-    told = problems("bad/address\n" * 200)
-    assert len(told) == 51
-    assert told[-1][1] == "from here on there are 150 more problems"
+    reported = problems("bad/address\n" * 200)
+    assert len(reported) == 51
+    assert reported[-1][1] == "150 more problems from this line on"
 
 
 @pytest.mark.parametrize(
     ("text", "line", "message", "hint"),
     [
-        ("", 1, "hosts names no VM", "write one VM a line, such as: 10.0.0.11"),
-        ("# nobody\n\n", 1, "hosts names no VM", "write one VM a line"),
-        ("n\nn2 slot=4", 2, "there is no key 'slot'", "did you mean slots=?"),
-        ("n Slots=4", 1, "there is no key 'Slots'", "did you mean slots=?"),
-        ("n gpus=4", 1, "there is no key 'gpus'", "kit calls it slots="),
-        ("n ansible_user=u", 1, "there is no key 'ansible_user'", "kit calls it user="),
-        ("n zzz=4", 1, "there is no key 'zzz'", "slots=, user=, port=, key=, name= or internal="),
+        ("", 1, "hosts names no VM", "write one VM on each line, such as: 10.0.0.11"),
+        ("# nobody\n\n", 1, "hosts names no VM", "write one VM on each line"),
+        ("n\nn2 slot=4", 2, "there is no setting 'slot'=", "did you mean slots=?"),
+        ("n Slots=4", 1, "there is no setting 'Slots'=", "did you mean slots=?"),
+        ("n gpus=4", 1, "there is no setting 'gpus'=", "in kit, write slots="),
+        ("n ansible_user=u", 1, "there is no setting 'ansible_user'=", "in kit, write user="),
+        ("n zzz=4", 1, "there is no setting 'zzz'=", "slots=, user=, port=, key=, name= or internal="),
         ("n slots=0", 1, "slots=0 leaves no room for a rank", "head_runs_ranks: false"),
         ("n slots=many", 1, "slots=many is not a number from 1 to 4096", "slots=8"),
-        ("n slots=4,max_slots=8", 1, "slots=4,max_slots=8 is not a number", "blank"),
+        ("n slots=4,max_slots=8", 1, "slots=4,max_slots=8 is not a number", "put a space"),
         ("n slots=4 max_slots=3", 1, "max_slots=3 is below slots=4", "max_slots=4"),
-        ("n slots=2 slots=3", 1, "slots= stands twice on this line", "once"),
+        ("n slots=2 slots=3", 1, "slots= occurs twice on this line", "once"),
         ("n slots=", 1, "slots= has no value", "value after the ="),
         ("n key= name=x", 1, "key= has no value", "value after the ="),
         ("n slots", 1, "'slots' has no value", "slots=VALUE"),
         ("n port=70000", 1, "port=70000 is not a number from 1 to 65535", "port=22"),
         ("n:4", 1, "'n:4': a hosts file has no HOST:NUMBER", "'n slots=4' for slots"),
-        ("n n2 slots=2", 1, "'n2' is a second word", "line of its own"),
-        ("n,n2", 1, "'n,n2' is not an address", "one VM a line"),
-        ("10.0.0.0/24", 1, "'10.0.0.0/24' is not an address", "the VM's own address"),
+        ("n n2 slots=2", 1, "'n2' is a second word", "another line"),
+        ("n,n2", 1, "'n,n2' is not an address", "one VM on each line"),
+        ("10.0.0.0/24", 1, "'10.0.0.0/24' is not an address", "only the VM's address"),
         ("10.0.0.300", 1, "'10.0.0.300' is not an IPv4 address", "four numbers"),
-        ("10.0.0.01", 1, "'10.0.0.01' is not an IPv4 address", "no zeros before"),
+        ("10.0.0.01", 1, "'10.0.0.01' is not an IPv4 address", "without leading zeros"),
         ("10.0.0", 1, "'10.0.0' is not an IPv4 address", "four numbers"),
         ("-n", 1, "'-n' is not an address", "gpu1"),
         ("gp\u00fc1", 1, "'gp\u00fc1' is not an address", "U+00FC"),
         ("n\u200b", 1, "'n\\u200b' is not an address", "U+200B"),
         ("gpu{1..4}", 1, "'gpu{1..4}' is not an address", "gpu[1-4]"),
         ("fe80::zz", 1, "'fe80::zz' is not an address", "2001:db8::11"),
-        ("gpu[4-1]", 1, "[4-1] runs backwards: 4 is over 1", "write [1-4]"),
+        ("gpu[4-1]", 1, "[4-1] runs backwards: 4 is above 1", "write [1-4]"),
         ("gpu[1-4", 1, "'gpu[1-4' has a '[' with no ']'", "gpu[1-4]"),
         ("gpu1-4]", 1, "'gpu1-4]' has a ']' with no '['", "gpu[01-08]"),
         ("gpu[[1-4]]", 1, "'gpu[[1-4]]' has a bracket inside a bracket", "gpu[01-08]"),
@@ -160,49 +160,59 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("gpu[1..4]", 1, "[1..4] is not a range of numbers", "[1-4]"),
         ("gpu[a-d]", 1, "[a-d] is not a range of numbers", "whole numbers"),
         ("gpu[1\u20134]", 1, "[1\u20134] has a long dash in it", "[1-4]"),
-        ("gpu[1,1]", 1, "[1,1] says 1 twice", "once"),
+        ("gpu[1,1]", 1, "[1,1] has 1 twice", "once"),
         ("gpu[1-008]", 1, "[1-008] has ends of different width", "write [001-008] or [1-8]"),
-        ("gpu[0-99999]", 1, "[0-99999] stands for more than 10000 hosts", "smaller"),
-        ("g[0-999]n[0-999]", 1, "'g[0-999]n[0-999]' stands for more than 10000 hosts", "smaller"),
-        ("gpu[1-4] name=x", 1, "the line stands for 4 VMs, and name=x for 1", "name=gpu[01-04]"),
-        ("gpu[1-4] internal=10.0.0.[1-3]", 1, "the line stands for 4 VMs", "internal=10.0.0.[1-4]"),
-        ("gpu internal=10.0.0.[1-3]", 1, "internal=10.0.0.[1-3] stands for 3 values", "internal=10.0.0.1"),
+        ("gpu[0-99999]", 1, "[0-99999] has more than 10000 hosts", "smaller"),
+        ("g[0-999]n[0-999]", 1, "'g[0-999]n[0-999]' has more than 10000 hosts", "smaller"),
+        ("gpu[1-4] name=x", 1, "the line has 4 VMs, but name=x has 1 value", "name=gpu[01-04]"),
+        ("gpu[1-4] internal=10.0.0.[1-3]", 1, "the line has 4 VMs", "internal=10.0.0.[1-4]"),
+        ("gpu internal=10.0.0.[1-3]", 1, "internal=10.0.0.[1-3] has 3 values", "internal=10.0.0.1"),
         ("gpu internal=node1", 1, "internal=node1 is not an IPv4 address", "internal=10.0.0.11"),
-        ("a internal=10.0.0.1\nb internal=10.0.0.1", 2, "internal=10.0.0.1 is already", "own address"),
+        (
+            "a internal=10.0.0.1\nb internal=10.0.0.1",
+            2,
+            "the host on line 1 already has internal=10.0.0.1",
+            "own address",
+        ),
         ("10.0.0.1 name=a/b", 1, "'a/b' cannot be a name", "name=gpu-01"),
         ("10.0.0.1 name=-H", 1, "'-H' cannot be a name", "name=gpu-01"),
-        ("10.0.0.1 name=a\n10.0.0.2 name=a", 2, "the name 'a' is taken by the host of line 1", "another name"),
-        ("10.0.0.1 name=n2\nn2 name=x", 1, "the name 'n2' is the address of the host of line 2", "no other host's"),
-        ("10.0.0.1 user=a\n10.0.0.1 user=b", 2, "'10.0.0.1' has user=b here and user=a on line 1", "one line"),
-        ("10.0.0.1\n10.0.0.1 slots=2", 2, "'10.0.0.1' stands on line 1 already", "10.0.0.1 slots=2"),
-        ("10.0.0.1 slots=2\n10.0.0.1 slots=2", 2, "slots= may be said once", "10.0.0.1 slots=2"),
+        ("10.0.0.1 name=a\n10.0.0.2 name=a", 2, "the host on line 1 already has the name 'a'", "another name"),
+        (
+            "10.0.0.1 name=n2\nn2 name=x",
+            1,
+            "the name 'n2' is the address of the host on line 2",
+            "not the address of another host",
+        ),
+        ("10.0.0.1 user=a\n10.0.0.1 user=b", 2, "'10.0.0.1' has user=b here but user=a on line 1", "one line"),
+        ("10.0.0.1\n10.0.0.1 slots=2", 2, "'10.0.0.1' is already on line 1", "10.0.0.1 slots=2"),
+        ("10.0.0.1 slots=2\n10.0.0.1 slots=2", 2, "only its first line can have slots=", "10.0.0.1 slots=2"),
         (
             "10.0.0.1 port=1\n10.0.0.1 port=2",
             2,
-            "stands on line 1 with another name or port",
-            "its port= and its name=",
+            "is already on line 1 with another name or port",
+            "its port= and name=",
         ),
-        ("a@n user=b", 1, "the line names two logins, 'a' and 'b'", "user=b"),
+        ("a@n user=b", 1, "the line has two logins, 'a' and 'b'", "user=b"),
         ("ro;ot@n", 1, "'ro;ot' is not a login", "user=ubuntu"),
-        ('n key="a', 1, "a quote is opened and never closed", "close it"),
-        ("n\n/* x", 2, "the comment that begins with /* never ends", "*/"),
-        ("[gpus]", 1, "'[gpus]' is a group, as Ansible's inventory has them", "delete this line"),
-        ("rank 0=n slot=0", 1, "this is a line of a rankfile", "slots=4"),
-        ("a\n^a", 2, "'^a' leaves a host out in mpirun's way", "# a"),
-        ("slots=4 n", 1, "the line begins with 'slots=4', not with an address", "10.0.0.11 slots=4"),
+        ('n key="a', 1, "a quote is never closed", "close it"),
+        ("n\n/* x", 2, "the comment that starts with /* has no end", "*/"),
+        ("[gpus]", 1, "'[gpus]' is a group of an Ansible inventory", "delete this line"),
+        ("rank 0=n slot=0", 1, "this line belongs in a rankfile", "slots=4"),
+        ("a\n^a", 2, "'^a' excludes a host in mpirun's syntax", "# a"),
+        ("slots=4 n", 1, "the line starts with 'slots=4', not with an address", "10.0.0.11 slots=4"),
     ],
 )
-def test_a_bad_line_is_told_with_what_to_write(text: str, line: int, message: str, hint: str) -> None:
-    told = problems(text)
-    assert len(told) == 1
-    assert told[0][0] == line
-    assert message in told[0][1]
-    assert hint in told[0][2]
+def test_a_bad_line_is_reported_with_what_to_write(text: str, line: int, message: str, hint: str) -> None:
+    reported = problems(text)
+    assert len(reported) == 1
+    assert reported[0][0] == line
+    assert message in reported[0][1]
+    assert hint in reported[0][2]
 
 
 def test_ten_thousand_hosts_are_taken_and_one_more_is_not() -> None:
     assert len(parse_hosts("n[1-9999]\nlast", source="h").hosts) == MAX_HOSTS
-    assert problems("n[1-9999]\nm1\nm2")[0][:2] == (3, "this line is past 10000 hosts")
+    assert problems("n[1-9999]\nm1\nm2")[0][:2] == (3, "the file has over 10000 hosts")
 
 
 def test_one_host_has_4096_slots_at_most_however_they_are_counted() -> None:

@@ -29,15 +29,15 @@ def test_hosts_come_in_the_order_of_the_file_each_once(wanted: str, names: list[
     ("wanted", "message", "hint"),
     [
         ("gpu1", "'gpu1' is not in hosts", "did you mean gpu01"),
-        ("zzz", "'zzz' is not in hosts", "it names gpu01, gpu02, gpu03, gpu04, far"),
+        ("zzz", "'zzz' is not in hosts", "hosts there: gpu01, gpu02, gpu03, gpu04, far"),
         ("gpu[01-05]", "'gpu05' is not in hosts", "gpu0"),
-        ("gpu01:2", "'gpu01:2': a host is chosen with no number", "slots=2"),
-        (" , ", "no host is named", "such as gpu01"),
+        ("gpu01:2", "'gpu01:2': a list of hosts takes no number", "slots=2"),
+        (" , ", "the list names no host", "such as gpu01"),
         ("gpu[2-1]", "[2-1] runs backwards", "[1-2]"),
         ("gpu[1,2", "has a '[' with no ']'", "]"),
     ],
 )
-def test_a_host_that_is_not_there_is_told_with_near_names(wanted: str, message: str, hint: str) -> None:
+def test_an_unknown_host_gets_similar_names(wanted: str, message: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         select_hosts(INVENTORY, wanted)
     assert message in caught.value.message

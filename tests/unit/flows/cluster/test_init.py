@@ -28,9 +28,9 @@ def test_it_writes_two_files_that_kit_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["hosts", "kit.yaml"])
-def test_it_overwrites_nothing_unless_it_is_told_to(tmp_path: Path, name: str) -> None:
+def test_it_overwrites_nothing_without_force(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine\n")
-    with pytest.raises(InputError, match=f"{name} stands there already, and nothing was written") as caught:
+    with pytest.raises(InputError, match=f"{name} already exists; nothing was written") as caught:
         init(tmp_path)
     assert "--force" in (caught.value.hint or "")
     assert [p.name for p in tmp_path.iterdir()] == [name]

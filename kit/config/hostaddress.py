@@ -1,0 +1,79 @@
+"""Checks the addresses of a hosts file: IPv4, IPv6 and DNS names."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from kit.config.words import plain, shown
+
+_LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
+_DNS_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}", re.ASCII)
+_NUMERIC = re.compile(r"[0-9.]+", re.ASCII)
+
+
+class LineError(ValueError):
+    """A line of the hosts file that cannot be read: the problem, and what to write."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def checked_internal(address: str) -> str:
+    """Return the address of internal=. Raises LineError."""
+    if not _IPV4.fullmatch(address):
+        raise LineError(
+            f"internal={plain(address)} is not an IPv4 address",
+            "write the VM's address in the cluster's network, such as internal=10.0.0.11",
+        )
+    return address
+
+
+def checked_address(text: str) -> str:
+    """Return the address, an IPv6 address in its shortest form. Raises LineError."""
+    if _IPV4.fullmatch(text):
+        return text
+    if _NUMERIC.fullmatch(text):
+        raise LineError(
+            f"{shown(text)} is not an IPv4 address", "write four numbers from 0 to 255 without leading zeros: 10.0.0.11"
+        )
+    if len(text) <= 253 and _DNS_NAME.fullmatch(text):
+        return text
+    if ":" in text:
+        return _address_with_colon(text)
+    raise LineError(f"{shown(text)} is not an address", _address_hint(text))
+
+
+def _address_with_colon(text: str) -> str:
+    host, _, number = text.rpartition(":")
+    if ":" not in host and number.isdigit() and number.isascii():
+        raise LineError(
+            f"{shown(text)}: a hosts file has no HOST:NUMBER",
+            f"write '{plain(host)} slots={plain(number)}' for slots, or '{plain(host)} port={plain(number)}' "
+            "for the port of ssh",
+        )
+    try:
+        if "%" in text:
+            raise ValueError(text)
+        return str(ipaddress.IPv6Address(text))
+    except ValueError:
+        raise LineError(
+            f"{shown(text)} is not an address", "write an IP address or a name: 10.0.0.11, 2001:db8::11, gpu1"
+        ) from None
+
+
+def _address_hint(text: str) -> str:
+    if "," in text:
+        return "write one VM on each line, or a range: gpu[1,3,5-7]"
+    if "/" in text:
+        return "write only the VM's address, without a network size or a path: 10.0.0.11"
+    if "{" in text:
+        return "write a range in square brackets: gpu[1-4]"
+    strange = next((c for c in text if not c.isascii() or not c.isprintable()), None)
+    if strange is not None:
+        return f"it contains the character U+{ord(strange):04X}; type the address again"
+    return "write an IP address or a name: 10.0.0.11, gpu1, gpu1.example.com"
