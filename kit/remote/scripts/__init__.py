@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-# Functions that stand before a script: how this VM's node is found, whatever its container is called; how one goes; how
-# a member of a swarm is changed.
+# Prefixes of scripts: shell functions that find this VM's node, remove a container, or change a member of a swarm.
 _BEFORE = {
     "node": "node_name",
     "wait_sshd": "node_name",

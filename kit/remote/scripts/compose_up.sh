@@ -1,6 +1,6 @@
-# Starts a host's service, or makes it anew. Arguments: FOLDER [OPTION]...
-# A kit that is killed leaves this running, and Compose must not be cut short: what it says goes to this shell and not
-# into the broken connection. The next deploy's Compose waits for it here, by a lock on the folder.
+# Starts a host's service, or recreates it. Arguments: FOLDER [OPTION]...
+# A killed kit leaves this running, and nothing must interrupt Compose. So its output goes to this shell, and not into the
+# broken connection. The next deploy's Compose waits for it through a lock on the folder.
 folder=$1
 shift
 up() { docker compose --file "$folder/compose.yaml" up --detach --remove-orphans "$@"; }

@@ -1,5 +1,5 @@
-# What a VM is busy with, while a benchmark is not. Arguments: FOLDER of the cluster. Changes nothing.
-# Two readings of the kernel's clocks, half a second apart; then, where this is a head, its runs.
+# Prints how busy a VM is while no benchmark runs. Arguments: FOLDER of the cluster. Changes nothing.
+# Prints the kernel's clocks twice, half a second apart, and on a head its runs.
 folder=$1
 echo "cores $(nproc)"
 echo "before $(head -n 1 /proc/stat)"

@@ -1,20 +1,20 @@
-# Holds a cluster's lock while standard input brings a line now and then, and gives each line back.
-# Arguments: FILE SILENCE WHO WHAT. Says 'kit-lock held'; or 'kit-lock taken' and by whom; or 'kit-lock no-flock'.
+# Holds a cluster's lock while standard input brings a line now and then, and prints each line back.
+# Arguments: FILE SILENCE WHO WHAT. Prints 'kit-lock held', or 'kit-lock taken' and the holder, or 'kit-lock no-flock'.
 file=$1
 folder=${file%/*}
 umask 077
-# A line that is cut must not end this before it has tidied up.
+# A broken connection must not end this before it has cleaned up.
 trap '' PIPE
 command -v flock >/dev/null 2>&1 || { echo 'kit-lock no-flock'; exit 1; }
 
-# Whether the file that is open there, or here, is still the one that others find.
+# Returns whether the open file is still the one at this path.
 same() { holds "$$"; }
 holds() { [ "$(stat -Lc %d:%i "/proc/$1/fd/9" 2>/dev/null)" = "$(stat -c %d:%i "$file" 2>/dev/null)" ]; }
 
 try=0
 waited=0
 while :; do
-  # An earlier holder may remove file and folders at any moment here: then the same again.
+  # An earlier holder may remove file and folders at any moment. Then try again.
   try=$((try + 1))
   [ "$try" -le 20 ] || { echo "$file cannot be made" >&2; exit 1; }
   (umask 022 && mkdir -p "${folder%/*}") && mkdir -p "$folder" || { sleep 0.1; continue; }
@@ -22,8 +22,8 @@ while :; do
   if flock -n 9; then
     same && break
   elif same; then
-    # Its holder may not have written its name yet; or it was killed as it began a child, which has the lock open for a
-    # moment, and then nobody holds it.
+    # The holder may not have written its name yet. Or it was killed when it started a child, which keeps the lock open
+    # for a moment; after that, nobody holds it.
     pid=$(sed -n 's/^pid //p' "$file" 2>/dev/null)
     if [ "$waited" -lt 10 ] && ! { [ -n "$pid" ] && holds "$pid"; }; then
       waited=$((waited + 1)) try=0
@@ -39,7 +39,7 @@ done
 
 printf 'pid %s\nsince %s\nwho %s\nwhat %s\n' "$$" "$(date +%s)" "$3" "$4" >"$file"
 echo 'kit-lock held'
-# No child may keep the lock open: whoever ends this process ends the lock.
+# No child may keep the lock open, so that the lock ends with this process.
 while beat=$(exec 9>&- 2>/dev/null; exec timeout "$2" head -n 1) && [ -n "$beat" ]; do
   echo "$beat" 2>/dev/null
 done

@@ -1,5 +1,5 @@
-# `docker exec` or `docker logs` with this VM's node. Arguments: NAME exec|logs [OPTION]... -- [WORD]...
-# node_name.sh comes before this.
+# Runs `docker exec` or `docker logs` on this VM's node. Arguments: NAME exec|logs [OPTION]... -- [WORD]...
+# Needs node_name.sh before it.
 name=$1
 verb=$2
 shift 2
@@ -9,7 +9,7 @@ node=$(node_of "$name" $all)
 own="$(node_folder "$name")/node.env"
 # The container's own environment is the same on all nodes.
 if [ "$verb" = exec ] && [ -r "$own" ]; then set -- --env-file "$own" "$@"; fi
-# The container takes the place of the first --.
+# The container replaces the first --.
 left=$#
 placed=
 while [ "$left" -gt 0 ]; do

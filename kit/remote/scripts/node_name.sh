@@ -1,6 +1,6 @@
-# Before other scripts: node_of NAME prints the container of this VM's node, which plan/stack.py calls NAME.
-# Compose gives it this name. Swarm gives each task a name of its own; there is a file for what a node has of its own then,
-# and the container is found by label. A further argument is one for docker ps (--all: also one that has ended).
+# A prefix for other scripts: node_of NAME prints the container of this VM's node, which kit/model/names.py calls NAME.
+# Compose uses this name. Swarm names each task itself. Then the cluster's folder has a node.env, and this finds the
+# container by label. A further argument goes to docker ps (--all: include ended containers).
 node_folder() {
   cluster=${1#kit-}
   echo "/opt/kit/${cluster%-mpi*}"

@@ -1,12 +1,12 @@
-# Reads one VM's state; changes nothing. Arguments: FOLDER IMAGE [PATH]... Each section begins with a line '@@ NAME'.
-# kit.remote.cluster.observe reads this output. The time limits together stay below its own.
+# Prints one VM's state. Changes nothing. Arguments: FOLDER IMAGE [PATH]... Each section starts with a line '@@ NAME'.
+# kit.remote.cluster.observe reads this output. Its time limit is longer than the limits here together.
 folder=$1
 image=$2
 shift 2
 cluster=${folder##*/}
 export LC_ALL=C
 
-# While Compose makes a node anew, be it for a kit that was killed, its port and its container do not fit together.
+# While Compose recreates a node, perhaps for a killed kit, its port and its container do not match. So wait.
 if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -s -w 15 "$folder" true; fi
 
 echo '@@ system'
@@ -41,7 +41,7 @@ else
   info='no docker on the PATH'
 fi
 printf '%s\n' "$info"
-# The members, the services of all stacks and this cluster's secrets are known to a manager alone.
+# Only a manager knows the members, the services of all stacks and this cluster's secrets.
 case $info in
   *'"ControlAvailable":true'*)
     inspect() { timeout 10 xargs -r docker "$1" inspect --format "$2" 2>/dev/null; }
@@ -54,15 +54,15 @@ case $info in
       inspect secret '[{{json .Spec.Name}},{{json .Spec.Labels}}]'
     ;;
 esac
-# Ports that the engine itself has kept from an earlier swarm: it listens on for a while, or until it joins the next.
+# Ports that the engine keeps from an earlier swarm. It listens for a while, or until it joins the next one.
 echo '@@ engine_ports'
 if grep -qE ':(0949|1F0A|12B5) ' /proc/net/tcp /proc/net/udp 2>/dev/null; then
   ss -Hltunp 2>/dev/null | awk '/"dockerd"/ {print $5}'
 fi
-# Kept where kit made this VM a member of a swarm: which member it was.
+# If kit added this VM to a swarm, this file has the ID of the member.
 echo '@@ member'
 cat "${folder%/*}/.swarm" 2>/dev/null
-# answered CODE WHAT: an engine too busy to answer must not look like one that has none.
+# answered CODE WHAT: a busy engine must not look like an engine without WHAT.
 answered() {
   case $1:$info in 124:'{'*) echo "the engine did not tell its $2 within 10 s" >&2; exit 1 ;; esac
 }
@@ -76,7 +76,7 @@ answered $? containers
 echo '@@ files'
 if [ -d "$folder" ]; then
   cd "$folder" || exit 1
-  # Only where kit itself writes: a volume of the user's may lie below, and is none of our business.
+  # Read only what kit writes. The user may mount a volume below this folder.
   find . ssh -maxdepth 1 -type f -exec stat -c '%a %n' {} + 2>/dev/null
   echo '@@ digests'
   find . ssh -maxdepth 1 -type f -exec sha256sum {} + 2>/dev/null
@@ -87,7 +87,7 @@ if [ -d "$folder" ]; then
   echo '@@ record'
   cat cluster.json 2>/dev/null
 fi
-# Runs that go on: their supervisor holds the lock, and they have not ended.
+# Live runs: their supervisor holds the lock, and they have not ended.
 echo '@@ living'
 for run in "$folder"/var/runs/*/; do
   if [ -s "$run/record.json" ] && [ ! -e "$run/end.json" ] && ! flock --shared --nonblock "$run/lock" true 2>/dev/null; then

@@ -1,4 +1,4 @@
-# In the head's container: logs in to every ADDRESS side by side, as mpirun will. Prints 'ADDRESS REASON' for each failure.
+# Runs in the head's container. Logs in to every ADDRESS in parallel, like mpirun. Prints 'ADDRESS REASON' for each failure.
 for address in "$@"; do
   (
     said=$(timeout 30 ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o LogLevel=ERROR "$address" true 2>&1 </dev/null)

@@ -1,4 +1,4 @@
-# Lists the ranks of a cluster on this VM: a line 'RUN RANK PID' for each process of a run. Arguments: CLUSTER.
+# Lists the ranks of a cluster on this VM, with a line 'RUN RANK PID' for each process of a run. Arguments: CLUSTER.
 # A run's mark is in the environment of each of its processes, so nothing else can match.
 for environ in $(grep -lzsx "KIT_CLUSTER=$1" /proc/[0-9]*/environ 2>/dev/null); do
   run=$(tr '\0' '\n' <"$environ" 2>/dev/null | sed -n 's/^KIT_RUN=//p')

@@ -1,11 +1,11 @@
-# Takes a cluster off this VM. Arguments: CLUSTER FOLDER [IMAGE]... Prints a line for each thing that it removed.
-# remove_container.sh comes before this.
+# Removes a cluster from this VM. Arguments: CLUSTER FOLDER [IMAGE]... Prints a line for each thing that it removed.
+# Needs remove_container.sh before it.
 cluster=$1
 folder=$2
 shift 2
-# A Compose that a killed deploy left behind would bring a container back.
+# A Compose process of a killed deploy would bring a container back. So wait for it.
 if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -w 120 "$folder" true; fi
-# An engine that does not answer may hold containers that come back with it: then nothing is removed.
+# An engine that does not answer may have containers that come back with it. Then remove nothing.
 ids=
 if command -v docker >/dev/null 2>&1; then
   ids=$(docker ps --all --quiet --filter "label=kit.cluster=$cluster") || exit 1
@@ -15,7 +15,7 @@ for id in $ids; do
   remove_container "$id" || exit 1
   echo "container ${name#/}"
 done
-# What a network probe that was killed has left.
+# What a killed network probe has left.
 if command -v docker >/dev/null 2>&1; then
   for id in $(docker network ls --quiet --filter "label=kit.cluster=$cluster"); do
     docker network rm "$id" >/dev/null 2>&1 && echo "network $id"
@@ -30,7 +30,7 @@ case $folder in
     rmdir /opt/kit 2>/dev/null || true
     ;;
 esac
-# What an interrupted ship left for the next one.
+# What an interrupted copy of the image left for the next one.
 root=$(docker info --format '{{.DockerRootDir}}' 2>/dev/null)
 if [ -n "$root" ]; then
   parts=$(docker image ls --quiet --filter "label=kit.ship.part=$cluster" 2>/dev/null | sort -u)

@@ -1,11 +1,11 @@
-# Before other scripts: remove_container ID. The engine's Swarm may be removing it, too: then it is gone in a moment.
+# A prefix for other scripts: remove_container ID. If Swarm is removing it, too, this waits until it is gone.
 remove_container() {
   patience=$(($(date +%s) + 60))
   while :; do
     said=$(docker rm --force --volumes "$1" 2>&1) && return 0
     case $said in
       *'already in progress'* | *'o such container'*) docker inspect "$1" >/dev/null 2>&1 || return 0 ;;
-      # A busy engine is told late that the processes have ended, or that nobody uses the files any more.
+      # A busy engine notices late that the processes have ended, or that the files are no longer used.
       *'did not receive an exit event'* | *'resource busy'*) ;;
       *) break ;;
     esac

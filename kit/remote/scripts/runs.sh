@@ -1,6 +1,6 @@
-# Lists the runs that this VM keeps as the head of a cluster; changes nothing. Arguments: FOLDER (of runs).
-# For each run, a line '@@ LIVE', its record and how it ended, a line of JSON each. LIVE is yes while its supervisor holds
-# the lock: that is asked of the kernel, so that no file can be wrong about it.
+# Lists the runs that this VM keeps as the head of a cluster. Changes nothing. Arguments: FOLDER (of runs).
+# Prints for each run a line '@@ LIVE', its record and how it ended, each as a line of JSON. LIVE is yes while its
+# supervisor holds the lock. The kernel knows this, so no file can be wrong about it.
 cd "$1" 2>/dev/null || exit 0
 for run in */; do
   [ -s "$run/record.json" ] || continue

@@ -1,10 +1,10 @@
-# Ends what is left of a run on this VM, and looks again. Arguments: RUN. Prints the number of processes still there.
-# The mark is in the environment of every process of the run, and of no other.
+# Ends what is left of a run on this VM. Arguments: RUN. Prints the number of processes that are still there.
+# Every process of the run has the mark in its environment, and no other process has it.
 left() {
   grep -lzsx "KIT_RUN=$1" /proc/[0-9]*/environ 2>/dev/null | while read -r environ; do
     pid=${environ#/proc/}
     pid=${pid%/environ}
-    # A zombie is not a process that holds anything.
+    # A zombie holds no resources.
     case $(sed -n 's/^State:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null) in Z* | '') ;; *) echo "$pid" ;; esac
   done
 }

@@ -1,6 +1,6 @@
-# Brings this VM into a swarm as a worker. Arguments: FILE IMAGE; standard input: the engine's request, which has the token
-# in it: `docker swarm join` would show that to everybody who lists processes. Prints the node's id.
-# Without a Python on the VM, the image's talks to the engine. FILE says that kit did this, as in swarm_init.sh.
+# Adds this VM to a swarm as a worker. Arguments: FILE IMAGE. Standard input has the request for the engine, with the
+# token: `docker swarm join` would show it to everybody who lists processes. Prints the node's ID.
+# If the VM has no Python, the image's talks to the engine. FILE records that kit did this, as in swarm_init.sh.
 umask 022
 mkdir -p "${1%/*}" && echo pending >"$1" || exit 1
 ask='
@@ -31,7 +31,7 @@ join() {
 }
 state() { docker info --format '{{.Swarm.LocalNodeState}}'; }
 if ! said=$(join "$@" 2>&1); then
-  # An engine answers after 20 s at the latest, and then goes on by itself. Among busy VMs it comes in all the same.
+  # An engine answers after 20 s at the latest, and continues to join. With busy VMs it joins later.
   came=
   case $said in
     *'continue in the background'*)

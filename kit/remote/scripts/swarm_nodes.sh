@@ -1,5 +1,5 @@
-# On a manager: puts a label on nodes. Arguments: KEY ID=VALUE...
-# update_node.sh comes before this.
+# Sets a label on nodes. Runs on a manager. Arguments: KEY ID=VALUE...
+# Needs update_node.sh before it.
 key=$1
 shift
 for pair in "$@"; do

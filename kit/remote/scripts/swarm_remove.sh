@@ -1,7 +1,7 @@
-# On a manager: takes a cluster's services, secrets and node labels off its swarm, and waits until no task is left.
-# Arguments: CLUSTER. Elsewhere it does nothing. Prints 'removed WHAT' for each thing, 'manager', 'stay ID' for each node
-# that another cluster of kit's is on, and 'stay all' where there are services of somebody else's.
-# update_node.sh comes before this.
+# On a manager, removes a cluster's services, secrets and node labels from its swarm, and waits until no task is left.
+# Elsewhere it does nothing. Arguments: CLUSTER. Prints 'removed WHAT' for each thing, 'manager', 'stay ID' for each node
+# that another kit cluster uses, and 'stay all' if other services exist.
+# Needs update_node.sh before it.
 cluster=$1
 command -v docker >/dev/null 2>&1 || exit 0
 [ "$(timeout 15 docker info --format '{{.Swarm.ControlAvailable}}' 2>/dev/null)" = true ] || exit 0
@@ -12,7 +12,7 @@ for service in $services; do
   docker service rm "$service" >/dev/null || exit 1
   echo "removed service $name"
 done
-# A task's end is seen on its node first: where the node is lost, it is never seen at all.
+# Only its node reports the end of a task, so a lost node never reports it.
 end=$(($(date +%s) + 30))
 while [ -n "$services" ] && [ "$(date +%s)" -le "$end" ]; do
   tasks=$(docker ps --quiet --filter "label=kit.cluster=$cluster" --filter label=com.docker.swarm.task.id)
@@ -33,7 +33,7 @@ for node in $(docker node ls --quiet); do
     esac
   done
 done
-# Whatever runs on a node of kit's clusters is theirs; any other service is a stranger's.
+# Services with kit's label belong to kit's clusters. All others belong to somebody else.
 for service in $(docker service ls --quiet); do
   whose=$(docker service inspect --format '{{index .Spec.Labels "kit.cluster"}}' "$service" 2>/dev/null)
   [ -n "$whose" ] || { echo 'stay all'; break; }

@@ -1,5 +1,5 @@
-# On a manager: every task of these services that is to run, or has failed, a line each:
-# SERVICE TASK NODE WANTED-STATE STATE DIGEST ERROR. Arguments: SERVICE... A service that is not there has none.
+# Lists the tasks of these services that should run or have failed. Runs on a manager. Arguments: SERVICE...
+# Prints a line for each: SERVICE TASK NODE WANTED-STATE STATE DIGEST ERROR. A missing service has no lines.
 for service in "$@"; do
   docker service ps --quiet --no-trunc "$service" 2>/dev/null |
     xargs -r docker inspect --type task --format \

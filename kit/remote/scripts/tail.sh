@@ -1,2 +1,2 @@
-# Prints the last lines of a file, and nothing where there is none. Arguments: FILE LINES.
+# Prints the last lines of a file, or nothing if the file is missing. Arguments: FILE LINES.
 [ ! -f "$1" ] || exec tail -n "$2" -- "$1"

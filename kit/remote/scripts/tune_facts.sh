@@ -1,8 +1,8 @@
-# What kit tune asks of a host. Arguments: ADDRESS of the host in the cluster's network.
-# Lines of `word value`; what the system does not tell is left out.
+# Prints the facts that kit tune needs. Arguments: ADDRESS of the host in the cluster's network.
+# Prints lines of `word value`, and leaves out what the system does not report.
 address=$1
 echo "threads $(nproc 2>/dev/null || echo 0)"
-# A core is counted once, however many threads it has.
+# Count each core once, however many threads it has.
 for cpu in /sys/devices/system/cpu/cpu[0-9]*/topology; do
   [ -r "$cpu/core_id" ] && echo "core $(cat "$cpu/physical_package_id" 2>/dev/null || echo 0):$(cat "$cpu/core_id")"
 done | sort -u
@@ -10,22 +10,22 @@ for cpu in /sys/devices/system/cpu/cpu[0-9]*/topology; do
   [ -r "$cpu/physical_package_id" ] && echo "socket $(cat "$cpu/physical_package_id")"
 done | sort -u
 for node in /sys/devices/system/node/node[0-9]*; do
-  # A node of memory alone has no CPUs to bind to.
+  # A NUMA node with only memory has no CPUs to bind to.
   [ -n "$(cat "$node/cpulist" 2>/dev/null)" ] && echo "numa ${node##*/node}"
 done
-# As kit deploy reads them, and in the same order: of several addresses in a network it takes the first.
+# Same format and order as in kit deploy, which uses the first of several addresses in a network.
 ip -o -4 address show 2>/dev/null | sed 's/^/address /'
 own=$(ip -o -4 address show 2>/dev/null | awk -v want="$address" '{ split($4, a, "/"); if (a[1] == want) { print $2; exit } }')
 for path in /sys/class/net/*; do
   name=${path##*/}
-  # Bridges, tunnels and the loopback are no wires.
+  # Skip bridges, tunnels and the loopback: they are not real links.
   [ "$name" != lo ] && [ "$(cat "$path/operstate" 2>/dev/null)" = up ] || continue
   case $name in docker* | br-* | veth*) [ "$name" = "$own" ] || continue ;; esac
   mark=other
   [ "$name" != "$own" ] || mark=nic
   echo "$mark $name $(cat "$path/speed" 2>/dev/null || echo -1) $(cat "$path/mtu" 2>/dev/null || echo 0)"
 done
-# What the route to the cluster's network says goes before what the system has for all.
+# The route to the cluster's network overrides the system's default.
 control=$(ip -o -4 route show dev "$own" src "$address" 2>/dev/null \
   | awk '{ for (i = 1; i < NF; i++) if ($i == "congctl") { print ($(i + 1) == "lock") ? $(i + 2) : $(i + 1); exit } }')
 echo "congestion ${control:-$(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)}"

@@ -1,5 +1,5 @@
-# Before other scripts: update_node OPTION... NODE, on a manager. The docker command looks at a node, and Swarm refuses what
-# it then asks for where the node changed meanwhile, as one does that has just joined: the same is asked again.
+# A prefix for other scripts: update_node OPTION... NODE, on a manager. The docker command reads a node, then changes it.
+# Swarm refuses the change if the node has changed in between, as a new member does. Then this tries again.
 update_node() {
   for pause in 0.2 0.4 0.8 1.6 3 0; do
     said=$(docker node update "$@" 2>&1) && return 0

@@ -1,7 +1,7 @@
 # Waits until something listens on ADDRESS:PORT. Arguments: HEX (as /proc/net/tcp writes it) SECONDS NAME (of the node).
-# On failure prints the container's state and last lines, exit 1. node_name.sh comes before this.
+# On failure, prints the container's state and last lines, and exits with 1. Needs node_name.sh before it.
 end=$(($(date +%s) + $2))
-# The clock is asked after each look: it may strike between any two words.
+# Read the clock after each look, so that at least one look happens.
 while :; do
   if awk -v want="$1" 'FNR > 1 && $4 == "0A" && $2 == want {found = 1} END {exit !found}' /proc/net/tcp; then
     exit 0
@@ -10,7 +10,7 @@ while :; do
   state=$(docker inspect --format '{{.State.Status}}:{{.RestartCount}}' "$node" 2>&1) || state=gone
   case $state in
     running:0 | created:0 | running:1 | restarting:1) sleep 0.2 ;;
-    # Swarm makes a new one in a moment.
+    # Swarm starts a new task in a moment.
     gone) [ -e "$(node_folder "$3")/node.env" ] || break; sleep 0.2 ;;
     *) break ;;
   esac
