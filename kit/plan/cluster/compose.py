@@ -49,6 +49,7 @@ def draft(site: Site) -> Draft:
     """Return the steps of every host, and what ends an earlier deploy with Swarm."""
     spec, compose_files = site.spec, stack.ComposeFiles(site.spec, site.image.tag)
     left = leaving(spec, site.observed)
+    login = login_file(site.record, site.keys)
     plans: list[HostPlan] = []
     digests = []
     for facts, node in zip(site.observed, site.nodes, strict=True):
@@ -61,14 +62,16 @@ def draft(site: Site) -> Draft:
             host_key=site.keys.hosts[node.name].public,
         )
         digests.append(file.digest)
-        steps = (*left.steps.get(node.name, ()), *_steps(site, facts, node, service, file))
+        steps = (*left.steps.get(node.name, ()), *_steps(site, facts, node, service=service, compose=file, login=login))
         plans.append(HostPlan(host=node.name, steps=steps))
     return Draft(hosts=tuple(plans), digests=tuple(digests), before=left.before)
 
 
-def _steps(site: Site, facts: HostFacts, node: Node, service: str, compose: stack.ComposeFile) -> Iterable[Step]:
+def _steps(
+    site: Site, facts: HostFacts, node: Node, *, service: str, compose: stack.ComposeFile, login: File
+) -> Iterable[Step]:
     spec = site.spec
-    files = list(_files(site, service, compose, node=node))
+    files = [*_files(site, compose, node), login, *(_head_files(site) if service == names.HEAD else ())]
     yield from file_steps(files, facts)
     yield from stale_steps(files, facts, head=service == names.HEAD)
     new_key = site.keys.hosts[node.name].private is not None
@@ -95,18 +98,19 @@ def _why_up(facts: HostFacts, spec: ClusterSpec, service: str, *, new_key: bool)
     return "it has a new host key" if new_key else "its definition changed"
 
 
-def _files(site: Site, service: str, compose: stack.ComposeFile, *, node: Node) -> Iterable[File]:
-    """Yield every file of the host's folder. Private keys are among them only when they are new."""
-    keys, pair = site.keys, site.keys.hosts[node.name]
+def _files(site: Site, compose: stack.ComposeFile, node: Node) -> Iterable[File]:
+    """Yield the files that differ from host to host. A private key is among them only when it is new."""
+    pair = site.keys.hosts[node.name]
     # The environment in kit.yaml may hold a token: only root may read the file, and kit never prints its content.
     yield File(names.COMPOSE_FILE, Secret(compose.text.encode()), PRIVATE, "the host's Compose file")
     yield File(f"{names.HOST_KEY}.pub", f"{pair.public}\n".encode(), PUBLIC, "the node's host key")
     if pair.private:
         yield File(names.HOST_KEY, pair.private, PRIVATE, "the node's host key")
-    yield login_file(site.record, keys)
-    if service != names.HEAD:
-        return
-    yield record_file(site.record)
+
+
+def _head_files(site: Site) -> Iterable[File]:
+    keys = site.keys
+    yield record_file(site.text)
     if keys.client.private:
         yield File(names.CLIENT_KEY, keys.client.private, PRIVATE, "the head's key")
     yield File(f"{names.CLIENT_KEY}.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")

@@ -13,7 +13,7 @@ from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import SET_UP, Plan, Round, plan_of
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import checks, compose
+from kit.plan.cluster import checks, compose, record
 from kit.plan.cluster.dialect import Dialect, Site
 from kit.plan.cluster.files import is_current
 from kit.plan.cluster.nodes import cluster_record
@@ -49,7 +49,8 @@ def deploy_plan(
 ) -> Plan:
     """Return the plan of a deploy. `observed` and `nodes` are in step, the head first."""
     known = cluster_record(spec, observed, nodes, image.tag)
-    site = Site(spec=spec, observed=observed, nodes=nodes, image=image, keys=keys, record=known)
+    text = record.to_text(known)
+    site = Site(spec=spec, observed=observed, nodes=nodes, image=image, keys=keys, record=known, text=text)
     draft = dialect_of(spec).draft(site)
     supply = supply_round(image, observed, nodes)
     # A host that does not get the image is not set up; the others are. Nothing is set up if an earlier round failed.
@@ -57,7 +58,7 @@ def deploy_plan(
     rounds = [*draft.before, *([supply] if supply else []), set_up, *draft.after]
     hosts = [node.name for node in nodes]
     plan = plan_of(spec.name, hosts, rounds)
-    passed = passed_file(known, keys, draft.digests)
+    passed = passed_file(text, keys, draft.digests)
     if plan.empty and is_current(passed, observed[0]):
         return plan
     return plan_of(spec.name, hosts, [*rounds, verify_round(spec.name, nodes, passed, observed[0])])

@@ -17,7 +17,7 @@ from kit.plan.cluster.supply import Image
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """What a deploy is planned from. `observed` and `nodes` are in step, the head first."""
+    """What a deploy is planned from. `observed` and `nodes` are in step, the head first. `text` is the record's."""
 
     spec: ClusterSpec
     observed: Sequence[HostFacts]
@@ -25,6 +25,7 @@ class Site:
     image: Image
     keys: ClusterKeys
     record: ClusterRecord
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

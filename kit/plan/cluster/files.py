@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kit.model import names
 from kit.model.keys import ClusterKeys
@@ -13,13 +13,12 @@ from kit.model.observed import HostFacts
 from kit.model.plan import DeleteFile, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import record, ssh
+from kit.plan.cluster import ssh
 
 PRIVATE, PUBLIC = "600", "644"
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A file as the host should have it. `purpose` says in a few words what it is for."""
 
     path: str
@@ -34,9 +33,9 @@ def login_file(known: ClusterRecord, keys: ClusterKeys) -> File:
     return File(names.AUTHORIZED_KEYS, allowed, PRIVATE, "only the head may log in")
 
 
-def record_file(known: ClusterRecord) -> File:
+def record_file(text: str) -> File:
     """Return the file in which later verbs find the cluster's record."""
-    return File(names.RECORD, record.to_text(known).encode(), PUBLIC, "the record of the cluster")
+    return File(names.RECORD, text.encode(), PUBLIC, "the record of the cluster")
 
 
 def launch_files(spec: ClusterSpec, known: ClusterRecord, keys: ClusterKeys, *, client_key: str) -> Iterable[File]:

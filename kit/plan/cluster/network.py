@@ -1,9 +1,10 @@
-"""Which address of a host MPI uses, and which network mpirun is told. docker0 never wins."""
+"""Which address of a host MPI uses, and which network mpirun gets. docker0 never wins."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kit.errors import KitError, StepError
@@ -12,104 +13,134 @@ from kit.model.host import Host
 if TYPE_CHECKING:
     from kit.model.observed import HostFacts, Interface
 
-# Bridges that every VM with an engine or a hypervisor has, mostly with the same address on each.
+# Bridges of engines and hypervisors, which mostly have the same address on every VM.
 VIRTUAL_PREFIXES = ("docker", "br-", "veth", "virbr", "lxc", "cni", "flannel", "cali", "cilium", "weave", "podman")
-# Where engines put their own bridges: a covering network must not swallow them by accident.
+# Where engines put their bridges: a covering network must not include them by accident.
 ENGINE_BRIDGES = ipaddress.IPv4Network("172.17.0.0/16")
 SMALLEST_PREFIX = 8
+LOOPBACK = 127
+
+
+# Both directions are remembered: ipaddress is slow, and a plan for 10,000 hosts asks several times for each.
+@lru_cache(maxsize=1 << 16)
+def text_of(number: int) -> str:
+    """Return an address (a number of 32 bits) as text."""
+    return str(ipaddress.IPv4Address(number))
+
+
+@lru_cache(maxsize=1 << 16)
+def number_of(text: str) -> int | None:
+    """Return an address as a number of 32 bits, None for a name."""
+    try:
+        return int(ipaddress.IPv4Address(text))
+    except ValueError:
+        return None
+
+
+def is_address(text: str) -> bool:
+    """Return whether the text is an address and not a name."""
+    return number_of(text) is not None
+
+
+def address_of(interface: Interface) -> str:
+    """Return the interface's address without its prefix length."""
+    return text_of(int(interface.address))
 
 
 def usable(interface: Interface) -> bool:
-    """Whether a cluster could use this interface at all."""
+    """Return whether a cluster could use this interface at all."""
     virtual = interface.name == "lo" or interface.name.startswith(VIRTUAL_PREFIXES)
-    return not virtual and not interface.address.ip.is_loopback
+    return not virtual and int(interface.address) >> 24 != LOOPBACK
 
 
 def pick_interface(facts: HostFacts, network: str) -> Interface:
-    """The interface whose address MPI uses on this host.
+    """Return the interface whose address MPI uses on this host.
 
-    In order: the hosts file's `internal=`; the address in `network`; with network 'auto', the address that ssh
-    goes to, else that of the default route. Raises StepError, naming what the host does have.
+    It is the first of these: the one with `internal=` of the hosts file; the one in `network`; if network is 'auto',
+    the one that ssh connects to, or that of the default route. Raises StepError, which lists the host's addresses.
     """
     host = facts.host
-    have = ", ".join(f"{i.name} {i.address}" for i in facts.interfaces) or "none"
     if host.internal is not None:
-        found = [i for i in facts.interfaces if str(i.address.ip) == host.internal]
-        if not found:
+        named = next((i for i in facts.interfaces if address_of(i) == host.internal), None)
+        if named is None:
             raise StepError(
-                f"no interface has internal={host.internal}; its addresses: {have}",
+                f"no interface has internal={host.internal}; its addresses: {_addresses(facts)}",
                 hint=f"correct internal= of {host.name} in the hosts file",
                 host=host.name,
             )
-        return found[0]
+        return named
     candidates = [i for i in facts.interfaces if usable(i)]
     if network != "auto":
-        inside = [i for i in candidates if i.address.ip in ipaddress.IPv4Network(network, strict=False)]
-        if not inside:
+        wanted = _network(network)
+        inside = next((i for i in candidates if i.address.ip in wanted), None)
+        if inside is None:
             raise StepError(
-                f"no address in the network {network}; its addresses: {have}",
+                f"no address in the network {network}; its addresses: {_addresses(facts)}",
                 hint=f"set network: in kit.yaml to a network that every host has, or internal= for {host.name}",
                 host=host.name,
             )
-        return inside[0]
-    for wanted in (
-        lambda i: str(i.address.ip) == host.address,
-        lambda i: i.name == facts.default_interface,
-        lambda _: True,
-    ):
-        found = [i for i in candidates if wanted(i)]
-        if found:
-            return found[0]
+        return inside
+    by_address = (i for i in candidates if address_of(i) == host.address)
+    by_route = (i for i in candidates if i.name == facts.default_interface)
+    for interface in (*by_address, *by_route, *candidates):
+        return interface
     raise StepError(
-        f"no interface that a cluster could use; its addresses: {have}",
+        f"no interface that a cluster could use; its addresses: {_addresses(facts)}",
         hint=f"write internal=ADDRESS for {host.name} in the hosts file",
         host=host.name,
     )
 
 
-def covering(addresses: Iterable[str]) -> str:
-    """What btl_tcp_if_include is given for these addresses: the smallest network that holds them all.
+def _addresses(facts: HostFacts) -> str:
+    return ", ".join(f"{i.name} {i.address}" for i in facts.interfaces) or "none"
 
-    Where that network would be wider than /8 or would take in the engines' own bridge, each address as a /32.
+
+@lru_cache(maxsize=8)
+def _network(text: str) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network(text, strict=False)
+
+
+def covering(addresses: Iterable[str]) -> str:
+    """Return the smallest network that holds all addresses, as btl_tcp_if_include accepts it.
+
+    If that network would be wider than /8 or would include the engines' bridge, return each address as a /32.
     """
-    unique = sorted({ipaddress.IPv4Address(a) for a in addresses})
-    if not unique:
+    numbers = _numbers(addresses)
+    if not numbers:
         raise KitError("a cluster without addresses has no network")
-    prefix = 32 - (int(unique[0]) ^ int(unique[-1])).bit_length()
-    network = ipaddress.IPv4Network((int(unique[0]), prefix), strict=False)
+    low, high = min(numbers), max(numbers)
+    prefix = 32 - (low ^ high).bit_length()
+    network = ipaddress.IPv4Network((low, prefix), strict=False)
     if prefix < SMALLEST_PREFIX or network.overlaps(ENGINE_BRIDGES):
-        return exactly(map(str, unique))
+        return _exactly(numbers)
     return str(network)
 
 
-def exactly(addresses: Iterable[str]) -> str:
-    """Each address as a /32: Open MPI accepts a list, and a list of exact addresses can match nothing else."""
-    return ",".join(f"{address}/32" for address in sorted({ipaddress.IPv4Address(a) for a in addresses}))
+def _numbers(addresses: Iterable[str]) -> set[int]:
+    return {number for address in addresses if (number := number_of(address)) is not None}
 
 
-def is_address(text: str) -> bool:
-    try:
-        ipaddress.IPv4Address(text)
-    except ValueError:
-        return False
-    return True
+def _exactly(numbers: Iterable[int]) -> str:
+    """Return each address as a /32. Open MPI accepts such a list, which matches nothing else."""
+    return ",".join(f"{text_of(number)}/32" for number in sorted(numbers))
 
 
-def mpi_network(network: str, addresses: Sequence[str], others: Iterable[ipaddress.IPv4Address] = ()) -> str | None:
-    """The network for mpirun, from kit.yaml's word or from the addresses. None while those are names.
+def mpi_network(network: str, addresses: Sequence[str], others: Iterable[int] = ()) -> str | None:
+    """Return the network for mpirun, from kit.yaml or from the addresses. None if some of these are names.
 
-    `others` are the hosts' addresses that MPI is not to use. Where one of them lies inside (a bridge, a second card),
-    mpirun is told the exact addresses instead.
+    `others` are addresses of the hosts (as numbers) that MPI must not use. If one of them is in the network (a bridge,
+    a second card), return the exact addresses instead.
     """
-    if network == "auto" and not all(is_address(a) for a in addresses):
+    if network == "auto" and any(number_of(address) is None for address in addresses):
         return None
-    told = covering(addresses) if network == "auto" else str(ipaddress.IPv4Network(network, strict=False))
-    inside = [ipaddress.IPv4Network(part) for part in told.split(",")]
-    if len(inside) == 1 and any(other in inside[0] for other in others):
-        return exactly(addresses)
-    return told
+    parts = covering(addresses) if network == "auto" else str(_network(network))
+    if "," in parts:
+        return parts
+    whole = ipaddress.IPv4Network(parts)
+    first, last = int(whole.network_address), int(whole.broadcast_address)
+    return _exactly(_numbers(addresses)) if any(first <= other <= last for other in others) else parts
 
 
 def from_inventory(host: Host) -> str:
-    """The MPI address as far as the hosts file tells it."""
+    """Return the host's MPI address as far as the hosts file says."""
     return host.internal or host.address

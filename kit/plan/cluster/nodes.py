@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address
 
 from kit.errors import KitError
 from kit.model.launch import ClusterRecord, Node
@@ -21,7 +20,7 @@ def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[No
         except KitError as error:
             problems.append(error)
             continue
-        address = str(interface.address.ip)
+        address = network.address_of(interface)
         nodes.append(Node(name=facts.host.name, address=address, slots=slots_of(facts, spec), cores=facts.cores))
     return tuple(nodes), problems
 
@@ -40,7 +39,7 @@ def cluster_record(
 ) -> ClusterRecord:
     """Return the record of the cluster for every later verb. `image` is its tag."""
     chosen = [node.address for node in nodes]
-    others = {i.address.ip for facts in observed for i in facts.interfaces} - {IPv4Address(a) for a in chosen}
+    others = {int(i.address) for facts in observed for i in facts.interfaces} - {network.number_of(a) for a in chosen}
     covering = network.mpi_network(spec.network, chosen, others)
     return ClusterRecord(
         name=spec.name,

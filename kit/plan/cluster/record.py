@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 
 from kit.errors import NotReadyError
 from kit.model.launch import ClusterRecord, Node
@@ -11,12 +11,25 @@ from kit.model.launch import ClusterRecord, Node
 VERSION = 1
 
 
+# The scalars of one node, a line each, below two levels.
+_node_fields = json.JSONEncoder(separators=(",\n   ", ": ")).encode
+
+
 def to_text(record: ClusterRecord) -> str:
-    return json.dumps({"kit": VERSION, **asdict(record)}, indent=1) + "\n"
+    """Return the record as JSON with an indent of 1, written faster than json does for 10,000 nodes."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    text = json.dumps({"kit": VERSION, **values, "nodes": []}, indent=1) + "\n"
+    if not record.nodes:
+        return text
+    names = [field.name for field in fields(Node)]
+    lines = (_node_fields({name: getattr(node, name) for name in names})[1:-1] for node in record.nodes)
+    nodes = (f"  {{\n   {line}\n  }}" for line in lines)
+    # A text in JSON never holds a raw newline, so only the field itself can match.
+    return text.replace('\n "nodes": []', '\n "nodes": [\n' + ",\n".join(nodes) + "\n ]")
 
 
 def from_text(text: str) -> ClusterRecord:
-    """Raises NotReadyError when the text was not written by a kit that this one understands."""
+    """Return the record in a text. Raises NotReadyError if another version of kit wrote it, or if it is broken."""
     try:
         data = json.loads(text)
         if data.pop("kit") != VERSION:

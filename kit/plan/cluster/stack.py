@@ -64,11 +64,12 @@ class ComposeFiles:
         defined = json.dumps(gaps, sort_keys=True)
         gaps["labels"][names.LABEL_SPEC] = f"{mark}{_DIGEST}{mark}"
         return _Form(
-            definition=_Template(defined, mark, json.dumps),
+            definition=_Template(defined, mark, _json),
             text=_Template(compose_text(self._spec, service, gaps), mark, lambda value: yamltext.scalar(escape(value))),
         )
 
 
+_json = json.JSONEncoder().encode
 # The names of gaps that are no variables.
 _KEY, _DIGEST = "key", "digest"
 # Variables whose values differ from host to host.

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from kit.model import names
 from kit.model.keys import ClusterKeys
-from kit.model.launch import ClusterRecord, Node
+from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, DeleteFile, HostPlan, Round, Step, VerifyPeers, WaitSshd, WriteFile
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import record
 from kit.plan.cluster.files import PUBLIC, File
 
 SSHD_TIMEOUT_S = 60.0
@@ -28,13 +27,13 @@ def wait_sshd(spec: ClusterSpec, node: Node, service: str) -> WaitSshd:
     )
 
 
-def passed_file(known: ClusterRecord, keys: ClusterKeys, digests: Iterable[str]) -> File:
-    """Return the file that a passed check leaves on the head. `digests` are those of the services' definitions.
+def passed_file(record: str, keys: ClusterKeys, digests: Iterable[str]) -> File:
+    """Return the file that a passed check leaves on the head, from the record's text and the services' digests.
 
     Its content differs between any two clusters in which the head's logins could go differently.
     """
     publics = sorted(f"{name} {pair.public}" for name, pair in keys.hosts.items())
-    text = "\n".join([record.to_text(known), keys.client.public, *publics, *digests])
+    text = "\n".join([record, keys.client.public, *publics, *digests])
     content = f"{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
     return File(names.VERIFIED, content, PUBLIC, "the check passed")
 

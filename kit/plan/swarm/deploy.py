@@ -61,9 +61,10 @@ def draft(site: Site) -> Draft:
     text = stack.stack_text(spec, wanted)
     pairs = list(zip(site.observed, site.nodes, strict=True))
 
+    login, head_files = login_file(site.record, site.keys), list(_head_files(site, text))
     hosts = []
     for facts, node in pairs:
-        files = list(_files(site, facts, node, stack_file=text if facts is head else None))
+        files = [*_files(site, facts, node), login, *(head_files if facts is head else ())]
         hosts.append(HostPlan(host=node.name, steps=tuple(_host_steps(facts, spec, node, files, head=facts is head))))
     managed = manager.steps(site, wanted)
     deploys = any(isinstance(step, StackDeploy) for step in managed)
@@ -112,21 +113,17 @@ def _runs_task(containers: Sequence[Container]) -> bool:
     return any(c.swarm and c.running for c in containers)
 
 
-def _files(site: Site, facts: HostFacts, node: Node, *, stack_file: str | None) -> Iterable[File]:
-    """Yield every file of the host's folder; `stack_file` only on the head.
-
-    Private keys are not among them: they are secrets of the swarm.
-    """
-    spec = site.spec
-    env = services.own_environment(spec, node, network.pick_interface(facts, spec.network).name)
+def _files(site: Site, facts: HostFacts, node: Node) -> Iterable[File]:
+    """Yield the files that differ from host to host. Private keys are not files but secrets of the swarm."""
+    env = services.own_environment(site.spec, node, network.pick_interface(facts, site.spec.network).name)
     yield File(names.NODE_ENV, stack.node_env_text(env).encode(), PUBLIC, "the node's own variables")
-    yield login_file(site.record, site.keys)
-    if stack_file is None:
-        return
+
+
+def _head_files(site: Site, stack_file: str) -> Iterable[File]:
     # The environment in kit.yaml may hold a token: only root may read the file, and kit never prints its content.
     yield File(names.STACK_FILE, Secret(stack_file.encode()), PRIVATE, "the stack for the whole cluster")
-    yield record_file(site.record)
-    yield from launch_files(spec, site.record, site.keys, client_key=stack.CLIENT_KEY)
+    yield record_file(site.text)
+    yield from launch_files(site.spec, site.record, site.keys, client_key=stack.CLIENT_KEY)
 
 
 def _form(head: HostFacts, node: Node) -> HostPlan:

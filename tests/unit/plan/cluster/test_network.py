@@ -144,7 +144,7 @@ def test_the_network_of_mpirun(network: str, addresses: list[str], expected: str
     ],
 )
 def test_another_address_inside(network: str, addresses: list[str], others: list[str], expected: str) -> None:
-    assert mpi_network(network, addresses, map(ipaddress.IPv4Address, others)) == expected
+    assert mpi_network(network, addresses, [int(ipaddress.IPv4Address(other)) for other in others]) == expected
 
 
 @given(
@@ -156,7 +156,7 @@ def test_laws_of_the_network_of_mpirun(own: set[int], others: set[int], network:
     """It holds every address of the cluster, and no other that a host has."""
     start = ipaddress.IPv4Address("10.0.0.0")
     wanted, unwanted = {start + n for n in own}, {start + n for n in others - own}
-    told = mpi_network(network, [str(a) for a in wanted], unwanted)
+    told = mpi_network(network, [str(a) for a in wanted], map(int, unwanted))
     assert told is not None
     parts = [ipaddress.IPv4Network(part) for part in told.split(",")]
     assert all(any(a in part for part in parts) for a in wanted)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +29,12 @@ RECORDS = st.builds(
 @given(RECORDS)
 def test_there_and_back(record: ClusterRecord) -> None:
     assert from_text(to_text(record)) == record
+
+
+@given(RECORDS)
+def test_it_is_the_json_that_json_writes(record: ClusterRecord) -> None:
+    """A cluster that an earlier kit deployed must not look changed."""
+    assert to_text(record) == json.dumps({"kit": 1, **asdict(record)}, indent=1) + "\n"
 
 
 @given(RECORDS)
