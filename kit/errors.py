@@ -5,6 +5,7 @@
     ├── UnreachableError    3   a host or this machine's engine cannot be reached, or a host is not the expected one
     │   └── LoginRefusedError   the host answers, and refuses this login
     ├── StepError           4   a host was reached, and a step failed on it
+    │   └── SlowError           the step did not end within its time limit
     ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, for example)
     ├── ImageError          6   an image cannot be built, found or shipped
     ├── HostsFailed         *   several hosts failed; the highest of their exit codes
@@ -73,6 +74,10 @@ class LoginRefusedError(UnreachableError):
 
 class StepError(KitError):
     exit_code = 4
+
+
+class SlowError(StepError):
+    """A command began on the host and did not end within its time limit."""
 
 
 class NotReadyError(KitError):

@@ -48,7 +48,8 @@ class Session:
     def overrides(self) -> dict[str, object]:
         """Return the values of flags by the setting that they replace: `ssh.user`."""
         given = vars(self.args)
-        return {place: given[flag] for flag, place in _OVERRIDES.items() if given.get(flag) is not None}
+        values = {place: given[flag] for flag, place in _OVERRIDES.items() if given.get(flag) is not None}
+        return values | ({"ssh.keep": False} if given.get("no_keep") else {})
 
     def settings(self, fixed: Mapping[str, object] | None = None) -> Settings:
         """Read both files. `fixed` are settings that this verb needs, whatever flags and kit.yaml say."""

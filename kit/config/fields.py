@@ -215,6 +215,7 @@ def _table() -> tuple[Setting, ...]:
             "File with the host keys of the VMs. Default: ~/.ssh/known_hosts.",
             example="./known_hosts",
         ),
+        _field("ssh.keep", Truth(), "Keep connections to the VMs open for a minute, for the next command."),
         _field("ssh_port", _PORT, "Port of the sshd in the containers. Port 22 belongs to the sshd of the VM."),
         _field(
             "network",

@@ -11,6 +11,7 @@ from kit.events import Reporter
 from kit.model.host import Host, Inventory, Login
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster.ssh import login
+from kit.remote.ssh.kept import kept, socket_folder
 
 if TYPE_CHECKING:
     from kit.remote.cluster.lock import Lock, Take
@@ -32,38 +33,40 @@ def _engine_of(login: Login) -> Engine:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """`folder` is the folder of hosts and kit.yaml; relative paths in them are relative to it."""
+    """`folder` is the folder of hosts and kit.yaml; relative paths in them are relative to it.
+
+    `sockets` is the folder of kept connections, or None to keep none.
+    """
 
     inventory: Inventory
     spec: ClusterSpec
     folder: Path
     reporter: Reporter
     connect: Connect
+    sockets: Path | None = None
     take: Take = _take
     engine_of: Callable[[Login], Engine] = _engine_of
 
     def login(self, host: Host) -> Login:
-        return login(host, self.spec.ssh)
+        return kept(login(host, self.spec.ssh), self.sockets)
 
     @property
     def logins(self) -> Mapping[str, Login]:
-        return logins_of(self.inventory, self.spec)
+        return {host.name: self.login(host) for host in self.inventory.hosts}
 
     def host(self, name: str) -> Host:
         return next(host for host in self.inventory.hosts if host.name == name)
 
 
-def logins_of(inventory: Inventory, spec: ClusterSpec) -> Mapping[str, Login]:
-    return {host.name: login(host, spec.ssh) for host in inventory.hosts}
-
-
 def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter: Reporter) -> Context:
     """Return a context with real connections. It imports what connects only when a flow connects."""
-    logins = logins_of(inventory, spec)
+    sockets = socket_folder() if spec.ssh.keep else None
 
     def connect(host: Host) -> Transport:
-        from kit.remote.ssh.connect import connector  # noqa: PLC0415
+        from kit.remote.ssh.connect import connected  # noqa: PLC0415
 
-        return connector(logins)(host)
+        return connected(host, kept(login(host, spec.ssh), sockets))
 
-    return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect)
+    return Context(
+        inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect, sockets=sockets
+    )

@@ -41,7 +41,10 @@ class Inventory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
-    """How to reach a VM. What is None is left to ssh's own configuration."""
+    """How to reach a VM. What is None is left to ssh's own configuration.
+
+    `socket` is where a connection to it is kept for the next command; None to keep none.
+    """
 
     host: str
     address: str
@@ -49,3 +52,4 @@ class Login:
     port: int | None
     key: str | None
     known_hosts: str | None
+    socket: str | None = None

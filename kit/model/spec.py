@@ -35,6 +35,7 @@ class SshSpec:
     port: int | None = None
     key: str | None = None
     known_hosts: str | None = None
+    keep: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

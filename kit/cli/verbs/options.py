@@ -65,6 +65,7 @@ CLUSTER = (
         complete=candidates.files,
         help="Set the private key of that login (ssh.key)",
     ),
+    Option(flags=("--no-keep",), help="Close the connections to the VMs at the end (ssh.keep: false)"),
 )
 
 ORCHESTRATOR = Option(

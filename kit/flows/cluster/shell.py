@@ -1,7 +1,8 @@
-"""kit ssh and kit logs: OpenSSH's own client on a VM, with its terminal and its streams as they are."""
+"""kit ssh and kit logs: OpenSSH's own client on a VM, with its terminal and its streams."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from kit.config.selection import select_hosts
@@ -10,15 +11,18 @@ from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
 from kit.remote.scripts import node_logs
-from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.openssh import openssh_argv, terminal_argv
 from kit.remote.ssh.stream import follow, replace_process
 from kit.remote.ssh.transport import as_root
 
 
 def ssh(context: Context, host: str, command: Sequence[str], *, tty: bool) -> None:
-    """Become an ssh session on the VM (not the container). Does not return."""
+    """Become an ssh session on the VM (not the container). Does not return.
+
+    The command gets each word as it was typed: the far shell sees them quoted.
+    """
     target = context.login(_one(context, host))
-    replace_process([*openssh_argv(target, tty=tty), *command])
+    replace_process([*terminal_argv(target, tty=tty), *([shlex.join(command)] if command else [])])
 
 
 def logs(context: Context, host: str | None, *, tail: int | None, live: bool) -> int:

@@ -1,42 +1,54 @@
 """FabricTransport: short commands on one VM over a fabric connection, with host keys verified.
 
-Fabric reads ssh_config, opens gateways and authenticates; its own `run` decodes text and feeds standard input a
-character at a time, so commands go through a session of its transport instead.
+It serves one host at a time: Python's ssh shares one core between all hosts. Fabric reads ssh_config, opens gateways
+and authenticates. Its own `run` decodes text and feeds standard input a character at a time, so commands go through a
+session of its transport instead.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kit.errors import LoginRefusedError, StepError, UnreachableError
+from kit.errors import SlowError
 from kit.model.host import Host, Login
-from kit.remote.ssh.refusals import dropped, dropped_error
+from kit.remote.ssh.refusals import (
+    broken_error,
+    changed_key_error,
+    dropped,
+    dropped_error,
+    login_refused_error,
+    missing_key_error,
+    no_connection_error,
+    unknown_key_error,
+    unresolved_error,
+)
+from kit.remote.ssh.retry import Failure, pause_s
 from kit.remote.ssh.transport import Completed, as_root
 
 if TYPE_CHECKING:
     import paramiko
 
 CONNECT_TIMEOUT_S = 15.0
-# The part of it that sshd has for its first word. Were it all, two clocks of paramiko's would run out together, and the
-# one that does not know what was waited for might be the first.
+# The part of it that sshd has for its banner. With all of it, two clocks of paramiko would end together, and the first
+# might be the one that does not know what it waited for.
 FIRST_WORD = 0.9
-# A host that comes back, or an sshd at its MaxStartups, deserves another try.
-ATTEMPTS = 3
 CHUNK = 1 << 16
 CUT_S = 2.0
-_SILENT = "it takes the connection, and no sshd says a word in {:.0f} s"
-# Paramiko logs what it raises, too; with no handler of ours Python would print its tracebacks.
+_SILENT = "connected, but received no SSH banner within {:.0f} s"
+# Paramiko also logs what it raises. Without a handler, Python would print its tracebacks.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class FabricTransport:
-    """One thread's connection to one VM; opened by the first command."""
+    """One thread's connection to one VM. The first command opens it."""
 
     def __init__(self, host: Host, target: Login) -> None:
         self._host = host
@@ -58,11 +70,7 @@ class FabricTransport:
                 return self._talk(channel, stdin, timeout_s)
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
-            raise UnreachableError(
-                f"the connection broke: {error or type(error).__name__}",
-                hint=f"try: ssh {self._login.address}; then run the same again",
-                host=self._host.name,
-            ) from error
+            raise broken_error(self._login, str(error) or type(error).__name__) from error
 
     def close(self) -> None:
         if self._connection is not None:
@@ -77,7 +85,7 @@ class FabricTransport:
         if not pending:
             channel.shutdown_write()
         while True:
-            # Asked before reading: what arrived until then is read below, and nothing comes after it.
+            # Read this before the data: everything that arrived until now is drained below.
             over = channel.closed or (channel.exit_status_ready() and channel.eof_received)
             busy = False
             if pending and not over and channel.send_ready():
@@ -89,13 +97,13 @@ class FabricTransport:
             if over:
                 break
             if time.monotonic() > deadline:
-                raise StepError(
+                raise SlowError(
                     f"a command did not end within {timeout_s:.0f} s",
                     hint="look at the host's load and its engine (docker info), then try again",
                     host=self._host.name,
                 )
             if not busy:
-                # A channel has no descriptor to wait for that tells all of this.
+                # No descriptor of a channel becomes ready for all of this.
                 time.sleep(0.002)
         code = channel.recv_exit_status()
         if code < 0 and _is_cut(channel):
@@ -105,20 +113,18 @@ class FabricTransport:
     def _open(self) -> Any:
         if self._connection is not None and self._connection.is_connected:
             return self._connection
-        for attempt in range(1, ATTEMPTS + 1):
+        attempt = 1
+        while True:
             try:
                 return self._connect()
             except _Retry as error:
-                if (error.final or attempt == ATTEMPTS) and dropped(str(error)):
+                pause = pause_s(error.failure, attempt, random.random())  # noqa: S311  (no secret)
+                if pause is None and error.failure == "dropped":
                     raise dropped_error(self._login.address, str(error), self._host.name) from error
-                if error.final or attempt == ATTEMPTS:
-                    raise UnreachableError(
-                        f"no SSH connection to {self._where()}: {error}",
-                        hint=f"is the VM up, and does ssh {self._login.address} work from here?",
-                        host=self._host.name,
-                    ) from error
-                time.sleep(0.5 * attempt)
-        raise AssertionError("unreachable")
+                if pause is None:
+                    raise no_connection_error(self._login, str(error)) from error
+                time.sleep(pause)
+            attempt += 1
 
     def _connect(self) -> Any:
         import fabric  # noqa: PLC0415
@@ -128,9 +134,9 @@ class FabricTransport:
         first_word_s = FIRST_WORD * CONNECT_TIMEOUT_S
         options: dict[str, Any] = {"timeout": CONNECT_TIMEOUT_S, "banner_timeout": first_word_s}
         if target.key:
-            # The agent may hold the key's passphrase away from us; other keys of the login's are not tried.
+            # The agent may hold this key without its passphrase. The login's other keys are not tried.
             options |= {"key_filename": target.key, "look_for_keys": False}
-        # Fabric looks at the environment's HOME and ssh_config by itself; what we state goes first.
+        # Fabric reads ssh_config by itself. What the login states goes first.
         connection = fabric.Connection(target.address, user=target.user, port=target.port, connect_kwargs=options)
         hop = connection
         while hop is not None:
@@ -139,64 +145,33 @@ class FabricTransport:
         try:
             connection.open()
         except paramiko.BadHostKeyException as error:
-            raise UnreachableError(
-                f"the host key of {self._where()} is not the one in known_hosts: somebody is in between, "
-                "or the VM was made anew",
-                hint=f"if it was made anew: {self._forget()}, then connect once with ssh",
-                host=self._host.name,
-            ) from error
+            raise changed_key_error(target) from error
         except (paramiko.AuthenticationException, paramiko.PasswordRequiredException) as error:
-            raise LoginRefusedError(
-                f"{self._where()} refused the login: {error}",
-                hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add",
-                host=self._host.name,
-            ) from error
+            raise login_refused_error(target, str(error)) from error
         except paramiko.SSHException as error:
             if "not found in known_hosts" in str(error):
-                raise UnreachableError(
-                    f"the host key of {self._where()} is not known here",
-                    hint=f"connect once and compare the fingerprint: ssh {self._port_option()}{target.address}",
-                    host=self._host.name,
-                ) from error
+                raise unknown_key_error(target) from error
             silent = isinstance(error.__context__, TimeoutError)
-            raise _Retry(_SILENT.format(first_word_s) if silent else str(error), final=silent) from error
+            text = _SILENT.format(first_word_s) if silent else str(error)
+            raise _Retry(text, "settled" if silent else "dropped" if dropped(text) else "absent") from error
         except socket.gaierror as error:
-            raise UnreachableError(
-                f"the name {target.address} does not resolve",
-                hint="correct it in the hosts file, or write the IP address",
-                host=self._host.name,
-            ) from error
+            raise unresolved_error(target) from error
         except FileNotFoundError as error:
-            raise UnreachableError(
-                f"the key {error.filename} does not exist",
-                hint="correct key= in the hosts file or ssh: key: in kit.yaml",
-                host=self._host.name,
-            ) from error
+            raise missing_key_error(replace(target, key=error.filename)) from error
         except (OSError, EOFError) as error:
-            # Silence for the whole time allowed is an answer: two more such waits would tell nothing new.
+            # Silence for the whole time is an answer: two more such waits would add nothing.
             silent = isinstance(error, TimeoutError)
-            text = f"no answer in {CONNECT_TIMEOUT_S:.0f} s" if silent else getattr(error, "strerror", None)
-            raise _Retry(text or str(error) or type(error).__name__, final=silent) from error
+            failure: Failure = "settled" if silent else "absent"
+            cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise _Retry(f"no answer in {CONNECT_TIMEOUT_S:.0f} s" if silent else cause, failure) from error
         self._connection = connection
         return connection
 
-    def _where(self) -> str:
-        port = f":{self._login.port}" if self._login.port else ""
-        user = f"{self._login.user}@" if self._login.user else ""
-        return f"{user}{self._login.address}{port}"
-
-    def _port_option(self) -> str:
-        return f"-p {self._login.port} " if self._login.port else ""
-
-    def _forget(self) -> str:
-        file = f"-f {self._login.known_hosts} " if self._login.known_hosts else ""
-        return f"ssh-keygen {file}-R {self._login.address}"
-
 
 def _is_cut(channel: paramiko.Channel) -> bool:
-    """Whether a command has no exit code because its connection broke. One that a signal ended has none either.
+    """Return whether a command has no exit code because its connection broke. One that a signal ended has none either.
 
-    Paramiko ends a connection's channels first, and says a moment later that it is gone.
+    Paramiko ends a connection's channels first, and marks the connection as gone a moment later.
     """
     connection = channel.get_transport()
     deadline = time.monotonic() + CUT_S
@@ -206,7 +181,7 @@ def _is_cut(channel: paramiko.Channel) -> bool:
 
 
 def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
-    """Move what has arrived to `out` and `err`. Returns whether there was any."""
+    """Move what has arrived to `out` and `err`. Return whether there was any."""
     before = len(out) + len(err)
     while channel.recv_ready():
         out += channel.recv(CHUNK)
@@ -216,20 +191,20 @@ def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
 
 
 class _Retry(Exception):
-    """A failure that the next attempt may not see; `final` where it would."""
+    """A failed connection that may be tried again, and of which kind the failure was."""
 
-    def __init__(self, text: str, *, final: bool = False) -> None:
+    def __init__(self, text: str, failure: Failure) -> None:
         super().__init__(text)
-        self.final = final
+        self.failure = failure
 
 
 def _verify_host_keys(client: paramiko.SSHClient, known_hosts: str | None, policy: paramiko.RejectPolicy) -> None:
-    """Fabric accepts any key unless told otherwise."""
+    """Load the pinned keys and reject all others. By default, fabric accepts any key."""
     client.set_missing_host_key_policy(policy)
     if known_hosts is None:
         client.load_system_host_keys()
         site = Path("/etc/ssh/ssh_known_hosts")
         if site.is_file():
             client.load_system_host_keys(str(site))
-    elif os.path.exists(known_hosts):  # noqa: PTH110  (a missing file is no key, and told as such)
+    elif os.path.exists(known_hosts):  # noqa: PTH110  (a missing file holds no key)
         client.load_system_host_keys(known_hosts)

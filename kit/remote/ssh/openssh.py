@@ -1,25 +1,59 @@
-"""OpenSSH's own client: for live streams, terminals and bulk bytes, which Python's ssh carries badly."""
+"""The command lines of OpenSSH's client: for kit's own connections, and for a person's terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from kit.model.host import Login
 
+# no: its own connection. join: over the kept one, if it is there. make: over the kept one, or leave one there.
+Sharing = Literal["no", "join", "make"]
+# How long a kept connection stays open after its last command.
+KEEP_S = 60
+# A link that is cut is noticed within 20 s: the next command then connects again.
+_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
+# What the user's ssh_config may not add to a connection that nobody looks at.
+_NO_EXTRAS = (
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "Tunnel=no",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "LogLevel=ERROR",
+)
 
-def openssh_argv(target: Login, *, tty: bool = False, options: Sequence[str] = ()) -> tuple[str, ...]:
-    """OpenSSH's client for this VM, up to where the remote command goes. Never asks, never trusts a new key."""
-    argv = ["ssh", "-T" if not tty else "-t", "-o", "StrictHostKeyChecking=yes"]
-    if not tty:
-        argv += ["-o", "BatchMode=yes"]
-    # The first value of an option counts: what a caller states goes before.
-    for option in options:
-        argv += ["-o", option]
-    argv += ["-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
-    # A master left behind by the user's ControlPersist would hold our pipes open after the command's end.
-    argv += ["-o", "ControlMaster=no"]
+
+def openssh_argv(target: Login, *, options: Sequence[str] = (), sharing: Sharing = "join") -> tuple[str, ...]:
+    """Return OpenSSH's client for this VM, up to where the remote command goes. It never asks and trusts no new key.
+
+    `options` go before kit's own, because ssh takes the first value of an option.
+    """
+    settings = ["BatchMode=yes", *options, *_NO_EXTRAS, *_ALIVE, *_shared(target.socket, sharing)]
+    return _argv("-T", target, settings)
+
+
+def terminal_argv(target: Login, *, tty: bool) -> tuple[str, ...]:
+    """Return OpenSSH's client for a session that a person asked for, up to where the remote command goes.
+
+    The user's ssh_config applies, a forwarded agent included. At a terminal, ssh may ask for a passphrase.
+    """
+    settings = [*([] if tty else ["BatchMode=yes"]), "ServerAliveInterval=15", "ServerAliveCountMax=4"]
+    return _argv("-t" if tty else "-T", target, [*settings, *_shared(None, "no")])
+
+
+def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:
+    """Return the command that checks or ends the kept connection to this VM. It contacts no host."""
+    return ("ssh", "-O", request, "-o", f"ControlPath={_quoted(target.socket or 'none')}", "--", target.address)
+
+
+def _argv(terminal: str, target: Login, settings: Sequence[str]) -> tuple[str, ...]:
+    argv = ["ssh", terminal]
+    for setting in ("StrictHostKeyChecking=yes", *settings, "ConnectTimeout=15"):
+        argv += ["-o", setting]
     if target.known_hosts:
-        argv += ["-o", f"UserKnownHostsFile={target.known_hosts}", "-o", "GlobalKnownHostsFile=/dev/null"]
+        argv += ["-o", f"UserKnownHostsFile={_quoted(target.known_hosts)}", "-o", "GlobalKnownHostsFile=/dev/null"]
     if target.key:
         argv += ["-i", target.key, "-o", "IdentitiesOnly=yes"]
     if target.port:
@@ -27,3 +61,18 @@ def openssh_argv(target: Login, *, tty: bool = False, options: Sequence[str] = (
     if target.user:
         argv += ["-l", target.user]
     return (*argv, "--", target.address)
+
+
+def _shared(socket: str | None, sharing: Sharing) -> tuple[str, ...]:
+    """Kit's own sockets only: a master of the user's would hold our pipes open, and have the user's forwardings."""
+    if socket is None or sharing == "no":
+        return ("ControlMaster=no", "ControlPath=none")
+    path = f"ControlPath={_quoted(socket)}"
+    if sharing == "join":
+        return ("ControlMaster=no", path)
+    return ("ControlMaster=auto", f"ControlPersist={KEEP_S}", path)
+
+
+def _quoted(path: str) -> str:
+    """ssh splits such a value at blanks unless it is quoted, and expands %."""
+    return '"' + path.replace("%", "%%") + '"'

@@ -1,4 +1,4 @@
-"""What ssh's last words mean where no session came about, in kit's words; for both of its clients."""
+"""Why no SSH session began: what both clients report, as kit's errors with their next steps."""
 
 from __future__ import annotations
 
@@ -6,41 +6,125 @@ import re
 
 from kit.errors import LoginRefusedError, UnreachableError
 from kit.model.host import Login
+from kit.remote.ssh.retry import Failure
 
-# The connection was taken and ended before either side said who it is: the address was turned away, not the login.
+# The connection was taken and ended before either side identified itself: sshd turned the address away, not the login.
 _DROPPED = re.compile(
     r"(kex|ssh)_exchange_identification: (\w+: )?(Connection (closed|reset)|Broken pipe)"
     r"|Error reading SSH protocol banner"
 )
-# Through a jump host the same words come where that one does not reach the VM: then the lines before tell it.
+# Through a jump host, the same words come when the jump host cannot reach the VM. Then the lines before say so.
 _JUMPED = "UNKNOWN port "
-_REFUSED = re.compile(r"Permission denied \(|Too many authentication failures")
+_REFUSED = re.compile(r"Permission denied|Too many authentication failures|no mutual signature|sign_and_send_pubkey")
+_CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|REVOKED HOST KEY DETECTED|HOST KEY .* (REVOKED|CHANGED)")
+_UNKNOWN = re.compile(r"No .*host key is known for|Host key verification failed")
+_UNRESOLVED = re.compile(r"Could not resolve hostname|Name or service not known")
+_ABSENT = re.compile(r"connect to (host|address) .*(refused|[Nn]o route|reset|unreachable)|Connection (refused|reset)")
 
 
-def dropped(said: str) -> bool:
-    """Whether the other side hung up before the login."""
-    return bool(_DROPPED.search(said)) and _JUMPED not in said
+def dropped(text: str) -> bool:
+    """Return whether the other side hung up before the login."""
+    return bool(_DROPPED.search(text)) and _JUMPED not in text
 
 
-def dropped_error(where: str, said: str, host: str | None) -> UnreachableError:
-    """From here it cannot be seen who hung up, and why: so this tells what is usual, and where it stands written."""
+def failure_of(text: str) -> Failure:
+    """Classify what OpenSSH's client wrote when it could not begin a session."""
+    if dropped(text):
+        return "dropped"
+    settled = any(kind.search(text) for kind in (_REFUSED, _CHANGED, _UNKNOWN, _UNRESOLVED))
+    return "absent" if _ABSENT.search(text) and not settled else "settled"
+
+
+def no_session(login: Login, text: str) -> UnreachableError:
+    """Return the error for OpenSSH's exit code 255 before anything ran; `text` is what it wrote."""
+    lines = text.splitlines()
+    last = lines[-1].strip() if lines else "exit 255"
+    if dropped(text):
+        return dropped_error(login.address, lines[0], login.host)
+    if _CHANGED.search(text):
+        return changed_key_error(login)
+    if _UNKNOWN.search(text):
+        return unknown_key_error(login)
+    if _REFUSED.search(text):
+        return login_refused_error(login, last.removeprefix(f"{login.user}@{login.address}: "))
+    if _UNRESOLVED.search(text) and _JUMPED not in text:
+        return unresolved_error(login)
+    return no_connection_error(login, last)
+
+
+def dropped_error(subject: str, text: str, host: str | None) -> UnreachableError:
+    """From here nobody sees who hung up, and why: the hint lists the usual causes, and where to read the real one."""
     return UnreachableError(
-        f"{where} hung up before the login: {said}",
+        f"{subject} hung up before the login: {text}",
         hint="after refused logins sshd shuts an address out for a while (PerSourcePenalties, OpenSSH 9.8 and newer), "
-        "as fail2ban does; or it is at its MaxStartups. Wait some minutes, then the same again. "
-        "Why is on the VM, seen from its console: journalctl -u ssh",
+        "as fail2ban does; or it is at its MaxStartups. Wait some minutes, then run the same again. "
+        "The cause is in the VM's log, at its console: journalctl -u ssh",
         host=host,
     )
 
 
-def no_session(login: Login, said: str) -> UnreachableError:
-    """OpenSSH's client ended with 255 before anything ran; `said` is what it wrote."""
-    lines = said.splitlines()
-    if dropped(said):
-        return dropped_error(login.address, lines[0], login.host)
-    kind = LoginRefusedError if _REFUSED.search(said) else UnreachableError
-    return kind(
-        f"no SSH connection to {login.address}: {lines[-1] if lines else 'exit 255'}",
-        hint=f"does ssh {login.address} work from here?",
+def login_refused_error(login: Login, text: str) -> LoginRefusedError:
+    return LoginRefusedError(
+        f"{where(login)} refused the login: {text}",
+        hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add",
         host=login.host,
     )
+
+
+def changed_key_error(login: Login) -> UnreachableError:
+    file = f"-f {login.known_hosts} " if login.known_hosts else ""
+    name = f"'[{login.address}]:{login.port}'" if login.port not in (None, 22) else login.address
+    return UnreachableError(
+        f"the host key of {where(login)} is not the one in known_hosts: somebody intercepts the connection, "
+        "or the VM was recreated",
+        hint=f"if it was recreated: ssh-keygen {file}-R {name}, then connect once with ssh",
+        host=login.host,
+    )
+
+
+def unknown_key_error(login: Login) -> UnreachableError:
+    port = f"-p {login.port} " if login.port else ""
+    return UnreachableError(
+        f"the host key of {where(login)} is not known here",
+        hint=f"connect once and compare the fingerprint: ssh {port}{login.address}",
+        host=login.host,
+    )
+
+
+def unresolved_error(login: Login) -> UnreachableError:
+    return UnreachableError(
+        f"the name {login.address} does not resolve",
+        hint="correct it in the hosts file, or write the IP address",
+        host=login.host,
+    )
+
+
+def missing_key_error(login: Login) -> UnreachableError:
+    return UnreachableError(
+        f"the key {login.key} does not exist",
+        hint="correct key= in the hosts file or ssh: key: in kit.yaml",
+        host=login.host,
+    )
+
+
+def no_connection_error(login: Login, text: str) -> UnreachableError:
+    return UnreachableError(
+        f"no SSH connection to {where(login)}: {text}",
+        hint=f"is the VM up, and does ssh {login.address} work from here?",
+        host=login.host,
+    )
+
+
+def broken_error(login: Login, text: str) -> UnreachableError:
+    return UnreachableError(
+        f"the connection broke: {text}",
+        hint=f"try: ssh {login.address}; then run the same again",
+        host=login.host,
+    )
+
+
+def where(login: Login) -> str:
+    """`user@address:port`, as far as the login states them."""
+    port = f":{login.port}" if login.port else ""
+    user = f"{login.user}@" if login.user else ""
+    return f"{user}{login.address}{port}"

@@ -1,7 +1,7 @@
-"""One host's control channel. FabricTransport is the real thing for short commands; tests bring others.
+"""One host's control channel: what OpenSshTransport, FabricTransport and the tests' own all promise.
 
-A command is an argv list and is quoted here, once. Bulk bytes and live streams do not come this way:
-kit.remote.ssh.openssh carries those.
+A command is an argv list and is quoted here, once. Bulk bytes and live streams start OpenSSH's client themselves:
+kit.remote.ssh.openssh has its options.
 """
 
 from __future__ import annotations
@@ -53,6 +53,16 @@ Connect = Callable[[Host], Transport]
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; else exec sudo -n -- "$@"; fi'
 
 
+# What the far shell writes to standard error when a session is there, before it waits for the word to begin.
+BEGUN = b"kit-session\n"
+_FENCE = f"echo {BEGUN.decode().strip()} >&2; read -r kit || exit 255; "
+
+
+def fenced(argv: Sequence[str]) -> str:
+    """Return `as_root(argv)` that first writes BEGUN, then waits for one line on standard input."""
+    return shlex.join(["sh", "-c", _FENCE + AS_ROOT, "kit", *argv])
+
+
 def as_root(argv: Sequence[str]) -> str:
-    """The one place where a command is quoted: what a VM's shell is given."""
+    """Return the command as text for the VM's shell. Commands are quoted here and nowhere else."""
     return shlex.join(["sh", "-c", AS_ROOT, "kit", *argv])

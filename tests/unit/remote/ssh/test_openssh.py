@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kit.model.host import Login
 from kit.remote.cluster.keys import make_key
-from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.openssh import openssh_argv, terminal_argv
+
+GPU4 = Login(host="g", address="gpu4", user=None, port=None, key=None, known_hosts=None)
 
 
-def told(login: Login, *, tty: bool = False) -> dict[str, str]:
-    argv = openssh_argv(login, tty=tty)
-    said = subprocess.run([argv[0], "-G", *argv[1:]], capture_output=True, text=True, check=True).stdout
+def options_of(argv: Sequence[str], *more: str) -> dict[str, str]:
+    """What ssh itself understands."""
+    said = subprocess.run([argv[0], "-G", *more, *argv[1:]], capture_output=True, text=True, check=True).stdout
     return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
 
 
@@ -20,22 +24,77 @@ def test_what_the_login_says(tmp_path: Path) -> None:
     key = tmp_path / "id"
     key.touch()
     login = Login(host="g", address="10.0.0.4", user="ubuntu", port=2222, key=str(key), known_hosts="/k/kh")
-    options = told(login)
+    options = options_of(openssh_argv(login))
     assert (options["hostname"], options["user"], options["port"]) == ("10.0.0.4", "ubuntu", "2222")
     assert (options["identityfile"], options["identitiesonly"]) == (str(key), "yes")
     assert (options["userknownhostsfile"], options["globalknownhostsfile"]) == ("/k/kh", "/dev/null")
 
 
 def test_it_never_asks_never_trusts_and_never_stays() -> None:
-    options = told(Login(host="g", address="gpu4", user=None, port=None, key=None, known_hosts=None))
+    options = options_of(openssh_argv(GPU4))
     assert options["stricthostkeychecking"] in ("yes", "true")
     assert options["batchmode"] == "yes"
     assert options["controlmaster"] in ("no", "false")
 
 
 def test_a_person_at_a_terminal_may_be_asked_for_a_passphrase() -> None:
-    login = Login(host="g", address="gpu4", user=None, port=None, key=None, known_hosts=None)
-    assert told(login, tty=True)["batchmode"] == "no"
+    assert options_of(terminal_argv(GPU4, tty=True))["batchmode"] == "no"
+    assert options_of(terminal_argv(GPU4, tty=False))["batchmode"] == "yes"
+
+
+# Whatever a person wrote for their own sessions.
+EXTRAS = """
+Host gpu4
+  HostName 10.0.0.4
+  ProxyJump bastion
+  ForwardAgent yes
+  ForwardX11 yes
+  LocalForward 8080 localhost:80
+  RemoteForward 9090 localhost:90
+  DynamicForward 1080
+  PermitLocalCommand yes
+  LocalCommand touch /tmp/x
+  RemoteCommand tmux
+  Tunnel yes
+  ControlMaster auto
+  ControlPersist yes
+  ControlPath /tmp/mine-%C
+"""
+
+
+def test_the_users_own_extras_do_not_apply_in_the_background(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(EXTRAS)
+    options = options_of(openssh_argv(GPU4), "-F", str(config))
+    assert (options["hostname"], options["proxyjump"]) == ("10.0.0.4", "bastion")
+    for name in ("forwardagent", "forwardx11", "tunnel", "permitlocalcommand", "controlmaster"):
+        assert options[name] in ("no", "false"), name
+    assert options["clearallforwardings"] == "yes"
+    assert not options.keys() & {"controlpath", "localforward", "remoteforward", "dynamicforward", "remotecommand"}
+
+
+def test_a_persons_own_session_keeps_them(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(EXTRAS)
+    options = options_of(terminal_argv(GPU4, tty=True), "-F", str(config))
+    assert options["forwardagent"] == "yes"
+    # But for a master of the user's: kit would wait for its end.
+    assert options["controlmaster"] in ("no", "false")
+    assert "controlpath" not in options
+
+
+def test_a_kept_connection_is_made_joined_or_left_alone() -> None:
+    login = replace(GPU4, socket="/tmp/a b%/s")
+    made = options_of(openssh_argv(login, sharing="make"))
+    assert (made["controlmaster"], made["controlpersist"], made["controlpath"]) == ("auto", "60", "/tmp/a b%/s")
+    joined = options_of(openssh_argv(login))
+    assert (joined["controlmaster"], joined["controlpath"]) == ("false", "/tmp/a b%/s")
+    assert "controlpath" not in options_of(openssh_argv(login, sharing="no"))
+
+
+def test_a_known_hosts_file_with_a_blank_in_its_path(tmp_path: Path) -> None:
+    path = str(tmp_path / "my 100% hosts")
+    assert options_of(openssh_argv(replace(GPU4, known_hosts=path)))["userknownhostsfile"] == path
 
 
 def test_an_address_is_never_an_option() -> None:

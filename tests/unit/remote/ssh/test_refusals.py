@@ -87,7 +87,7 @@ def test_one_that_says_nothing_is_not_that(serve: Serve, monkeypatch: pytest.Mon
     monkeypatch.setattr(fabric, "CONNECT_TIMEOUT_S", 60.0)
     monkeypatch.setattr(fabric, "FIRST_WORD", 0.01)
     error = by_fabric(serve("silent"))
-    assert "no sshd says a word in" in error.message
+    assert "received no SSH banner within" in error.message
     assert "hung up" not in error.message
 
 
@@ -122,7 +122,7 @@ LOGIN = Login(host="gpu1", address="10.0.0.1", user=None, port=None, key=None, k
 def test_a_refused_login_is_told_apart() -> None:
     refused = no_session(LOGIN, "root@10.0.0.1: Permission denied (publickey).")
     assert isinstance(refused, LoginRefusedError)
-    assert refused.message == "no SSH connection to 10.0.0.1: root@10.0.0.1: Permission denied (publickey)."
+    assert refused.message == "10.0.0.1 refused the login: root@10.0.0.1: Permission denied (publickey)."
     assert not isinstance(
         no_session(LOGIN, "ssh: connect to host 10.0.0.1 port 22: No route to host"), LoginRefusedError
     )

@@ -1,0 +1,55 @@
+"""Where kept connections have their sockets: a private folder, and a name for each VM as it is known now."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from kit.model.host import Login
+
+# A socket's path has 104 bytes on macOS, 108 on Linux. ssh first makes one with 17 more characters.
+_LONGEST = 104 - 17 - 1 - 20
+
+
+def kept(login: Login, folder: Path | None) -> Login:
+    """Return the login with the socket of its kept connection in `folder`, or with none."""
+    return replace(login, socket=str(folder / _name(login)) if folder else None)
+
+
+def socket_folder() -> Path | None:
+    """Return the user's private folder for sockets, created if needed. None if there can be none: keep nothing then."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    candidates = [Path(runtime) / "kit"] if runtime.startswith("/") else []
+    candidates.append(Path(f"/tmp/kit-{os.getuid()}"))  # noqa: S108  (checked below: ours, and closed to others)
+    return next((path for path in candidates if len(str(path)) <= _LONGEST and _is_private(path)), None)
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether this is a real folder of ours that only we may enter; create it if it is missing."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def _name(login: Login) -> str:
+    """A VM that was recreated has another host key, and so another name: no connection to the old one is used."""
+    known = login.known_hosts or "~/.ssh/known_hosts"
+    files = (known, "~/.ssh/config", login.key or "")
+    fields = (login.address, login.user, login.port, login.key, login.known_hosts, *map(_state, files))
+    return hashlib.sha256(repr(fields).encode()).hexdigest()[:20]
+
+
+@cache
+def _state(path: str) -> str:
+    """Return what changes with the file's content; the same for all hosts of this process."""
+    try:
+        return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest() if path else ""
+    except (OSError, RuntimeError):
+        return ""
