@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kit.errors import SlowError
 from kit.model.host import Host, Login
 from kit.remote.ssh.refusals import (
+    SILENT,
     broken_error,
     changed_key_error,
     dropped,
@@ -42,7 +43,6 @@ CONNECT_TIMEOUT_S = 15.0
 FIRST_WORD = 0.9
 CHUNK = 1 << 16
 CUT_S = 2.0
-_SILENT = "connected, but received no SSH banner within {:.0f} s"
 # Paramiko also logs what it raises. Without a handler, Python would print its tracebacks.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
@@ -152,7 +152,7 @@ class FabricTransport:
             if "not found in known_hosts" in str(error):
                 raise unknown_key_error(target) from error
             silent = isinstance(error.__context__, TimeoutError)
-            text = _SILENT.format(first_word_s) if silent else str(error)
+            text = SILENT.format(first_word_s) if silent else str(error)
             raise _Retry(text, "settled" if silent else "dropped" if dropped(text) else "absent") from error
         except socket.gaierror as error:
             raise unresolved_error(target) from error

@@ -1,4 +1,4 @@
-"""Does one thing on many hosts side by side. Every host's result or error comes back; Ctrl-C names who was not done."""
+"""Does one thing on many hosts side by side. Every host's result or error comes back; Ctrl-C names the rest."""
 
 from __future__ import annotations
 

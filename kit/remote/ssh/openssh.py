@@ -9,6 +9,8 @@ from kit.model.host import Login
 
 # no: its own connection. join: over the kept one, if it is there. make: over the kept one, or leave one there.
 Sharing = Literal["no", "join", "make"]
+# From the first packet to the end of the key exchange.
+CONNECT_TIMEOUT_S = 15
 # How long a kept connection stays open after its last command.
 KEEP_S = 60
 # A link that is cut is noticed within 20 s: the next command then connects again.
@@ -50,7 +52,7 @@ def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str,
 
 def _argv(terminal: str, target: Login, settings: Sequence[str]) -> tuple[str, ...]:
     argv = ["ssh", terminal]
-    for setting in ("StrictHostKeyChecking=yes", *settings, "ConnectTimeout=15"):
+    for setting in ("StrictHostKeyChecking=yes", *settings, f"ConnectTimeout={CONNECT_TIMEOUT_S}"):
         argv += ["-o", setting]
     if target.known_hosts:
         argv += ["-o", f"UserKnownHostsFile={_quoted(target.known_hosts)}", "-o", "GlobalKnownHostsFile=/dev/null"]

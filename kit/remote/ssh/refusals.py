@@ -6,6 +6,7 @@ import re
 
 from kit.errors import LoginRefusedError, UnreachableError
 from kit.model.host import Login
+from kit.remote.ssh.openssh import CONNECT_TIMEOUT_S
 from kit.remote.ssh.retry import Failure
 
 # The connection was taken and ended before either side identified itself: sshd turned the address away, not the login.
@@ -19,6 +20,9 @@ _REFUSED = re.compile(r"Permission denied|Too many authentication failures|no mu
 _CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|REVOKED HOST KEY DETECTED|HOST KEY .* (REVOKED|CHANGED)")
 _UNKNOWN = re.compile(r"No .*host key is known for|Host key verification failed")
 _UNRESOLVED = re.compile(r"Could not resolve hostname|Name or service not known")
+# sshd did not identify itself in time: ssh's words, and kit's.
+_SILENT = re.compile(r"during banner exchange|banner exchange: .*timed out")
+SILENT = "connected, but received no SSH banner within {:.0f} s"
 _ABSENT = re.compile(r"connect to (host|address) .*(refused|[Nn]o route|reset|unreachable)|Connection (refused|reset)")
 
 
@@ -49,7 +53,7 @@ def no_session(login: Login, text: str) -> UnreachableError:
         return login_refused_error(login, last.removeprefix(f"{login.user}@{login.address}: "))
     if _UNRESOLVED.search(text) and _JUMPED not in text:
         return unresolved_error(login)
-    return no_connection_error(login, last)
+    return no_connection_error(login, SILENT.format(CONNECT_TIMEOUT_S) if _SILENT.search(text) else last)
 
 
 def dropped_error(subject: str, text: str, host: str | None) -> UnreachableError:
@@ -66,7 +70,8 @@ def dropped_error(subject: str, text: str, host: str | None) -> UnreachableError
 def login_refused_error(login: Login, text: str) -> LoginRefusedError:
     return LoginRefusedError(
         f"{where(login)} refused the login: {text}",
-        hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add",
+        hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add. "
+        f"Then try: ssh {login.address}",
         host=login.host,
     )
 

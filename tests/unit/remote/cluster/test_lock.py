@@ -484,7 +484,7 @@ class TestKitsSide:
     ("text", "kind", "words"),
     [
         ("echo 'kit-lock no-flock'; exit 1", StepError, "there is no flock"),
-        ("echo 'Connection refused' >&2; exit 255", UnreachableError, "to 10.0.0.1: Connection refused"),
+        ("echo 'Connection refused' >&2; exit 255", UnreachableError, "to root@10.0.0.1: Connection refused"),
         ("echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255", UnreachableError,
          "hung up"),
         ("echo 'sudo: a password is required' >&2; exit 1", StepError, "cannot be held: sudo: a password"),

@@ -141,7 +141,7 @@ class TestAgainstTheLauncher:
     ("script", "kind", "message", "hint"),
     [
         ("echo 'ssh: connect to host 10.0.0.1 port 22: Connection refused' >&2; exit 255", UnreachableError,
-         "no SSH connection to 10.0.0.1: ssh: connect", "ssh 10.0.0.1"),
+         "no SSH connection to root@10.0.0.1: ssh: connect", "ssh 10.0.0.1"),
         ("echo 'kex_exchange_identification: read: Connection reset by peer' >&2; echo again >&2; exit 255",
          UnreachableError, "10.0.0.1 hung up before the login: kex_", "PerSourcePenalties"),
         ("echo 'Permission denied (publickey).' >&2; exit 255", LoginRefusedError, "Permission denied", "ssh 10.0.0.1"),

@@ -65,7 +65,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="kit-ship-test-") as folder:
         made = Cluster(Path(folder))
 
-        def local(login: Login, options: Any) -> tuple[str, ...]:
+        def local(login: Login, **_: Any) -> tuple[str, ...]:
             return ("env", f"DOCKER_HOST=unix://{made.engines[login.host].path}", "sh", "-c")
 
         monkeypatch.setattr(porters, "openssh_argv", local)
