@@ -67,6 +67,4 @@ def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter
 
         return connected(host, kept(login(host, spec.ssh), sockets))
 
-    return Context(
-        inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect, sockets=sockets
-    )
+    return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect, sockets=sockets)

@@ -68,9 +68,12 @@ def kit_argv(*words: str) -> list[str]:
 
 
 def kit_environ(**more: str) -> dict[str, str]:
-    """No setting of the person who runs the tests; this checkout before any installed one."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KIT_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
+    """Return an environment without the settings of the person who runs the tests, and with this checkout first.
+
+    Tests break hosts between two verbs: a connection that outlives a verb would hide that. KIT_SSH_KEEP=true keeps one.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KIT_")}
+    return {**inherited, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "KIT_SSH_KEEP": "false", **more}
 
 
 def kit(folder: Path, *words: str, **environ: str) -> Done:

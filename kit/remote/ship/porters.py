@@ -60,12 +60,8 @@ class Porter:
         self._orders: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._closing = False
-<<<<<<< HEAD
-        # AES-GCM is the cheapest cipher on a processor with AES instructions; the others stay as fallback.
-=======
         # Bulk has a connection to itself.
-        # AES-GCM is the cheapest cipher on any processor with AES instructions; the rest stay as fallback.
->>>>>>> c500072 (Reach VMs by OpenSSH's client over shared, kept connections)
+        # AES-GCM is the cheapest cipher on a processor with AES instructions; the others stay as fallback.
         options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no", "ServerAliveInterval=5"]
         self._process = subprocess.Popen(
             [*openssh_argv(login, options=options, sharing="no"), as_root(["python3", "-c", _BOOTSTRAP])],
