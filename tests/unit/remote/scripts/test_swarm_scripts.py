@@ -64,7 +64,7 @@ def test_composes_node_is_found_by_its_name_and_the_command_stays_what_it_is(bar
 )
 def test_the_folder_of_a_node(bare: Path, name: str, folder: str) -> None:
     (text,) = (word for word in script("node", "x") if "node_folder()" in word)
-    functions = text.partition("# `docker exec`")[0]
+    functions = text.partition("# Runs `docker exec`")[0]
     assert run(bare, ["sh", "-c", f"{functions}\nnode_folder {name}"]).stdout.strip() == folder
 
 
