@@ -5,12 +5,14 @@ docker WORD...   KIT_STUB_ENGINE names the file. An unknown command ends with ex
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Any, NoReturn
+
+# A script calls it many times: it imports as little as it can.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 # What a manager keeps of each kind.
 HELD = {"node": "members", "service": "services", "secret": "secrets"}
@@ -25,7 +27,7 @@ def end(message: str, code: int = 1) -> NoReturn:
 
 def option(words: list[str], name: str) -> list[str]:
     """Return the values of an option."""
-    return [value for word, value in itertools.pairwise(words) if word == name]
+    return [value for word, value in zip(words, words[1:], strict=False) if word == name]  # noqa: RUF007
 
 
 def matches(labels: dict[str, str], words: list[str]) -> bool:
@@ -177,8 +179,10 @@ def container(state: dict[str, Any], words: list[str]) -> None:
 
 
 def main() -> None:
-    file = Path(os.environ["KIT_STUB_ENGINE"])
-    state = json.loads(file.read_text())
+    path = os.environ["KIT_STUB_ENGINE"]
+    with open(path) as file:  # noqa: PTH123
+        state = json.load(file)
+    before = json.dumps(state)
     if not state["answers"]:
         end(NO_ENGINE)
     match sys.argv[1:]:
@@ -194,7 +198,10 @@ def main() -> None:
             join(state, json.loads(sys.stdin.read()))
         case words:
             container(state, words)
-    file.write_text(json.dumps(state))
+    after = json.dumps(state)
+    if after != before:
+        with open(path, "w") as file:  # noqa: PTH123
+            file.write(after)
 
 
 if __name__ == "__main__":
