@@ -97,8 +97,8 @@ def _words(text: str, walk: Walk, environ: Mapping[str, str]) -> Iterator[str]:
         yield from candidates.FILES
 
 
-def _values(asked: Option | Operand, text: str, walk: Walk, environ: Mapping[str, str]) -> Iterator[str]:
-    values = asked.choices or (asked.complete(_place(text, walk, environ)) if asked.complete else ())
+def _values(part: Option | Operand, text: str, walk: Walk, environ: Mapping[str, str]) -> Iterator[str]:
+    values = part.choices or (part.complete(_place(text, walk, environ)) if part.complete else ())
     for value in values:
         if value in (*candidates.FILES, *candidates.FOLDERS) or (value.startswith(text) and _PLAIN.fullmatch(value)):
             yield value

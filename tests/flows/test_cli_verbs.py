@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from kit.model.result import (
     DeployResult,
     DownResult,
     ExecResult,
+    FileResult,
     HostResult,
     LocalResult,
     NodeStatus,
@@ -124,7 +126,7 @@ class Flows:
 
 @pytest.fixture
 def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
-    found = Flows()
+    fakes = Flows()
     group = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output="no\n"),))
     modules: dict[str, dict[str, Any]] = {
         "kit.flows.cluster.init": {"init": FakeInit()},
@@ -151,6 +153,10 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         "kit.flows.run.attach": {"attach": RECORD, "wait": RECORD, "run_logs": RECORD},
         "kit.flows.run.stop": {"stop": RECORD},
         "kit.flows.run.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
+        "kit.flows.cluster.files": {
+            "compose_file": FileResult(host="gpu1", text="services: {}\n"),
+            "stack_file": FileResult(host="gpu1", text="version: 3\n"),
+        },
         "kit.flows.cluster.ps": {"ps": PsResult(cluster="kit", nodes=())},
         "kit.flows.cluster.exec": {"exec_hosts": group},
         "kit.flows.cluster.shell": {"ssh": None, "logs": 4},
@@ -163,16 +169,16 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
     }
     for module, functions in modules.items():
         monkeypatch.setitem(
-            sys.modules, module, SimpleNamespace(**{name: found.flow(name, out) for name, out in functions.items()})
+            sys.modules, module, SimpleNamespace(**{name: fakes.flow(name, out) for name, out in functions.items()})
         )
 
     dial = SimpleNamespace(dialled=lambda context: nullcontext())
     monkeypatch.setitem(sys.modules, "kit.flows.run.dial", dial)
 
-    def context(session: Session, fixed: object = None) -> Context:
+    def context(session: Session, fixed: Mapping[str, Any] | None = None) -> Context:
         return Context(
             inventory=INVENTORY,
-            spec=ClusterSpec(),
+            spec=replace(ClusterSpec(), **(fixed or {})),
             folder=session.folder,
             reporter=session.reporter,
             connect=lambda host: pytest.fail("no connection is made here"),
@@ -180,7 +186,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
 
     monkeypatch.setattr(Session, "context", context)
     monkeypatch.setattr(Session, "spec", lambda session: spec_from(session.overrides()))
-    return found
+    return fakes
 
 
 PULLED = ClusterSpec(registry="r.example.com/t")
@@ -267,6 +273,9 @@ VERBS: list[Row] = [
      {"rank": 3, "since_s": 600, "follow": False, "tagged": False, "door": None}, "from the job\n", 0),
     (["local", "-np", "2", "ls"], "local", (ClusterSpec(), Path(), RunRequest(np=2, command=("ls",))), {}, "", 7),
     (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a new", 0),
+    (["compose"], "compose_file", (None,), {}, "from the job\nservices: {}\n", 0),
+    (["compose", "gpu2"], "compose_file", ("gpu2",), {}, "from the job\nservices: {}\n", 0),
+    (["stack"], "stack_file", (), {}, "from the job\nversion: 3\n", 0),
     (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),
     (["exec", "gpu1", "--", "ls"], "exec_hosts", ("gpu1", ("ls",)), {}, "from the job\n── 1 host: gpu1  (exit ", 3),
     (["logs", "-f", "--tail", "3"], "logs", (None,), {"tail": 3, "live": True}, "from the job\n", 4),
@@ -294,17 +303,24 @@ def test_verb(row: Row, flows: Flows, capsys: pytest.CaptureFixture[str]) -> Non
 def test_verb_as_json(words: list[str], flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--output", "json", *words], environ={})
     for text in capsys.readouterr().out.splitlines():
-        told = json.loads(text)
-        assert told["kit"] == 1
-        assert told["kind"] != "error", told
+        printed = json.loads(text)
+        assert printed["kit"] == 1
+        assert printed["kind"] != "error", printed
 
 
-def test_nobody_loses_the_lock_without_a_yes(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_lock_is_released_only_after_a_yes(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(Terminal, "agrees", lambda _, question: asked.append(question))
     assert main(["lock", "release"], environ={}) == 0
     assert "lock_release" not in flows.calls
     assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
+
+
+def test_the_stack_file_is_for_swarm(flows: Flows) -> None:
+    assert main(["stack"], environ={}) == 0
+    assert flows.calls["stack_file"][0][0].spec.orchestrator == "swarm"
+    assert main(["compose"], environ={}) == 0
+    assert flows.calls["compose_file"][0][0].spec.orchestrator == "compose"
 
 
 def test_lab_up_takes_the_defaults_of_the_lab(flows: Flows) -> None:
@@ -355,7 +371,7 @@ def test_a_login_for_the_registry(flows: Flows, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["r.example.com/t", "--username", "ann"], "--username needs a password"),
         (["r.example.com/t", "--username", "ann", "--password-stdin"], "standard input has no password"),
@@ -363,16 +379,16 @@ def test_a_login_for_the_registry(flows: Flows, monkeypatch: pytest.MonkeyPatch)
         ([], "no registry was given"),
     ],
 )
-def test_half_of_a_login_is_none(
-    flows: Flows, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+def test_half_of_a_login_is_refused(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["image", "push", *words], environ={}) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert "push_image" not in flows.calls
 
 
-def test_a_job_that_fails_is_told_of_once_and_not_when_quiet(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_job_is_reported_once_and_not_when_quiet(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run"], environ={}) == 7
     assert capsys.readouterr().err.endswith("kit: the job ended with exit code 7\n")
     assert main(["-q", "run"], environ={}) == 7
@@ -380,23 +396,23 @@ def test_a_job_that_fails_is_told_of_once_and_not_when_quiet(flows: Flows, capsy
 
 
 @pytest.mark.parametrize(
-    ("verb", "state", "code", "told"),
+    ("verb", "state", "code", "message"),
     [
         ("attach", "running", 0, "goes on; kit attach"), ("wait", "running", 130, "goes on; kit attach"),
         ("attach", "lost", 5, "is lost: its supervisor"), ("wait", "lost", 5, "is lost: its supervisor"),
         ("wait", "ended", 0, ""),
     ],
 )  # fmt: skip
-def test_a_run_without_an_end_is_no_success(  # noqa: PLR0917
-    flows: Flows, capsys: pytest.CaptureFixture[str], verb: str, state: Any, code: int, told: str
+def test_a_run_without_an_end_is_not_a_success(  # noqa: PLR0917
+    flows: Flows, capsys: pytest.CaptureFixture[str], verb: str, state: Any, code: int, message: str
 ) -> None:
     exit_code = 0 if state == "ended" else None
     flows.answers[verb] = replace(RECORD, state=state, exit_code=exit_code, failure=None)
     assert main([verb], environ={}) == code
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_ps_shows_the_others_and_says_that_one_is_lost(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_shows_the_others_and_reports_the_lost_one(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     lost = NodeStatus(host="gpu2", address="", service="", state="", image="", slots=2, gpus=0, problem="no route")
     flows.answers["ps"] = PsResult(cluster="kit", nodes=(lost,))
     assert main(["ps"], environ={}) == 3

@@ -87,10 +87,10 @@ def rate(text: str) -> str:
 
 def names(text: str) -> tuple[str, ...]:
     """Return words that commas separate."""
-    found = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not found:
+    listed = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not listed:
         raise ValueError(f"'{text}' has no names: separate them with commas")
-    return found
+    return listed
 
 
 def numbers(text: str) -> tuple[int, ...]:

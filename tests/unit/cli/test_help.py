@@ -30,7 +30,7 @@ def test_help(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert out == golden.read_text()
 
 
-def test_there_is_no_page_of_a_verb_that_is_gone() -> None:
+def test_every_page_of_help_has_a_verb() -> None:
     pages = {f"{'-'.join(['kit', *page])}.txt" for page in PAGES}
     assert {path.name for path in (HERE / "help").iterdir()} == pages
 

@@ -71,19 +71,19 @@ def test_an_error_as_json(error: BaseException, code: int, text: str, capfd: pyt
     assert main(["ps", "--output", "json"], environ={}, handle=_raises(error)) == code
     out, err = capfd.readouterr()
     assert err == ""
-    told = json.loads(out)
-    assert told["kit"] == 1
-    assert told["kind"] == "error"
-    assert told["exit_code"] == code
-    assert {"message", "hint", "host", "failures"} <= set(told)
+    fields = json.loads(out)
+    assert fields["kit"] == 1
+    assert fields["kind"] == "error"
+    assert fields["exit_code"] == code
+    assert {"message", "hint", "host", "failures"} <= set(fields)
     if isinstance(error, HostsFailed):
-        assert [failure["host"] for failure in told["failures"]] == [failure.host for failure in error.failures]
+        assert [failure["host"] for failure in fields["failures"]] == [failure.host for failure in error.failures]
     if isinstance(error, InputErrors):
-        assert [(p["file"], p["line"]) for p in told["problems"]] == [("hosts", 3), ("hosts", 9)]
+        assert [(p["file"], p["line"]) for p in fields["problems"]] == [("hosts", 3), ("hosts", 9)]
 
 
 @pytest.mark.parametrize("form", [("--output", "json"), ("--output=json",), ("--json",)])
-def test_bad_flags_are_json_where_it_is_asked_for(form: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_flags_are_json_with_the_json_flag(form: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*form, "run", "--np", "x"], environ={}) == 2
     assert json.loads(capfd.readouterr().out)["exit_code"] == 2
 
@@ -94,7 +94,9 @@ def test_a_commands_own_json_flag_is_not_ours(capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("words", [("ls", "--json"), ("--", "ls", "--json"), ("ls", "--", "--json")])
-def test_nor_is_it_where_kits_own_flags_are_wrong(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_commands_json_flag_is_not_ours_if_our_flags_are_wrong(
+    words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", "--np", "x", *words], environ={}) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("--np")) == ("", 1)
@@ -189,7 +191,7 @@ sys.exit(main(["schema"], handle=handle))
     assert process.returncode == 141
 
 
-def test_one_ctrl_c_more_does_not_cut_short_what_is_told() -> None:
+def test_a_second_ctrl_c_does_not_cut_the_report_short() -> None:
     code = """
 import atexit, os, signal, sys
 from kit.cli.main import main
@@ -230,7 +232,7 @@ sys.exit(main(["ps"], handle=handle))
     assert (process.returncode, out, err) == (130, b"cleaned\n", b"kit: interrupted\n")
 
 
-def test_closed_streams_are_no_bug() -> None:
+def test_closed_streams_cause_no_bug() -> None:
     code = "from kit.cli.main import main; raise SystemExit(main(['version']))"
     done = subprocess.run(
         ["sh", "-c", '"$0" -c "$1" >&-', sys.executable, code],

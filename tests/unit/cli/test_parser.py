@@ -79,10 +79,10 @@ def test_meaning(line: str, verb: str, meaning: dict[str, Any]) -> None:
         with pytest.raises(InputError):
             parse(line.split())
         return
-    found = parse(line.split())
-    assert found.verb is not None
-    assert found.verb.name == verb
-    assert {name: getattr(found.args, name) for name in meaning} == meaning
+    invocation = parse(line.split())
+    assert invocation.verb is not None
+    assert invocation.verb.name == verb
+    assert {name: getattr(invocation.args, name) for name in meaning} == meaning
 
 
 # Wrong words → (what is wrong, what to write), each in part.
@@ -135,7 +135,7 @@ def test_wrong_words_say_what_to_write(line: str, wrong: str, write: str) -> Non
     "line",
     ["", "--help", "-h", "help", "run --help", "run --np 3 -h", "help run", "image --help", "lab -h", "--help ps"],
 )
-def test_help_is_asked_for(line: str) -> None:
+def test_help_is_requested(line: str) -> None:
     assert parse(line.split()).help
 
 
@@ -146,9 +146,9 @@ def test_a_verb_may_begin_another(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(walk, "VERBS", (short, longer))
     assert parse(["bench", "--np", "2"]).verb is short
-    found = parse(["-q", "bench", "report", "-v", "report"])
-    assert found.verb is longer
-    assert (found.args.a, found.args.quiet, found.args.verbose) == ("report", True, True)
+    invocation = parse(["-q", "bench", "report", "-v", "report"])
+    assert invocation.verb is longer
+    assert (invocation.args.a, invocation.args.quiet, invocation.args.verbose) == ("report", True, True)
     with pytest.raises(InputError, match="there is no option --np"):
         parse(["bench", "report", "--np", "2", "x"])
     with pytest.raises(InputError, match="one word too many"):

@@ -211,13 +211,13 @@ class Broken(io.StringIO):
 def test_reporting_never_raises_when_the_reader_is_gone() -> None:
     where = Terminal(out=Broken(), err=io.StringIO(), environ={})
     reporter = choose.reporter(where, "plain", verbose=False)
-    told = False
-    try:  # the main thread is told once, soon after the report has returned
+    interrupted = False
+    try:  # the main thread is interrupted once, soon after the report returned
         reporter.report(OutputLine(text="x"))
         threading.Event().wait(60)
     except KeyboardInterrupt:
-        told = True
-    assert told
+        interrupted = True
+    assert interrupted
     assert where.broken
     reporter.report(OutputLine(text="y"))
 

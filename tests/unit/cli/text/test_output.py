@@ -119,7 +119,7 @@ def test_an_empty_plan_says_so() -> None:
     assert plantext.plan(plan) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
 
 
-def test_a_teardown_step_is_told() -> None:
+def test_a_teardown_step_has_a_line() -> None:
     step = RemoveCluster(folder="/opt/kit/kit", cluster="kit", images=("kit:cpu-0123",), why="kit down")
     text = plantext.plan(
         Plan(
@@ -202,22 +202,22 @@ def test_results_as_text() -> None:
     )
 
 
-def _told(kind: str, value: object) -> dict[str, Any]:
+def _fields(kind: str, value: object) -> dict[str, Any]:
     text = line(kind, value)
     assert "\n" not in text
-    told = json.loads(text)
-    assert told.pop("kit") == 1
-    assert told.pop("kind") == kind
-    assert isinstance(told, dict)
-    return told
+    fields = json.loads(text)
+    assert fields.pop("kit") == 1
+    assert fields.pop("kind") == kind
+    assert isinstance(fields, dict)
+    return fields
 
 
 def test_a_plan_as_json_holds_no_secret() -> None:
     text = line("plan", PLAN)
     assert "PRIVATE" not in text
-    told = json.loads(text)
-    assert told["empty"] is False
-    steps = told["hosts"][0]["steps"]
+    fields = json.loads(text)
+    assert fields["empty"] is False
+    steps = fields["hosts"][0]["steps"]
     assert [step["step"] for step in steps] == ["Ship", "WriteFile", "WriteFile", "DeleteFile", "ComposeUp", "WaitSshd"]
     assert steps[1]["content"] == "name: kit\nservices: {}\n"
     assert steps[2]["content"] == {"secret": True, "sha256": Secret(PRIVATE).digest(), "size": len(PRIVATE)}
@@ -233,7 +233,7 @@ def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
         Round(name="form the swarm", hosts=(HostPlan(host="gpu1", steps=(init,)),)),
         *PLAN.rounds[2:],
     )
-    fields = _told("plan", replace(PLAN, rounds=rounds))
+    fields = _fields("plan", replace(PLAN, rounds=rounds))
     assert list(fields) == ["cluster", "hosts", "after", "before", "rounds", "order", "empty"]
     assert [host["host"] for host in fields["hosts"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
     assert fields["hosts"][3]["steps"] == []
@@ -257,16 +257,16 @@ def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
 
 
 def test_results_as_json() -> None:
-    assert _told("exec", EXEC) == {
+    assert _fields("exec", EXEC) == {
         "groups": [
             {"hosts": ["gpu1", "gpu2"], "exit_code": 0, "output": "ok\n"},
             {"hosts": ["gpu3"], "exit_code": 3, "output": "no such file\n"},
         ],
         "exit_code": 3,
     }
-    assert _told("ps", PS)["nodes"][0]["ranks"] == {"r1": [0, 1]}
-    assert _told("launch", LAUNCH)["placement"]["np"] == 5
-    assert _told("line", OutputLine(text="é\n?", source="2")) == {"text": "é\n?", "stream": "stdout", "source": "2"}
+    assert _fields("ps", PS)["nodes"][0]["ranks"] == {"r1": [0, 1]}
+    assert _fields("launch", LAUNCH)["placement"]["np"] == 5
+    assert _fields("line", OutputLine(text="é\n?", source="2")) == {"text": "é\n?", "stream": "stdout", "source": "2"}
 
 
 def test_values_that_json_does_not_know() -> None:

@@ -71,19 +71,19 @@ def sample(**more: Any) -> Sample:
 TRAINED = sample(result={"workload": "training", "ranks": 1, "img_sec_total": 172.0, "iters": [172.0]})
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, found: Flow, folder: Path, *words: str) -> int:
-    monkeypatch.setattr(flow, "bench", found.bench)
-    monkeypatch.setattr(flow, "bench_plan", found.plan)
+def ask(monkeypatch: pytest.MonkeyPatch, fake: Flow, folder: Path, *words: str) -> int:
+    monkeypatch.setattr(flow, "bench", fake.bench)
+    monkeypatch.setattr(flow, "bench_plan", fake.plan)
     return main(["-C", str(folder), "bench", *words], environ={})
 
 
 def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = Flow(tmp_path, TRAINED)
+    fake = Flow(tmp_path, TRAINED)
     words = ["--preset", "egs", "--ranks", "1,2", "--repeats", "5", "--case-timeout", "2m", "--dir", "there"]
     words += ["--paced", "resnet50", "--step-ms", "290"]
-    assert ask(monkeypatch, found, tmp_path, *words) == 0
+    assert ask(monkeypatch, fake, tmp_path, *words) == 0
     options = BenchOptions(preset="egs", ranks=(1, 2), repeats=5, timeout_s=120.0, paced="resnet50", step_ms=290.0)
-    assert found.options == [BenchRequest(options=options, folder=tmp_path / "there")]
+    assert fake.options == [BenchRequest(options=options, folder=tmp_path / "there")]
     out, err = capsys.readouterr()
     assert "resnet18" in out
     assert "report.html" in err
@@ -91,18 +91,18 @@ def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caps
 
 @pytest.mark.parametrize(("words", "resume"), [(["--resume"], ""), (["--resume", "--session", "2026"], "2026")])
 def test_resume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], resume: str) -> None:
-    found = Flow(tmp_path, TRAINED)
-    assert ask(monkeypatch, found, tmp_path, *words, "--force") == 0
-    assert found.options == [BenchRequest(options=BenchOptions(), resume=resume, force=True)]
+    fake = Flow(tmp_path, TRAINED)
+    assert ask(monkeypatch, fake, tmp_path, *words, "--force") == 0
+    assert fake.options == [BenchRequest(options=BenchOptions(), resume=resume, force=True)]
 
 
 @pytest.mark.parametrize("words", [["--preset", "egs"], ["--repeats", "5"], ["--dir", "x"], ["--dry-run"]])
 def test_resume_takes_no_other_plan(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    found = Flow(tmp_path, TRAINED)
-    assert ask(monkeypatch, found, tmp_path, "--resume", *words) == 2
-    assert found.options == []
+    fake = Flow(tmp_path, TRAINED)
+    assert ask(monkeypatch, fake, tmp_path, "--resume", *words) == 2
+    assert fake.options == []
     assert "→" in capsys.readouterr().err
 
 
@@ -115,11 +115,11 @@ def test_a_case_that_failed_is_an_exit_code(
 
 def test_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(monkeypatch, Flow(tmp_path, TRAINED), tmp_path, "--output", "json") == 0
-    first, told = map(json.loads, capsys.readouterr().out.splitlines())
+    first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["kind"], first["case"], first["result"]["img_sec_total"]) == ("sample", CASE.id, 172.0)
-    assert (told["kind"], told["session"], told["failed"]) == ("bench", SESSION.id, [])
-    assert "results.csv" in [Path(path).name for path in told["files"]]
-    assert told["summary"]["cases"][0]["id"] == CASE.id
+    assert (last["kind"], last["session"], last["failed"]) == ("bench", SESSION.id, [])
+    assert "results.csv" in [Path(path).name for path in last["files"]]
+    assert last["summary"]["cases"][0]["id"] == CASE.id
 
 
 def test_a_dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +145,7 @@ def test_the_list_of_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--preset", "eggs"], "--preset: unknown value 'eggs' | egs, networks, kvstore, compression, tuning"),
         (["--workload", "torch"], "--workload: unknown value 'torch' | mxnet, tf"),
@@ -158,8 +158,8 @@ def test_the_list_of_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--dir", "bench/old"], "bench/old already has a session | kit bench --resume --session bench/old"),
     ],
 )
-def test_a_wrong_word_is_told_before_any_host_is_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+def test_a_wrong_word_is_reported_before_any_host_is_contacted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     def contacted(*_: object) -> None:
         pytest.fail("a host was contacted")
@@ -173,7 +173,7 @@ def test_a_wrong_word_is_told_before_any_host_is_asked(
     for more in [[]] if "--dir" in words else [[], ["--dry-run"]]:
         assert main(["bench", *words, *more], environ={}) == 2
         err = capsys.readouterr().err
-        for piece in told.split(" | "):
+        for piece in message.split(" | "):
             assert piece in err
 
 
@@ -194,13 +194,13 @@ def test_resume_with_a_value_says_where_that_goes(tmp_path: Path, capsys: pytest
     assert "kit bench --resume --session 2026" in capsys.readouterr().out
 
 
-def test_broken_samples_are_told_before_any_host_is_asked(
+def test_broken_samples_are_reported_before_any_host_is_contacted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Flow(tmp_path)
-    found.folder.mkdir(parents=True)
-    (found.folder / META).write_text(session_text(SESSION))
-    (found.folder / SAMPLES).write_text("no\n")
+    fake = Flow(tmp_path)
+    fake.folder.mkdir(parents=True)
+    (fake.folder / META).write_text(session_text(SESSION))
+    (fake.folder / SAMPLES).write_text("no\n")
     assert main(["-C", str(tmp_path), "bench", "--resume"], environ={}) == 2
     err = capsys.readouterr().err
     assert "samples.jsonl:1: is not a sample" in err
