@@ -10,7 +10,7 @@ from kit.model.secret import Secret
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyPair:
-    """`public` is `ssh-ed25519 AAAA… comment`. `private` is None when the host already holds it."""
+    """A pair of keys. `public` is `ssh-ed25519 AAAA… comment`. `private` is None if the host already has it."""
 
     public: str
     private: Secret | None = None
@@ -18,5 +18,7 @@ class KeyPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterKeys:
+    """The keys of a cluster: the head's client key, and the host keys by the names of the hosts."""
+
     client: KeyPair
     hosts: Mapping[str, KeyPair]

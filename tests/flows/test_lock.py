@@ -206,7 +206,7 @@ def test_down_needs_no_lock_where_the_head_cannot_give_one(fleet: Fleet, reporte
     else:
         down(fleet.context(reporter))
     assert [name for name, vm in fleet.vms.items() if vm.containers] == (["gpu1"] if fault == "unreachable" else [])
-    assert "goes on without the cluster's lock" in reporter.warnings[0].text
+    assert "continues without the cluster's lock" in reporter.warnings[0].text
 
 
 def test_deploy_needs_flock(fleet: Fleet, reporter: Remembering) -> None:

@@ -1,4 +1,4 @@
-"""A change of a cluster: made under its lock, and told to its audit afterwards."""
+"""A change of a cluster: made under its lock, and written to its audit afterwards."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from kit.remote.machine.operator import operator
 
 @dataclass(kw_only=True)
 class Change:
-    """A change under way. `what` is for the audit: while it is empty, nothing was changed."""
+    """A change that is being made. `what` goes into the audit; while it is empty, nothing was changed."""
 
     lock: Lock | None
     what: str = ""
 
     def check(self) -> None:
-        """Raises NotReadyError when the lock is not held any more, and nothing more may be begun."""
+        """Raise NotReadyError if the lock was lost: then nothing more may begin."""
         if self.lock is not None:
             self.lock.check()
 
 
 @contextmanager
 def changing(context: Context, verb: str, *, needs_lock: bool = True) -> Iterator[Change]:
-    """Hold the lock meanwhile; NotReadyError where somebody else does. Whatever comes of it is told to the audit.
+    """Hold the lock during a change, and write its outcome to the audit. Raise NotReadyError if somebody else holds it.
 
-    Without `needs_lock`, a head on which no lock can be held is no obstacle.
+    Without `needs_lock`, the change also happens if the head cannot hold a lock.
     """
     start = time.monotonic()
     change = Change(lock=_taken(context, verb, needs_lock=needs_lock))
@@ -47,7 +47,7 @@ def changing(context: Context, verb: str, *, needs_lock: bool = True) -> Iterato
         outcome = "interrupted"
         raise
     finally:
-        # First of all, for it also ends what threads of this change may still be about to begin.
+        # First, because this also stops threads of this change that are about to begin something.
         if change.lock is not None:
             change.lock.release()
             if change.what:
@@ -55,7 +55,7 @@ def changing(context: Context, verb: str, *, needs_lock: bool = True) -> Iterato
 
 
 def record(context: Context, verb: str, what: str, *, outcome: str, seconds: float) -> None:
-    """One line in the cluster's audit. What was done is done: where it cannot be written, that is a warning."""
+    """Write one line to the cluster's audit. The change itself is done, so a failure is only a warning."""
     entry = AuditEntry(
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         who=operator(),
@@ -75,7 +75,7 @@ def _warn_if_lost(context: Context, change: Change) -> None:
     try:
         change.check()
     except NotReadyError as error:
-        hint = "has somebody else changed hosts? kit audit; then: kit deploy"
+        hint = "check with kit audit whether somebody else changed hosts; then: kit deploy"
         context.reporter.report(Warned(text=f"all is done, but {error.message}", hint=hint))
 
 
@@ -87,5 +87,5 @@ def _taken(context: Context, verb: str, *, needs_lock: bool) -> Lock | None:
     except (UnreachableError, StepError) as error:
         if needs_lock:
             raise
-        context.reporter.report(Warned(text=f"kit {verb} goes on without the cluster's lock: {error}"))
+        context.reporter.report(Warned(text=f"kit {verb} continues without the cluster's lock: {error}"))
         return None

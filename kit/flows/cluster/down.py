@@ -1,4 +1,4 @@
-"""kit down: takes the cluster off every host, found by its labels; leaves nothing."""
+"""kit down: removes the cluster from every host. It finds everything by label and leaves nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MEMBERSHIP = "membership in the swarm"
 
 
 def down(context: Context, *, images: bool = False) -> DownResult:
-    """Remove containers and folder of the cluster from all hosts, with `images` its image, too.
+    """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
-    Hosts go side by side; those that fail are named together after the others are done.
+    Hosts are done side by side. One error at the end names all hosts that failed.
     """
     spec = context.spec
     tags = (content(spec.image).tag,) if images else ()
@@ -49,23 +49,23 @@ def down(context: Context, *, images: bool = False) -> DownResult:
         )
         return tuple(removed)
 
-    # A head that is lost must not keep the other hosts from being taken down.
+    # An unreachable head must not prevent the removal from the other hosts.
     with changing(context, "down", needs_lock=False) as change:
         change.what = f"{len(context.inventory.hosts)} hosts"
         context.reporter.report(Phase(name="take down", hosts=context.inventory.names))
-        # Services go before their containers, or Swarm would start those again.
+        # Services go before their containers, or Swarm would restart these.
         unstacked = _unstack(context, change)
         done = fanout.each(context.inventory.hosts, work)
-        # The manager leaves when nobody needs it any more, and so after the others.
+        # The manager leaves after the others, which need it to leave.
         last = unstacked.manager and head.name in done.results
-        left = _leave(context, change, unstacked.stay, gone) if last else None
+        manager_left = _leave(context, change, unstacked.stay, gone) if last else None
         removed = {**done.or_raise("kit down")}
-        removed[head.name] = (*removed[head.name], *([MEMBERSHIP] if left else []))
+        removed[head.name] = (*removed[head.name], *([MEMBERSHIP] if manager_left else []))
     return DownResult(cluster=spec.name, removed=removed)
 
 
 def _unstack(context: Context, change: Change) -> swarm.Unstacked:
-    """Nothing where the head is lost: that is told with the hosts, which go on."""
+    """Remove the stack by the head. Do nothing if it is unreachable: its own removal reports that."""
     try:
         with closing(context.connect(context.inventory.head)) as transport:
             change.check()

@@ -1,4 +1,4 @@
-"""kit compose and kit stack: the files for Compose and Swarm as kit deploy writes them, for whoever drives by hand."""
+"""kit compose and kit stack: the files for Compose and Swarm as kit deploy writes them, for use by hand."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROLES: tuple[Role, ...] = ("client", "head", "node")
 
 
 def compose_file(context: Context, name: str | None) -> FileResult:
-    """The Compose file of one host, as it is now: its address, interface, GPUs and host key."""
+    """Return the Compose file of one host with its current address, interface, GPUs and host key."""
     spec, inventory = context.spec, context.inventory
     host = inventory.head if name is None else _one(context, name)
     alone = replace(context, inventory=replace(inventory, hosts=(host,)))
     tag = content(spec.image).tag
-    observed, nodes = _looked(alone, tag)
+    observed, nodes = _look(alone, tag)
     service = names.HEAD if host == inventory.head else names.NODE
     file = stack.ComposeFiles(spec, tag).file(
         service,
@@ -45,17 +45,15 @@ def compose_file(context: Context, name: str | None) -> FileResult:
 
 
 def stack_file(context: Context) -> FileResult:
-    """The stack file for all hosts. Secrets that are not there yet have names of their own, and a word on how to make
-    them.
-    """
+    """Return the stack file for all hosts. Comments in it say how to create the secrets that do not exist yet."""
     spec = context.spec
     tag = content(spec.image).tag
-    observed, nodes = _looked(context, tag)
+    observed, nodes = _look(context, tag)
     known = swarm_deploy.secret_keys(observed)
     existing = {role: swarm.secret_name(spec, role, known[role]) for role in known}
     missing = {role: f"{names.project(spec.name)}-{role}-by-hand" for role in ROLES if role not in existing}
     wanted = manager.wanted_of(spec, observed, nodes, Image(tag=tag), existing | missing)
-    used = {each["source"] for body in wanted.services.values() for each in body["secrets"]}
+    used = {secret["source"] for body in wanted.services.values() for secret in body["secrets"]}
     notes = [
         f"Before that: ssh-keygen -t ed25519 -N '' -f key && docker secret create {name} key && shred -u key"
         for name in missing.values()
@@ -66,7 +64,7 @@ def stack_file(context: Context) -> FileResult:
     return FileResult(host=context.inventory.head.name, text=text)
 
 
-def _looked(context: Context, tag: str) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
+def _look(context: Context, tag: str) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
     observed = look(context, tag)
     nodes, problems = nodes_of(observed, context.spec)
     if problems:

@@ -1,4 +1,4 @@
-"""kit lock: who is changing the cluster, and the way out where nobody is. kit audit: what was changed."""
+"""kit lock: who is changing the cluster, and how to release a lock. kit audit: what was changed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from kit.remote.cluster import audit, lock
 
 
 def lock_status(context: Context) -> LockStatus:
+    """Return whether somebody holds the lock, and who."""
     with closing(context.connect(context.inventory.head)) as transport:
         return lock.look(transport, context.spec.name, names.lock_file(context.spec.name))
 
 
 def lock_release(context: Context, seen: LockStatus) -> LockStatus:
-    """Take the lock from the holder that was seen. Raises NotReadyError when it is another by now. Returns `seen`."""
+    """Take the lock from the holder in `seen`, and return `seen`. Raise NotReadyError if the holder has changed."""
     if seen.state == "free":
         return seen
     start = time.monotonic()
     with closing(context.connect(context.inventory.head)) as transport:
         lock.take_away(transport, names.lock_file(context.spec.name), seen.holder)
-    of = f"{seen.state}: {seen.holder.who}, since {seen.holder.since}, for {seen.holder.what}" if seen.holder else ""
-    record(context, "lock release", of or seen.state, outcome="done", seconds=time.monotonic() - start)
+    what = f"{seen.state}: {seen.holder.who}, since {seen.holder.since}, for {seen.holder.what}" if seen.holder else ""
+    record(context, "lock release", what or seen.state, outcome="done", seconds=time.monotonic() - start)
     return seen
 
 
 def read_audit(context: Context, count: int) -> AuditResult:
-    """The last `count` changes."""
+    """Return the last `count` changes."""
     with closing(context.connect(context.inventory.head)) as transport:
         entries = audit.last(transport, names.folder(context.spec.name), count)
     return AuditResult(cluster=context.spec.name, entries=entries)

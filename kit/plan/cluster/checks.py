@@ -1,4 +1,4 @@
-"""What must be true of the hosts before anything is changed. Each fault names the host, the cause and the next step."""
+"""What must be true of the hosts before anything is changed. Each problem names the host, the cause and what to do."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 
 MIB = 1024 * 1024
-# While the engine loads it, a layer is there three times: as it came, as the engine took it, and unpacked.
+# While the engine loads a layer, the disk holds it three times: as received, as the engine copied it, and unpacked.
 SHIP_FACTOR = 3
-# What the program that takes layers in is written for.
+# The oldest Python that the program receiving layers runs on.
 PYTHON = (3, 6)
-# What engines and kernels call the same processors.
+# Engines and kernels name the same processors differently.
 _KERNELS = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l"}
 
 
 def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, ships: bool = True) -> list[KitError]:
-    """Faults of one host alone. `image_size` is in bytes, 0 when the image is there already or not known.
+    """Return the problems of one host. `image_size` is in bytes, 0 if the host has the image or the size is unknown.
 
-    `compose`: whether Compose is to start the container. `ships`: whether an image that is not there is shipped, and
-    not pulled by the host's engine.
+    `compose`: whether Compose starts the container. `ships`: whether kit ships a missing image, and the host's engine
+    does not pull it.
     """
     name = facts.host.name
     problems: list[KitError] = []
@@ -57,7 +57,7 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
         what = f"has Python {facts.python}" if facts.python else "has no python3"
         problems.append(
             StepError(
-                f"{what}, and taking an image in needs 3.6 or newer",
+                f"{what}; Python 3.6 or newer is required to receive images",
                 hint="sudo apt-get install python3 (or: dnf install python3)",
                 host=name,
             )
@@ -75,7 +75,7 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
 
 
 def arch_problems(facts: HostFacts, arches: tuple[str, ...]) -> list[KitError]:
-    """An image for other processors than the host's, as far as both are known."""
+    """Return a problem if the image is for other processors than the host's. Either may be unknown."""
     wanted = {_KERNELS.get(arch, arch) for arch in arches}
     if facts.image_id is not None or not wanted or not facts.arch or facts.arch in wanted:
         return []
@@ -94,7 +94,7 @@ def _python_fits(version: str | None) -> bool:
 
 
 def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | None:
-    """Somebody else's listener on the port that the node's sshd needs."""
+    """Return a problem if another program listens on the port that the node's sshd needs."""
     ours = any(c.running for c in facts.containers if c.cluster == spec.name)
     wanted = {f"{node.address}:{spec.ssh_port}", f"0.0.0.0:{spec.ssh_port}"}
     taken = wanted & facts.listening
@@ -110,7 +110,7 @@ def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | 
 
 
 def cluster_problems(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
-    """Faults that only show across hosts."""
+    """Return problems that only a comparison of hosts shows."""
     problems: list[KitError] = []
     seen: dict[str, str] = {}
     for node in nodes:
@@ -142,7 +142,7 @@ def cluster_problems(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> li
 
 
 def container_is_current(facts: HostFacts, spec: ClusterSpec, service: str, digest: str) -> bool:
-    """Whether exactly the wanted container of the cluster runs on the host."""
+    """Return whether exactly the wanted container of the cluster runs on the host."""
     own = [c for c in facts.containers if c.cluster == spec.name]
     return (
         len(own) == 1

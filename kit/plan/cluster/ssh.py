@@ -1,4 +1,4 @@
-"""SSH in both directions: how kit logs in to a VM, and the files that let the head log in to every node."""
+"""SSH: how kit logs in to a VM, and the files that let the head log in to every node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENT_KEY = f"{names.MOUNT}/{names.CLIENT_KEY}"
 
 
 def login(host: Host, spec: SshSpec) -> Login:
-    """The hosts file goes before kit.yaml's `ssh:`."""
+    """Return how kit logs in to a host. The hosts file overrides `ssh:` of kit.yaml."""
     return Login(
         host=host.name,
         address=host.address,
@@ -29,19 +29,19 @@ def login(host: Host, spec: SshSpec) -> Login:
 
 
 def authorized_keys(client_key: str, head_address: str) -> bytes:
-    """Only the head's key, only from the head's address, and nothing but sessions."""
+    """Return authorized_keys with the head's key, accepted only from the head's address and only for sessions."""
     return f'restrict,pty,from="{head_address}" {client_key}\n'.encode()
 
 
 def known_hosts(nodes: Sequence[Node], keys: Mapping[str, str], port: int) -> bytes:
-    """One pinned key a node; `keys` maps a node's name to its public host key."""
-    form = "{}" if port == 22 else f"[{{}}]:{port}"  # as OpenSSH itself writes and looks them up
+    """Return known_hosts with one pinned key a node. `keys` maps a node's name to its public host key."""
+    form = "{}" if port == 22 else f"[{{}}]:{port}"  # as OpenSSH writes and looks them up
     lines = [f"{form.format(node.address)},{form.format(node.name)} {keys[node.name]}" for node in nodes]
     return ("\n".join(lines) + "\n").encode()
 
 
 def client_config(nodes: Sequence[Node], port: int, *, key: str = CLIENT_KEY) -> bytes:
-    """ssh_config of the head, for the cluster's nodes alone: any other host is reached as before."""
+    """Return the head's ssh_config. It affects connections to the cluster's nodes only."""
     lines = ["# Written by kit deploy: how the head reaches the nodes. Host keys are pinned in known_hosts."]
     for node in nodes:
         lines += [f"Host {node.name}", f"  HostName {node.address}"]

@@ -1,4 +1,4 @@
-"""What a `kit down` takes off a host."""
+"""What `kit down` removes from a host."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from kit.model.spec import ClusterSpec
 
 
 def teardown_step(spec: ClusterSpec, images: tuple[str, ...]) -> RemoveCluster:
-    """The same for every host: what is not there needs no removing."""
+    """Return the step, which is the same for every host. It ignores what a host does not have."""
     return RemoveCluster(folder=names.folder(spec.name), cluster=spec.name, images=images, why="kit down")

@@ -1,4 +1,4 @@
-"""What must be true of the hosts before anything is changed, where Swarm is to start the containers."""
+"""What must be true of the hosts before anything is changed, if Swarm starts the containers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ OLDEST = (20, 10)
 
 
 def problems_of(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
-    """All that speaks against a deploy with Swarm. `nodes` holds those hosts alone that have an address."""
+    """Return everything that prevents a deploy with Swarm. `nodes` has only the hosts with an address."""
     addresses = {node.name: node.address for node in nodes}
     problems: list[KitError] = []
     head = observed[0]
     for facts in observed:
         if not facts.engine:
-            continue  # Told already.
-        found = _engine(facts) or _swarm(facts, head)
-        if found is None and facts.swarm.state != "active" and facts.host.name in addresses:
-            found = _ports(facts, addresses[facts.host.name], manager=facts is head)
-        problems += [found] if found else []
+            continue  # The checks for every deploy report this.
+        problem = _engine(facts) or _swarm(facts, head)
+        if problem is None and facts.swarm.state != "active" and facts.host.name in addresses:
+            problem = _ports(facts, addresses[facts.host.name], manager=facts is head)
+        problems += [problem] if problem else []
     return problems
 
 
 def short_heartbeat(head: HostFacts) -> str | None:
-    """A swarm of somebody else's may give up a node, and end what runs on it, long before a run would. In words."""
+    """Return a warning if a swarm that kit did not make gives up nodes early, which ends the ranks on them."""
     beat = head.swarm.heartbeat_s
     if head.swarm.made or not 0 < beat < HEARTBEAT_S:
         return None
@@ -51,7 +51,7 @@ def _engine(facts: HostFacts) -> KitError | None:
             hint='take "live-restore" out of /etc/docker/daemon.json and restart the engine; or orchestrator: compose',
             host=name,
         )
-    # Without a runtime at all: that is told for Compose and Swarm alike.
+    # The checks for every deploy report a missing runtime.
     if facts.gpus and facts.gpu_runtime and swarm.default_runtime != "nvidia":
         return StepError(
             f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine's default runtime is "
@@ -64,54 +64,54 @@ def _engine(facts: HostFacts) -> KitError | None:
 
 
 def _swarm(facts: HostFacts, head: HostFacts) -> KitError | None:
-    """A swarm that is there already has to be the head's own, with the head as a manager."""
+    """Return a problem if the host is in a swarm that is not the head's, or whose manager the head is not."""
     name, swarm, first = facts.host.name, facts.swarm, head.host.name
     whose = ", ".join(address.rpartition(":")[0] for address in swarm.managers) or "not known"
     leave = f"kit ssh {name} -- docker swarm leave{' --force' if swarm.manager or swarm.state != 'active' else ''}"
     entry = next((node for node in head.swarm.nodes if node.id == swarm.node_id), None)
-    told: tuple[str, str] | None = None
+    problem: tuple[str, str] | None = None
     if swarm.state == "inactive":
         return None
     if swarm.state == "locked":
-        told = "its swarm is locked", f"kit ssh {name} -- docker swarm unlock; then: kit deploy"
+        problem = "its swarm is locked", f"kit ssh {name} -- docker swarm unlock; then: kit deploy"
     elif swarm.state != "active":
         why = f": {swarm.error}" if swarm.error else ""
-        told = f"its membership in a swarm is {swarm.state}{why}", f"wait a little; or leave that swarm: {leave}"
+        problem = f"its membership in a swarm is {swarm.state}{why}", f"wait a little; or leave that swarm: {leave}"
     elif facts is head and not swarm.manager:
-        told = (
+        problem = (
             f"is a worker in a swarm (managers: {whose}), and the head has to be a manager",
             f"on a manager: docker node promote {name}; or put a manager first in the hosts file; or leave it: {leave}",
         )
     elif not head.swarm.manager:
-        told = (
+        problem = (
             f"is in a swarm already (managers: {whose}), and the head {first} is not in it",
             f"put a manager of that swarm first in the hosts file; or leave it: {leave}",
         )
     elif entry is None:
-        told = f"is in another swarm (managers: {whose}) than the head {first}", f"leave it: {leave}"
+        problem = f"is in another swarm (managers: {whose}) than the head {first}", f"leave it: {leave}"
     elif entry.availability != "active":
-        told = (
+        problem = (
             f"its availability in the swarm is {entry.availability}, so it gets no task",
             f"kit ssh {first} -- docker node update --availability active {entry.id}",
         )
-    return None if told is None else StepError(told[0], hint=told[1], host=name)
+    return None if problem is None else StepError(problem[0], hint=problem[1], host=name)
 
 
 def _ports(facts: HostFacts, address: str, *, manager: bool) -> KitError | None:
-    """Somebody else's listener where this host's engine is about to listen."""
+    """Return a problem if another program listens where this host's engine is going to listen."""
     own = {f"{address}:", "0.0.0.0:"}
 
     def taken(port: int, by: frozenset[str]) -> list[str]:
         return sorted(word for word in (f"{start}{port}" for start in own) if word in by - facts.swarm.ports)
 
-    found = [f"{word} (tcp)" for word in taken(names.GOSSIP_PORT, facts.listening)]
+    busy = [f"{word} (tcp)" for word in taken(names.GOSSIP_PORT, facts.listening)]
     if manager:
-        found += [f"{word} (tcp)" for word in taken(names.MANAGER_PORT, facts.listening)]
-    found += [f"{word} (udp)" for port in (names.GOSSIP_PORT, names.DATA_PORT) for word in taken(port, facts.udp)]
-    if not found:
+        busy += [f"{word} (tcp)" for word in taken(names.MANAGER_PORT, facts.listening)]
+    busy += [f"{word} (udp)" for port in (names.GOSSIP_PORT, names.DATA_PORT) for word in taken(port, facts.udp)]
+    if not busy:
         return None
     return StepError(
-        f"Swarm needs ports that are taken: {', '.join(found)}",
-        hint="Swarm's ports are its own, and cannot be others: stop what listens there, or orchestrator: compose",
+        f"Swarm needs ports that are taken: {', '.join(busy)}",
+        hint="Swarm cannot use other ports: stop what listens there, or set orchestrator: compose",
         host=facts.host.name,
     )

@@ -13,7 +13,7 @@ from kit.remote.ssh.transport import Transport
 
 
 def append(transport: Transport, folder: str, entry: AuditEntry) -> None:
-    """One more line. Nothing is written where the cluster's folder is gone."""
+    """Append a line. Write nothing if the cluster's folder is gone."""
     line = json.dumps(dataclasses.asdict(entry), ensure_ascii=False) + "\n"
     done = transport.run(script("audit", folder), stdin=line.encode(errors="replace"), timeout_s=15)
     if done.code != 0:
@@ -21,7 +21,7 @@ def append(transport: Transport, folder: str, entry: AuditEntry) -> None:
 
 
 def last(transport: Transport, folder: str, count: int) -> tuple[AuditEntry, ...]:
-    """The newest `count` entries, the oldest of them first."""
+    """Return the newest `count` entries, the oldest of them first."""
     file = f"{folder}/{names.AUDIT}"
     done = transport.run(script("tail", file, str(count)))
     if done.code != 0:
@@ -34,16 +34,16 @@ def last(transport: Transport, folder: str, count: int) -> tuple[AuditEntry, ...
 
 
 def parse(line: str) -> AuditEntry | None:
-    """None for a line that was cut short, or that another kit wrote."""
+    """Return the entry in a line. Return None if the line is incomplete or another version of kit wrote it."""
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
         return AuditEntry(
-            time=str(found["time"]),
-            who=str(found["who"]),
-            verb=str(found["verb"]),
-            what=str(found["what"]),
-            outcome=str(found["outcome"]),
-            seconds=float(found["seconds"]),
+            time=str(fields["time"]),
+            who=str(fields["who"]),
+            verb=str(fields["verb"]),
+            what=str(fields["what"]),
+            outcome=str(fields["outcome"]),
+            seconds=float(fields["seconds"]),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""Makes ed25519 keys in memory. They go to their host by ssh and are never on this machine's disk."""
+"""Makes ed25519 keys in memory. They go to their host over ssh and are never on this machine's disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kit.model.secret import Secret
 
 
 def make_key(comment: str) -> KeyPair:
-    """A new key pair: the public half as one line of OpenSSH, the private half as OpenSSH's own file."""
+    """Return a new key pair: the public half as a line of OpenSSH, the private half as OpenSSH's file."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
     from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
         Encoding,

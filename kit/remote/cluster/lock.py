@@ -1,6 +1,6 @@
-"""The lock of a cluster: held on the head's VM by a process that lives on kit's beats, so that it can outlive nobody.
+"""The lock of a cluster: a process on the head's VM holds it while kit sends beats, so it never outlives its holder.
 
-Its two limits make it safe: kit takes the lock for lost before the VM gives it away.
+Two limits make it safe: kit considers the lock lost before the VM gives it to somebody else.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from kit.remote.ssh.refusals import no_session
 from kit.remote.ssh.transport import Completed, Transport, as_root
 
 BEAT_S = 5.0
-# Without a beat for so long, the VM frees the lock.
+# The VM frees the lock after this long without a beat.
 SILENCE_S = 30
-# A beat that is older than this and has not come back: kit no longer believes that it holds the lock.
+# When no younger beat has come back, kit considers the lock lost.
 TRUST_S = 20.0
 RELEASE_TIMEOUT_S = 10.0
 
 
 class Lock(Protocol):
-    """A lock that was taken. `check` raises NotReadyError once it is not held any more, also after `release`."""
+    """A lock that was taken. `check` raises NotReadyError once the lock is lost or released."""
 
     def check(self) -> None: ...
 
     def release(self) -> None: ...
 
 
-# (the head, the lock's file there, what for) → the lock. Raises NotReadyError where somebody else holds it.
+# (the head, the lock's file there, what for) → the lock. Raises NotReadyError if somebody else holds it.
 Take = Callable[[Login, str, str], Lock]
 
 
 def take(head: Login, file: str, what: str) -> Lock:
-    """Take the lock. Raises NotReadyError (names its holder), UnreachableError, StepError (it cannot be held there)."""
-    asked = _now()
+    """Take the lock. Raises NotReadyError (names the holder), UnreachableError or StepError (the VM cannot hold it)."""
+    start = _now()
     command = as_root(script("lock", file, str(SILENCE_S), operator(), what))
     process = subprocess.Popen(
         [*openssh_argv(head), command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Ctrl-C is ours to handle: the lock goes when the work has ended.
+        # kit handles Ctrl-C, and releases the lock when the work has ended.
         start_new_session=True,
     )
     try:
-        # A login may say something of its own first.
+        # A login shell may print something first.
         for line in _pipe(process.stdout):
             if line == b"kit-lock held\n":
-                return SshLock(process, head.host, asked)
+                return SshLock(process, head.host, start)
             if line.startswith(b"kit-lock "):
                 raise _not_taken(line.decode() + _pipe(process.stdout).read().decode(errors="replace"), head.host)
-        said = _pipe(process.stderr).read().decode(errors="replace").strip()
-        raise _not_held(said, process.wait(), head)
+        stderr = _pipe(process.stderr).read().decode(errors="replace").strip()
+        raise _not_held(stderr, process.wait(), head)
     except BaseException:
         process.kill()
         process.wait()
@@ -69,13 +69,13 @@ def take(head: Login, file: str, what: str) -> Lock:
 
 
 class SshLock:
-    """The lock as kit holds it: a beat each few seconds, and the time of the last one that came back."""
+    """The lock as kit holds it: it sends a beat every few seconds, and knows when the last one came back."""
 
-    def __init__(self, process: subprocess.Popen[bytes], host: str, asked: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], host: str, start: float) -> None:
         self._process = process
         self._host = host
-        # When the newest beat that is known to have arrived was sent.
-        self._sure = asked
+        # When kit sent the newest beat that came back.
+        self._sure = start
         self._sent: dict[bytes, float] = {}
         self._gone = threading.Event()
         self._over = threading.Event()
@@ -87,12 +87,12 @@ class SshLock:
         if self._over.is_set() or self._gone.is_set() or _now() - self._sure > TRUST_S:
             raise NotReadyError(
                 "the lock of the cluster was lost: somebody released it, or the line to the head was cut",
-                hint="nothing more was begun, and hosts may be half done. Look with: kit lock status; then: kit deploy",
+                hint="nothing more was begun, and hosts may be incomplete. Run kit lock status, then: kit deploy",
                 host=self._host,
             )
 
     def release(self) -> None:
-        """Give the lock back, and wait until its file is gone. Does nothing the second time."""
+        """Release the lock, and wait until its file is gone. Do nothing the second time."""
         if self._over.is_set():
             return
         self._over.set()
@@ -127,7 +127,7 @@ class SshLock:
 
 
 def look(transport: Transport, cluster: str, file: str) -> LockStatus:
-    """Whether somebody holds the lock, and who."""
+    """Return whether somebody holds the lock, and who."""
     done = transport.run(script("lock_status", file))
     status = _status(done.text, cluster)
     if status is None:
@@ -136,7 +136,7 @@ def look(transport: Transport, cluster: str, file: str) -> LockStatus:
 
 
 def take_away(transport: Transport, file: str, holder: Holder | None) -> None:
-    """End this holder's process, if it is the one that has the lock, and remove what it left."""
+    """End this holder's process if it has the lock, and remove what it left."""
     done = transport.run(script("lock_release", file, str(holder.pid) if holder and holder.pid else ""))
     if "kit-lock changed" in done.text:
         raise NotReadyError(
@@ -147,13 +147,13 @@ def take_away(transport: Transport, file: str, holder: Holder | None) -> None:
 
 
 def refused(holder: Holder | None, host: str) -> NotReadyError:
-    """What somebody is told who comes second."""
+    """Return the error for a second operator."""
     who = (
         f"{holder.who} holds the lock of the cluster since {holder.since_text()}, for {holder.what}" if holder else None
     )
     return NotReadyError(
         who or "somebody holds the lock of the cluster",
-        hint="wait until that is done, and look with: kit lock status. If nobody works there: kit lock release",
+        hint="wait until that is done: kit lock status shows it. If nobody works there: kit lock release",
         host=host,
     )
 
@@ -162,20 +162,20 @@ def no_flock(host: str) -> StepError:
     return StepError("there is no flock, which holds the lock", hint="install util-linux on this VM", host=host)
 
 
-def _not_taken(said: str, host: str) -> KitError:
-    if said.startswith("kit-lock no-flock"):
+def _not_taken(answer: str, host: str) -> KitError:
+    if answer.startswith("kit-lock no-flock"):
         return no_flock(host)
-    status = _status(said.replace("kit-lock taken", "kit-lock held", 1), "")
+    status = _status(answer.replace("kit-lock taken", "kit-lock held", 1), "")
     return refused(status.holder if status else None, host)
 
 
-def _not_held(said: str, code: int, head: Login) -> KitError:
-    last = said.splitlines()[-1] if said else f"exit {code}"
+def _not_held(stderr: str, code: int, head: Login) -> KitError:
+    last = stderr.splitlines()[-1] if stderr else f"exit {code}"
     if code == 255:
-        return no_session(head, said)
+        return no_session(head, stderr)
     return StepError(
         f"the lock of the cluster cannot be held: {last}",
-        hint="is its disk full (df -h), and may the login become root without a password?",
+        hint="check its disk (df -h), and that the login may become root without a password",
         host=head.host,
     )
 
@@ -189,7 +189,7 @@ def _failed(done: Completed, host: str) -> KitError:
 
 
 def _status(text: str, cluster: str) -> LockStatus | None:
-    """`kit-lock STATE`, then a word and its value a line, as the scripts print it; None when it is anything else."""
+    """Return the status in a script's output: `kit-lock STATE`, then a name and a value a line. None otherwise."""
     lines = [line.partition(" ") for line in text.splitlines()]
     words = {name: value for name, _, value in lines}
     states: dict[str, Literal["free", "held", "stale"]] = {"free": "free", "held": "held", "stale": "stale"}
@@ -214,7 +214,7 @@ def _number(word: str | None) -> int:
 
 
 def _now() -> float:
-    # A laptop that slept must not think that no time has passed.
+    # Counts the time for which a laptop slept.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -1,4 +1,4 @@
-"""Reads what observe.sh tells of Swarm: the engine's own state, and what a manager knows of the rest."""
+"""Reads what observe.sh reports about Swarm: the engine's state, and what a manager knows about the others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from kit.model import names
 from kit.model.swarm import SwarmFacts, SwarmNode, SwarmSecret, SwarmService
 
-# Written before kit makes a host a member, so that one that was killed then is known all the same.
+# kit writes this before it makes a host a member, so that it recognizes the host even if kit was killed then.
 PENDING = "pending"
 
 
 def swarm_facts(info: Mapping[str, Any], sections: Mapping[str, Sequence[str]]) -> SwarmFacts:
-    """`info` is what `docker info` says, `sections` are those of observe.sh."""
+    """Return the facts from `info`, the output of `docker info`, and the sections of observe.sh."""
     swarm = info.get("Swarm") or {}
     state, node_id = str(swarm.get("LocalNodeState") or "inactive"), str(swarm.get("NodeID") or "")
     member = next(iter(sections.get("member", ())), "")
@@ -22,7 +22,7 @@ def swarm_facts(info: Mapping[str, Any], sections: Mapping[str, Sequence[str]]) 
         state=state,
         node_id=node_id,
         manager=bool(swarm.get("ControlAvailable")),
-        managers=tuple(str(each.get("Addr", "")) for each in swarm.get("RemoteManagers") or ()),
+        managers=tuple(str(peer.get("Addr", "")) for peer in swarm.get("RemoteManagers") or ()),
         error=str(swarm.get("Error") or ""),
         heartbeat_s=_heartbeat_ns(swarm) / 1e9,
         made=state == "active" and member in (node_id, PENDING),
@@ -37,34 +37,34 @@ def swarm_facts(info: Mapping[str, Any], sections: Mapping[str, Sequence[str]]) 
 
 
 def _heartbeat_ns(swarm: Mapping[str, Any]) -> int:
-    """0 where the host is no manager."""
+    """Return 0 if the host is not a manager."""
     spec = (swarm.get("Cluster") or {}).get("Spec") or {}
     return int((spec.get("Dispatcher") or {}).get("HeartbeatPeriod") or 0)
 
 
 def _rows(lines: Sequence[str], width: int) -> list[list[Any]]:
-    """Lines of JSON; anything else is the engine's complaint."""
-    found = []
+    """Return the rows in lines of JSON. Other lines are complaints of the engine."""
+    rows = []
     for line in lines:
         try:
             row = json.loads(line)
         except ValueError:
             continue
         if isinstance(row, list) and len(row) == width:
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 def _resources(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """A named resource is one of its kind, a discrete one says how many it is."""
-    found: dict[str, int] = {}
+    """Return the number of resources by kind. A named resource counts as one, a discrete one has a count."""
+    counts: dict[str, int] = {}
     for row in rows:
         named, discrete = row.get("NamedResourceSpec"), row.get("DiscreteResourceSpec")
         if named:
-            found[named["Kind"]] = found.get(named["Kind"], 0) + 1
+            counts[named["Kind"]] = counts.get(named["Kind"], 0) + 1
         if discrete:
-            found[discrete["Kind"]] = found.get(discrete["Kind"], 0) + int(discrete["Value"])
-    return found
+            counts[discrete["Kind"]] = counts.get(discrete["Kind"], 0) + int(discrete["Value"])
+    return counts
 
 
 def _node(node_id: str, spec: Mapping[str, Any], hostname: str | None, status: Mapping[str, Any]) -> SwarmNode:
