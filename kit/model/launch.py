@@ -1,4 +1,4 @@
-"""One launch of MPI: which rank goes where, and the exact words of mpirun."""
+"""One launch of MPI: the place of each rank, and the exact mpirun command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kit.model.run import Place
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A host as MPI sees it: `address` in the cluster's network; `cores` is 0 when not known."""
+    """A host as MPI sees it. `address` is in the cluster's network; `cores` is 0 if not known."""
 
     name: str
     address: str
@@ -21,7 +21,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Ranks 0..np-1 in blocks: `counts[i]` ranks on `nodes[i]`. Nodes with no rank are left out."""
+    """Ranks 0..np-1 in blocks: `counts[i]` ranks on `nodes[i]`. Nodes without ranks are left out."""
 
     nodes: tuple[Node, ...]
     counts: tuple[int, ...]
@@ -33,9 +33,9 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Helper:
-    """A process of a run that is none of the command's ranks and holds no slot: a part of MXNet's parameter server.
+    """A server or the scheduler of MXNet's parameter server. It holds no slot and does not count as a rank.
 
-    Helpers are the ranks behind those of the placement, in their order: servers, then the one scheduler.
+    Helpers come after the ranks of the placement: the servers, then the scheduler.
     """
 
     role: Literal["server", "scheduler"]
@@ -45,13 +45,12 @@ class Helper:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPolicy:
-    """What the run's supervisor does by itself. Times are seconds; None is no limit.
+    """What the run's supervisor does by itself. Times are in seconds; None means no limit.
 
-    `operator`: what becomes of the run when whoever started it goes away: stop, or keep; None for a run that nobody
-    waits for. `share` lets it use slots that another run holds. `retry_on` is any failure, or a lost host only; with
-    `min_np` the next attempt goes without hosts that were lost, as long as so many ranks stay. `clean`: what ranks
-    leave in the background ends with a run that ended well, too. `keep_s` and `keep` say how long, and how many, runs
-    that ended are remembered.
+    `operator`: stop or keep the run when kit is gone; None for a detached run. `share` allows slots that another run
+    holds. `retry_on`: retry after any failure, or only after a lost host. With `min_np`, the next attempt leaves out
+    lost hosts while at least that many ranks remain. `clean`: end the background processes of ranks after a successful
+    run, too. `keep_s` and `keep`: for how long, and how many, finished runs are kept.
     """
 
     operator: Literal["stop", "keep"] | None = "stop"
@@ -71,7 +70,7 @@ class RunPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """What the launcher in the head is asked to do; --dry-run prints it."""
+    """The request to the launcher on the head. --dry-run prints it."""
 
     run_id: str
     placement: Placement
@@ -86,7 +85,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterRecord:
-    """What deploy wrote on the head (cluster.json): the truth about the cluster that a run reads there."""
+    """The cluster as deploy recorded it on the head (cluster.json). Runs use this record, not local files."""
 
     name: str
     image: str
@@ -98,10 +97,10 @@ class ClusterRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
-    """What `kit run` was asked for.
+    """The options of `kit run`.
 
-    `env` holds (name, value), value None to forward. An empty command is kit.yaml's. With the launcher ps the ranks are
-    the workers of a parameter server with so many `servers`.
+    `env` has (name, value); the value None forwards the variable. An empty command means kit.yaml's. With the
+    launcher ps, the ranks are the workers of a parameter server, and `servers` is its number of servers.
     """
 
     np: int | None = None

@@ -1,4 +1,4 @@
-"""A run as the head keeps it: what was started, where its ranks are, how it ended and what went wrong first."""
+"""A run as the head keeps it: the command, the places of its ranks, its ending and its first failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-# As kit.remote.run.door makes them: 20261121-101500-3fa2.
+# kit.remote.run.door makes such ids: 20261121-101500-3fa2.
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 RunState = Literal["running", "ended", "lost"]
@@ -14,12 +14,12 @@ RunState = Literal["running", "ended", "lost"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """The first thing that went wrong in a run; what it did to the other ranks is not told.
+    """The first failure of a run, without its consequences on other ranks.
 
-    `kind`: a rank ended badly; a host went away; mpirun itself gave up before any rank did. `host` is '' where none can
-    be named. A rank that a signal ended has `signal` (SIGKILL) and no `exit_code`. `lines` are that rank's last lines
-    (of standard error, or of standard output where it wrote none there), `mpirun` mpirun's own. `role` is what the rank
-    was to MXNet's parameter server: `worker 3`, `server 0`, `scheduler`; '' in a run without one.
+    `kind`: a rank failed, a host was lost, or mpirun gave up before any rank failed. `host` is '' if it is not known. A
+    rank that was killed has a `signal` (SIGKILL) and no `exit_code`. `lines` are the rank's last lines of standard
+    error, or of standard output if it wrote no errors. `mpirun` are mpirun's lines. `role` is the rank's role with
+    MXNet's parameter server (`worker 3`, `server 0`, `scheduler`), or ''.
     """
 
     kind: Literal["rank", "host", "mpirun"]
@@ -35,7 +35,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The ranks of a run on one node, and the slots (GPU numbers, where there are GPUs) that it holds there."""
+    """The ranks of a run on one node, and the slots that it holds there (GPU numbers, if there are GPUs)."""
 
     node: str
     address: str
@@ -47,11 +47,11 @@ class Place:
 class RunRecord:
     """One run. Times are seconds since 1970, by the head's clock.
 
-    `state`: lost means that nobody watches over the run any more, and it did not end by itself: its head was killed.
-    `env` holds names alone: a value may be a secret. `by` is user@machine of whoever started it. `stopped` says why kit
-    ended it (a person, a deadline, an operator who went away), '' where it ended by itself. `left` counts the processes
-    that were still there after the end, by host; a host that could not be asked is not in it. `roles` are those of the
-    ranks behind the command's own, in their order: servers, then the scheduler.
+    `state`: lost means that the run's supervisor was killed with its head, so that the run has no ending. `env` has
+    only names, because a value may be a secret. `by` is user@machine of the person who started it. `stopped` is why
+    kit ended the run (a person, a time limit, a lost operator), or '' if it ended by itself. `left` counts the
+    processes that remained after the end, by host, without hosts that could not be asked. `roles` are the roles of the
+    ranks after the command's own, in their order: servers, then the scheduler.
     """
 
     id: str

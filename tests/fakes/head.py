@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kit.remote.run.log import Entry, RunLog
+from kit.remote.run.log import LogEntry, RunLog
 from tests.fakes import launcher
 
 WAIT_S = 60.0
@@ -207,7 +207,7 @@ def place(node: str, ranks: int, *slots: int, address: str = "") -> dict[str, An
 class Story:
     """What a run's log contains."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[LogEntry]) -> None:
         self.entries = entries
 
     def lines(self, *kinds: str) -> list[str]:
@@ -252,7 +252,7 @@ class Door:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.hello = json.loads(self.stdout.readline())
         self._log = RunLog()
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
 
     def send(self, value: object) -> None:
         self.stdin.write(json.dumps(value).encode() + b"\n")

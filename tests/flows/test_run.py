@@ -63,7 +63,7 @@ def test_more_servers_than_a_host_has_room_for_are_warned_of(cluster: Cluster) -
     assert not cluster.reporter.warnings
     cluster.run("true", launcher="ps", servers=100, dry_run=True)
     (warned,) = cluster.reporter.warnings
-    assert "100 servers on 1 host are 100 on gpu1" in warned.text
+    assert "100 servers on 1 host put 100 on gpu1" in warned.text
     assert warned.hint == "use --servers 1: one on each host that has workers"
 
 

@@ -201,7 +201,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     (DISK_FULL, MID_RUN): Cell(
         how="the ranks print more than the head has room for",
         code=0,
-        sees=("bytes that the run printed are lost",),
+        sees=("bytes of the run's output are lost",),
         then="the run continues to its end",
     ),
     (DISK_FULL, STOP): Cell(

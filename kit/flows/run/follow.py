@@ -1,4 +1,4 @@
-"""Follows a run to its end, over as many connections as that takes, and tells what it says."""
+"""Follows a run to its end and prints its output, over as many connections as necessary."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from kit.events import Note, OutputLine, Reporter, Stream, Warned
 from kit.model import names
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
-from kit.remote.run.log import Entry, RunLog
+from kit.remote.run.log import LogEntry, RunLog
 
 BEAT_S = 5.0
-# How long a connection that broke is tried anew. The run goes on meanwhile.
+# How long kit tries to connect again. The run continues meanwhile.
 AGAIN_S = 90.0
 AGAIN_EVERY_S = 2.0
-# Seldom where the login itself was refused (an agent that is locked, say): sshd's PerSourcePenalties and fail2ban count
-# refused logins, and four of them in that time shut nobody out as both are set by default.
+# Longer after a refused login, from a locked agent for example: sshd's PerSourcePenalties and fail2ban count refused
+# logins. With their defaults, four refused logins in this time block no address.
 REFUSED_EVERY_S = 25.0
-# What the head has, beyond the ranks' own grace, to say that a stopped run has ended.
+# Time for the head to report the end of a stopped run, in addition to the grace of the ranks.
 STOP_S = 40.0
 GRACE_S = 5.0
-# Ctrl-C as often as that, and kit goes without waiting for anybody.
+# After more Ctrl-C than this, kit exits without waiting.
 PATIENCE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a run is followed.
+    """How to follow a run.
 
-    `tagged` lines name their rank, `rank` chooses one, `since` (seconds since 1970) leaves out what is older, `follow`
-    waits for what comes. `operator`: Ctrl-C ends the run, and not the looking alone.
+    `tagged` lines start with their rank. `rank` selects one rank. `since` (seconds since 1970) skips older lines.
+    `follow` waits for more output. `operator`: Ctrl-C ends the run, not only the output.
     """
 
     tagged: bool = False
@@ -46,9 +46,9 @@ class Manner:
 
 @dataclass
 class Follower:
-    """`ending` is how the run ended (end.json), None as long as it is not known.
+    """Prints one run. `ending` is end.json, or None until it is known.
 
-    `before`: how often Ctrl-C came before this began.
+    `before` is how often Ctrl-C came before this started.
     """
 
     run_id: str
@@ -58,21 +58,21 @@ class Follower:
     ending: Mapping[str, Any] | None = None
     interrupted: int = 0
     before: int = 0
-    # Lines of other ranks after the first failure: its aftermath, which says nothing new.
+    # The number of lines that other ranks printed after the first failure. They are consequences and are not shown.
     folded: int = 0
     _failed: str = ""
     _log: RunLog = field(default_factory=RunLog)
     _base: int = 0
-    _asked: float | None = None
-    _heeded: int = 0
+    _stop_sent: float | None = None
+    _stops: int = 0
     _broken: KitError | None = None
-    # What ranks are to a parameter server, in its runs: `worker 0`, `server 1`, `scheduler`.
+    # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
     _roles: Mapping[str, str] = field(default_factory=dict)
 
     def follow(self, offset: int = 0) -> Mapping[str, Any] | None:
-        """Until the run has ended, or its log, or the person has enough. The door is open and the log is coming.
+        """Print until the run or its log ends, or Ctrl-C. The door must be open, with the log requested.
 
-        Raises UnreachableError or NotReadyError where the head cannot be had any more.
+        Return the ending, or None. Raises UnreachableError or NotReadyError if the head is lost.
         """
         self._base = offset
         with Interrupts() as interrupts:
@@ -82,16 +82,16 @@ class Follower:
             finally:
                 self.interrupted = self.before + interrupts.count
                 if self.ending is not None:
-                    # As long as Ctrl-C is counted: how the run ended has yet to be told.
+                    # Close while Ctrl-C is still caught, because kit has not reported the ending yet.
                     self.door.close(ended=True)
         for entry in self._log.end():
-            self._tell(entry)
+            self._print(entry)
         return self.ending
 
     def _stream(self, interrupts: Interrupts) -> bool:
-        """One connection to its end. True when there is nothing more to come; False when it broke."""
+        """Read one connection to its end. Return False if it broke, True if nothing more comes."""
         if self.manner.operator:
-            # The supervisor ends a run that has lost its operator.
+            # The supervisor ends a run whose operator is lost.
             self.door.keep_showing(BEAT_S)
         while not self._enough(interrupts):
             data = self.door.read(1.0, also=interrupts.fd)
@@ -105,47 +105,47 @@ class Follower:
         return True
 
     def _enough(self, interrupts: Interrupts) -> bool:
-        """Whether to look no longer. Ctrl-C of an operator asks the run to end first, and waits for how that went."""
+        """Return whether to stop reading. For an operator, Ctrl-C first asks the run to end, then waits for it."""
         if not self.manner.operator:
             return interrupts.count > 0
         times = self.before + interrupts.count
-        if times > self._heeded:
-            self._heeded = times
+        if times > self._stops:
+            self._stops = times
             self._stop(times)
-        waited = time.monotonic() - self._asked if self._asked is not None else 0.0
+        waited = time.monotonic() - self._stop_sent if self._stop_sent is not None else 0.0
         return times > PATIENCE or waited > STOP_S
 
     def _over(self) -> bool:
-        said, code = self.door.over()
+        errors, code = self.door.over()
         if code == 0 and not self.manner.follow:
             return True
-        self._broken = self.door.broken(said, code)
+        self._broken = self.door.broken(errors, code)
         return False
 
-    def _take(self, entry: Entry) -> bool:
-        """True when this was the last."""
+    def _take(self, entry: LogEntry) -> bool:
+        """Handle one entry. Return True if it was the last one."""
         if entry.kind == "event" and entry.fields.get("event") == "ended":
             self.ending = entry.fields
             if lost := entry.fields.get("lost_bytes"):
-                text = f"{lost} bytes that the run printed are lost: the disk of the head was full"
+                text = f"{lost} bytes of the run's output are lost because the disk of the head was full"
                 self.reporter.report(Warned(text=text, hint=f"kit ssh HEAD -- df -h {names.ROOT}"))
             return True
-        self._tell(entry)
+        self._print(entry)
         return False
 
     def _stop(self, times: int) -> None:
         grace = GRACE_S if times == 1 else 0.0
-        self._asked = self._asked or time.monotonic()
+        self._stop_sent = self._stop_sent or time.monotonic()
         self.door.send({"stop": {"why": "Ctrl-C", "grace": grace, "by": self.manner.by}})
         if times == 1:
-            text = f"stopping run {self.run_id}; its ranks have {grace:.0f} s, Ctrl-C again ends them at once"
+            text = f"stopping run {self.run_id}; its ranks have {grace:.0f} s; press Ctrl-C again to end them at once"
             self.reporter.report(Note(text=text))
 
     def _again(self, interrupts: Interrupts) -> None:
-        """Connect anew and go on where the log was left."""
+        """Connect again and continue the log where it stopped."""
         error = self._broken or UnreachableError("the connection to the head broke")
-        hope = "the run goes on" if isinstance(error, UnreachableError) else "the run may go on"
-        self.reporter.report(Warned(text=f"{error}; {hope}, connecting again"))
+        state = "the run continues" if isinstance(error, UnreachableError) else "the run may continue"
+        self.reporter.report(Warned(text=f"{error}; {state}, connecting again"))
         end = time.monotonic() + AGAIN_S
         while time.monotonic() < end and not interrupts.count:
             door = self.door.another()
@@ -168,14 +168,14 @@ class Follower:
                 raise
             if "attached" not in answer:
                 door.close()
-                raise NotReadyError(f"the head does not know the run {self.run_id} any more", hint="kit runs")
+                raise NotReadyError(f"the head no longer has run {self.run_id}", hint="list the runs: kit runs")
             self.door.close()
             self.door = door
             self._log.again()
             return
         raise error
 
-    def _tell(self, entry: Entry) -> None:
+    def _print(self, entry: LogEntry) -> None:
         match entry.kind:
             case "out" | "err" | "mpirun":
                 self._lines(entry)
@@ -185,12 +185,12 @@ class Follower:
             case "event":
                 self._event(entry.fields)
 
-    def _lines(self, entry: Entry) -> None:
+    def _lines(self, entry: LogEntry) -> None:
         if entry.time and entry.time < self.manner.since:
             return
         if self.manner.rank is not None and entry.rank != str(self.manner.rank):
             return
-        # Only while a person watches: a log that is asked for is told whole.
+        # Only for an operator: a log that a user requests is printed in full.
         if self.manner.operator and self._failed and entry.kind != "out" and entry.rank != self._failed:
             self.folded += len(entry.lines)
             return
@@ -204,11 +204,11 @@ class Follower:
             case "attempt":
                 self._roles = roles_of(fields)
             case "lost":
-                self.reporter.report(Warned(text=f"{fields.get('host')} has gone silent: the run is being ended"))
+                self.reporter.report(Warned(text=f"{fields.get('host')} does not answer any more: kit ends the run"))
             case "again":
                 dropped = fields.get("dropped") or []
                 without = f", without {', '.join(dropped)}" if dropped else ""
-                text = f"attempt {fields.get('number')} begins in {fields.get('wait', 0):.0f} s{without}"
+                text = f"attempt {fields.get('number')} starts in {fields.get('wait', 0):.0f} s{without}"
                 self._failed = ""
                 self.reporter.report(Warned(text=text))
             case "hang":
@@ -224,12 +224,12 @@ def _pause(seconds: float, interrupts: Interrupts) -> None:
         time.sleep(min(left, 0.5))
 
 
-# How lines of the first rank are headed, tagged or not, in a run with a parameter server or without.
+# The possible tags of the first rank's lines, with and without a parameter server.
 FIRST_RANK = ("", "0", "worker 0")
 
 
 def roles_of(fields: Mapping[str, Any]) -> dict[str, str]:
-    """By rank, from the event of an attempt: the workers first, then those that the event names."""
+    """Return the role of each rank from the event of an attempt: workers first, then the roles that it names."""
     behind = [str(role) for role in fields.get("roles", ())]
     if not behind:
         return {}
@@ -241,7 +241,7 @@ def roles_of(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def hang_report(fields: Mapping[str, Any]) -> list[str]:
-    """What each rank was doing when a limit was reached, for a person."""
+    """Return lines that show what each rank was doing when a limit was reached."""
     lines = [f"── {fields.get('why')}; what each rank was doing"]
     for rank in fields.get("ranks", ()):
         what = _doing(rank)
@@ -259,7 +259,7 @@ def _doing(rank: Mapping[str, Any]) -> str:
     if rank.get("waiting"):
         return "has not started"
     if "pid" not in rank:
-        return "not known: its node did not answer"
+        return "unknown: its node did not answer"
     words = {"R": "computes", "S": "waits", "D": "waits for a disk or device", "T": "is stopped", "Z": "has ended"}
     wchan = rank.get("wchan") or ""
     where = f" in {wchan}" if wchan not in ("", "0") else ""

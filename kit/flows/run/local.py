@@ -38,13 +38,14 @@ def local(
     image = content(spec.image).tag
     env: dict[str, str] = {}
     forward: list[str] = []
-    for name, value in request.env:
-        # As with mpirun: NAME=VALUE sets, NAME forwards, from this shell if it is set here, else from the image.
-        known = value if value is not None else os.environ.get(name)
-        if known is None:
+    for name, given in request.env:
+        # As with mpirun: NAME=VALUE sets a variable, NAME forwards it, from this shell if it is set here, else from the
+        # image.
+        value = given if given is not None else os.environ.get(name)
+        if value is None:
             forward.append(name)
         else:
-            env[name] = known
+            env[name] = value
     container = local_container(
         spec,
         image=image,

@@ -1,4 +1,4 @@
-"""Which slots of which node a run gets: those that no living run holds. Pure; the head checks again when it starts."""
+"""Chooses slots that no running run holds. The head checks them again when the run starts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def place_free(
     npernode: int | None = None,
     wait: bool = False,
 ) -> tuple[Placement, tuple[Place, ...]]:
-    """Place the ranks as kit.plan.run.ranks does, on free slots. Where they do not suffice: NotReadyError naming
-    holders, or, with `wait`, the places that the run would have on an empty cluster.
+    """Place the ranks on free slots, in the way of kit.plan.run.ranks.
 
-    Raises InputError where they would not fit on an empty cluster either.
+    If there are too few: with `wait`, return the places on an empty cluster; otherwise raise NotReadyError, which names
+    the runs that hold slots. Raises InputError if the ranks do not even fit on an empty cluster.
     """
     wanted = place(nodes, np=np, npernode=npernode)
     free = {node.name: _free(node, living) for node in nodes}
-    found = _fill(nodes, [len(free[node.name]) for node in nodes], wanted.np, npernode)
-    if found.np < wanted.np:
+    placement = _fill(nodes, [len(free[node.name]) for node in nodes], wanted.np, npernode)
+    if placement.np < wanted.np:
         if wait:
             return wanted, places(wanted, {node.name: range(node.slots) for node in nodes})
         raise _taken(wanted, living)
-    return found, places(found, free)
+    return placement, places(placement, free)
 
 
 def _fill(nodes: Sequence[Node], room: Sequence[int], np: int, npernode: int | None) -> Placement:
-    """In order: `npernode` ranks, or as many as there is room for, on each node that has it; the last may get fewer."""
+    """Put `npernode` ranks (default: all free slots) on each node with room, in order. The last may get fewer."""
     chosen: list[tuple[Node, int]] = []
     for node, free in zip(nodes, room, strict=True):
         count = min(npernode or free, np)
@@ -45,7 +45,7 @@ def _fill(nodes: Sequence[Node], room: Sequence[int], np: int, npernode: int | N
 
 
 def places(placement: Placement, free: Mapping[str, Sequence[int]]) -> tuple[Place, ...]:
-    """The first of the free slots of each node. More ranks than slots (--oversubscribe) hold all of them."""
+    """Return each node with its first free slots. More ranks than slots (--oversubscribe) hold all slots."""
     pairs = zip(placement.nodes, placement.counts, strict=True)
     return tuple(
         Place(node=node.name, address=node.address, ranks=count, slots=tuple(free[node.name][:count]))
@@ -54,21 +54,21 @@ def places(placement: Placement, free: Mapping[str, Sequence[int]]) -> tuple[Pla
 
 
 def _free(node: Node, living: Sequence[RunRecord]) -> Sequence[int]:
-    held = {slot for run in living for each in run.places if each.node == node.name for slot in each.slots}
+    held = {slot for run in living for place in run.places if place.node == node.name for slot in place.slots}
     return [slot for slot in range(node.slots) if slot not in held]
 
 
 def _taken(wanted: Placement, living: Sequence[RunRecord]) -> NotReadyError:
     names = {node.name for node in wanted.nodes}
-    holders = [run for run in living if any(each.node in names for each in run.places)] or list(living)
+    holders = [run for run in living if any(place.node in names for place in run.places)] or list(living)
     return taken(wanted.np, holders)
 
 
 def taken(np: int, holders: Sequence[RunRecord]) -> NotReadyError:
-    """The refusal: which runs hold the slots."""
-    told = "; ".join(f"{run.id}{f' of {run.by}' if run.by else ''}, {run.np} ranks" for run in holders[:3])
+    """Return the error that names the runs that hold the slots."""
+    runs = "; ".join(f"{run.id}{f' of {run.by}' if run.by else ''}, {run.np} ranks" for run in holders[:3])
     more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
     return NotReadyError(
-        f"{np} free slots are needed, and other runs hold them: {told}{more}",
-        hint="wait for them with --wait, choose other hosts with -H, or: kit stop ID",
+        f"{np} free slots are needed, but other runs hold them: {runs}{more}",
+        hint="wait with --wait, choose other hosts with -H, or stop a run: kit stop ID",
     )

@@ -1,4 +1,4 @@
-"""kit local as data: one container on this machine's engine, and mpirun's words inside it. Pure."""
+"""Plans kit local: one container on this machine's engine, and the mpirun command in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kit.model.local import LocalContainer
 from kit.model.spec import ClusterSpec
 from kit.plan.run import mpi
 
-# Ranks of one container need no other network, and must not wait for one.
+# Ranks of one container need no other network and must not wait for one.
 _LOOPBACK = (("btl_tcp_if_include", "127.0.0.0/8"), ("oob_tcp_if_include", "127.0.0.0/8"))
 
 
@@ -26,7 +26,7 @@ def local_container(
     forward: Sequence[str] = (),
     tag_output: bool = False,
 ) -> LocalContainer:
-    """The container of one local run. `folder` is what relative sources of volumes are relative to."""
+    """Return the container of a local run. Relative sources of volumes start at `folder`."""
     argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
     argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
     for name, value in (*mpi.TRANSPORTS, *_LOOPBACK):
@@ -49,12 +49,12 @@ def local_container(
 
 
 def _absolute(volume: str, folder: PurePath) -> str:
-    """Compose takes ./data; the engine itself takes whole paths and names of volumes only."""
+    """Return a volume with an absolute source, because the engine, unlike Compose, takes no ./data."""
     source, colon, rest = volume.partition(":")
     return f"{folder / source}{colon}{rest}" if source.startswith(("./", "../")) else volume
 
 
 def _ulimits(spec: ClusterSpec) -> dict[str, int]:
     limits = {"memlock": -1} if spec.ulimits.memlock == "unlimited" else {}
-    asked = {"nofile": spec.ulimits.nofile, "stack": spec.ulimits.stack}
-    return limits | {name: value for name, value in asked.items() if value}
+    given = {"nofile": spec.ulimits.nofile, "stack": spec.ulimits.stack}
+    return limits | {name: value for name, value in given.items() if value}

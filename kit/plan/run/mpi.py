@@ -1,4 +1,4 @@
-"""The words of mpirun (Open MPI 4.1) and the hostfile. The one place that knows how Open MPI spells things."""
+"""Writes the command line of mpirun (Open MPI 4.1) and the hostfile. Only this module knows Open MPI's options."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from kit.model.run import Place
 from kit.model.spec import ClusterSpec
 from kit.plan.run import roles
 
-# Where the supervisor keeps runs and writes the hostfile, inside the head's container (images/lib/kitrun/store.py).
+# The supervisor keeps runs and writes the hostfile here, in the head's container (images/lib/kitrun/store.py).
 RUNS_FOLDER = names.RUNS_MOUNT
-# Runs a rank and passes its lines on whole: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
-# -I and -S: a rank's PYTHONPATH and site-packages are none of its business, and it starts in half the time.
+# Runs a rank and forwards whole lines: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
+# -I and -S ignore the rank's PYTHONPATH and site-packages, and halve the start-up time.
 RELAY = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-rank")
-# Marks every process of a run, on every host: stopping and counting look for it and can hit nothing else.
+# Marks every process of a run on every host. Stopping and counting look for this mark, so they hit nothing else.
 RUN_VARIABLE = "KIT_RUN"
-# Set by the supervisor: which attempt this is, from 1 on, and a folder on the head that outlives an attempt.
+# The supervisor sets these: the number of the attempt, from 1, and a folder on the head that survives an attempt.
 SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
-# Which slots of which node the run holds, where it holds some of a node only: kit-rank picks the GPUs by it.
+# The slots that the run holds on nodes where it does not hold all. kit-rank chooses GPUs by them.
 SLOTS_VARIABLE = "KIT_HELD_SLOTS"
-# Set where the background processes of a rank may outlive it.
+# Set if the background processes of a rank may continue after it.
 LEAVE_VARIABLE = "KIT_LEAVE"
-# At the end of a run that fails, mpirun would sleep for a second or more between TERM and KILL, whether ranks are left
-# or not. One that is stopped has had its grace from the supervisor.
+# When a run fails, mpirun would sleep for a second or more between TERM and KILL, even if no rank is left. For a run
+# that is stopped, the supervisor has already waited.
 KILL_AT_ONCE = (("odls_base_sigkill_timeout", "0"),)
-# Open MPI notices within a minute that a node's link is cut: it asks an idle connection after 10 s, and 5 times more.
+# Open MPI then notices a cut link within a minute: it probes an idle connection after 10 s, and 5 times more.
 KEEPALIVE = (("oob_tcp_keepalive_time", "10"), ("oob_tcp_keepalive_intvl", "6"), ("oob_tcp_keepalive_probes", "5"))
 
-# Ranks of one host copy through shared memory; the single-copy ways need ptrace rights that containers lack.
+# Ranks of one host copy through shared memory. Single-copy methods need ptrace rights, which containers lack.
 TRANSPORTS = (("pml", "ob1"), ("btl", "tcp,self,vader"), ("btl_vader_single_copy_mechanism", "none"))
 
 
 def hostfile(placement: Placement) -> str:
-    """Open MPI's hostfile: one `address slots=N` a line, where N is the number of ranks placed there."""
+    """Return Open MPI's hostfile: `address slots=N` on each line, where N is the number of ranks there."""
     pairs = zip(placement.nodes, placement.counts, strict=True)
     return "".join(f"{node.address} slots={count}\n" for node, count in pairs)
 
 
 def mca(network: str | None, run_id: str = "") -> tuple[tuple[str, str], ...]:
-    """MCA parameters of every launch. `network` goes to both channels of Open MPI: btl (data) and oob (launch)."""
+    """Return the MCA parameters of a launch. `network` is for both channels of Open MPI: btl (data), oob (launch)."""
     both = (("btl_tcp_if_include", network), ("oob_tcp_if_include", network)) if network else ()
-    # The head alone starts every daemon, so that it alone needs a key; any number of hosts at once.
+    # Only the head starts daemons, so only the head needs a key.
     launch = (("plm_rsh_no_tree_spawn", "1"), ("plm_rsh_num_concurrent", "256"))
-    # The daemons on the nodes carry the run's mark, too.
+    # The daemons on the nodes have the run's mark, too.
     marked = (("orte_launch_agent", f"env {RUN_VARIABLE}={run_id} orted"),) if run_id else ()
     return (*TRANSPORTS, *both, *launch, *KEEPALIVE, *KILL_AT_ONCE, *marked)
 
 
 def yields(spec: ClusterSpec, placement: Placement) -> bool:
-    """Whether waiting ranks give up their core: as kit.yaml says, or where ranks outnumber cores."""
+    """Return whether waiting ranks give up their core: as kit.yaml says, or if a node has more ranks than cores."""
     if spec.mpi.yield_when_idle != "auto":
         return spec.mpi.yield_when_idle
     pairs = zip(placement.nodes, placement.counts, strict=True)
@@ -71,9 +71,9 @@ def launch_plan(
     policy: RunPolicy | None = None,
     helpers: Sequence[Helper] = (),
 ) -> LaunchPlan:
-    """The launch as data. `env` is set for every rank; `forward` names variables that the head already has.
+    """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
 
-    With `helpers` the ranks are the workers of a parameter server, and these come behind them (kit.plan.run.roles).
+    With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
     folder = f"{RUNS_FOLDER}/{run_id}"
     argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np + len(helpers))]
@@ -85,7 +85,7 @@ def launch_plan(
         argv += ["--mca", "mpi_yield_when_idle", "1"]
     if oversubscribe:
         argv += ["--oversubscribe"]
-    # Nobody may give a run another mark than its own.
+    # A user cannot replace the run's mark.
     ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
     supervisors: tuple[str, ...] = SUPERVISORS
     wrapper: tuple[str, ...] = RELAY
@@ -112,7 +112,7 @@ def launch_plan(
 
 
 def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
-    """KIT_HELD_SLOTS, where the run leaves a slot of a node to others: `gpu1=0 gpu2=0,1`."""
+    """Return KIT_HELD_SLOTS (`gpu1=0 gpu2=0,1`) if the run does not hold all slots of a node."""
     slots = {node.name: node.slots for node in placement.nodes}
     partly = [place for place in places if len(place.slots) < slots[place.node]]
     words = [f"{place.node}={','.join(map(str, place.slots))}" for place in partly]

@@ -1,4 +1,4 @@
-"""Places ranks on nodes: a pure function from slots, np and npernode to a number of ranks for each node."""
+"""Places ranks on nodes: slots, np and npernode determine the number of ranks on each node."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from kit.model.launch import Node, Placement
 def place(
     nodes: Sequence[Node], *, np: int | None = None, npernode: int | None = None, oversubscribe: bool = False
 ) -> Placement:
-    """Fill the nodes in order, `npernode` ranks (or all slots) on each, until np ranks have a place.
+    """Fill the nodes in order with `npernode` ranks each (default: all slots), until np ranks are placed.
 
-    No np: npernode on every node, or all slots. Raises InputError with the arithmetic when they do not fit.
+    Without np, every node gets npernode ranks or all its slots. Raises InputError with the arithmetic if the ranks do
+    not fit.
     """
     if not nodes:
-        raise InputError("no host is left to run on", hint="name hosts with -H, or add some to the hosts file")
+        raise InputError("no host can run ranks", hint="name hosts with -H, or add some to the hosts file")
     for value, flag in ((np, "--np"), (npernode, "--npernode")):
         if value is not None and value < 1:
-            raise InputError(f"{flag} {value} is not a number of ranks", hint=f"write {flag} with a number from 1")
+            raise InputError(f"{flag} {value} is not a number of ranks", hint=f"use {flag} with a number from 1")
     if np is not None and npernode is not None and npernode * len(nodes) < np:
         raise InputError(
             f"--npernode {npernode} × {len(nodes)} {_hosts(len(nodes))} = {npernode * len(nodes)} ranks, "
             f"fewer than --np {np}",
-            hint=f"write --npernode {-(-np // len(nodes))}, or --np {npernode * len(nodes)}",
+            hint=f"use --npernode {-(-np // len(nodes))}, or --np {npernode * len(nodes)}",
         )
     slots = sum(node.slots for node in nodes)
     if not oversubscribe:
@@ -41,18 +42,18 @@ def _fits(nodes: Sequence[Node], *, np: int | None, npernode: int | None, slots:
         listing = ", ".join(f"{node.name} {node.slots}" for node in nodes[:8]) + (", …" if len(nodes) > 8 else "")
         raise InputError(
             f"--np {np} is more than the {slots} slots of {len(nodes)} {_hosts(len(nodes))} ({listing})",
-            hint=f"write --np {slots}, raise slots= in the hosts file, or insist with --oversubscribe",
+            hint=f"use --np {slots}, raise slots= in the hosts file, or ignore the limit with --oversubscribe",
         )
     if npernode is None:
         return
-    # The last node that is needed may get fewer than npernode.
+    # The last node may get fewer ranks than npernode.
     counts = _fill([npernode] * len(nodes), npernode * len(nodes) if np is None else np)
     small = [node for node, count in zip(nodes, counts, strict=True) if node.slots < count]
     if small:
         raise InputError(
             f"--npernode {npernode} is more than the {small[0].slots} slots of {small[0].name}",
-            hint=f"write --npernode {min(n.slots for n in small)}, raise slots= in the hosts file, "
-            "or insist with --oversubscribe",
+            hint=f"use --npernode {min(n.slots for n in small)}, raise slots= in the hosts file, "
+            "or ignore the limit with --oversubscribe",
         )
 
 
@@ -65,7 +66,7 @@ def _fill(capacity: Sequence[int], wanted: int) -> list[int]:
 
 
 def _spread(capacity: Sequence[int], wanted: int) -> list[int]:
-    """More ranks than room (--oversubscribe): whole rounds over the nodes, the rest to the first ones."""
+    """Place more ranks than slots (--oversubscribe): full rounds over all nodes, then the rest on the first nodes."""
     rounds, rest = divmod(wanted, sum(capacity))
     return [room * rounds + extra for room, extra in zip(capacity, _fill(capacity, rest), strict=True)]
 

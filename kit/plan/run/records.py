@@ -1,4 +1,4 @@
-"""From the head's JSON to RunRecord and back: what kit-launch and the supervisor write (images/lib/kitrun)."""
+"""Converts between RunRecord and the JSON of kit-launch and the supervisor (images/lib/kitrun)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kit.model.run import Failure, Place, RunRecord, RunState
 
 
 def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: str, wait: bool) -> dict[str, Any]:
-    """What kit-launch is asked to start."""
+    """Return the request that starts a run."""
     return {
         "op": "start",
         "id": plan.run_id,
@@ -25,7 +25,7 @@ def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: 
         "places": [asdict(place) for place in plan.places],
         "helpers": [asdict(helper) for helper in plan.helpers],
         "policy": asdict(plan.policy),
-        # Names alone: a value may be a secret, and the record is kept.
+        # Names only, because a value may be a secret and the head keeps the record.
         "info": {
             "cluster": cluster,
             "image": image,
@@ -37,7 +37,7 @@ def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: 
 
 
 def parse(text: str) -> RunRecord | None:
-    """A record of the head's as JSON text; None for what is none."""
+    """Return the record in a JSON text, or None if the text is not a record."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -46,7 +46,7 @@ def parse(text: str) -> RunRecord | None:
 
 
 def record_of(record: Mapping[str, Any], ending: Mapping[str, Any] | None = None, *, live: bool = True) -> RunRecord:
-    """`ending` is end.json, None where there is none; `live` whether its supervisor lives."""
+    """Return a run's record. `ending` is end.json, or None before the end; `live`: its supervisor is running."""
     state: RunState = "ended" if ending else "running" if live else "lost"
     end = ending or {}
     failure = end.get("failure")
@@ -55,8 +55,8 @@ def record_of(record: Mapping[str, Any], ending: Mapping[str, Any] | None = None
         cluster=str(record.get("cluster", "")),
         image=str(record.get("image", "")),
         command=tuple(record.get("command", ())),
-        places=tuple(_place(each) for each in record.get("places", ())),
-        roles=tuple(str(each["role"]) for each in record.get("helpers", ())),
+        places=tuple(_place(place) for place in record.get("places", ())),
+        roles=tuple(str(helper["role"]) for helper in record.get("helpers", ())),
         env=tuple(record.get("env", ())),
         by=str(record.get("by", "")),
         state=state,

@@ -1,7 +1,7 @@
-"""The roles of a run with a parameter server: which servers are on which host, and what tells each rank its role. Pure.
+"""The roles of a run with a parameter server: which host runs which server, and which variables set a rank's role.
 
-Workers are ranks 0..W-1, placed on slots like those of any run. Behind them come the servers, one host after the other,
-and the scheduler on the head: they hold no slot. images/bin/kit-role makes each rank what it is.
+Workers are ranks 0..W-1 on slots, as in any run. After them come the servers, on one host after the other, and the
+scheduler on the head; they hold no slot. images/bin/kit-role gives each rank its role.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from kit.model import names
 from kit.model.launch import Helper, Node, Placement, RunRequest
 
 WRAPPER = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-role")
-# ps-lite's own names. The supervisor chooses the port, on the head, for each attempt anew (images/lib/kitrun/ports.py).
+# Names of ps-lite. For each attempt, the supervisor chooses a port on the head (images/lib/kitrun/ports.py).
 WORKERS, SERVERS, ROOT = "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI"
 ROOT_PORT = "DMLC_PS_ROOT_PORT"
-# What kit-role sets for each rank, so that nobody may for all.
+# kit-role sets these for each rank, so a user cannot set them for all ranks.
 _OWN = ("DMLC_ROLE", "DMLC_NODE_HOST")
-# Limits of kit-role: seconds in which all have to join, and for which the others may stay when somebody has left.
+# Limits of kit-role in seconds: for all ranks to join, and for the others to stay after one has left.
 JOIN, LEAVE = "KIT_JOIN_S", "KIT_LEAVE_S"
 
 
 def check(request: RunRequest) -> None:
-    """Raises InputError for what does not go together."""
+    """Raise InputError for options that conflict."""
     if request.launcher == "mpi":
         if request.servers is not None:
             raise InputError(
                 f"--servers {request.servers} has no effect without a parameter server",
-                hint=f"write --launcher ps --servers {request.servers}, or leave --servers out",
+                hint=f"use --launcher ps --servers {request.servers}, or remove --servers",
             )
         return
     if request.servers is None:
@@ -39,27 +39,27 @@ def check(request: RunRequest) -> None:
         )
     if request.servers < 1:
         raise InputError(
-            f"--servers {request.servers} is not a number of servers", hint="write --servers with a number from 1"
+            f"--servers {request.servers} is not a number of servers", hint="use --servers with a number from 1"
         )
     if request.policy.min_np is not None:
         raise InputError(
-            "--min-np would go on with fewer workers, and a parameter server's number of them is fixed",
-            hint="leave --min-np out; --retries starts the whole run again",
+            "--min-np continues with fewer workers, but a parameter server has a fixed number of workers",
+            hint="remove --min-np; --retries starts the whole run again",
         )
     for name, _ in request.env:
         if name in (WORKERS, SERVERS, ROOT, *_OWN):
-            raise InputError(f"-x {name}: --launcher ps sets it itself", hint=f"leave -x {name} out")
+            raise InputError(f"-x {name}: --launcher ps sets this variable", hint=f"remove -x {name}")
 
 
 def helpers(placement: Placement, head: Node, servers: int) -> tuple[Helper, ...]:
-    """The servers, one on each of the run's hosts after the other, and last the scheduler, on the head.
+    """Return the servers, on the run's hosts in turn, then the scheduler on the head.
 
-    Raises InputError where the addresses are none that ps-lite can use.
+    Raises InputError if ps-lite cannot use an address.
     """
     for node in (head, *placement.nodes):
         if ":" in node.address:
             raise InputError(
-                f"--launcher ps: MXNet's parameter server knows IPv4 only, and {node.name} has {node.address}",
+                f"--launcher ps: MXNet's parameter server supports IPv4 only, but {node.name} has {node.address}",
                 hint="choose an IPv4 network with --network",
             )
     nodes = placement.nodes
@@ -71,10 +71,10 @@ def helpers(placement: Placement, head: Node, servers: int) -> tuple[Helper, ...
 
 
 def crowded(placement: Placement, behind: Sequence[Helper]) -> str | None:
-    """Which host gets more servers than it has cores (or slots, where those are more); None where none does.
+    """Return a warning if a host gets more servers than cores (or slots, if it has more of those), or None.
 
-    Servers hold no slot, and how many do well beside the workers nobody knows; more than cores do not. In a dry run,
-    which asks no host, slots are all that is known.
+    Servers hold no slot. How many of them work well beside the workers varies, but not more than there are cores. A
+    dry run contacts no host and knows only the slots.
     """
     counts = Counter(helper.node for helper in behind if helper.role == "server")
     for node in placement.nodes:
@@ -82,23 +82,23 @@ def crowded(placement: Placement, behind: Sequence[Helper]) -> str | None:
         if counts[node.name] > room:
             hosts = f"{len(placement.nodes)} host{'s' if len(placement.nodes) > 1 else ''}"
             return (
-                f"{counts.total()} servers on {hosts} are {counts[node.name]} on {node.name}, "
+                f"{counts.total()} servers on {hosts} put {counts[node.name]} on {node.name}, "
                 f"which has {room} {what}{'s' if room > 1 else ''} for them and its workers"
             )
     return None
 
 
 def hostfile(placement: Placement, behind: Sequence[Helper]) -> str:
-    """For mpirun's mapper `seq`: an address a line, rank by rank."""
+    """Return the hostfile for mpirun's mapper `seq`: one address on each line, in the order of ranks."""
     pairs = zip(placement.nodes, placement.counts, strict=True)
     addresses = [node.address for node, count in pairs for _ in range(count)]
     return "".join(f"{address}\n" for address in (*addresses, *(helper.address for helper in behind)))
 
 
 def variables(placement: Placement, behind: Sequence[Helper], *, join: float | None) -> dict[str, str]:
-    """What is the same for all ranks."""
+    """Return the variables that are the same for all ranks."""
     scheduler = behind[-1]
-    told = {WORKERS: str(placement.np), SERVERS: str(len(behind) - 1), ROOT: scheduler.address}
+    values = {WORKERS: str(placement.np), SERVERS: str(len(behind) - 1), ROOT: scheduler.address}
     if join is not None:
-        told[JOIN] = f"{join:g}"
-    return told
+        values[JOIN] = f"{join:g}"
+    return values

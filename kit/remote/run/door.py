@@ -1,6 +1,6 @@
-"""The door to a cluster's runs: kit-launch in the head's container, through an OpenSSH stream.
+"""The door to a cluster's runs: a connection to kit-launch in the head's container, over OpenSSH.
 
-images/lib/kitrun/front.py has the protocol.
+images/lib/kitrun/front.py defines the protocol.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from kit.remote.ssh.transport import Completed, as_root
 LAUNCHER = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-launch")
 VERSION = 2
 READ = 1 << 18
-# What the head has to say a first word: a login, and a process in a container.
+# Time for the head's first line: a login, and a process in a container.
 HELLO_S = 60.0
-# A link that is cut is given up after this, and another connection tried: the run goes on meanwhile.
+# ssh gives up a cut link after this time, and kit connects again. The run continues meanwhile.
 KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 
 
 def new_run_id() -> str:
-    """Sorts by time, and two operators at the same second still differ."""
+    """Return an id that sorts by time and differs for two runs of the same second."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
 class Door:
-    """One connection to kit-launch. `record` (cluster.json's text) and `living` are known once `open` returned."""
+    """One connection to kit-launch. `open` sets `record` (the text of cluster.json) and `living` (running runs)."""
 
     def __init__(self, head: Login, container: str) -> None:
         self._head = head
@@ -53,14 +53,14 @@ class Door:
         self.living: tuple[Mapping[str, Any], ...] = ()
 
     def another(self) -> Door:
-        """A new connection to the same place."""
+        """Return a new door to the same head, not connected yet."""
         return Door(self._head, self._container)
 
     def start(self) -> None:
-        """Begin to connect, and wait for nothing."""
+        """Start to connect, and return at once."""
         argv = openssh_argv(self._head, options=KEEP_ALIVE)
         command = as_root(in_node(self._container, LAUNCHER, interactive=True))
-        # Ctrl-C must not reach ssh: kit asks the run to stop, and waits for how that went.
+        # Ctrl-C must not reach ssh: kit asks the run to stop, and waits until it has ended.
         self._process = subprocess.Popen(
             [*argv, command],
             stdin=subprocess.PIPE,
@@ -76,16 +76,16 @@ class Door:
             raise self._no_launcher(ended)
         if self._hello["kit-launch"] != VERSION:
             raise NotReadyError(
-                "the cluster runs another version of kit's launcher", hint="run: kit deploy", host=self._head.host
+                "the cluster has another version of kit's launcher", hint="run: kit deploy", host=self._head.host
             )
         self.record = str(self._hello.get("record", ""))
         self.living = tuple(self._hello.get("runs", ()))
 
     def _greeted(self) -> Completed:
-        """Wait for the launcher's first line. Where it does not come: with what words and exit code ssh ended."""
+        """Wait for the launcher's first line. Return ssh's exit code and output if it ended without one."""
         if self._process is None:
             self.start()
-        # A login may say something of its own first; the launcher's line tells itself apart.
+        # A login may print something first; only the launcher's line has this key.
         before = b""
         while (line := self._line(HELLO_S)) is not None:
             self._hello = _object(line)
@@ -94,10 +94,10 @@ class Door:
             before += line + b"\n"
         self._hello = {}
         before += self._rest
-        said, code = self._last_words()
+        errors, code = self._ended()
         self._hang_up(0.0)
         self._process, self._rest = None, b""
-        return Completed(code=code, stdout=before, stderr=said.encode())
+        return Completed(code=code, stdout=before, stderr=errors.encode())
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and return its first answer."""
@@ -105,22 +105,22 @@ class Door:
         return self.answer()
 
     def answer(self) -> Mapping[str, Any]:
-        """The next answer: one line. After one that says so, the run's log follows."""
+        """Return the next answer, which is one line. The run's log follows an answer that starts it."""
         line = self._line()
         if line is None:
-            said, code = self._last_words()
-            raise self.broken(said, code)
+            errors, code = self._ended()
+            raise self.broken(errors, code)
         return _object(line)
 
     def send(self, value: Mapping[str, Any]) -> None:
-        """Where nobody reads any more, what comes back says so."""
+        """Send one line of JSON. A closed connection is noticed when reading, so it is ignored here."""
         with contextlib.suppress(OSError, ValueError):
             pipe = _pipe(self._running().stdin)
             pipe.write(json.dumps(value).encode() + b"\n")
             pipe.flush()
 
     def keep_showing(self, every_s: float) -> None:
-        """Say from now on that somebody is here, whatever this program waits for: a screen may stand still for long."""
+        """Send a heartbeat from a thread, so that the run knows its operator even while kit's own output blocks."""
 
         def show() -> None:
             while not self._closed.wait(every_s):
@@ -129,7 +129,7 @@ class Door:
         threading.Thread(target=show, name="kit-operator", daemon=True).start()
 
     def read(self, patience_s: float, *, also: int | None = None) -> bytes | None:
-        """Bytes of the log; b"" when none came in time, or `also` can be read; None when the stream is over."""
+        """Return bytes of the log; b"" if none came in time or `also` is readable; None at the end of the stream."""
         if self._rest:
             data, self._rest = self._rest, b""
             return data
@@ -140,13 +140,13 @@ class Door:
         return os.read(out, READ) or None
 
     def over(self) -> tuple[str, int]:
-        """After the stream's end: its last words and ssh's exit code."""
-        return self._last_words()
+        """Return the errors and the exit code of ssh, after the end of the stream."""
+        return self._ended()
 
     def close(self, *, ended: bool = False) -> None:
-        """Hang up. A run that waits for its operator notices; one that is detached does not care.
+        """Close the connection. A run that depends on its operator notices; a detached run continues.
 
-        `ended`: all has been said, and nobody waits until ssh has taken leave of the other end.
+        `ended`: the protocol is finished, so do not wait for ssh to disconnect.
         """
         self._closed.set()
         self._hang_up(0.0 if ended else 0.5)
@@ -165,28 +165,28 @@ class Door:
             process.kill()
             process.wait()
 
-    def broken(self, said: str, code: int) -> KitError:
-        """Why a stream that had begun ended without a last word."""
+    def broken(self, errors: str, code: int) -> KitError:
+        """Return the error for a stream that ended too early."""
         if code == 255:
             return UnreachableError(
-                f"the connection to the head broke{f': {_last(said)}' if said else ''}",
-                hint="is the VM up? kit runs shows what became of the run",
+                f"the connection to the head broke{f': {_last(errors)}' if errors else ''}",
+                hint="check that the VM is up; see how the run is: kit runs",
                 host=self._head.host,
             )
         return NotReadyError(
             f"the launcher ended without a message (exit {code}): its container was stopped or killed",
-            hint=f"kit ps, kit logs {self._head.host}; then: kit deploy",
+            hint=f"see kit ps and kit logs {self._head.host}, then run: kit deploy",
             host=self._head.host,
         )
 
     def _line(self, patience_s: float | None = None) -> bytes | None:
-        """The next line; None at the stream's end. What follows it stays for `read`."""
+        """Return the next line, or None at the end of the stream. Keep what follows for `read`."""
         out = _pipe(self._running().stdout).fileno()
         while b"\n" not in self._rest:
             if not select.select([out], [], [], patience_s)[0]:
                 raise NotReadyError(
                     f"the head's launcher does not answer within {patience_s:.0f} s",
-                    hint=f"does its engine hang? kit ssh {self._head.host} -- docker ps",
+                    hint=f"check whether its engine hangs: kit ssh {self._head.host} -- docker ps",
                     host=self._head.host,
                 )
             data = os.read(out, READ)
@@ -196,23 +196,24 @@ class Door:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _last_words(self) -> tuple[str, int]:
+    def _ended(self) -> tuple[str, int]:
+        """Return the errors and the exit code of ssh, once it has ended."""
         process = self._running()
-        said = _pipe(process.stderr).read().decode(errors="replace").strip()
-        return said, process.wait()
+        errors = _pipe(process.stderr).read().decode(errors="replace").strip()
+        return errors, process.wait()
 
     def _no_launcher(self, ended: Completed) -> KitError:
-        said = ended.error_text
-        last = _last(said) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
+        errors = ended.error_text
+        last = _last(errors) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
         if ended.code == 255:
-            return no_session(self._head, said)
+            return no_session(self._head, errors)
         if "sudo" in last:
-            hint = "give the user sudo without a password, or set user=root in the hosts file"
+            hint = "allow the user sudo without a password, or set user=root in the hosts file"
             return NotReadyError(f"the login cannot become root: {last}", hint=hint, host=self._head.host)
-        if "o such container" in said or "is not running" in said:
+        if "o such container" in errors or "is not running" in errors:
             return NotReadyError(f"no cluster runs here: {last}", hint="run: kit deploy", host=self._head.host)
         message = f"the head's launcher did not start: {last}"
-        return NotReadyError(message, hint="kit ps; then: kit deploy", host=self._head.host)
+        return NotReadyError(message, hint="check the nodes with kit ps, then run: kit deploy", host=self._head.host)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -237,8 +238,8 @@ class LogFile(Door):
         """Do nothing: a file takes no requests."""
 
 
-def _last(said: str) -> str:
-    return said.splitlines()[-1] if said else ""
+def _last(text: str) -> str:
+    return text.splitlines()[-1] if text else ""
 
 
 def _object(line: bytes) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Reads a run's log as the head sends it: records, and nothing else (images/lib/kitrun/frames.py)."""
+"""Reads the log of a run, which consists of records (images/lib/kitrun/frames.py)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KINDS: dict[bytes, Kind] = {b"o": "out", b"e": "err", b"u": "up", b"x": "end", 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """What a run said at one moment. `time`: seconds since 1970, by the head's clock. `rank` is '' for mpirun
-    and events.
+class LogEntry:
+    """One record of a run's log. `time` is in seconds since 1970, by the head's clock. `rank` is '' for mpirun and
+    events.
 
-    out, err, mpirun: `lines`, with no newline. up: `words` host, pid. end: host, exit code, signal, 1 if out of memory.
-    event: `fields`.
+    out, err, mpirun have `lines` without newlines. up has the `words` host, pid. end has the `words` host, exit code,
+    signal, and 1 if out of memory. event has `fields`.
     """
 
     time: float
@@ -34,25 +34,25 @@ class Entry:
 
 
 class RunLog:
-    """Takes bytes in pieces of any size, gives entries. `taken` counts the bytes of all whole records so far."""
+    """Splits bytes of any size into entries. `taken` counts the bytes of all complete records so far."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._begun: dict[tuple[bytes, bytes], bytes] = {}
+        self._partial: dict[tuple[bytes, bytes], bytes] = {}
         self.taken = 0
 
-    def feed(self, data: bytes) -> Iterator[Entry]:
+    def feed(self, data: bytes) -> Iterator[LogEntry]:
         self._rest += data
         at = 0
         try:
             while True:
                 head = HEAD.match(self._rest, at)
                 if head is None:
-                    begins = self._rest.find(b"\x1e", at + 1)
-                    if len(self._rest) - at < HEAD_ROOM and begins < 0:
+                    next_head = self._rest.find(b"\x1e", at + 1)
+                    if len(self._rest) - at < HEAD_ROOM and next_head < 0:
                         return
-                    # Reading began in the middle of a record, or a disk lost a part of one: on to the next.
-                    at = begins if begins >= 0 else len(self._rest)
+                    # Reading started in the middle of a record, or a disk lost part of one: skip to the next.
+                    at = next_head if next_head >= 0 else len(self._rest)
                     continue
                 end = head.end() + int(head[5])
                 if len(self._rest) < end:
@@ -65,32 +65,32 @@ class RunLog:
             self._rest = self._rest[at:]
 
     def again(self) -> None:
-        """What comes next is read from byte `taken` on: a piece of a record goes, a line that was begun stays."""
+        """Continue at byte `taken`: drop an incomplete record, but keep the start of an incomplete line."""
         self._rest = b""
 
-    def end(self) -> Iterator[Entry]:
-        """Lines that were begun, when nothing comes any more."""
-        for (rank, kind), text in self._begun.items():
-            yield Entry(time=0.0, rank=rank.decode(), kind=_KINDS[kind], lines=(text,))
-        self._begun = {}
+    def end(self) -> Iterator[LogEntry]:
+        """Yield incomplete lines after the end of the log."""
+        for (rank, kind), text in self._partial.items():
+            yield LogEntry(time=0.0, rank=rank.decode(), kind=_KINDS[kind], lines=(text,))
+        self._partial = {}
 
-    def _entry(self, head: re.Match[bytes], body: bytes) -> Entry:
+    def _entry(self, head: re.Match[bytes], body: bytes) -> LogEntry:
         when, kind = int(head[1]) / 1000, _KINDS[head[3]]
         rank = "" if head[2] == b"-" else head[2].decode()
         match kind:
             case "up" | "end":
-                return Entry(time=when, rank=rank, kind=kind, words=tuple(body.decode(errors="replace").split()))
+                return LogEntry(time=when, rank=rank, kind=kind, words=tuple(body.decode(errors="replace").split()))
             case "event":
-                return Entry(time=when, rank=rank, kind=kind, fields=_json(body))
+                return LogEntry(time=when, rank=rank, kind=kind, fields=_json(body))
             case _:
                 lines = self._lines((head[2], head[3]), body, more=head[4] == b"+")
-                return Entry(time=when, rank=rank, kind=kind, lines=lines)
+                return LogEntry(time=when, rank=rank, kind=kind, lines=lines)
 
     def _lines(self, key: tuple[bytes, bytes], body: bytes, *, more: bool) -> tuple[bytes, ...]:
-        lines = (self._begun.pop(key, b"") + body).split(b"\n")
+        lines = (self._partial.pop(key, b"") + body).split(b"\n")
         last = lines.pop()
         if more:
-            self._begun[key] = last
+            self._partial[key] = last
         elif last:
             lines.append(last)
         return tuple(text.rstrip(b"\r") for text in lines)

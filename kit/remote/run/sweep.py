@@ -1,4 +1,4 @@
-"""Ends what is left of a run on its hosts from here, by its mark, where no supervisor is left to do it."""
+"""Ends what is left of a run on its hosts by the run's mark, if no supervisor is left to do it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kit.remote.ssh.transport import Connect
 
 
 def sweep(hosts: Sequence[Host], run_id: str, connect: Connect) -> tuple[dict[str, int], dict[str, KitError]]:
-    """End what is left of a run on every host, by its mark, and look again: (processes left by host, failures)."""
+    """End what is left of a run on every host, and count again. Return (processes left by host, failures)."""
 
     def work(host: Host) -> int:
         with closing(connect(host)) as transport:
             done = transport.run(script("stop_run", run_id), timeout_s=30)
         if done.code != 0 or not done.text.strip().isdigit():
             raise StepError(
-                f"its processes could not be looked at: {done.error_text or f'exit {done.code}'}",
+                f"its processes could not be listed: {done.error_text or f'exit {done.code}'}",
                 hint=f"kit ssh {host.name}; then: ps",
                 host=host.name,
             )

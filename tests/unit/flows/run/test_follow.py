@@ -112,7 +112,7 @@ def test_the_aftermath_of_a_failure_is_folded(following: StartFollowing) -> None
     assert texts(follower) == ["result"]
 
 
-def test_a_log_that_is_asked_for_is_told_whole(following: StartFollowing) -> None:
+def test_a_requested_log_is_printed_in_full(following: StartFollowing) -> None:
     follower = following(*ranks(2, AFTERMATH), places=[place("gpu1", 2)], manner=Manner())
     to_its_end(follower)
     told = [text for text in texts(follower, "stderr") if text != "Terminated"]
@@ -126,7 +126,7 @@ def test_what_another_attempt_says_is_no_aftermath(following: StartFollowing) ->
     ending = to_its_end(follower)
     assert (ending["exit_code"], ending["attempt"]) == (0, 2)
     assert [text for text in texts(follower, "stderr") if text.startswith("attempt")] == ["attempt 1", "attempt 2"]
-    assert [warning.text for warning in remembered(follower).warnings] == ["attempt 2 begins in 0 s"]
+    assert [warning.text for warning in remembered(follower).warnings] == ["attempt 2 starts in 0 s"]
 
 
 def test_one_rank_and_a_time(following: StartFollowing, head: Head) -> None:
@@ -159,7 +159,7 @@ def test_no_line_is_lost_or_told_twice(following: StartFollowing, monkeypatch: p
     assert texts(follower) == [*(f"line {n}" for n in range(1, 301)), "no newline"]
     warnings = [warning.text for warning in remembered(follower).warnings]
     assert len(warnings) == 5, warnings
-    assert all(text.endswith("the run goes on, connecting again") for text in warnings)
+    assert all(text.endswith("the run continues, connecting again") for text in warnings)
 
 
 def test_a_long_line_that_a_break_cuts(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_login_that_is_refused_is_seldom_tried(
         ("echo 'Error response from daemon: container 1 is not running' >&2; exit 1", NotReadyError, "no cluster runs"),
         # Another head's, or one that was made anew.
         ("""echo '{"kit-launch": 2, "record": "", "runs": []}'; read -r line; echo '{"missing": "x"}'; exit 0""",
-         NotReadyError, "does not know the run"),
+         NotReadyError, "no longer has run"),
     ],
 )  # fmt: skip
 def test_a_head_that_is_another_now(
@@ -371,7 +371,7 @@ def test_a_hang_is_told_rank_by_rank() -> None:
         "rank 1 on gpu1: computes (pid 13: ./a.out)",
         "rank 2 on gpu2: has ended",
         "rank 3 on gpu2: has not started",
-        "rank 4 on gpu3: not known: its node did not answer",
+        "rank 4 on gpu3: unknown: its node did not answer",
         "──",
     ]
 
@@ -397,7 +397,7 @@ def test_a_node_that_is_silent_is_told(make_head: MakeHead, monkeypatch: pytest.
     follower = Follower(head.ids[0], door, Remembering(), Manner(operator=True))
     assert to_its_end(follower)["exit_code"] == 3
     assert [warning.text for warning in remembered(follower).warnings] == [
-        "gpu2 has gone silent: the run is being ended"
+        "gpu2 does not answer any more: kit ends the run"
     ]
 
 

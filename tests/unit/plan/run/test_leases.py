@@ -101,7 +101,7 @@ def test_a_refusal_names_who_holds_the_slots() -> None:
     with pytest.raises(NotReadyError) as caught:
         place_free(nodes, living)
     assert caught.value.message == (
-        "4 free slots are needed, and other runs hold them: r1 of ann@desk, 2 ranks; r2, 1 ranks"
+        "4 free slots are needed, but other runs hold them: r1 of ann@desk, 2 ranks; r2, 1 ranks"
     )
     assert "--wait" in str(caught.value.hint)
     assert "kit stop" in str(caught.value.hint)

@@ -56,7 +56,7 @@ def test_placement(
 @pytest.mark.parametrize(
     ("slots", "np", "npernode", "oversubscribe", "message", "hint"),
     [
-        ((), 1, None, False, "no host is left", "-H"),
+        ((), 1, None, False, "no host can run ranks", "-H"),
         ((2,), 0, None, False, "--np 0 is not a number of ranks", "--np with a number from 1"),
         ((2,), None, -1, False, "--npernode -1 is not", "--npernode with"),
         ((2, 2), 5, None, False, "--np 5 is more than the 4 slots of 2 hosts (n1 2, n2 2)", "--np 4"),

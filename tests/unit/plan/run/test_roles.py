@@ -33,11 +33,11 @@ def test_servers_go_over_the_runs_hosts_and_the_scheduler_is_on_the_head() -> No
         # As many servers as hosts beside a worker on each core is what the documentation advises.
         (2, 2, None),
         (8, 16, None),
-        (8, 17, "17 servers on 2 hosts are 9 on gpu2, which has 8 cores for them and its workers"),
+        (8, 17, "17 servers on 2 hosts put 9 on gpu2, which has 8 cores for them and its workers"),
         # A host may have more slots than cores, and before a deploy nobody knows its cores.
         (1, 4, None),
         (0, 4, None),
-        (0, 100, "100 servers on 2 hosts are 50 on gpu2, which has 2 slots for them and its workers"),
+        (0, 100, "100 servers on 2 hosts put 50 on gpu2, which has 2 slots for them and its workers"),
     ],
 )
 def test_more_servers_than_cores_are_told(cores: int, servers: int, told: str | None) -> None:
@@ -48,7 +48,7 @@ def test_more_servers_than_cores_are_told(cores: int, servers: int, told: str | 
 def test_the_crowded_host_is_the_one_that_is_named() -> None:
     small = replace(TWO, nodes=(node(2), node(3, slots=1, cores=1)))
     found = roles.crowded(small, roles.helpers(small, node(1), 4))
-    assert found == "4 servers on 2 hosts are 2 on gpu3, which has 1 core for them and its workers"
+    assert found == "4 servers on 2 hosts put 2 on gpu3, which has 1 core for them and its workers"
 
 
 def test_the_hostfile_has_a_line_for_each_rank_in_order() -> None:
@@ -96,7 +96,7 @@ def test_what_does(good: RunRequest) -> None:
 
 def test_ps_lite_knows_no_ipv6() -> None:
     six: Any = replace(node(2), address="fd00::2")
-    with pytest.raises(InputError, match="IPv4 only, and gpu2"):
+    with pytest.raises(InputError, match="IPv4 only, but gpu2"):
         roles.helpers(Placement(nodes=(six,), counts=(1,)), node(1), 1)
 
 
