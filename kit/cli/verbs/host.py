@@ -12,15 +12,15 @@ from kit.cli.verbs.options import CLUSTER, FAILED, TAG_OUTPUT, WORK
 from kit.cli.verbs.values import lines, span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kit.cli.session import Session
 
 
 def logs(session: Session) -> int:
-    from kit.model.run import RUN_ID
-
     args = session.args
     context = session.context()
-    if args.host and RUN_ID.fullmatch(args.host):
+    if args.host and _is_run(args.host, context.inventory.names):
         from kit.flows.run.dial import dialled
 
         with dialled(context) as door:
@@ -32,6 +32,13 @@ def logs(session: Session) -> int:
     from kit.flows.cluster.shell import logs
 
     return logs(context, args.host, tail=args.tail, live=args.follow)
+
+
+def _is_run(word: str, hosts: Sequence[str]) -> bool:
+    """Return whether the word is the id of a run, or the beginning of one that is not a host's name."""
+    import re
+
+    return word not in hosts and bool(re.fullmatch(r"[0-9]{4,8}|[0-9]{8}-[0-9]{0,6}|[0-9]{8}-[0-9]{6}-[0-9a-f]*", word))
 
 
 def exec_(session: Session) -> int:
@@ -62,7 +69,7 @@ VERBS = (
         operands=(
             Operand(
                 name="host",
-                help="A run's id, or a host (default: all hosts)",
+                help="A run's id or the beginning of it, or a host (default: all hosts)",
                 optional=True,
                 complete=candidates.run_or_host,
             ),
