@@ -65,8 +65,11 @@ def _plan(value: Plan) -> dict[str, Any]:
     `hosts` has the steps of all hosts up to the set-up; `before`, `rounds` and `after` have the others. `order` names
     every round with its hosts, and says what it needs of earlier rounds.
     """
-    own = [part for part in value.rounds if part.name in (SHIP, PULL, SET_UP)]
-    steps = {name: [step for p in own for h in p.hosts if h.host == name for step in h.steps] for name in value.hosts}
+    steps: dict[str, list[Step]] = {name: [] for name in value.hosts}
+    for part in value.rounds:
+        if part.name in (SHIP, PULL, SET_UP):
+            for host in part.hosts:
+                steps[host.host] += host.steps
     others = [part for part in value.rounds if part.name not in (TAKE_OFF, SHIP, PULL, SET_UP, VERIFY)]
     return {
         "cluster": value.cluster,

@@ -111,13 +111,13 @@ def _compose(info: dict[str, Any]) -> str | None:
 
 def interfaces_of(lines: Sequence[str]) -> tuple[Interface, ...]:
     """Lines such as `2: eth0    inet 10.0.0.4/24 brd … scope global eth0`."""
-    found = []
+    interfaces = []
     for line in lines:
         words = line.split()
         if len(words) > 3 and words[2] == "inet":
             address = words[3] if "/" in words[3] else f"{words[3]}/32"
-            found.append(Interface(name=words[1].split("@")[0], address=ipaddress.IPv4Interface(address)))
-    return tuple(found)
+            interfaces.append(Interface(name=words[1].split("@")[0], address=ipaddress.IPv4Interface(address)))
+    return tuple(interfaces)
 
 
 def _default_interface(lines: list[str] | tuple[()]) -> str | None:
@@ -130,23 +130,23 @@ def _default_interface(lines: list[str] | tuple[()]) -> str | None:
 
 def _gpus(lines: list[str] | tuple[()]) -> tuple[Gpu, ...]:
     """Lines such as `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…`; anything else is nvidia-smi's complaint."""
-    found = []
+    gpus = []
     for line in lines:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and parts[2].startswith("GPU-"):
-            found.append(Gpu(name=parts[0], memory_mib=int(parts[1]) if parts[1].isdigit() else 0, uuid=parts[2]))
-    return tuple(found)
+            gpus.append(Gpu(name=parts[0], memory_mib=int(parts[1]) if parts[1].isdigit() else 0, uuid=parts[2]))
+    return tuple(gpus)
 
 
 def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
-    found = []
+    containers = []
     for line in lines:
         row = json.loads(line)
         labels = dict(pair.split("=", 1) for pair in row.get("Labels", "").split(",") if "=" in pair)
         if names.LABEL_BENCH in labels:
-            # Of a network probe that goes on: it is gone in a moment, and no node.
+            # A network probe that is running: it is gone in a moment, and is not a node.
             continue
-        found.append(
+        containers.append(
             Container(
                 name=row.get("Names", ""),
                 service=labels.get(names.LABEL_SERVICE, ""),
@@ -158,13 +158,13 @@ def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
                 swarm="com.docker.swarm.task.id" in labels,
             )
         )
-    return tuple(each for each in found if not each.swarm or each is _standing(found, each))
+    return tuple(one for one in containers if not one.swarm or one is _current(containers, one))
 
 
-def _standing(found: list[Container], task: Container) -> Container:
-    """Swarm keeps the containers of earlier tasks: of each service the one that runs counts, or else the latest."""
-    tasks = [each for each in found if each.swarm and (each.cluster, each.service) == (task.cluster, task.service)]
-    return next((each for each in tasks if each.running), tasks[0])
+def _current(containers: list[Container], task: Container) -> Container:
+    """Return the service's running task, else its latest. Swarm keeps the containers of earlier tasks."""
+    tasks = [one for one in containers if one.swarm and (one.cluster, one.service) == (task.cluster, task.service)]
+    return next((one for one in tasks if one.running), tasks[0])
 
 
 def _pairs(lines: list[str] | tuple[()]) -> list[tuple[str, str]]:
