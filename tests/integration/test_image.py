@@ -95,21 +95,21 @@ def test_no_layer_holds_a_key_or_a_certificate_of_this_machine(client: Any, imag
         for block in extra_certificates(os.environ).split(b"-----BEGIN CERTIFICATE-----")
         if block.strip()
     ]
-    names, found = 0, []
+    names, leaked = 0, []
     for path, content in layers(client, image.tag, tmp_path):
         names += 1
         if re.search(r"(^|/)(ssh_host_.*|authorized_keys|id_(rsa|dsa|ecdsa|ed25519)|known_hosts)$", path):
-            found.append(path)
+            leaked.append(path)
         if path.startswith(("kit/", "etc/kit/")):
-            found.append(path)
+            leaked.append(path)
         if content is not None:
             data = content.read()
             # Libraries of cryptography carry the key of their own self-test in their code.
             compiled = data.startswith(b"\x7fELF")
             if (private.search(data) and not compiled) or any(line in data for line in trusted):
-                found.append(path)
+                leaked.append(path)
     assert names > 10_000
-    assert found == []
+    assert leaked == []
 
 
 def test_the_search_for_keys_finds_one(tmp_path: Path, client: Any) -> None:
@@ -312,8 +312,8 @@ def test_ctrl_c_leaves_no_container(client: Any) -> None:
 
     def left() -> list[Any]:
         # The engine removes it meanwhile: between the list and the look at each.
-        found = client.containers.list(all=True, ignore_removed=True)
-        return [c for c in found if c.id not in before and "sleep 1000" in str(c.attrs)]
+        containers = client.containers.list(all=True, ignore_removed=True)
+        return [c for c in containers if c.id not in before and "sleep 1000" in str(c.attrs)]
 
     until("no container of the build is left", lambda: not left())
 

@@ -55,12 +55,12 @@ def labelled(engine: docker.DockerClient, name: str) -> list[object]:
 
 def processes_of(container_ids: list[str]) -> list[str]:
     """Command lines of every process whose control group is one of these containers'."""
-    found = []
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if any(name in (process / "cgroup").read_text() for name in container_ids):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return commands
 
 
 def test_each_host_is_a_machine_of_its_own(lab: LabStatus, folder: Path) -> None:
@@ -131,15 +131,15 @@ def test_the_image_holds_no_key(engine: docker.DockerClient, lab: LabStatus) -> 
 
 def _names_in_layers(save: subprocess.Popen[bytes]) -> list[str]:
     assert save.stdout
-    found = []
+    names = []
     with tarfile.open(fileobj=save.stdout, mode="r|") as outer:
         for member in outer:
             if member.isfile() and (member.name.endswith("layer.tar") or "blobs/" in member.name):
                 stream = outer.extractfile(member)
                 with contextlib.suppress(tarfile.ReadError), tarfile.open(fileobj=stream, mode="r|*") as layer:
-                    found += [entry.name for entry in layer]
+                    names += [entry.name for entry in layer]
     assert save.wait() == 0
-    return found
+    return names
 
 
 def test_the_files_are_private_and_relative(lab: LabStatus, folder: Path) -> None:

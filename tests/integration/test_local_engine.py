@@ -36,9 +36,9 @@ class Collected:
 
 @pytest.fixture
 def engine(bases: docker.DockerClient) -> Iterator[LocalEngine]:
-    found = LocalEngine()
-    yield found
-    found.close()
+    local_engine = LocalEngine()
+    yield local_engine
+    local_engine.close()
     assert bases.containers.list(all=True, filters={"label": LABEL}) == []
 
 

@@ -122,9 +122,9 @@ def site(bases: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
         undo.enter_context(taken_down(folder, lab))
         up = kit(folder, "lab", "up", "--name", lab, "--hosts", "2", "--slots", "1", "--output", "json")
         assert up.returncode == 0, up.stderr
-        told = objects(up)[-1]
-        hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in told["hosts"])
-        gateway = str(ipaddress.IPv4Network(told["network"])[1])
+        lab_object = objects(up)[-1]
+        hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in lab_object["hosts"])
+        gateway = str(ipaddress.IPv4Network(lab_object["network"])[1])
         if not _ours(gateway):
             missing("the hosts of a lab do not reach this machine", "run the tests where the engine runs")
         change_settings(folder, image=IMAGE)
@@ -214,9 +214,9 @@ def test_a_push_by_either_engine_leaves_no_other_name(
 ) -> None:
     done = pushed[engine]
     assert done.returncode == 0, done.stderr
-    told = objects(done)[-1]
-    assert told["image"] == f"{site.name}/{site.tag}"
-    assert told["built"] is False
+    push = objects(done)[-1]
+    assert push["image"] == f"{site.name}/{site.tag}"
+    assert push["built"] is False
     assert bases.images.get(site.tag).tags == [site.tag]
     assert bases.images.list(name=f"{site.name}/kit") == []
 
@@ -251,7 +251,7 @@ def trusted(site: Site, pushed: dict[str, Done]) -> Site:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         ({"KIT_REGISTRY_PASSWORD": "wr0ng-password"}, "refuses the login of ann"),
         ({"KIT_REGISTRY_PASSWORD": "", "KIT_REGISTRY_USER": ""}, "requires a login, and you gave none"),
@@ -260,12 +260,12 @@ def trusted(site: Site, pushed: dict[str, Done]) -> Site:
     ids=["wrong password", "no login", "not pushed"],
 )
 def test_what_the_registry_refuses_is_told_before_anything_is_changed(
-    trusted: Site, change: dict[str, str], told: str, tmp_path: Path
+    trusted: Site, change: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
     before = trusted.cluster.state()
     done = trusted.kit("deploy", "--registry", trusted.name, **{"DOCKER_CONFIG": str(tmp_path), **change})
     assert done.returncode == 6
-    assert told in done.stderr
+    assert reason in done.stderr
     assert "wr0ng-password" not in done.stdout + done.stderr
     assert trusted.cluster.state() == before
 

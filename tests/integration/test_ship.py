@@ -41,11 +41,11 @@ class Lab:
     def ship(
         self, image: str, hosts: tuple[VM, ...] | None = None, source: VM | None = None
     ) -> tuple[dict[str, Any], str]:
-        """What came of it, and all that was said."""
+        """What came of it, and all output."""
         with self.shipping(image, hosts, source) as process:
-            said, errors = process.communicate(timeout=200)
+            output, errors = process.communicate(timeout=200)
         assert process.returncode == 0, errors
-        return json.loads(said.splitlines()[-1])["Shipped"], said
+        return json.loads(output.splitlines()[-1])["Shipped"], output
 
     @contextlib.contextmanager
     def shipping(
@@ -142,11 +142,11 @@ def _each_host_is_empty(lab: Lab) -> Iterator[None]:
 
 def holds(client: Any, host: VM, image: str) -> bool:
     """Whether the host's engine has the very layers and settings that this machine's engine has."""
-    found = json.loads(host.text("docker", "image", "inspect", image))[0]
+    there = json.loads(host.text("docker", "image", "inspect", image))[0]
     wanted = client.api.inspect_image(image)
     same = ("Env", "Cmd", "Entrypoint", "WorkingDir", "Labels", "User")
-    return found["RootFS"] == wanted["RootFS"] and all(
-        (found["Config"].get(key) or None) == (wanted["Config"].get(key) or None) for key in same
+    return there["RootFS"] == wanted["RootFS"] and all(
+        (there["Config"].get(key) or None) == (wanted["Config"].get(key) or None) for key in same
     )
 
 
@@ -174,7 +174,7 @@ def test_after_a_change_on_top_only_that_travels(lab: Lab, client: Any, make: Ca
     assert shipped["sent"] < 1 * MB
     assert all(everywhere(lab.hosts, lambda host: holds(client, host, image)).values())
     # Nothing of this machine's was changed by handing out one layer: no tag is left of it. Other tests ship, too.
-    until("no tag is left", lambda: not any("kit-ship/" in tag for found in client.images.list() for tag in found.tags))
+    until("no tag is left", lambda: not any("kit-ship/" in tag for image in client.images.list() for tag in image.tags))
     assert lab.is_clean()
 
 
@@ -272,10 +272,10 @@ def test_a_corrupted_byte_is_refused_and_comes_again(lab: Lab, client: Any, make
         FOLDER,
     )
     assert flipped.strip()
-    shipped, said = lab.ship(image)
+    shipped, output = lab.ship(image)
     assert shipped["failures"] == {}
-    assert f"{lab.hosts[1].name}: the layer" in said
-    assert "wrong bytes" in said
+    assert f"{lab.hosts[1].name}: the layer" in output
+    assert "wrong bytes" in output
     assert all(everywhere(lab.hosts, lambda host: holds(client, host, image)).values())
     assert lab.is_clean()
 
@@ -341,9 +341,9 @@ def test_a_host_that_goes_in_the_middle_takes_nobody_along(lab: Lab, client: Any
             if step.get("host") == lab.hosts[3].name and (step["fraction"] or 0) >= 0.3:
                 break
         link("down")
-        said, errors = rest(process, timeout=200)
+        output, errors = rest(process, timeout=200)
     assert process.returncode == 0, errors
-    shipped = json.loads(said.splitlines()[-1])["Shipped"]
+    shipped = json.loads(output.splitlines()[-1])["Shipped"]
     assert list(shipped["failures"]) == [cut.name]
     others = [host for host in lab.hosts if host is not cut]
     assert all(everywhere(others, lambda host: holds(client, host, image)).values())
@@ -360,10 +360,10 @@ def test_a_firewall_between_two_hosts_is_gone_around(lab: Lab, client: Any, make
     rule = ("INPUT", "-p", "tcp", "-s", behind.address, "-j", "REJECT", "--reject-with", "tcp-reset")
     before.text("iptables", "-I", *rule)
     try:
-        shipped, said = lab.ship(image)
+        shipped, output = lab.ship(image)
     finally:
         before.text("iptables", "-D", *rule)
     assert shipped["failures"] == {}
-    assert f"{behind.name} cannot take the image from {before.name}" in said
+    assert f"{behind.name} cannot take the image from {before.name}" in output
     assert all(everywhere(lab.hosts, lambda host: holds(client, host, image)).values())
     assert lab.is_clean()
