@@ -24,10 +24,10 @@ _LAST_LINES = 5
 def command_line(program: Program, *arguments: str) -> str:
     """Return what a person types to run the program as root: `sudo scripts/base trixie`."""
     path = scripts_dir() / program
-    here = Path.cwd()
-    # From a checkout, the short name; from a wheel, the full path.
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
-    return shlex.join([*([] if os.geteuid() == 0 else ["sudo"]), str(shown), *arguments])
+    # From a checkout, the short name; from a wheel, or if the current folder is gone, the full path.
+    with contextlib.suppress(OSError, ValueError):
+        path = path.relative_to(Path.cwd())
+    return shlex.join([*([] if os.geteuid() == 0 else ["sudo"]), str(path), *arguments])
 
 
 def run(program: Program, *arguments: str, on_line: Callable[[str], None]) -> str | None:
@@ -56,7 +56,7 @@ def run(program: Program, *arguments: str, on_line: Callable[[str], None]) -> st
                     lines.append(text)
                     on_line(text)
         except BaseException:
-            # A process of root's does not take it; Ctrl-C has reached it already.
+            # kit may not signal a process of root. Ctrl-C has reached it already.
             with contextlib.suppress(OSError):
                 process.terminate()
             raise

@@ -63,3 +63,12 @@ def test_the_command_to_type(programs: Path, monkeypatch: pytest.MonkeyPatch, us
     assert prepare.command_line("base", "trixie") == f"{sudo}{str(programs / 'base').removeprefix('/')} trixie"
     monkeypatch.chdir(programs.parent)
     assert prepare.command_line("engine") == f"{sudo}{programs.name}/engine"
+
+
+def test_a_folder_that_is_gone_does_not_matter(
+    programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path_factory.mktemp("gone")
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert prepare.command_line("engine").endswith(str(programs / "engine"))
