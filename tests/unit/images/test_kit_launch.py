@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -416,6 +417,34 @@ def test_the_programs_find_their_library() -> None:
 def test_it_keeps_to_python_3_6(path: Path) -> None:
     """Vendor images bring old interpreters; a newer word of the language is a syntax error there."""
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 6))
+
+
+def evaluated_annotations(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield the annotations that Python evaluates: those of parameters, results, classes and modules."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            parameters = (
+                *node.args.posonlyargs,
+                *node.args.args,
+                *node.args.kwonlyargs,
+                node.args.vararg,
+                node.args.kwarg,
+            )
+            yield from (argument.annotation for argument in parameters if argument and argument.annotation)
+            yield from [node.returns] if node.returns else []
+        if isinstance(node, ast.ClassDef | ast.Module):
+            yield from (child.annotation for child in node.body if isinstance(child, ast.AnnAssign))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_its_annotations_are_those_of_python_3_6(path: Path) -> None:
+    """`list[int]` and `int | None` fail there when they are evaluated, unless they are in quotes."""
+    newer = {"list", "dict", "tuple", "set", "frozenset", "type"}
+    for annotation in evaluated_annotations(ast.parse(path.read_text(encoding="utf-8"))):
+        for part in ast.walk(annotation):
+            assert not isinstance(part, ast.BinOp), ast.unparse(annotation)
+            generic = isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name) and part.value.id
+            assert generic not in newer, ast.unparse(annotation)
 
 
 def test_all_of_the_programs_are_looked_at() -> None:
