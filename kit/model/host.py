@@ -1,4 +1,4 @@
-"""Hosts and the inventory: what the hosts file says, and nothing that was observed."""
+"""Hosts and the inventory: the contents of the hosts file, without anything observed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Host:
     """One VM.
 
-    `address` is where ssh goes (name or IP). `internal` is the address that MPI uses, when the file states it.
-    `slots` is None when the file does not say: then it is the number of GPUs found, or 1.
+    `address` is the name or IP address for ssh. `internal` is the address for MPI, if the file sets it. `slots` is None
+    if the file does not set it; the number of slots is then the number of GPUs, or 1.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Inventory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
-    """How to reach a VM. What is None is left to ssh's own configuration.
+    """How to reach a VM. For None, ssh's own configuration applies.
 
-    `socket` is where a connection to it is kept for the next command; None to keep none.
+    `socket` is the path of a connection that is kept for the next command, or None to keep none.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""The container of `kit local`, as the engine creates it."""
+"""The container of `kit local`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalContainer:
-    """A container that lives as long as one command. `ulimits` maps a name to its limit (-1: unlimited)."""
+    """A container for one command. `ulimits` maps a name to its limit (-1: unlimited)."""
 
     image: str
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The lock of a cluster, and what was changed under it: values that the head's VM keeps."""
+"""The lock of a cluster and the audit of its changes, both kept on the head's VM."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """Who holds the lock: `who` is user@machine, `what` the verb, `since` in UTC, `pid` the process on the head's VM.
+    """The holder of a lock. `who` is user@machine, `what` the verb, `since` in UTC, `pid` a process on the head's VM.
 
-    `age_s` is by the head's own clock, like `since`.
+    `age_s` and `since` use the head's clock.
     """
 
     who: str
@@ -29,7 +29,7 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockStatus:
-    """`state` is free, held, or stale: a holder that is gone left its name behind, and stops nobody."""
+    """`state` is free, held, or stale. A stale lock has the name of a holder that is gone, and blocks nobody."""
 
     cluster: str
     state: Literal["free", "held", "stale"]
@@ -38,7 +38,7 @@ class LockStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditEntry:
-    """A change that somebody made: `time` in UTC when it ended, `outcome` is done, failed or interrupted."""
+    """A change of the cluster. `time` is when it ended, in UTC. `outcome` is done, failed or interrupted."""
 
     time: str
     who: str
@@ -50,7 +50,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditResult:
-    """The oldest entry first."""
+    """The entries of the audit, the oldest first."""
 
     cluster: str
     entries: tuple[AuditEntry, ...]

@@ -1,4 +1,4 @@
-"""What a host really has: facts read by one observation, with no judgement."""
+"""The state of a host: facts of one observation, without judgement."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """A container of kit on a host. `image` is the tag it was made from, `spec` the hash of its definition.
+    """A container of kit on a host. `image` is the tag of its image, `spec` the hash of its definition.
 
-    `swarm`: it is a task of a service, and Swarm makes it anew when it ends.
+    `swarm`: it is a task of a service, and Swarm recreates it when it ends.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """One host, as it was seen.
+    """One observed host.
 
     `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.
-    `listening` holds address:port of every TCP listener, `udp` of every UDP socket. `record` is the text of
-    cluster.json, on a head; `living` are the ids of the runs that go on, as a head knows them. `absent` are those
-    of the folders asked about that are not there. `python` is the version of python3, if any.
+    `listening` has the address:port of every TCP listener, `udp` of every UDP socket. On a head, `record` is the text of
+    cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
+    `python` is the version of python3, if it is installed.
     """
 
     host: Host

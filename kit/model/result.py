@@ -1,4 +1,4 @@
-"""What the verbs return: what happened on each host, and the figures that a person or a script wants."""
+"""The results of verbs: what happened on each host, and the figures for users and scripts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class DeployResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """`exit_code` is the job's; None for a dry run, and for a run that nobody waited for.
+    """A run of `kit run`. `exit_code` is the job's; None for a dry run or a detached run.
 
-    `stopped` says why kit ended it, '' where it ended by itself. `folded` counts lines that were not told, for they
-    only were the aftermath of `failure`; the run's log has them. `interrupted`: Ctrl-C came, and the run had ended by
-    itself before it could be stopped: whoever has more to do than this run stops there.
+    `stopped` is why kit ended the run, or '' if it ended by itself. `folded` counts lines that kit did not print because
+    they only followed from `failure`; the run's log has them. `interrupted`: Ctrl-C came, but the run ended by itself
+    before kit could stop it. A caller with more to do than this run stops there.
     """
 
     plan: LaunchPlan
@@ -57,7 +57,7 @@ class RunsResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalResult:
-    """A run on this machine's engine. `argv` are mpirun's words; `exit_code` is the job's, None for a dry run."""
+    """A run on this machine's engine. `argv` is the mpirun command; `exit_code` is the job's, None for a dry run."""
 
     image: str
     argv: tuple[str, ...]
@@ -88,7 +88,7 @@ class PsResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputGroup:
-    """Hosts whose command ended alike: the same output and the same exit code."""
+    """Hosts whose command gave the same output and the same exit code."""
 
     hosts: tuple[str, ...]
     exit_code: int
@@ -106,7 +106,7 @@ class ExecResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DownResult:
-    """`removed` says for each host what was taken off it; an empty tuple means that nothing was there."""
+    """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove."""
 
     cluster: str
     removed: dict[str, tuple[str, ...]]
@@ -114,7 +114,7 @@ class DownResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileResult:
-    """A file as kit would write it on `host`."""
+    """The text of a file that kit would write on `host`."""
 
     host: str
     text: str

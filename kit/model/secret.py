@@ -7,9 +7,9 @@ from typing import NoReturn
 
 
 class Secret:
-    """Holds bytes; `reveal()` is the one way out. repr, str and format show nothing of them.
+    """Holds bytes that only `reveal()` returns. repr, str and format show nothing of them.
 
-    Not a dataclass on purpose: `dataclasses.asdict` of a plan would take its field apart.
+    It is not a dataclass, because `dataclasses.asdict` of a plan would expose its field.
     """
 
     __slots__ = ("_value",)
@@ -33,7 +33,7 @@ class Secret:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not written down")
+        raise TypeError("a secret cannot be pickled")
 
     def __repr__(self) -> str:
         return "Secret(…)"
