@@ -47,8 +47,8 @@ class HostFacts:
     """One observed host.
 
     `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.
-    `listening` has the address:port of every TCP listener, `udp` of every UDP socket. On a head, `record` is the text of
-    cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
+    `listening` has the address:port of every TCP listener, `udp` of every UDP socket. On a head, `record` is the text
+    of cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
     `python` is the version of python3, if it is installed.
     """
 

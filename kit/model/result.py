@@ -33,9 +33,9 @@ class DeployResult:
 class RunResult:
     """A run of `kit run`. `exit_code` is the job's; None for a dry run or a detached run.
 
-    `stopped` is why kit ended the run, or '' if it ended by itself. `folded` counts lines that kit did not print because
-    they only followed from `failure`; the run's log has them. `interrupted`: Ctrl-C came, but the run ended by itself
-    before kit could stop it. A caller with more to do than this run stops there.
+    `stopped` is why kit ended the run, or '' if it ended by itself. `folded` counts lines that kit did not print
+    because they only followed from `failure`; the run's log has them. `interrupted`: Ctrl-C came, but the run ended by
+    itself before kit could stop it. A caller with more to do than this run stops there.
     """
 
     plan: LaunchPlan

@@ -35,13 +35,13 @@ def until(true: Callable[[], object], *, limit_s: float = WAIT_S) -> None:
 def marked(run: str) -> list[int]:
     """Return the processes with the run's mark, without zombies."""
     wanted = f"KIT_RUN={run}".encode()
-    found = []
+    pids = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             state = environ.with_name("stat").read_bytes().rpartition(b")")[2].split()[0]
             if state not in (b"Z", b"X") and wanted in environ.read_bytes().split(b"\0"):
-                found.append(int(environ.parent.name))
-    return found
+                pids.append(int(environ.parent.name))
+    return pids
 
 
 def parent(pid: int) -> int:

@@ -261,18 +261,18 @@ def test_ctrl_c_before_the_head_has_answered_to_a_stop(cluster: Cluster, monkeyp
     """As a moment later: the looking ends, and the run, too."""
     result = detached(cluster)
     first_raises(monkeypatch, Door, "answer", 1)
-    found = stop(cluster.context(), result.plan.run_id, grace_s=0.0)
-    assert (found.id, found.state) == (result.plan.run_id, "running")
-    assert wait(cluster.context(), found.id).exit_code == 143
+    record = stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+    assert (record.id, record.state) == (result.plan.run_id, "running")
+    assert wait(cluster.context(), record.id).exit_code == 143
     cluster.head.nothing_left()
 
 
 def test_ctrl_c_ends_the_looking_of_who_only_looks(cluster: Cluster) -> None:
     result = detached(cluster)
     thread = interrupt(cluster)
-    found = attach(cluster.context(), None, tagged=False)
+    record = attach(cluster.context(), None, tagged=False)
     thread.join()
-    assert (found.state, found.exit_code) == ("running", None)
+    assert (record.state, record.exit_code) == ("running", None)
     stop(cluster.context(), result.plan.run_id, grace_s=0.0)
 
 
@@ -306,15 +306,15 @@ def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytes
     cluster.reach('if [ $count = 1 ]; then cut_after 2500; fi; echo "ssh: no route" >&2; exit 255')
     with pytest.raises(UnreachableError, match="no route"):
         cluster.run("while :; do echo up; sleep 0.01; done", policy=RunPolicy(operator=operator))
-    assert [RUN_ID.fullmatch(each) is not None for each in swept] == ([True] if operator == "stop" else [])
+    assert [RUN_ID.fullmatch(run_id) is not None for run_id in swept] == ([True] if operator == "stop" else [])
 
 
 def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> None:
     """No container need run."""
     fleet["gpu1"].runs = '@@ yes\n{"id": "b", "started": 1}\n\n@@ no\n{"id": "a", "started": 2}\n{"exit_code": 3}\n\n'
-    found = listing(fleet.context(reporter))
-    assert found.cluster == "lab"
-    assert [(each.id, each.state) for each in found.runs] == [("a", "ended"), ("b", "running")]
+    record = listing(fleet.context(reporter))
+    assert record.cluster == "lab"
+    assert [(run.id, run.state) for run in record.runs] == [("a", "ended"), ("b", "running")]
     assert fleet.changes == {}
     fleet["gpu1"].faults.add("disk full")
     with pytest.raises(StepError, match="its runs could not be read"):

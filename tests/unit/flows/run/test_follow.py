@@ -115,8 +115,8 @@ def test_the_aftermath_of_a_failure_is_folded(following: StartFollowing) -> None
 def test_a_requested_log_is_printed_in_full(following: StartFollowing) -> None:
     follower = following(*ranks(2, AFTERMATH), places=[place("gpu1", 2)], manner=Manner())
     to_its_end(follower)
-    told = [text for text in texts(follower, "stderr") if text != "Terminated"]
-    assert told == ["cause", "aftermath 1", "aftermath 2", "mpirun: a rank ended badly"]
+    lines = [text for text in texts(follower, "stderr") if text != "Terminated"]
+    assert lines == ["cause", "aftermath 1", "aftermath 2", "mpirun: a rank ended badly"]
     assert follower.folded == 0
 
 
@@ -240,15 +240,15 @@ DEAF = "trap '' TERM; echo up; while :; do sleep 0.02; done"
 @pytest.fixture(autouse=True)
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Signals that were counted, one by one."""
-    found: list[int] = []
+    numbers: list[int] = []
     note = Interrupts._note
 
     def noted(self: Interrupts, number: int, frame: FrameType | None) -> None:
         note(self, number, frame)
-        found.append(number)
+        numbers.append(number)
 
     monkeypatch.setattr(Interrupts, "_note", noted)
-    return found
+    return numbers
 
 
 def interrupt_when(head: Head, text: bytes, heard: list[int], times: int = 1) -> threading.Thread:
@@ -383,8 +383,8 @@ def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing, head
     head.ahead(601.0)
     ending = to_its_end(follower)
     assert ending["exit_code"] == 124
-    told = texts(follower, "stderr")
-    assert any(text.startswith("rank 0 on gpu1: waits") and text.endswith("last line: up") for text in told), told
+    lines = texts(follower, "stderr")
+    assert any(text.startswith("rank 0 on gpu1: waits") and text.endswith("last line: up") for text in lines), lines
 
 
 def test_a_node_that_is_silent_is_told(make_head: MakeHead, monkeypatch: pytest.MonkeyPatch) -> None:

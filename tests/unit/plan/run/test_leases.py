@@ -34,7 +34,7 @@ WISHES = st.lists(st.tuples(st.none() | st.integers(1, 12), st.none() | st.integ
 def test_no_slot_is_given_twice(nodes: list[Node], wishes: list[tuple[int | None, int | None]]) -> None:
     """Runs come one after the other, as they fit; none ends."""
     living: list[RunRecord] = []
-    slots = {each.name: each.slots for each in nodes}
+    slots = {node.name: node.slots for node in nodes}
     for np, npernode in wishes:
         try:
             placement, chosen = place_free(nodes, living, np=np, npernode=npernode)
@@ -48,15 +48,17 @@ def test_no_slot_is_given_twice(nodes: list[Node], wishes: list[tuple[int | None
         assert [(p.node, p.ranks) for p in chosen] == [
             (n.name, count) for n, count in zip(placement.nodes, placement.counts, strict=True)
         ]
-        for each in chosen:
-            assert len(each.slots) == each.ranks > 0
-            assert set(each.slots) <= set(range(slots[each.node]))
+        for chosen_place in chosen:
+            assert len(chosen_place.slots) == chosen_place.ranks > 0
+            assert set(chosen_place.slots) <= set(range(slots[chosen_place.node]))
         # A node's slots are all of its own, whoever holds them: some of them held means KIT_HELD_SLOTS.
         assert all(n.slots == slots[n.name] for n in placement.nodes)
         assert np is None or placement.np == np
         assert npernode is None or max(placement.counts) <= npernode
         living.append(record(f"r{len(living)}", *chosen))
-    given_out = [(each.node, slot) for run in living for each in run.places for slot in each.slots]
+    given_out = [
+        (chosen_place.node, slot) for run in living for chosen_place in run.places for slot in chosen_place.slots
+    ]
     assert len(given_out) == len(set(given_out))
 
 
@@ -68,7 +70,7 @@ def test_an_empty_cluster_is_filled_as_ever(nodes: list[Node], np: int | None, n
         assume(False)
     placement, chosen = place_free(nodes, [], np=np, npernode=npernode)
     assert placement == expected
-    assert [each.slots for each in chosen] == [tuple(range(count)) for count in expected.counts]
+    assert [chosen_place.slots for chosen_place in chosen] == [tuple(range(count)) for count in expected.counts]
 
 
 def test_the_free_slots_of_a_node_are_taken_in_order() -> None:
@@ -76,22 +78,22 @@ def test_the_free_slots_of_a_node_are_taken_in_order() -> None:
     living = [record("a", held(1, 0, 2)), record("b", held(2, 3))]
     placement, chosen = place_free(nodes, living, np=4)
     assert placement.counts == (2, 2)
-    assert [each.slots for each in chosen] == [(1, 3), (0, 1)]
+    assert [chosen_place.slots for chosen_place in chosen] == [(1, 3), (0, 1)]
     # A node with too few of them is left out, where each is to have so many.
     placement, chosen = place_free(nodes, living, np=3, npernode=3)
-    assert [(each.node, each.slots) for each in chosen] == [("gpu2", (0, 1, 2))]
+    assert [(chosen_place.node, chosen_place.slots) for chosen_place in chosen] == [("gpu2", (0, 1, 2))]
 
 
 def test_the_last_node_needs_room_for_its_own_ranks_only() -> None:
     nodes = [node(1), node(2, slots=1)]
     placement, chosen = place_free(nodes, [record("a", held(9, 0))], np=3, npernode=2)
     assert placement.counts == (2, 1)
-    assert [each.slots for each in chosen] == [(0, 1), (0,)]
+    assert [chosen_place.slots for chosen_place in chosen] == [(0, 1), (0,)]
 
 
 def test_a_node_that_is_full_is_left_out() -> None:
     placement, chosen = place_free([node(1), node(2)], [record("a", held(1, 0, 1))], np=2)
-    assert [each.node for each in chosen] == ["gpu2"]
+    assert [chosen_place.node for chosen_place in chosen] == ["gpu2"]
     assert [n.name for n in placement.nodes] == ["gpu2"]
 
 
@@ -108,16 +110,16 @@ def test_a_refusal_names_who_holds_the_slots() -> None:
 
 
 def test_a_refusal_names_three_and_counts_the_others() -> None:
-    told = taken(4, [record(f"r{n}", held(1, n)) for n in range(5)]).message
-    assert told.endswith("r2 of me@here, 1 ranks; and 2 more")
-    assert "r3" not in told
+    message = taken(4, [record(f"r{n}", held(1, n)) for n in range(5)]).message
+    assert message.endswith("r2 of me@here, 1 ranks; and 2 more")
+    assert "r3" not in message
 
 
 def test_whoever_waits_gets_the_places_of_an_empty_cluster() -> None:
     nodes = [node(1), node(2)]
     placement, chosen = place_free(nodes, [record("a", held(1, 0, 1))], np=3, wait=True)
     assert placement.counts == (2, 1)
-    assert [each.slots for each in chosen] == [(0, 1), (0,)]
+    assert [chosen_place.slots for chosen_place in chosen] == [(0, 1), (0,)]
 
 
 def test_what_never_fits_is_not_waited_for() -> None:

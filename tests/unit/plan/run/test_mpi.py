@@ -43,17 +43,17 @@ def test_the_hostfile_has_as_many_slots_as_ranks() -> None:
 
 
 def test_the_whole_line() -> None:
-    told = plan(
+    launch = plan(
         spec=ClusterSpec(mpi=MpiSpec(bind_to="core", args=("--mca", "coll", "^ml"))),
         env={"A": "1 2"},
         forward=("HOME",),
     )
-    check_golden("mpirun.txt", "\n".join(told.argv) + "\n")
+    check_golden("mpirun.txt", "\n".join(launch.argv) + "\n")
 
 
 def test_both_channels_are_given_the_network() -> None:
-    told = mca(plan().argv)
-    assert told["btl_tcp_if_include"] == told["oob_tcp_if_include"] == "10.0.0.0/30"
+    parameters = mca(plan().argv)
+    assert parameters["btl_tcp_if_include"] == parameters["oob_tcp_if_include"] == "10.0.0.0/30"
     assert not {"btl_tcp_if_include", "oob_tcp_if_include"} & set(mca(plan(network=None).argv))
 
 
@@ -66,20 +66,20 @@ def test_the_command_is_last_and_whole() -> None:
 
 
 def test_variables_are_named_once_and_values_stay_off_the_line() -> None:
-    told = plan(env={"TOKEN": "s3cret", "A": "1"}, forward=("A", "PATH"))
-    assert after(told.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "KIT_ATTEMPT", "KIT_CHECKPOINT_DIR", "PATH"]
-    assert told.env == {"KIT_RUN": told.run_id, "TOKEN": "s3cret", "A": "1"}
-    assert not any("s3cret" in word for word in told.argv)
+    launch = plan(env={"TOKEN": "s3cret", "A": "1"}, forward=("A", "PATH"))
+    assert after(launch.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "KIT_ATTEMPT", "KIT_CHECKPOINT_DIR", "PATH"]
+    assert launch.env == {"KIT_RUN": launch.run_id, "TOKEN": "s3cret", "A": "1"}
+    assert not any("s3cret" in word for word in launch.argv)
 
 
 def test_a_run_that_leaves_slots_to_others_says_which_are_its_own() -> None:
     places = (Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1)),
               Place(node="gpu2", address="10.0.0.2", ranks=1, slots=(1,)))  # fmt: skip
-    told = plan(places=places)
-    assert told.env["KIT_HELD_SLOTS"] == "gpu2=1"
-    assert "KIT_HELD_SLOTS" in after(told.argv, "-x")
-    assert told.places == places
-    whole = tuple(replace(each, slots=(0, 1)) for each in places)
+    launch = plan(places=places)
+    assert launch.env["KIT_HELD_SLOTS"] == "gpu2=1"
+    assert "KIT_HELD_SLOTS" in after(launch.argv, "-x")
+    assert launch.places == places
+    whole = tuple(replace(place, slots=(0, 1)) for place in places)
     assert "KIT_HELD_SLOTS" not in plan(places=whole).env
 
 
@@ -90,8 +90,8 @@ def test_nobody_takes_other_slots_than_the_runs_own() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_what_may_stay_in_the_background(clean: bool) -> None:
-    told = plan(policy=RunPolicy(clean=clean))
-    assert ("KIT_LEAVE" in told.env) is ("KIT_LEAVE" in after(told.argv, "-x")) is not clean
+    launch = plan(policy=RunPolicy(clean=clean))
+    assert ("KIT_LEAVE" in launch.env) is ("KIT_LEAVE" in after(launch.argv, "-x")) is not clean
 
 
 def test_the_daemons_on_the_nodes_carry_the_mark() -> None:
@@ -108,8 +108,8 @@ def test_nobody_gives_a_run_another_mark() -> None:
 )
 def test_yielding(setting: Any, cores: int, expected: bool) -> None:
     placement = Placement(nodes=(node(1, cores=cores),), counts=(2,))
-    told = plan(spec=ClusterSpec(mpi=MpiSpec(yield_when_idle=setting)), placement=placement)
-    assert ("mpi_yield_when_idle" in mca(told.argv)) is expected
+    launch = plan(spec=ClusterSpec(mpi=MpiSpec(yield_when_idle=setting)), placement=placement)
+    assert ("mpi_yield_when_idle" in mca(launch.argv)) is expected
 
 
 @pytest.mark.parametrize("flag", ["oversubscribe"])

@@ -37,14 +37,20 @@ def plan(run: str, **more: Any) -> LaunchPlan:
 
 
 def test_what_the_head_is_asked_to_start() -> None:
-    told = start_request(plan("r1"), cluster="lab", image="kit:1", head="gpu1", by="me@here", wait=True)
-    assert json.loads(json.dumps(told)) == json.loads(json.dumps(told, sort_keys=True))
-    assert (told["op"], told["id"], told["wait"], told["detach"], told["head"]) == ("start", "r1", True, False, "gpu1")
-    assert told["env"]["TOKEN"] == "s3cret"
+    request = start_request(plan("r1"), cluster="lab", image="kit:1", head="gpu1", by="me@here", wait=True)
+    assert json.loads(json.dumps(request)) == json.loads(json.dumps(request, sort_keys=True))
+    assert (request["op"], request["id"], request["wait"], request["detach"], request["head"]) == (
+        "start",
+        "r1",
+        True,
+        False,
+        "gpu1",
+    )
+    assert request["env"]["TOKEN"] == "s3cret"
     # What is kept names variables and has no value.
-    assert told["info"]["env"] == ["A", "TOKEN"]
-    assert "s3cret" not in json.dumps(told["info"]) + json.dumps(told["argv"])
-    assert told["policy"]["keep"] == 5
+    assert request["info"]["env"] == ["A", "TOKEN"]
+    assert "s3cret" not in json.dumps(request["info"]) + json.dumps(request["argv"])
+    assert request["policy"]["keep"] == 5
     detached = start_request(
         plan("r1", policy=RunPolicy(operator=None)), cluster="", image="", head="", by="", wait=False
     )
@@ -70,17 +76,17 @@ def listing(head: Head) -> list[RunRecord]:
 def test_what_the_head_writes_comes_back_as_it_was(head: Head) -> None:
     launch, door = started(head, (*MPIRUN, "-np", "2", "sh", "-c", "echo why >&2; kill -9 $$"))
     story = door.story()
-    (found,) = listing(head)
-    assert found == record_of(json.loads((head.runs / launch.run_id / "record.json").read_text()), story.ending)
-    assert (found.id, found.cluster, found.image, found.by) == (launch.run_id, "lab", "kit:1", "me@here")
-    assert (found.command, found.places, found.env, found.np) == (launch.command, launch.places, ("A", "TOKEN"), 2)
-    assert (found.state, found.exit_code, found.attempt, found.stopped) == ("ended", 137, 2, "")
-    assert found.failure is not None
-    assert (found.failure.kind, found.failure.signal, found.failure.exit_code) == ("rank", "SIGKILL", None)
-    assert found.failure.lines == ("why",)
-    assert found.left == {"gpu1": 0}
-    assert found.ended is not None
-    assert found.ended >= found.started > 1e9
+    (run,) = listing(head)
+    assert run == record_of(json.loads((head.runs / launch.run_id / "record.json").read_text()), story.ending)
+    assert (run.id, run.cluster, run.image, run.by) == (launch.run_id, "lab", "kit:1", "me@here")
+    assert (run.command, run.places, run.env, run.np) == (launch.command, launch.places, ("A", "TOKEN"), 2)
+    assert (run.state, run.exit_code, run.attempt, run.stopped) == ("ended", 137, 2, "")
+    assert run.failure is not None
+    assert (run.failure.kind, run.failure.signal, run.failure.exit_code) == ("rank", "SIGKILL", None)
+    assert run.failure.lines == ("why",)
+    assert run.left == {"gpu1": 0}
+    assert run.ended is not None
+    assert run.ended >= run.started > 1e9
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
@@ -88,7 +94,7 @@ def test_the_listing_asks_the_kernel_who_lives(head: Head) -> None:
     head.done("sh", "-c", "exit 3")
     door, _ = head.run("sh", "-c", "echo up; exec sleep 600")
     door.read_until("up")
-    assert [(each.id, each.state, each.exit_code) for each in listing(head)] == [
+    assert [(run.id, run.state, run.exit_code) for run in listing(head)] == [
         (head.ids[0], "ended", 3), (head.ids[1], "running", None),
     ]  # fmt: skip
     os.kill(head.supervisor(), 9)
@@ -110,7 +116,7 @@ def test_a_command_may_hold_anything(head: Head) -> None:
     command = ("echo", "@@ yes\n@@ no", "ü\t\"'", "{}")
     _, door = started(head, ("true",), command=command)
     door.story()
-    assert [each.command for each in listing(head)] == [command]
+    assert [run.command for run in listing(head)] == [command]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +132,8 @@ def test_the_state(ending: dict[str, Any] | None, live: bool, state: str) -> Non
 
 def test_a_failure_of_a_newer_head() -> None:
     """Words that this kit does not know are no reason to fall."""
-    found = record_of({"id": "r", "more": 1}, {"exit_code": 1, "failure": {"kind": "fire", "more": 2}})
-    assert found.failure == Failure(kind="mpirun")
+    run = record_of({"id": "r", "more": 1}, {"exit_code": 1, "failure": {"kind": "fire", "more": 2}})
+    assert run.failure == Failure(kind="mpirun")
 
 
 @pytest.mark.parametrize("text", ["", "rubbish", "[]", "3"])
@@ -136,6 +142,6 @@ def test_what_is_no_record(text: str) -> None:
 
 
 def test_a_record_as_text() -> None:
-    found = parse('{"id": "r1", "command": ["a"]}')
-    assert found is not None
-    assert (found.id, found.command, found.state) == ("r1", ("a",), "running")
+    run = parse('{"id": "r1", "command": ["a"]}')
+    assert run is not None
+    assert (run.id, run.command, run.state) == ("r1", ("a",), "running")

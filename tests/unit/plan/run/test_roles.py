@@ -21,14 +21,14 @@ PS = RunRequest(launcher="ps", servers=3)
 
 
 def test_servers_go_over_the_runs_hosts_and_the_scheduler_is_on_the_head() -> None:
-    found = roles.helpers(TWO, node(1), 3)
-    assert [(each.role, each.node) for each in found] == [
+    behind = roles.helpers(TWO, node(1), 3)
+    assert [(helper.role, helper.node) for helper in behind] == [
         ("server", "gpu2"), ("server", "gpu3"), ("server", "gpu2"), ("scheduler", "gpu1"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("cores", "servers", "told"),
+    ("cores", "servers", "warning"),
     [
         # As many servers as hosts beside a worker on each core is what the documentation advises.
         (2, 2, None),
@@ -40,24 +40,24 @@ def test_servers_go_over_the_runs_hosts_and_the_scheduler_is_on_the_head() -> No
         (0, 100, "100 servers on 2 hosts put 50 on gpu2, which has 2 slots for them and its workers"),
     ],
 )
-def test_more_servers_than_cores_are_told(cores: int, servers: int, told: str | None) -> None:
+def test_more_servers_than_cores_give_a_warning(cores: int, servers: int, warning: str | None) -> None:
     two = replace(TWO, nodes=(node(2, cores=cores), node(3, cores=cores)))
-    assert roles.crowded(two, roles.helpers(two, node(1), servers)) == told
+    assert roles.crowded(two, roles.helpers(two, node(1), servers)) == warning
 
 
 def test_the_crowded_host_is_the_one_that_is_named() -> None:
     small = replace(TWO, nodes=(node(2), node(3, slots=1, cores=1)))
-    found = roles.crowded(small, roles.helpers(small, node(1), 4))
-    assert found == "4 servers on 2 hosts put 2 on gpu3, which has 1 core for them and its workers"
+    warning = roles.crowded(small, roles.helpers(small, node(1), 4))
+    assert warning == "4 servers on 2 hosts put 2 on gpu3, which has 1 core for them and its workers"
 
 
 def test_the_hostfile_has_a_line_for_each_rank_in_order() -> None:
-    told = roles.hostfile(TWO, roles.helpers(TWO, node(1), 1)).split()
-    assert told == ["10.0.0.2", "10.0.0.2", "10.0.0.3", "10.0.0.2", "10.0.0.1"]
+    lines = roles.hostfile(TWO, roles.helpers(TWO, node(1), 1)).split()
+    assert lines == ["10.0.0.2", "10.0.0.2", "10.0.0.3", "10.0.0.2", "10.0.0.1"]
 
 
 def test_the_whole_line() -> None:
-    told = launch_plan(
+    launch = launch_plan(
         run_id="20260102-030405-ab12",
         spec=ClusterSpec(),
         placement=TWO,
@@ -67,9 +67,11 @@ def test_the_whole_line() -> None:
         helpers=roles.helpers(TWO, node(1), 2),
         policy=RunPolicy(start_timeout=90.0),
     )
-    variables = "".join(f"{name}={value}\n" for name, value in told.env.items())
-    check_golden("mpirun-ps.txt", "\n".join(told.argv) + "\n# hostfile\n" + told.hostfile + "# variables\n" + variables)
-    assert told.placement == TWO, "helpers hold no slot"
+    variables = "".join(f"{name}={value}\n" for name, value in launch.env.items())
+    check_golden(
+        "mpirun-ps.txt", "\n".join(launch.argv) + "\n# hostfile\n" + launch.hostfile + "# variables\n" + variables
+    )
+    assert launch.placement == TWO, "helpers hold no slot"
 
 
 @pytest.mark.parametrize(
@@ -105,8 +107,8 @@ def test_helpers_are_told_to_the_head() -> None:
         run_id="r", spec=ClusterSpec(), placement=TWO, network=None, command=("a",), env={},
         helpers=roles.helpers(TWO, node(1), 1),
     )  # fmt: skip
-    asked = start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)
-    assert asked["helpers"][-1] == {"role": "scheduler", "node": "gpu1", "address": "10.0.0.1"}
-    record = record_of({**asked["info"], "id": "r", "places": asked["places"], "helpers": asked["helpers"]})
+    request = start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)
+    assert request["helpers"][-1] == {"role": "scheduler", "node": "gpu1", "address": "10.0.0.1"}
+    record = record_of({**request["info"], "id": "r", "places": request["places"], "helpers": request["helpers"]})
     assert record.roles == ("server", "scheduler")
-    assert Helper(**asked["helpers"][0]) == plan.helpers[0]
+    assert Helper(**request["helpers"][0]) == plan.helpers[0]

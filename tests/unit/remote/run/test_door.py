@@ -57,12 +57,12 @@ def local(head: Head, monkeypatch: pytest.MonkeyPatch) -> Door:
 def lines(door: Door) -> list[bytes]:
     """All lines of the log, to the end of the run."""
     log = RunLog()
-    found: list[bytes] = []
+    lines: list[bytes] = []
     while (data := door.read(30.0)) is not None:
         for entry in log.feed(data):
-            found += entry.lines
+            lines += entry.lines
             if entry.fields.get("event") == "ended":
-                return found
+                return lines
     pytest.fail("the stream ended before the run")
 
 
@@ -72,8 +72,8 @@ class TestAgainstTheLauncher:
         local.open()
         assert json.loads(local.record) == {"kit": 1, "name": "lab"}
         assert local.living == ()
-        told = (head.folder / "docker-told").read_text()
-        assert told == "exec --interactive kit-lab-mpihead python3 -IS /opt/kit/bin/kit-launch\n"
+        command = (head.folder / "docker-told").read_text()
+        assert command == "exec --interactive kit-lab-mpihead python3 -IS /opt/kit/bin/kit-launch\n"
         answer = local.ask(head.request("sh", "-c", "echo one; echo two"))
         assert answer == {"started": head.ids[0]}
         assert lines(local) == [b"one", b"two"]
