@@ -50,8 +50,10 @@ MOMENTS = (SHIP, UP, LAUNCH, MID_RUN, STOP)
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """`how` says how it is done on the lab, `code` is kit's exit code (negative: the signal that ended it), `sees` are
-    words of its standard error (or of `kit stop`'s result), `then` what becomes of the run or the cluster.
+    """What the test does and expects.
+
+    `how`: how the fault happens on the lab. `code`: kit's exit code; negative for the signal that ended it. `sees`:
+    words of its standard error (or of `kit stop`'s result). `then`: what happens to the run or the cluster.
     """
 
     how: str

@@ -14,7 +14,7 @@ from typing import Any
 PAGE = Path(__file__).resolve().parents[2] / "docs/swarm.md"
 BEGIN, END = "<!-- properties -->\n", "<!-- /properties -->\n"
 
-# Of each container its own, whatever made it.
+# These differ between any two containers.
 IDENTITY = (
     "Id", "Created", "State.", "Name", "ExecIDs", "LogPath", "HostnamePath", "HostsPath", "ResolvConfPath",
     "GraphDriver.", "NetworkSettings.SandboxID", "NetworkSettings.Networks.host.EndpointID",
@@ -24,9 +24,9 @@ IDENTITY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A property of `docker inspect`. `setting` is the one of kit.yaml behind it, '' for what kit sets by itself.
+    """A property of `docker inspect`. `setting` is its setting in kit.yaml, or '' if kit sets it.
 
-    `same`: equal in both. `tried`: compared by the test; what needs a GPU is not.
+    `same`: equal in both. `tried`: the test compares it; it cannot compare what needs a GPU.
     """
 
     setting: str
@@ -103,7 +103,7 @@ ROWS = (
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf of an inspection by its path. Nothing, in all its forms, is None; lists are in no order."""
+    """Yield every leaf of an inspection with its path. All empty values become None; lists are sorted."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from flat(item, f"{path}.{key}" if path else str(key))
@@ -113,7 +113,7 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def compared(compose: Mapping[str, Any], swarm: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The properties that differ, but for those of each container its own."""
+    """Return the properties that differ, except those that differ between any two containers."""
     one, other = dict(flat(compose)), dict(flat(swarm))
     return {
         path: (one.get(path), other.get(path))
@@ -123,14 +123,14 @@ def compared(compose: Mapping[str, Any], swarm: Mapping[str, Any]) -> dict[str, 
 
 
 def mounts(container: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Each mount as (type, source, target, read-only, propagation), without Swarm's tmpfs on /dev/shm."""
-    found = []
+    """Return each mount as (type, source, target, read-only, propagation), without Swarm's tmpfs on /dev/shm."""
+    rows = []
     for mount in container["Mounts"]:
         if mount["Destination"] == "/dev/shm":
             continue
         words = (mount["Type"], mount.get("Name") or mount["Source"], mount["Destination"])
-        found.append((*words, "rw" if mount["RW"] else "ro", mount["Propagation"]))
-    return sorted(found)
+        rows.append((*words, "rw" if mount["RW"] else "ro", mount["Propagation"]))
+    return sorted(rows)
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""docs/fault-matrix.md is what the integration tests do, and every pair of a fault and a moment is accounted for."""
+"""docs/fault-matrix.md matches the integration tests. Every pair of a fault and a moment is tested or left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.integration import faults
 
 
 def test_the_page_is_written_from_the_cells() -> None:
-    assert faults.PAGE.read_text() == faults.page(), "write it anew: python -m tests.integration.faults"
+    assert faults.PAGE.read_text() == faults.page(), "the page is stale; run: python -m tests.integration.faults"
 
 
 def test_every_pair_is_a_cell_or_left_out() -> None:

@@ -7,10 +7,10 @@ from tests.integration import properties
 
 def test_the_table_is_written_from_the_rows() -> None:
     text = properties.PAGE.read_text()
-    assert text == properties.page(text), "write it anew: python -m tests.integration.properties"
+    assert text == properties.page(text), "the page is stale; run: python -m tests.integration.properties"
 
 
-def test_each_property_stands_once() -> None:
+def test_each_property_occurs_once() -> None:
     paths = [row.path for row in properties.ROWS]
     assert len(paths) == len(set(paths))
 
