@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from kit.config import rules
 from kit.config.kinds import Auto, Choice, Command, Items, Kind, Number, Text, Truth, Variables, Whole
-from kit.model.spec import ClusterSpec
+from kit.model.spec import Binding, ClusterSpec, Flavour, Framework, Orchestrator
 
 _PLAIN = re.compile(r"[A-Za-z0-9~./_-][A-Za-z0-9~./_=+@ -]*(?::[A-Za-z0-9~./_=+@-]+)*", re.ASCII)
 _DEFAULTS = ClusterSpec()
@@ -142,14 +142,14 @@ def _table() -> tuple[Setting, ...]:
         ),
         _field(
             "orchestrator",
-            Choice(("compose", "swarm")),
+            Choice(get_args(Orchestrator)),
             "What starts the containers: Compose with a file on each VM, or Swarm with one stack for all VMs. "
             "docs/swarm.md lists the differences.",
         ),
         _section("image", "The image that every node runs.", {"flavour": "cpu"}),
         _field(
             "image.flavour",
-            Choice(("cpu", "cuda-tensorflow", "cuda-mxnet", "ssh-layer")),
+            Choice(get_args(Flavour)),
             "cpu: built from a Debian base. cuda-tensorflow, cuda-mxnet: the same on a CUDA base. "
             "ssh-layer: adds sshd and kit's scripts to a base that already has Horovod, such as an NGC image.",
         ),
@@ -162,7 +162,7 @@ def _table() -> tuple[Setting, ...]:
         ),
         _field(
             "image.frameworks",
-            Items(Choice(("tensorflow", "mxnet"))),
+            Items(Choice(get_args(Framework))),
             "Frameworks that Horovod is built for (flavour cpu).",
         ),
         _field(
@@ -268,7 +268,7 @@ def _table() -> tuple[Setting, ...]:
         _section("mpi", "Options for mpirun.", {"bind_to": "none"}),
         _field(
             "mpi.bind_to",
-            Choice(("none", "core", "socket", "numa", "hwthread")),
+            Choice(get_args(Binding)),
             "mpirun --bind-to. Horovod recommends none, because the framework's threads use all cores.",
         ),
         _field(
