@@ -1,4 +1,4 @@
-"""kit run and the verbs on runs: from the request to the result, on VMs in memory and a real launcher as their head."""
+"""Tests kit run and the verbs for runs, on VMs in memory with a real launcher as their head."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_detached(cluster: Cluster) -> None:
     ended = attach(cluster.context(), None, tagged=False)
     assert (ended.id, ended.state, ended.exit_code) == (result.plan.run_id, "ended", 0)
     assert cluster.out == ["went-on"]
-    # Told again, from the beginning of its id; and waiting tells nothing.
+    # attach prints the log again, for the start of an id; wait prints nothing.
     assert attach(cluster.context(), ended.id[:12], tagged=False).exit_code == 0
     assert wait(cluster.context(), ended.id).exit_code == 0
     assert run_logs(cluster.context(), ended.id, rank=0, since_s=600, follow=None, tagged=True).exit_code == 0
@@ -137,7 +137,7 @@ def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str 
 
 def test_free_slots_are_taken_and_held_ones_refused(cluster: Cluster) -> None:
     first = detached(cluster, np=1)
-    # One slot of gpu1 is free; the run is told which is its own.
+    # One slot of gpu1 is free, and the run gets the number of that slot.
     second = cluster.run("echo slots $KIT_HELD_SLOTS", np=1)
     assert second.plan.places[0].slots == (1,)
     assert second.plan.env["KIT_HELD_SLOTS"] == "gpu1=1"
@@ -166,7 +166,7 @@ def test_waiting_for_slots(cluster: Cluster) -> None:
 
 
 def test_somebody_who_was_quicker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look and the start."""
+    """Another run takes the slot between the listing and the start."""
     first = detached(cluster)
     opened = Door.open
 
@@ -192,7 +192,7 @@ def test_a_head_without_room(cluster: Cluster) -> None:
 
 
 def interrupt(cluster: Cluster, pressed: Path | None = None) -> threading.Thread:
-    """Ctrl-C when the run is up. `pressed` is a file that is there afterwards."""
+    """Send Ctrl-C when the run is up. The file `pressed` exists afterwards."""
 
     def work() -> None:
         until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
@@ -226,7 +226,7 @@ def test_ctrl_c_that_comes_too_late_to_stop_the_run_is_told(cluster: Cluster, mo
 
 
 def first_raises(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, times: int) -> None:
-    """Ctrl-C comes just when this method begins, so often."""
+    """Raise KeyboardInterrupt in the first `times` calls of this method."""
     method, left = getattr(kind, name), [KeyboardInterrupt] * times
 
     def work(*given: Any, **named: Any) -> Any:
@@ -241,9 +241,9 @@ def first_raises(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, times: 
     ("kind", "name", "times"),
     [
         (Door, "answer", 1),
-        # As soon as the head has been asked, and before it has answered.
+        # After the request to the head, and before its answer.
         (Door, "answer", 2),
-        # Between the answer and the moment from which they are counted.
+        # Between the answer and the moment when the follower counts Ctrl-C.
         (follow.Follower, "follow", 1),
     ],
 )
@@ -258,7 +258,7 @@ def test_ctrl_c_while_it_starts(
 
 
 def test_ctrl_c_before_the_head_has_answered_to_a_stop(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a moment later: the looking ends, and the run, too."""
+    """Ctrl-C ends the wait, and the run ends, too."""
     result = detached(cluster)
     first_raises(monkeypatch, Door, "answer", 1)
     record = stop(cluster.context(), result.plan.run_id, grace_s=0.0)
@@ -298,7 +298,7 @@ def test_a_supervisor_that_is_killed(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("operator", ["stop", "keep"])
 def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, operator: Any) -> None:
-    """Its ranks on other hosts are ended from here, unless the run was to go on in this very case."""
+    """kit ends the ranks on other hosts, unless the run is to continue without its operator."""
     monkeypatch.setattr(follow, "AGAIN_S", 0.1)
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.02)
     swept: list[str] = []
@@ -310,7 +310,7 @@ def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytes
 
 
 def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> None:
-    """No container need run."""
+    """The listing needs no running container."""
     fleet["gpu1"].runs = '@@ yes\n{"id": "b", "started": 1}\n\n@@ no\n{"id": "a", "started": 2}\n{"exit_code": 3}\n\n'
     record = listing(fleet.context(reporter))
     assert record.cluster == "lab"
@@ -322,7 +322,7 @@ def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> N
 
 
 def test_before_any_deploy(fleet: Fleet, reporter: Remembering, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The container is there, and says nothing of a cluster."""
+    """The container exists, but has no record of a cluster."""
     monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
     with pytest.raises(NotReadyError):
         run(fleet.context(reporter), RunRequest(command=("true",)))

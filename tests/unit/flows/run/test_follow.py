@@ -1,4 +1,4 @@
-"""Following a run from kit's side: what is told, what is folded, connections that break, Ctrl-C. On a real launcher."""
+"""Tests the follower with a real launcher: output, folded lines, broken connections and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ StartFollowing = Callable[..., Follower]
 
 @pytest.fixture
 def following(head: Head, monkeypatch: pytest.MonkeyPatch) -> StartFollowing:
-    """A run that was started through a door, and the follower that has it."""
+    """A run that was started through a door, and its follower."""
 
     def start(*argv: str, before: str = ":", manner: Manner | None = None, **more: Any) -> Follower:
         monkeypatch.setenv("PATH", f"{head.reached_by_ssh(before)}:{os.environ['PATH']}")
@@ -95,7 +95,7 @@ def test_bytes_that_are_no_text(following: StartFollowing) -> None:
     assert texts(follower) == ["a\ufffdb"]
 
 
-# Rank 0 fails when rank 1 is ready to say something about it.
+# Rank 0 fails when rank 1 is ready to print something about it.
 AFTERMATH = (
     "ready=$KIT_CHECKPOINT_DIR.ready; "
     "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then until [ -e $ready ]; do sleep 0.02; done; echo cause >&2; exit 3; fi; "
@@ -107,7 +107,7 @@ def test_the_aftermath_of_a_failure_is_folded(following: StartFollowing) -> None
     follower = following(*ranks(2, AFTERMATH), places=[place("gpu1", 2)])
     to_its_end(follower)
     assert texts(follower, "stderr") == ["cause"]
-    # The other rank's two lines, and mpirun's own; its shell may have a word, too.
+    # The other rank's two lines and mpirun's line; its shell may print a line, too.
     assert follower.folded in (3, 4)
     assert texts(follower) == ["result"]
 
@@ -149,7 +149,7 @@ BUSY = 'for n in $(seq 1 300); do echo "line $n"; [ $((n % 30)) -ne 0 ] || sleep
 
 
 def test_no_line_is_lost_or_told_twice(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each connection passes some bytes on, and breaks: anywhere, in the middle of a record too."""
+    """Each connection forwards some bytes and breaks, even in the middle of a record."""
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     # The first lines of a connection are answers.
     limit = "if [ $count -lt 6 ]; then cut_after $((count * 31 + 800)); exit 255; fi"
@@ -197,7 +197,7 @@ def test_it_gives_up_in_the_end(following: StartFollowing, head: Head, monkeypat
 def test_a_login_that_is_refused_is_seldom_tried(
     following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every try counts against this address at sshd."""
+    """sshd counts each try against this address."""
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     monkeypatch.setattr(follow, "REFUSED_EVERY_S", 0.4)
     monkeypatch.setattr(follow, "AGAIN_S", 0.6)
@@ -212,7 +212,7 @@ def test_a_login_that_is_refused_is_seldom_tried(
     ("second", "error", "message"),
     [
         ("echo 'Error response from daemon: container 1 is not running' >&2; exit 1", NotReadyError, "no cluster runs"),
-        # Another head's, or one that was made anew.
+        # A run of another head, or of a head that was recreated.
         ("""echo '{"kit-launch": 2, "record": "", "runs": []}'; read -r line; echo '{"missing": "x"}'; exit 0""",
          NotReadyError, "no longer has run"),
     ],
@@ -239,7 +239,7 @@ DEAF = "trap '' TERM; echo up; while :; do sleep 0.02; done"
 
 @pytest.fixture(autouse=True)
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Signals that were counted, one by one."""
+    """Return a list that gets the number of each counted signal."""
     numbers: list[int] = []
     note = Interrupts._note
 
@@ -252,15 +252,15 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def interrupt_when(head: Head, text: bytes, heard: list[int], times: int = 1) -> threading.Thread:
-    """Sends this process SIGINT once the run's log says `text`, and again."""
+    """Send SIGINT to this process when the run's log contains `text`, and again."""
 
     def work() -> None:
-        # Before the follower counts them, they would end the tests.
+        # A signal that the follower does not count yet would end the tests.
         until(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
         until(lambda: text in (head.runs / head.ids[0] / "log").read_bytes())
         for number in range(1, times + 1):
             os.kill(os.getpid(), signal.SIGINT)
-            # Two signals at once are one.
+            # Two signals at the same time count as one.
             until(partial(lambda count: len(heard) == count, number))
 
     thread = threading.Thread(target=work)
@@ -402,7 +402,7 @@ def test_a_node_that_is_silent_is_told(make_head: MakeHead, monkeypatch: pytest.
 
 
 def test_interrupts_leave_what_is_ignored_alone() -> None:
-    """nohup: a terminal that is closed does not count."""
+    """With nohup, a closed terminal does not count."""
     script = (
         "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "from kit.remote.machine.interrupts import Interrupts\n"

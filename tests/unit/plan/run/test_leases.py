@@ -1,4 +1,4 @@
-"""Which slots a run gets: never one that another holds; and how a refusal reads."""
+"""Tests which slots a run gets, and the message of a refusal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WISHES = st.lists(st.tuples(st.none() | st.integers(1, 12), st.none() | st.integ
 
 @given(NODES, WISHES)
 def test_no_slot_is_given_twice(nodes: list[Node], wishes: list[tuple[int | None, int | None]]) -> None:
-    """Runs come one after the other, as they fit; none ends."""
+    """Runs start one after the other as long as they fit, and none ends."""
     living: list[RunRecord] = []
     slots = {node.name: node.slots for node in nodes}
     for np, npernode in wishes:
@@ -51,7 +51,7 @@ def test_no_slot_is_given_twice(nodes: list[Node], wishes: list[tuple[int | None
         for chosen_place in chosen:
             assert len(chosen_place.slots) == chosen_place.ranks > 0
             assert set(chosen_place.slots) <= set(range(slots[chosen_place.node]))
-        # A node's slots are all of its own, whoever holds them: some of them held means KIT_HELD_SLOTS.
+        # The placement keeps all slots of a node, held or not. KIT_HELD_SLOTS depends on it.
         assert all(n.slots == slots[n.name] for n in placement.nodes)
         assert np is None or placement.np == np
         assert npernode is None or max(placement.counts) <= npernode
@@ -79,7 +79,7 @@ def test_the_free_slots_of_a_node_are_taken_in_order() -> None:
     placement, chosen = place_free(nodes, living, np=4)
     assert placement.counts == (2, 2)
     assert [chosen_place.slots for chosen_place in chosen] == [(1, 3), (0, 1)]
-    # A node with too few of them is left out, where each is to have so many.
+    # With npernode, a node with fewer free slots is left out.
     placement, chosen = place_free(nodes, living, np=3, npernode=3)
     assert [(chosen_place.node, chosen_place.slots) for chosen_place in chosen] == [("gpu2", (0, 1, 2))]
 

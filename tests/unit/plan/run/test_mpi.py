@@ -1,4 +1,4 @@
-"""The words of mpirun."""
+"""Tests the mpirun command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan(**more: Any) -> LaunchPlan:
 
 
 def after(argv: tuple[str, ...], flag: str) -> list[str]:
-    """The words that stand behind each `flag`."""
+    """Return the word after each `flag`."""
     return [argv[i + 1] for i, word in enumerate(argv) if word == flag]
 
 

@@ -1,4 +1,4 @@
-"""Placement: tables of small cases, the arithmetic of the messages, and the laws that hold for any cluster."""
+"""Tests the placement: small cases, the arithmetic of messages, and properties of any cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counts(placement: Placement) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("slots", "np", "npernode", "oversubscribe", "expected"),
     [
-        # No number: every slot.
+        # Without a number, every slot gets a rank.
         ((2, 2, 2, 2), None, None, False, {"n1": 2, "n2": 2, "n3": 2, "n4": 2}),
         ((8,), None, None, False, {"n1": 8}),
         ((1, 4), None, None, False, {"n1": 1, "n2": 4}),
@@ -35,15 +35,15 @@ def counts(placement: Placement) -> dict[str, int]:
         ((4, 4, 4, 4), 8, 2, False, {"n1": 2, "n2": 2, "n3": 2, "n4": 2}),
         ((4, 4, 4, 4), 4, 2, False, {"n1": 2, "n2": 2}),
         ((4, 4), 3, 2, False, {"n1": 2, "n2": 1}),
-        # A small node that is not needed, or needed for a rest that fits, is no fault.
+        # A small node is no problem if it is not needed, or if the rest fits on it.
         ((2, 2, 1), 4, 2, False, {"n1": 2, "n2": 2}),
         ((2, 1), 3, 2, False, {"n1": 2, "n2": 1}),
-        # Insisting: npernode as said; without it, whole rounds and the rest to the first nodes.
+        # --oversubscribe: exactly npernode; without it, full rounds, and the rest on the first nodes.
         ((1, 1), None, 4, True, {"n1": 4, "n2": 4}),
         ((2, 2), 8, None, True, {"n1": 4, "n2": 4}),
         ((2, 2), 5, None, True, {"n1": 3, "n2": 2}),
         ((1, 3), 6, None, True, {"n1": 2, "n2": 4}),
-        # --oversubscribe changes nothing where the ranks fit.
+        # --oversubscribe changes nothing if the ranks fit.
         ((2, 2), 3, None, True, {"n1": 2, "n2": 1}),
     ],
 )
@@ -62,7 +62,7 @@ def test_placement(
         ((2, 2), 5, None, False, "--np 5 is more than the 4 slots of 2 hosts (n1 2, n2 2)", "--np 4"),
         ((2,), 3, None, False, "the 2 slots of 1 host (n1 2)", "--oversubscribe"),
         ((4, 4), 10, 2, False, "--npernode 2 × 2 hosts = 4 ranks, fewer than --np 10", "--npernode 5, or --np 4"),
-        # Insisting does not change the arithmetic.
+        # --oversubscribe does not change the arithmetic.
         ((4, 4), 10, 2, True, "--npernode 2 × 2 hosts = 4 ranks", "--npernode 5"),
         ((4, 1), None, 2, False, "--npernode 2 is more than the 1 slots of n2", "--npernode 1"),
         ((1,) * 9, 10, None, False, "n8 1, …)", "--np 9"),
@@ -89,7 +89,7 @@ def test_laws_of_placement(slots: list[int], np: int | None, npernode: int | Non
     try:
         placement = place(all_nodes, np=np, npernode=npernode, oversubscribe=oversubscribe)
     except InputError:
-        # Refused only where it truly does not fit.
+        # A refusal means that the ranks really do not fit.
         too_few = np is not None and npernode is not None and npernode * len(slots) < np
         over = np is not None and np > sum(slots)
         uneven = npernode is not None and npernode > min(slots)

@@ -1,4 +1,4 @@
-"""Runs between kit and the head: what is asked for, what the head writes, what kit makes of it."""
+"""Tests the request to the head, the records that it writes, and how kit reads them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_the_head_is_asked_to_start() -> None:
         "gpu1",
     )
     assert request["env"]["TOKEN"] == "s3cret"
-    # What is kept names variables and has no value.
+    # The record has the names of variables, without values.
     assert request["info"]["env"] == ["A", "TOKEN"]
     assert "s3cret" not in json.dumps(request["info"]) + json.dumps(request["argv"])
     assert request["policy"]["keep"] == 5
@@ -58,7 +58,7 @@ def test_what_the_head_is_asked_to_start() -> None:
 
 
 def started(head: Head, argv: tuple[str, ...], **more: Any) -> tuple[LaunchPlan, Any]:
-    """A request of kit's own that the real head carries out, with another mpirun."""
+    """Run a real request of kit on the real head, with a fake mpirun."""
     launch = plan(head.new_id(), **more)
     request = start_request(launch, cluster="lab", image="kit:1", head="gpu1", by="me@here", wait=False)
     door = head.door()
@@ -67,7 +67,7 @@ def started(head: Head, argv: tuple[str, ...], **more: Any) -> tuple[LaunchPlan,
 
 
 def listing(head: Head) -> list[RunRecord]:
-    """As `kit runs` gets it."""
+    """Return the runs as `kit runs` reads them."""
     argv = script("runs", str(head.runs))
     done = subprocess.run(argv, capture_output=True, check=True, timeout=60)
     return parse_listing(done.stdout.decode())
@@ -99,7 +99,7 @@ def test_the_listing_asks_the_kernel_who_lives(head: Head) -> None:
     ]  # fmt: skip
     os.kill(head.supervisor(), 9)
     until(lambda: listing(head)[1].state == "lost")
-    # To look changes nothing.
+    # Listing changes nothing.
     before = sorted(path.name for path in (head.runs / head.ids[1]).iterdir())
     listing(head)
     assert sorted(path.name for path in (head.runs / head.ids[1]).iterdir()) == before
@@ -131,7 +131,7 @@ def test_the_state(ending: dict[str, Any] | None, live: bool, state: str) -> Non
 
 
 def test_a_failure_of_a_newer_head() -> None:
-    """Words that this kit does not know are no reason to fall."""
+    """kit ignores words that it does not know."""
     run = record_of({"id": "r", "more": 1}, {"exit_code": 1, "failure": {"kind": "fire", "more": 2}})
     assert run.failure == Failure(kind="mpirun")
 

@@ -1,4 +1,4 @@
-"""Which servers of a parameter server are where, and what its ranks are told."""
+"""Tests the places of the servers of a parameter server, and the variables of its ranks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_servers_go_over_the_runs_hosts_and_the_scheduler_is_on_the_head() -> No
 @pytest.mark.parametrize(
     ("cores", "servers", "warning"),
     [
-        # As many servers as hosts beside a worker on each core is what the documentation advises.
+        # The documentation recommends one server on each host, beside one worker on each core.
         (2, 2, None),
         (8, 16, None),
         (8, 17, "17 servers on 2 hosts put 9 on gpu2, which has 8 cores for them and its workers"),
-        # A host may have more slots than cores, and before a deploy nobody knows its cores.
+        # A host may have more slots than cores, and its cores are not known before a deploy.
         (1, 4, None),
         (0, 4, None),
         (0, 100, "100 servers on 2 hosts put 50 on gpu2, which has 2 slots for them and its workers"),

@@ -1,4 +1,4 @@
-"""The door from kit's side, against a fake ssh on the PATH that runs the launcher here, or misbehaves."""
+"""Tests the door with a fake ssh on the PATH that runs the launcher here, or misbehaves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Ssh = Callable[[str], Door]
 
 @pytest.fixture
 def with_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
-    """A door whose ssh is this shell script."""
+    """Return a door whose ssh is this shell script."""
 
     def make(script: str) -> Door:
         folder = tmp_path / "bin"
@@ -55,7 +55,7 @@ def local(head: Head, monkeypatch: pytest.MonkeyPatch) -> Door:
 
 
 def lines(door: Door) -> list[bytes]:
-    """All lines of the log, to the end of the run."""
+    """Return all lines of the log, up to the end of the run."""
     log = RunLog()
     lines: list[bytes] = []
     while (data := door.read(30.0)) is not None:
@@ -191,7 +191,7 @@ def test_an_exec_that_never_began_is_asked_for_again(
     door.open()
     door.keep_showing(0.01)
     sent = tmp_path / "sent"
-    # The shell says hello before it has made the file.
+    # The shell prints its first line before it has created the file.
     until(lambda: sent.exists() and sent.stat().st_size > 0)
     door.close()
     assert door.record == "r"
@@ -209,7 +209,7 @@ def test_an_exec_that_never_began_is_asked_for_again(
         (f"{HELLO}; read -r line; echo 'Timeout, server not responding.' >&2; exit 255", UnreachableError,
          "the connection to the head broke: Timeout, server not responding."),
         (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a message (exit 137)"),
-        # It is gone before it is asked.
+        # It ends before the request.
         (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a message (exit 137)"),
     ],
 )  # fmt: skip
@@ -238,7 +238,7 @@ def test_a_door_that_was_not_opened() -> None:
 
 
 class Answering:
-    """A transport that gives each host its own answer."""
+    """A transport with a separate answer for each host."""
 
     def __init__(self, answers: dict[str, Completed | KitError], one: Host) -> None:
         self.host = one
