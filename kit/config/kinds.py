@@ -48,7 +48,7 @@ class WrongItemsError(ValueError):
 
 
 class Kind(Protocol):
-    """A kind of value. `is_word`: an environment variable can hold it."""
+    """A kind of value."""
 
     @property
     def wants(self) -> str:
@@ -59,7 +59,8 @@ class Kind(Protocol):
         """Return the words to choose from, or nothing."""
 
     @property
-    def is_word(self) -> bool: ...
+    def is_word(self) -> bool:
+        """Return whether one environment variable can hold such a value."""
 
     def read(self, value: object) -> object:
         """Return the model's value. Raises WrongKindError, FieldError or WrongItemsError."""
@@ -90,6 +91,8 @@ class Text:
 
 @dataclass(frozen=True)
 class Choice:
+    """One of some words."""
+
     choices: tuple[str, ...]
     is_word: bool = True
 
@@ -165,6 +168,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Truth:
+    """true or false, or one of the words that YAML and shells use for them."""
+
     wants: str = "true or false"
     choices: tuple[str, ...] = ()
     is_word: bool = True
