@@ -14,7 +14,7 @@ REPOSITORY = "kit"
 # Where the Dockerfiles expect the certificates that only a build stage gets. They are not part of the content.
 CA_PATH = "ca/extra.pem"
 
-# A launch on several hundred nodes opens at most so many connections to one node at once.
+# A launch on several hundred nodes opens at most this number of connections to one node at once.
 MAX_CONNECTIONS = 1000
 
 # The bytes that a line of a Dockerfile cannot carry in a name.

@@ -1,4 +1,4 @@
-"""kit exec: one command in the container of many hosts; hosts whose output is equal are told together."""
+"""kit exec: one command in the container of many hosts. Hosts with equal output are one group."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def exec_hosts(context: Context, hosts: str | None, command: Sequence[str]) -> E
 
 
 def _failed(error: KitError) -> OutputGroup:
-    """A host where the command did not run; the others' output is told all the same."""
+    """Return the group of a host on which the command did not run. The others still have their output."""
     hint = f"\n  → {error.hint}" if error.hint else ""
     return OutputGroup(hosts=(error.host or "",), exit_code=error.exit_code, output=f"{error.message}{hint}\n")
 

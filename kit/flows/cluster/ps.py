@@ -18,7 +18,7 @@ from kit.remote.ssh import fanout
 
 
 def ps(context: Context) -> PsResult:
-    """One row a host. A host that cannot be reached has its problem in its row; the others are told all the same."""
+    """Return a row for each host. The row of a host that kit cannot reach has the problem."""
     spec = context.spec
     tag = content(spec.image).tag
 

@@ -42,7 +42,7 @@ class ComposeFiles:
         self._forms: dict[tuple[str, bool, bool], _Form] = {}
 
     def file(self, service: str, *, node: Node, interface: str, gpus: bool, host_key: str) -> ComposeFile:
-        """Return the file of one host. `host_key` is the public half, '' if there is none yet."""
+        """Return the file of one host. `host_key` is the public half, '' if it does not exist yet."""
         kind = (service, gpus, bool(host_key))
         form = self._forms.get(kind)
         if form is None:
@@ -77,7 +77,7 @@ OWN_VARIABLES = ("HOROVOD_GLOO_IFACE", "KIT_ADDRESS", "KIT_NODE", "NCCL_SOCKET_I
 
 
 class _Template:
-    """Text with gaps, which stand between two `mark`s and hold a whole value each. `write` spells a value."""
+    """Text with gaps. Each gap is between two `mark`s and holds a whole value. `write` spells a value."""
 
     def __init__(self, text: str, mark: str, write: Callable[[str], str]) -> None:
         # Text and names of gaps in turn. JSON quotes a gap, kit's YAML does not.

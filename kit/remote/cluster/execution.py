@@ -60,7 +60,7 @@ class Registries:
 
 
 def nothing() -> None:
-    """Stand in for a check that never refuses."""
+    """Replace a check, and never refuse."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,7 +241,7 @@ class _Ship:
             self._drop(lane, faults.failed(lane.host, str(message["failed"]), str(message.get("kind"))))
 
     def _line_up(self) -> None:
-        """Put the hosts that need most first, so that no host is asked for layers that it does not need itself."""
+        """Put the hosts that need most first, so that no host passes on layers that it does not need itself."""
         ready = [lane for lane in self._lanes if lane.need is not None and not lane.failed]
         ready.sort(key=lambda lane: (lane.held, -sum((lane.need or {}).values())))
         self._chain = ready

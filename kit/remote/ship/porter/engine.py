@@ -154,7 +154,7 @@ def _common(chain: Sequence[str], layers: Sequence[str]) -> int:
 
 
 def failure(messages: bytes) -> str:
-    """Return the error among an engine's messages, which are one a line; '' if there is none."""
+    """Return the error among an engine's messages, which are one per line, or ''."""
     for line in messages.decode(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
             message = json.loads(line)
