@@ -4,10 +4,10 @@
 """
 
 import os
-import socket
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
-from kitrun import ports
+if TYPE_CHECKING:
+    import socket
 
 ROOT_ADDRESS, ROOT_PORT = "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"
 
@@ -35,13 +35,16 @@ def hostfile(text: str, helpers: Helpers) -> str:
     return "".join("%s\n" % (os.uname().nodename if line == here else line) for line in text.splitlines())
 
 
-def hold_port(environment: Dict[str, str], helpers: Helpers) -> Optional[socket.socket]:
+def hold_port(environment: Dict[str, str], helpers: Helpers) -> "Optional[socket.socket]":
     """Choose the scheduler's port, unless the environment has one. Return its holder, to be closed at the end, or None.
 
     Raises OSError if the address is not this node's, or if no port is free.
     """
     if not helpers or ROOT_PORT in environment:
         return None
+    # Imported only here: `random` and `socket` are slow to import, and few runs have helpers.
+    from kitrun import ports
+
     port, holder = ports.hold(environment[ROOT_ADDRESS])
     environment[ROOT_PORT] = str(port)
     return holder

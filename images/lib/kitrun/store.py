@@ -20,7 +20,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -67,7 +66,7 @@ class Run:
             write(self.path("record.json"), record)
         except OSError:
             os.close(lock)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_folder(self.folder)
             raise
         return lock
 
@@ -159,6 +158,13 @@ class Log:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                     raise
+
+
+def remove_folder(path: str) -> None:
+    # Imported only here: it is slow to import, and a run starts without it.
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def reserve(path: str, size: int) -> None:
@@ -265,4 +271,4 @@ def prune(keep_s: float, keep_n: int, root: Optional[str] = None) -> None:
         except OSError:
             age = 0.0
         if index >= keep_n or age > keep_s:
-            shutil.rmtree(run.folder, ignore_errors=True)
+            remove_folder(run.folder)
