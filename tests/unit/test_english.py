@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "check-english"
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "scripts" / "check-english"
 
 
 def check(*words: str) -> tuple[int, list[str]]:
@@ -20,6 +21,10 @@ def check(*words: str) -> tuple[int, list[str]]:
 
 def test_the_tree_is_clean() -> None:
     assert check() == (0, [])
+
+
+def test_comments_and_docstrings_are_clean() -> None:
+    assert check("--comments", str(ROOT / "kit"), str(ROOT / "scripts")) == (0, [])
 
 
 def test_a_page_is_named_with_the_line_and_what_to_write(tmp_path: Path) -> None:
