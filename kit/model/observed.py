@@ -49,7 +49,7 @@ class HostFacts:
     `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.
     `listening` has the address:port of every TCP listener, `udp` of every UDP socket. On a head, `record` is the text
     of cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
-    `python` is the version of python3, if it is installed.
+    `python` is the version of python3, if it is installed. `slow`: its engine did not answer in time.
     """
 
     host: Host
@@ -77,3 +77,4 @@ class HostFacts:
     absent: frozenset[str] = frozenset()
     swarm: SwarmFacts = field(default_factory=SwarmFacts)
     python: str | None = None
+    slow: bool = False

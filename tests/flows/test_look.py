@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kit.errors import HostsFailed, InputError, NotReadyError, UnreachableError
+from kit.errors import HostsFailed, InputError, NotReadyError, SlowError, UnreachableError
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps, ranks_of
 from kit.flows.run.run import run
+from kit.model.host import Host
 from kit.model.launch import RunRequest
-from kit.remote.ssh.transport import Completed
-from tests.fakes.fleet import Fleet
+from kit.remote.ssh.transport import Completed, Transport
+from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 
 
@@ -37,6 +40,22 @@ def test_ps_with_ranks_and_a_host_that_is_gone(fleet: Fleet, reporter: Rememberi
     assert second.ranks == {"r1": (2, 3), "r2": (0,)}
     assert (third.host, third.state, third.problem) == ("gpu3", "unreachable", "no SSH connection")
     assert fourth.state.startswith("Exited (137)")
+
+
+def test_ps_calls_a_slow_host_slow(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    context = fleet.context(reporter)
+
+    class Slow(FakeTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            raise SlowError(f"a command did not end within {timeout_s:.0f} s", host=self.host.name)
+
+    def connect(host: Host) -> Transport:
+        return Slow(fleet["gpu2"]) if host.name == "gpu2" else fleet.connect(host)
+
+    rows = ps(replace(context, connect=connect)).nodes
+    assert (rows[1].state, rows[1].problem) == ("slow: a command did not end within 75 s", None)
+    assert rows[2].state == "Up 2 hours"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from kit.errors import KitError
+from kit.errors import KitError, SlowError
 from kit.flows.context import Context
 from kit.flows.image.content import content
 from kit.model import names
@@ -28,8 +28,10 @@ def ps(context: Context) -> PsResult:
             ranks = transport.run(script("ranks", spec.name), timeout_s=30).text
         return _row(context, facts, ranks)
 
-    found = fanout.each(context.inventory.hosts, work)
-    rows = [found.results.get(host.name) or _lost(host, found.failures[host.name]) for host in context.inventory.hosts]
+    outcome = fanout.each(context.inventory.hosts, work)
+    rows = [
+        outcome.results.get(host.name) or _lost(host, outcome.failures[host.name]) for host in context.inventory.hosts
+    ]
     return PsResult(cluster=spec.name, nodes=tuple(rows))
 
 
@@ -43,7 +45,7 @@ def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
         host=facts.host.name,
         address=address,
         service=own[0].service if own else "",
-        state=own[0].status if own else "not deployed",
+        state=own[0].status if own else "slow: the engine did not answer in time" if facts.slow else "not deployed",
         image=own[0].image if own else "",
         slots=nodes.slots_of(facts, context.spec),
         gpus=len(facts.gpus),
@@ -66,9 +68,10 @@ def _lost(host: Host, error: KitError) -> NodeStatus:
         host=host.name,
         address=host.internal or "",
         service="",
-        state="unreachable",
+        # A busy host is there, and the next look may see it.
+        state=f"slow: {error.message}" if isinstance(error, SlowError) else "unreachable",
         image="",
         slots=host.slots or 0,
         gpus=0,
-        problem=error.message,
+        problem=None if isinstance(error, SlowError) else error.message,
     )

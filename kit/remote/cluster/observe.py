@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from kit.errors import StepError
+from kit.errors import SlowError, StepError
 from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import Container, Gpu, HostFacts, Interface
@@ -16,16 +16,25 @@ from kit.remote.ssh.transport import Transport
 from kit.remote.swarm.facts import swarm_facts
 
 TIMEOUT_S = 75.0
+# The exit code of observe.sh for an engine that did not answer in time.
+_SLOW = 75
 
 
 def observe(transport: Transport, *, folder: str, image: str, paths: Sequence[str] = ()) -> HostFacts:
-    """The facts of one host; of `paths`, those that are not there.
+    """Return the facts of one host; of `paths`, those that are missing.
 
-    Raises UnreachableError, or StepError when the login cannot become root.
+    Raises UnreachableError, SlowError when the host or its engine does not answer in time, or StepError when the
+    login cannot become root.
     """
     done = transport.run(script("observe", folder, image, *paths), timeout_s=TIMEOUT_S)
     if "@@ end" not in done.text:
         name = transport.host.name
+        if done.code == _SLOW:
+            raise SlowError(
+                done.error_text.splitlines()[-1] if done.error_text else "the engine did not answer in time",
+                hint=f"look at its load: kit ssh {name} -- uptime; then try again",
+                host=name,
+            )
         if "sudo" in done.error_text:
             raise StepError(
                 f"the login is not root and cannot become it: {done.error_text.splitlines()[-1]}",
@@ -70,6 +79,7 @@ def parse(host: Host, text: str) -> HostFacts:
         listening=frozenset(_listener(word) for word in sections.get("listening", ())),
         udp=frozenset(_listener(word) for word in sections.get("udp", ())),
         absent=frozenset(sections.get("absent", ())),
+        slow=bool(sections.get("slow")),
         swarm=swarm_facts(info, sections),
     )
 

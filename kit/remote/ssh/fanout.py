@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,10 @@ from typing import Generic, TypeVar
 
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.model.host import Host
+from kit.model.text import fold
+from kit.remote.ssh import retry
 
 T = TypeVar("T")
-WIDTH = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,11 +65,15 @@ class _Work(Generic[T]):
                 return
 
 
-def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int = WIDTH) -> Outcome[T]:
-    """`work(host)` on every host, at most `width` at a time. A KitError of one host does not touch the others."""
+def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None = None) -> Outcome[T]:
+    """Call `work(host)` for every host, at most `width` at a time (by default as many as this machine's cores serve).
+
+    A KitError of one host does not touch the others.
+    """
     shared = _Work(hosts, work)
+    at_once = min(width or retry.width(os.cpu_count() or 1), len(hosts))
     # Daemon threads: a host that hangs cannot keep kit from ending after Ctrl-C.
-    threads = [threading.Thread(target=shared, daemon=True) for _ in range(min(width, len(hosts)))]
+    threads = [threading.Thread(target=shared, daemon=True) for _ in range(at_once)]
     try:
         for thread in threads:
             thread.start()
@@ -79,7 +85,7 @@ def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int = WIDTH
         ended = {*shared.results, *shared.failures}
         waiting = [host.name for host in hosts if host.name not in ended]
         raise Interrupted(
-            f"interrupted; not done: {', '.join(waiting) or 'none'}", hint="run the same again to finish"
+            f"interrupted; not done: {fold(waiting) or 'none'}", hint="run the same again to finish"
         ) from None
     if shared.bugs:
         raise shared.bugs[0]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.errors import StepError
+from kit.errors import SlowError, StepError
 from kit.model.observed import HostFacts
 from kit.remote.cluster.observe import listener_word, observe, parse
 from kit.remote.ssh.transport import Completed
@@ -227,3 +227,10 @@ def test_a_host_that_cannot_be_looked_at(code: int, stdout: bytes, stderr: bytes
     assert message in caught.value.message
     assert hint in str(caught.value.hint)
     assert caught.value.host == "gpu4"
+
+
+def test_a_slow_engine_is_slow_and_not_absent() -> None:
+    transport = Saying(Completed(code=75, stdout=b"@@ system\n", stderr=b"the engine did not report its images\n"))
+    with pytest.raises(SlowError, match="did not report its images"):
+        observe(transport, folder="/opt/kit/lab", image="kit:1")
+    assert seen(engine="", slow="engine").slow

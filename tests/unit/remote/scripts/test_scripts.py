@@ -94,11 +94,14 @@ def test_observe_does_not_take_an_engine_that_is_busy_for_one_that_is_empty(
 ) -> None:
     stub(bare, "docker", f"""[ "$1" != {verb} ] || exit 124; [ "$1" != info ] || echo '{{"ServerVersion": "1"}}'""")
     done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
-    assert (done.returncode, done.stderr) == (1, f"the engine did not tell its {what} within 10 s\n".encode())
+    assert (done.returncode, done.stderr) == (75, f"the engine did not report its {what} within 10 s\n".encode())
     assert b"@@ end" not in done.stdout
-    # Where the engine does not answer at all, that is what is told.
+    # An engine that does not answer at all is a fact of its own.
     stub(bare, "docker", "exit 124")
-    assert run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell).returncode == 0
+    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    assert done.returncode == 0
+    facts = parse(host(1), done.stdout.decode())
+    assert (facts.engine, facts.slow) == ("", True)
 
 
 def test_observe_reads_the_folder_and_nothing_of_the_users(tmp_path: Path, bare: Path) -> None:
