@@ -65,6 +65,6 @@ def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter
     def connect(host: Host) -> Transport:
         from kit.remote.ssh.connect import connected  # noqa: PLC0415
 
-        return connected(host, kept(login(host, spec.ssh), sockets))
+        return connected(host, kept(login(host, spec.ssh), sockets), alone=len(inventory.hosts) == 1)
 
     return Context(inventory=inventory, spec=spec, folder=folder, reporter=reporter, connect=connect, sockets=sockets)

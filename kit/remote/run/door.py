@@ -23,6 +23,7 @@ from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node
 from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.refusals import no_session
+from kit.remote.ssh.stream import errors_of
 from kit.remote.ssh.transport import Completed, as_root
 
 LAUNCHER = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-launch")
@@ -58,7 +59,7 @@ class Door:
 
     def start(self) -> None:
         """Start to connect, and return at once."""
-        argv = openssh_argv(self._head, options=KEEP_ALIVE)
+        argv = openssh_argv(self._head, options=KEEP_ALIVE, sharing="make")
         command = as_root(in_node(self._container, LAUNCHER, interactive=True))
         # Ctrl-C must not reach ssh: kit asks the run to stop, and waits until it has ended.
         self._process = subprocess.Popen(
@@ -199,7 +200,7 @@ class Door:
     def _ended(self) -> tuple[str, int]:
         """Return the errors and the exit code of ssh, once it has ended."""
         process = self._running()
-        errors = _pipe(process.stderr).read().decode(errors="replace").strip()
+        errors = errors_of(process)
         return errors, process.wait()
 
     def _no_launcher(self, ended: Completed) -> KitError:

@@ -11,8 +11,15 @@ from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.transport import Transport
 
 
-def connected(host: Host, login: Login) -> Transport:
-    """Return a transport by OpenSSH's client. The first command connects it."""
+def connected(host: Host, login: Login, *, alone: bool = False) -> Transport:
+    """Return a transport to the host. The first command connects it.
+
+    OpenSSH's client serves many hosts, and keeps connections. fabric serves a host that is `alone`, if nothing is kept.
+    """
+    if alone and login.socket is None:
+        from kit.remote.ssh.fabric import FabricTransport  # noqa: PLC0415  (paramiko is slow to import)
+
+        return FabricTransport(host, login)
     transport = OpenSshTransport(host, login)
     # After Ctrl-C, threads that nobody waits for may still be at work.
     atexit.register(_end, weakref.ref(transport))

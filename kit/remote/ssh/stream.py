@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -50,6 +51,22 @@ def follow(commands: Mapping[str, Sequence[str]], reporter: Reporter, *, named: 
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def errors_of(process: subprocess.Popen[bytes]) -> str:
+    """Return what a process writes to standard error until it ends.
+
+    OpenSSH before 8.5 leaves a kept connection behind that holds the pipe open, so the pipe's end is no sign.
+    """
+    if process.stderr is None:
+        return ""
+    text = b""
+    while True:
+        ready, _, _ = select.select([process.stderr], [], [], 0.1)
+        data = os.read(process.stderr.fileno(), 1 << 16) if ready else b""
+        text += data
+        if (ready and not data) or (not ready and process.poll() is not None):
+            return text.decode(errors="replace").strip()
 
 
 def _read(pipe: IO[bytes] | None, stream: Stream, source: str, reporter: Reporter) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 from kit.model.host import Login
 from kit.remote.cluster.keys import make_key
 from kit.remote.ssh.openssh import openssh_argv, terminal_argv
+from kit.remote.ssh.stream import errors_of
 
 GPU4 = Login(host="g", address="gpu4", user=None, port=None, key=None, known_hosts=None)
 
@@ -113,3 +116,15 @@ def test_keys_are_openssh_keys(tmp_path: Path) -> None:
     assert pair.public.startswith("ssh-ed25519 ")
     assert pair.public.endswith(" kit-lab-gpu1")
     assert make_key("x").public != make_key("x").public
+
+
+def test_errors_are_read_until_the_process_ends_though_another_holds_the_pipe() -> None:
+    # As a master that an old ssh leaves behind.
+    left = "sleep 30 & echo refused >&2; echo $!"
+    with subprocess.Popen(["sh", "-c", left], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        holder = int(process.stdout.readline())
+        try:
+            assert errors_of(process) == "refused"
+        finally:
+            os.kill(holder, signal.SIGKILL)
