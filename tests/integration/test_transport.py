@@ -19,7 +19,7 @@ from kit.remote.ssh.kept import kept
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import control_argv
 from kit.remote.ssh.transport import Transport
-from tests.contract.transport_contract import Factory, TransportContract
+from tests.contract.transport_contract import ODD, TELL, Factory, TransportContract
 from tests.integration.rig import Cluster
 
 Make = Callable[[Host, Login], Transport]
@@ -149,3 +149,21 @@ def test_a_connection_that_is_cut(make: Make, sshd_host: tuple[Host, Login]) -> 
             transport.run(["sh", "-c", cut], timeout_s=20)
         assert "the connection broke" in caught.value.message
         assert transport.run(["echo", "again"]).stdout == b"again\n"
+
+
+def test_kit_ssh_passes_each_word_to_the_command(cluster: Cluster) -> None:
+    words = [word for word in ODD if "\x01" not in word]
+    done = cluster.kit("ssh", cluster.hosts[-1].name, "--", "sh", "-c", TELL, "sh", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\0")[:-1] == words
+
+
+def test_nothing_is_left_of_a_verb_that_keeps_no_connection(cluster: Cluster) -> None:
+    assert cluster.kit("ps", "--no-keep").returncode == 0
+    assert masters() == set()
+
+
+def masters() -> set[str]:
+    """Return the processes of ssh that hold a connection open for one transport."""
+    title = r"^ssh: /tmp/kit-[^/]{8}/s \[mux\]"
+    return set(subprocess.run(["pgrep", "-f", title], capture_output=True, text=True, check=False).stdout.split())
