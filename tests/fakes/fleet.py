@@ -1,4 +1,4 @@
-"""All VMs of a test, the transports to them, and what stands in for shipping an image."""
+"""All VMs of a test, the transports to them, and a fake of shipping an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kit.remote.ssh.transport import AS_ROOT, Completed
 from tests.fakes.engine import FakeRegistry, engine_of
 from tests.fakes.vm import FakeLock, FakeVM
 
-# Commands that are none of kit's own run here, as root already.
+# Commands that are not kit's scripts run on this machine, as root.
 PLAIN = AS_ROOT.replace("exec sudo -n --", "exec")
 
 
@@ -47,7 +47,7 @@ class FakeTransport:
         except subprocess.TimeoutExpired as error:
             message = f"a command did not end within {timeout_s:.0f} s"
             raise StepError(message, hint="look at the host's load", host=self.host.name) from error
-        # A shell tells a death by signal as 128 + the signal, and so does sshd's client.
+        # A shell and ssh report a death by signal as 128 + the signal.
         code = done.returncode if done.returncode >= 0 else -1
         return Completed(code=code, stdout=done.stdout, stderr=done.stderr)
 
@@ -76,7 +76,7 @@ class Fleet:
         return self.vms[name]
 
     def next_id(self) -> str:
-        """For members of swarms and their tasks."""
+        """Return a new id for a member of a swarm or a task."""
         self._ids += 1
         return f"id{self._ids}"
 
@@ -87,7 +87,7 @@ class Fleet:
         return FakeTransport(self.vms[host.name])
 
     def take(self, head: Login, file: str, what: str) -> FakeLock:
-        """The lock as the real one: kept on the VM, refused with the name of its holder."""
+        """Take a lock that behaves like the real one: it is kept on the VM, and a refusal names its holder."""
         vm = self.vms[head.host]
         if "unreachable" in vm.faults:
             raise UnreachableError("no SSH connection", hint="is the VM up?", host=head.host)
@@ -130,7 +130,7 @@ class Fleet:
         self.shipped.clear()
 
     def context(self, reporter: Reporter, *, names: Sequence[str] = (), **spec: object) -> Context:
-        """A context on these hosts (all, in order, unless named), the head first."""
+        """Return a context on these hosts, the head first; on all of them in order if none is named."""
         hosts = tuple(self.vms[name].host for name in names) if names else tuple(vm.host for vm in self.vms.values())
         return Context(
             inventory=Inventory(hosts=hosts, source="hosts"),

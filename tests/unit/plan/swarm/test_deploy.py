@@ -160,3 +160,23 @@ def test_compose_takes_over(service: SwarmService, nodes: tuple[SwarmNode, ...],
 
 def test_compose_leaves_a_swarm_alone_that_it_never_used() -> None:
     assert leaving(SPEC, [manager(member(2))]) == Leaving()
+
+
+@pytest.mark.parametrize(
+    ("image_id", "rounds"),
+    [
+        ("sha256:1f", [("take off", "all"), ("set up", "all"), ("verify", "all")]),
+        (None, [("take off", "all"), ("ship", "all"), ("set up", "host"), ("verify", "all")]),
+    ],
+)
+def test_nothing_is_set_up_for_compose_before_the_stack_is_gone(
+    image_id: str | None, rounds: list[tuple[str, str]]
+) -> None:
+    service = SwarmService(name="kit-lab_mpihead", cluster="lab", spec="ab")
+    head = as_swarm(manager(member(2), services=(service,)))
+    plan = plan_of(
+        [replace(f, image_id=image_id) for f in (head, as_swarm(worker(2)))], replace(SPEC, orchestrator="compose")
+    )
+    assert [(part.name, part.needs) for part in plan.rounds] == rounds
+    set_up = next(part for part in plan.rounds if part.name == "set up")
+    assert [type(step) for host in set_up.hosts for step in host.steps[:2]] == [RemoveNode, SwarmLeave] * 2
