@@ -10,6 +10,7 @@ from typing import Protocol
 from kit.errors import NotReadyError
 from kit.events import Reporter
 from kit.flows.image.content import content
+from kit.flows.run.environment import variables
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer
 from kit.model.result import LocalResult
@@ -36,16 +37,7 @@ def local(
     """
     start = time.monotonic()
     image = content(spec.image).tag
-    env: dict[str, str] = {}
-    forward: list[str] = []
-    for name, given in request.env:
-        # As with mpirun: NAME=VALUE sets a variable, NAME forwards it, from this shell if it is set here, else from the
-        # image.
-        value = given if given is not None else os.environ.get(name)
-        if value is None:
-            forward.append(name)
-        else:
-            env[name] = value
+    env, forward = variables(request.env)
     container = local_container(
         spec,
         image=image,

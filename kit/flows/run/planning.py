@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from kit.config.selection import select_hosts
 from kit.errors import InputError
 from kit.events import Warned
 from kit.flows.context import Context
+from kit.flows.run.environment import variables
 from kit.model.host import Host
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
@@ -66,15 +66,7 @@ def plan_launch(
         placement, chosen = leases.place_free(
             nodes, living, np=request.np, npernode=request.npernode, wait=request.wait
         )
-    env: dict[str, str] = {}
-    forward: list[str] = []
-    for name, given in request.env:
-        # As with mpirun: NAME=VALUE sets a variable, NAME forwards it, from here if it is set here, else from the head.
-        value = given if given is not None else os.environ.get(name)
-        if value is None:
-            forward.append(name)
-        else:
-            env[name] = value
+    env, forward = variables(request.env)
     plan = launch_plan(
         run_id=run_id,
         spec=context.spec,
