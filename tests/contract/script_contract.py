@@ -228,6 +228,15 @@ class ScriptContract:
             assert [line.strip() for line in vm.lines("stop_run", one)] == ["0"]
             assert vm.lines("ranks", vm.cluster) == [f"{two} 0 {second}"]
 
+    def test_a_look_is_the_state_and_then_the_ranks(self, vm: Machine) -> None:
+        with vm.rank(f"{vm.cluster}-1", 3) as pid:
+            lines = vm.lines("look", vm.folder, "kit:none")
+        end = lines.index("@@ end")
+        assert lines[end + 1 :] == ["@@ ranks", f"{vm.cluster}-1 3 {pid}"]
+        assert [line for line in lines[:end] if line.startswith("@@ ")] == [
+            line for line in vm.lines("observe", vm.folder, "kit:none") if line.startswith("@@ ") and line != "@@ end"
+        ]
+
     def test_the_load(self, vm: Machine) -> None:
         lines = vm.lines("load", vm.folder)
         assert [line.split()[0] for line in lines] == ["cores", "before", "after", "end"]

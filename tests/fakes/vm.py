@@ -180,6 +180,10 @@ class FakeVM(SwarmScripts):
         self.changed += removed
         return said("".join(f"{line}\n" for line in removed))
 
+    def _look(self, stdin: bytes, folder: str, image: str) -> Completed:
+        state = self._observe(stdin, folder, image)
+        return said(f"{state.text}@@ ranks\n{self._ranks(stdin, folder).text}")
+
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
         return said("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
 

@@ -12,8 +12,7 @@ from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.result import NodeStatus, PsResult
 from kit.plan.cluster import network, nodes
-from kit.remote.cluster.observe import observe
-from kit.remote.scripts import script
+from kit.remote.cluster.observe import observe_ranks
 from kit.remote.ssh import fanout
 
 
@@ -24,8 +23,7 @@ def ps(context: Context) -> PsResult:
 
     def work(host: Host) -> NodeStatus:
         with closing(context.connect(host)) as transport:
-            facts = observe(transport, folder=names.folder(spec.name), image=tag)
-            ranks = transport.run(script("ranks", spec.name), timeout_s=30).text
+            facts, ranks = observe_ranks(transport, folder=names.folder(spec.name), image=tag)
         return _row(context, facts, ranks)
 
     outcome = fanout.each(context.inventory.hosts, work)

@@ -12,7 +12,7 @@ from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import Container, Gpu, HostFacts, Interface
 from kit.remote.scripts import script
-from kit.remote.ssh.transport import Transport
+from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.swarm.facts import swarm_facts
 
 TIMEOUT_S = 75.0
@@ -26,7 +26,19 @@ def observe(transport: Transport, *, folder: str, image: str, paths: Sequence[st
     Raises UnreachableError, SlowError when the host or its engine does not answer in time, or StepError when the
     login cannot become root.
     """
-    done = transport.run(script("observe", folder, image, *paths), timeout_s=TIMEOUT_S)
+    return _facts(transport, transport.run(script("observe", folder, image, *paths), timeout_s=TIMEOUT_S))
+
+
+def observe_ranks(transport: Transport, *, folder: str, image: str) -> tuple[HostFacts, str]:
+    """Return the facts of one host and a line `RUN RANK PID` for each process of the cluster's runs, in one command.
+
+    Raises the same errors as `observe`.
+    """
+    done = transport.run(script("look", folder, image), timeout_s=TIMEOUT_S)
+    return _facts(transport, done), done.text.partition("@@ ranks\n")[2]
+
+
+def _facts(transport: Transport, done: Completed) -> HostFacts:
     if "@@ end" not in done.text:
         name = transport.host.name
         if done.code == _SLOW:

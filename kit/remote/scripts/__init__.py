@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-# Prefixes of scripts: shell functions that find this VM's node, remove a container, or change a member of a swarm.
+# Prefixes of scripts: shell functions that find this VM's node, remove a container, or change a member of a swarm; and
+# a script that another one continues.
 _BEFORE = {
+    "look": "observe",
     "node": "node_name",
     "wait_sshd": "node_name",
     "remove": "remove_container",
@@ -16,12 +18,14 @@ _BEFORE = {
     "swarm_nodes": "update_node",
     "swarm_remove": "update_node",
 }
+_AFTER = {"look": "ranks"}
 
 
 @cache
 def _text(name: str) -> str:
     before = _text(_BEFORE[name]) if name in _BEFORE else ""
-    return before + (Path(__file__).parent / f"{name}.sh").read_text(encoding="utf-8")
+    after = _text(_AFTER[name]) if name in _AFTER else ""
+    return before + (Path(__file__).parent / f"{name}.sh").read_text(encoding="utf-8") + after
 
 
 def script(name: str, *arguments: str) -> Sequence[str]:
