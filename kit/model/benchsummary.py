@@ -91,7 +91,9 @@ class CaseSummary:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def measure(self, metric: str, size: int | None = None) -> Measure | None:
-        return next((each for each in self.measures if (each.metric, each.size) == (metric, size)), None)
+        return next(
+            (candidate for candidate in self.measures if (candidate.metric, candidate.size) == (metric, size)), None
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

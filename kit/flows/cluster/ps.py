@@ -53,12 +53,12 @@ def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
 
 def ranks_of(text: str) -> dict[str, tuple[int, ...]]:
     """`RUN RANK PID` lines as ranks by run; a rank's children carry its number and do not count again."""
-    found: dict[str, set[int]] = {}
+    by_run: dict[str, set[int]] = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) == 3 and words[1].isdigit():
-            found.setdefault(words[0], set()).add(int(words[1]))
-    return {run: tuple(sorted(ranks)) for run, ranks in sorted(found.items())}
+            by_run.setdefault(words[0], set()).add(int(words[1]))
+    return {run: tuple(sorted(ranks)) for run, ranks in sorted(by_run.items())}
 
 
 def _lost(host: Host, error: KitError) -> NodeStatus:

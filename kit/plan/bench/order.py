@@ -38,13 +38,13 @@ def turns(cases: Sequence[Case], samples: Iterable[Sample] = ()) -> tuple[Turn, 
     rung. A repeat that failed is tried again. Cases of a rung that RUNGS does not order keep their place.
     """
     done = {(sample.case, sample.repeat, sample.warmup) for sample in samples if sample.failure is None}
-    found: list[Turn] = []
+    ordered: list[Turn] = []
     for rung in RUNGS:
         here = [case for case in cases if case.rung == rung]
-        found += [Turn(case=c, repeat=n, warmup=True) for c in here for n in range(1, c.warmup + 1)]
+        ordered += [Turn(case=c, repeat=n, warmup=True) for c in here for n in range(1, c.warmup + 1)]
         most = max((case.repeats for case in here), default=0)
-        found += [Turn(case=c, repeat=n) for n in range(1, most + 1) for c in here if n <= c.repeats]
-    left = [turn for turn in found if (turn.case.id, turn.repeat, turn.warmup) not in done]
+        ordered += [Turn(case=c, repeat=n) for n in range(1, most + 1) for c in here if n <= c.repeats]
+    left = [turn for turn in ordered if (turn.case.id, turn.repeat, turn.warmup) not in done]
     # What a warm-up has warmed is warm for the rest of a case that has nothing left to measure.
     measured = {turn.case.id for turn in left if not turn.warmup}
     return tuple(turn for turn in left if not turn.warmup or turn.case.id in measured)

@@ -50,11 +50,11 @@ ALGORITHMS: Mapping[str, tuple[tuple[str, str], ...]] = {
 def plan(facts: BenchFacts, options: BenchOptions) -> Planned:
     """The cases of the ladder or of a preset. Raises InputError for what is not there, with what there is."""
     check_names(facts, options, stores=STORES)
-    found = _PLANS[options.preset](facts, options)
-    if not found.cases:
-        why = "; ".join(f"{what}: {reason}" for what, reason in found.skipped.items())
+    planned = _PLANS[options.preset](facts, options)
+    if not planned.cases:
+        why = "; ".join(f"{what}: {reason}" for what, reason in planned.skipped.items())
         raise InputError(f"--preset {options.preset}: nothing of it can be measured here ({why})")
-    return found
+    return planned
 
 
 def check(options: BenchOptions) -> None:

@@ -29,14 +29,16 @@ def side_by_side(one: tuple[str, Summary], other: tuple[str, Summary]) -> tuple[
 
 def _collectives_of(*named: tuple[str, Summary]) -> Iterator[Chart]:
     """A chart for each operation and number of ranks that both have measured."""
-    found: dict[tuple[str, int], list[tuple[str, list[tuple[int, Stat]]]]] = {}
+    by_metric: dict[tuple[str, int], list[tuple[str, list[tuple[int, Stat]]]]] = {}
     simulated = False
     for name, summary in named:
         for case in (case for case in summary.cases if case.rung == "collectives"):
             simulated |= case.simulated
-            for metric in dict.fromkeys(each.metric for each in case.measures if each.unit == "B/s" and each.primary):
-                found.setdefault((metric, case.np), []).append((name, _sizes(case, metric)))
-    for number, ((metric, np), lines) in enumerate(found.items()):
+            for metric in dict.fromkeys(
+                measure.metric for measure in case.measures if measure.unit == "B/s" and measure.primary
+            ):
+                by_metric.setdefault((metric, case.np), []).append((name, _sizes(case, metric)))
+    for number, ((metric, np), lines) in enumerate(by_metric.items()):
         if len(lines) == len(named):
             title = f"{_title(words.test(metric))} by message size, {words.ranks(np)}"
             yield from _by_size(f"bandwidth-{number + 1}", title, "B/s", lines, simulated=simulated)
@@ -52,8 +54,8 @@ def _training(cases: Sequence[CaseSummary]) -> Iterator[Chart]:
 
 def _paced(cases: Sequence[CaseSummary]) -> Iterator[Chart]:
     def share(case: CaseSummary) -> Stat | None:
-        found = case.measure("efficiency") if case.workload == "paced" and isinstance(case.x, int) else None
-        return found.stat if found else None
+        measure = case.measure("efficiency") if case.workload == "paced" and isinstance(case.x, int) else None
+        return measure.stat if measure else None
 
     shares = _by_series(cases, share)
     if shares:
@@ -62,17 +64,17 @@ def _paced(cases: Sequence[CaseSummary]) -> Iterator[Chart]:
 
 def _by_series(cases: Sequence[CaseSummary], pick: Callable[[CaseSummary], Stat | None]) -> list[Scaled]:
     """Series with two numbers of ranks at least, each in the order of the ranks."""
-    found: dict[str, list[tuple[CaseSummary, Stat]]] = {}
+    by_name: dict[str, list[tuple[CaseSummary, Stat]]] = {}
     for case in sorted(cases, key=lambda case: case.np):
         stat = pick(case)
         if stat is not None:
-            found.setdefault(case.series, []).append((case, stat))
-    return [(name, members) for name, members in found.items() if len(members) > 1]
+            by_name.setdefault(case.series, []).append((case, stat))
+    return [(name, members) for name, members in by_name.items() if len(members) > 1]
 
 
 def _speedup(series: Sequence[Scaled]) -> Chart:
     shown = series[:MOST_LINES]
-    members = [case for _, each in shown for case, _ in each]
+    members = [case for _, points in shown for case, _ in points]
     base = min(case.np for case in members)
     last = max(case.np for case in members)
     ideal = Line(
@@ -80,7 +82,7 @@ def _speedup(series: Sequence[Scaled]) -> Chart:
         ideal=True,
         points=tuple(Point(x=x, y=x / base, low=x / base, high=x / base) for x in (base, last)),
     )
-    top = max([last / base, *(stat.high for _, each in shown for _, stat in each)])
+    top = max([last / base, *(stat.high for _, points in shown for _, stat in points)])
     ticks = _ticks(top, lambda at: f"{at:g}×")
     unit = "one rank" if base == 1 else words.ranks(base)
     return Chart(
@@ -94,19 +96,19 @@ def _speedup(series: Sequence[Scaled]) -> Chart:
         y_ticks=ticks,
         top=max(ticks[-1].at, top * 1.02),
         simulated=any(case.simulated for case in members),
-        alt=f"Speed-up by number of ranks, the ideal dashed. {_told(shown, lambda s: f'{s.median:.2f}')}",
+        alt=f"Speed-up by number of ranks, the ideal dashed. {_in_words(shown, lambda s: f'{s.median:.2f}')}",
         note=_left_out(len(series) - len(shown), "series"),
     )
 
 
 def _efficiency(name: str, title: str, series: Sequence[Scaled]) -> Chart:
     shown = series[:MOST_LINES]
-    members = [case for _, each in shown for case, _ in each]
+    members = [case for _, quarter in shown for case, _ in quarter]
     counts = sorted({case.np for case in members})
     ideal = Line(
         label="ideal", ideal=True, points=tuple(Point(x=x, y=1, low=1, high=1) for x in (counts[0], counts[-1]))
     )
-    top = max([1.0, *(stat.high for _, each in shown for _, stat in each)])
+    top = max([1.0, *(stat.high for _, quarter in shown for _, stat in quarter)])
     return Chart(
         id=name,
         kind="lines",
@@ -115,11 +117,11 @@ def _efficiency(name: str, title: str, series: Sequence[Scaled]) -> Chart:
         y_title="share of the ideal",
         lines=(ideal, *_lines(shown, lambda stat: words.percent(stat.median))),
         x_ticks=tuple(Tick(at=x, text=str(x)) for x in counts),
-        y_ticks=tuple(Tick(at=each / 4, text=f"{each * 25} %") for each in range(math.floor(top * 4) + 1)),
+        y_ticks=tuple(Tick(at=quarter / 4, text=f"{quarter * 25} %") for quarter in range(math.floor(top * 4) + 1)),
         log_x=True,
         top=top * 1.08,
         simulated=any(case.simulated for case in members),
-        alt=f"{title} by number of ranks. {_told(shown, lambda s: words.percent(s.median))}",
+        alt=f"{title} by number of ranks. {_in_words(shown, lambda s: words.percent(s.median))}",
         note=_left_out(len(series) - len(shown), "series"),
     )
 
@@ -136,7 +138,7 @@ def _lines(series: Sequence[Scaled], told: Callable[[Stat], str]) -> tuple[Line,
     )
 
 
-def _told(series: Sequence[Scaled], word: Callable[[Stat], str]) -> str:
+def _in_words(series: Sequence[Scaled], word: Callable[[Stat], str]) -> str:
     return " ".join(
         f"{name}: " + ", ".join(f"{word(stat)} at {words.ranks(case.np)}" for case, stat in members) + "."
         for name, members in series
@@ -166,15 +168,15 @@ def _bars(name: str, group: Group) -> Chart:
         choices = [choices[0], *best]
     bars = tuple(
         Bar(
-            label=each.label,
-            y=each.stat.median,
-            low=each.stat.low,
-            high=each.stat.high,
-            text=words.value(each.stat.median, group.unit),
-            base=each is group.choices[0],
-            best=each.times == max(choice.times for choice in group.choices),
+            label=option.label,
+            y=option.stat.median,
+            low=option.stat.low,
+            high=option.stat.high,
+            text=words.value(option.stat.median, group.unit),
+            base=option is group.choices[0],
+            best=option.times == max(choice.times for choice in group.choices),
         )
-        for each in choices
+        for option in choices
     )
     what = words.metric(group.metric) + (f" at {words.size(group.size)}" if group.size is not None else "")
     series = group.series.replace(f" ({words.SIMULATED})", "")
@@ -198,7 +200,9 @@ def _collectives(cases: Sequence[CaseSummary]) -> Iterator[Chart]:
     perf = [case for case in cases if case.workload == "perf" and isinstance(case.x, int)]
     full = [case for case in perf if case.rung == "collectives"] or perf
     for number, case in enumerate(full[:4]):
-        metrics = dict.fromkeys(each.metric for each in case.measures if each.unit == "B/s" and each.primary)
+        metrics = dict.fromkeys(
+            measure.metric for measure in case.measures if measure.unit == "B/s" and measure.primary
+        )
         lines = [(words.test(metric), _sizes(case, metric)) for metric in metrics]
         if lines:
             title = f"Bandwidth by message size, {words.ranks(case.np)}"
@@ -207,14 +211,14 @@ def _collectives(cases: Sequence[CaseSummary]) -> Iterator[Chart]:
 
 def _sizes(case: CaseSummary, metric: str) -> list[tuple[int, Stat]]:
     """From the smallest on; nothing has no place on an axis of powers."""
-    found = [(each.size or 0, each.stat) for each in case.measures if each.metric == metric]
-    return sorted((each for each in found if each[0] > 0), key=lambda each: each[0])
+    points = [(measure.size or 0, measure.stat) for measure in case.measures if measure.metric == metric]
+    return sorted((point for point in points if point[0] > 0), key=lambda point: point[0])
 
 
 def _by_size(
     name: str, title: str, unit: Unit, lines: Sequence[tuple[str, list[tuple[int, Stat]]]], *, simulated: bool
 ) -> Iterator[Chart]:
-    shown = [each for each in lines if each[1]][:MOST_LINES]
+    shown = [line for line in lines if line[1]][:MOST_LINES]
     if not shown:
         return
     sizes = sorted({size for _, points in shown for size, _ in points})
@@ -224,7 +228,7 @@ def _by_size(
     best = [
         f"{label} reaches {words.value(stat.median, unit)} at {words.size(size)}"
         for label, points in shown
-        for size, stat in [max(points, key=lambda each: each[1].median)]
+        for size, stat in [max(points, key=lambda line: line[1].median)]
     ]
     yield Chart(
         id=name,
@@ -253,7 +257,7 @@ def _ticks(top: float, word: Callable[[float], str]) -> tuple[Tick, ...]:
     """From 0, four to six, at 1, 2, 2.5 or 5 times a power of ten."""
     step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1.0
     step = next((step * factor for factor in (1, 2, 2.5, 5, 10) if top / (step * factor) <= 5), step * 10)
-    return tuple(Tick(at=step * each, text=word(step * each)) for each in range(math.floor(top / step + 1e-9) + 1))
+    return tuple(Tick(at=step * index, text=word(step * index)) for index in range(math.floor(top / step + 1e-9) + 1))
 
 
 def _left_out(count: int, what: str) -> str:

@@ -36,11 +36,11 @@ def flat(given: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 
 def _hosts(hosts: object) -> dict[str, str]:
-    if not isinstance(hosts, list | tuple) or not all(isinstance(each, Mapping) for each in hosts):
+    if not isinstance(hosts, list | tuple) or not all(isinstance(host, Mapping) for host in hosts):
         return {"hosts": _text(hosts)}
     alike: dict[str, list[str]] = {}
-    for each in hosts:
-        alike.setdefault(_host(each), []).append(str(each.get("name", "?")))
+    for host in hosts:
+        alike.setdefault(_host(host), []).append(str(host.get("name", "?")))
     return {f"hosts {_names(names)}" if len(names) > 1 else f"host {names[0]}": text for text, names in alike.items()}
 
 
@@ -66,8 +66,8 @@ def _gpus(value: object) -> str:
     if not isinstance(value, list | tuple):
         return _text(value)
     counts: dict[str, int] = {}
-    for each in value:
-        counts[str(each)] = counts.get(str(each), 0) + 1
+    for gpu in value:
+        counts[str(gpu)] = counts.get(str(gpu), 0) + 1
     return ", ".join(f"{count} × {name}" for name, count in counts.items()) or "no GPU"
 
 
@@ -84,5 +84,5 @@ def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {text}" for name, text in flat(value).items() if text)
     if isinstance(value, list | tuple):
-        return ", ".join(_text(each) for each in value)
+        return ", ".join(_text(part) for part in value)
     return str(value)

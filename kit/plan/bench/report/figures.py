@@ -51,19 +51,19 @@ def figures(sample: Sample) -> tuple[Figure, ...]:
     result = sample.result if isinstance(sample.result, Mapping) else {}
     match workload_of(sample):
         case "training":
-            found = list(_training(result))
+            values = list(_training(result))
         case "perf":
-            found = list(_perf(result))
+            values = list(_perf(result))
         case "paced":
-            found = list(_paced(result))
+            values = list(_paced(result))
         case "network":
-            found = list(_network(result))
+            values = list(_network(result))
         case _:
-            found = []
+            values = []
     took = number(sample.seconds)
     if took is not None:
-        found.append(Figure(metric="wall_s", unit="s", better="lower", value=took, primary=False))
-    return tuple(found)
+        values.append(Figure(metric="wall_s", unit="s", better="lower", value=took, primary=False))
+    return tuple(values)
 
 
 def _training(result: Mapping[str, Any]) -> Iterator[Figure]:
@@ -77,7 +77,9 @@ def _paced(result: Mapping[str, Any]) -> Iterator[Figure]:
     if share is not None:
         yield Figure(metric="efficiency", unit="1", better="higher", value=share)
     listed = result.get("steps")
-    steps = sorted(step for each in (listed if isinstance(listed, list) else ()) if (step := number(each)) is not None)
+    steps = sorted(
+        step for entry in (listed if isinstance(listed, list) else ()) if (step := number(entry)) is not None
+    )
     if steps:
         # The efficiency says the same, where there is one.
         middle = (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
@@ -110,9 +112,9 @@ def _perf(result: Mapping[str, Any]) -> Iterator[Figure]:
         seen.add((test, size))
         if test in _POINT_TO_POINT:
             key, unit, better = _POINT_TO_POINT[test]
-            found = number(row.get(key))
-            if found is not None:
-                yield Figure(metric=f"{test}.{key}", unit=unit, better=better, value=found, size=size)
+            value = number(row.get(key))
+            if value is not None:
+                yield Figure(metric=f"{test}.{key}", unit=unit, better=better, value=value, size=size)
             continue
         bandwidth, took = number(row.get("busbw")), number(row.get("seconds"))
         if bandwidth is not None:
@@ -138,7 +140,7 @@ def number(given: object) -> float | None:
     if isinstance(given, bool) or not isinstance(given, int | float):
         return None
     try:
-        found = float(given)
+        value = float(given)
     except OverflowError:
         return None
-    return found if abs(found) <= GREATEST else None
+    return value if abs(value) <= GREATEST else None

@@ -25,10 +25,10 @@ class KeyFigure:
 
 def key_figures(summary: Summary) -> tuple[KeyFigure, ...]:
     """Four at most, the most telling ones first."""
-    found = [*_scaling(summary), *_paced(summary)]
+    chosen = [*_scaling(summary), *_paced(summary)]
     for series in dict.fromkeys(group.series for group in summary.groups):
-        found += _group(next(group for group in summary.groups if group.series == series))
-    return tuple([*found, *_perf(summary)][:MOST])
+        chosen += _group(next(group for group in summary.groups if group.series == series))
+    return tuple([*chosen, *_perf(summary)][:MOST])
 
 
 def _scaling(summary: Summary) -> Iterator[KeyFigure]:
@@ -109,8 +109,8 @@ def _perf(summary: Summary) -> Iterator[KeyFigure]:
 
 
 def _best(case: CaseSummary) -> Iterator[KeyFigure]:
-    rates = [each for each in case.measures if each.metric == "allreduce.busbw"]
-    times = [each for each in case.measures if each.metric == "latency.seconds"]
+    rates = [measure for measure in case.measures if measure.metric == "allreduce.busbw"]
+    times = [measure for measure in case.measures if measure.metric == "latency.seconds"]
     if rates:
         best = rows.best(rates)
         yield KeyFigure(
