@@ -33,6 +33,14 @@ def select_hosts(inventory: Inventory, wanted: str) -> Inventory:
     return Inventory(hosts=tuple(host for host in inventory.hosts if host.name in chosen), source=inventory.source)
 
 
+def select_host(inventory: Inventory, wanted: str) -> Host:
+    """Return the only host that `wanted` names. Raise InputError if it names several."""
+    hosts = select_hosts(inventory, wanted).hosts
+    if len(hosts) != 1:
+        raise InputError(f"'{wanted}' names {len(hosts)} hosts", hint="name one host")
+    return hosts[0]
+
+
 def _split(wanted: str) -> list[str]:
     """Return the words between commas and spaces. A comma in brackets belongs to its range."""
     words, word, inside = [], "", False

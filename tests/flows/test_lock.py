@@ -9,9 +9,10 @@ import pytest
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Phase, Reporter
+from kit.flows.cluster.audit import read_audit
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
-from kit.flows.cluster.lock import lock_release, lock_status, read_audit
+from kit.flows.cluster.lock import lock_release, lock_status
 from kit.flows.cluster.ps import ps
 from kit.model.host import Login
 from kit.model.plan import Plan

@@ -8,11 +8,12 @@ import pytest
 
 from kit.errors import HostsFailed, NotReadyError, StepError
 from kit.events import Warned
+from kit.flows.cluster.compose import compose_file
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
 from kit.flows.cluster.exec import exec_hosts
-from kit.flows.cluster.files import compose_file, stack_file
 from kit.flows.cluster.ps import ps
+from kit.flows.cluster.stack import stack_file
 from kit.flows.context import Context
 from kit.model.names import MEMBER
 from kit.remote.ssh.transport import Completed

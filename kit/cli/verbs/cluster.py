@@ -30,7 +30,7 @@ def deploy(session: Session) -> int:
 
 
 def compose(session: Session) -> int:
-    from kit.flows.cluster.files import compose_file
+    from kit.flows.cluster.compose import compose_file
 
     file = compose_file(session.context(), session.args.host)
     session.show("compose-file", file, file.text.rstrip("\n"))
@@ -38,7 +38,7 @@ def compose(session: Session) -> int:
 
 
 def stack(session: Session) -> int:
-    from kit.flows.cluster.files import stack_file
+    from kit.flows.cluster.stack import stack_file
 
     # The settings must be checked for Swarm, even if kit.yaml says compose.
     file = stack_file(session.context({"orchestrator": "swarm"}))

@@ -29,7 +29,7 @@ def logs(session: Session) -> int:
             manner = {"rank": args.rank, "since_s": args.since, "follow": args.follow, "tagged": args.tag_output}
             run_logs(context, args.host, **manner, door=door)
         return 0
-    from kit.flows.cluster.shell import logs
+    from kit.flows.cluster.logs import logs
 
     return logs(context, args.host, tail=args.tail, live=args.follow)
 
@@ -51,7 +51,7 @@ def exec_(session: Session) -> int:
 
 
 def ssh(session: Session) -> int:
-    from kit.flows.cluster.shell import ssh
+    from kit.flows.cluster.ssh import ssh
 
     context = session.context()
     session.close()

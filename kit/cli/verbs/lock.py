@@ -40,7 +40,7 @@ def lock_release(session: Session) -> int:
 
 def audit(session: Session) -> int:
     from kit.cli.text import lock as text
-    from kit.flows.cluster.lock import read_audit
+    from kit.flows.cluster.audit import read_audit
 
     result = read_audit(session.context(), session.args.last or AUDIT_LINES)
     session.close()

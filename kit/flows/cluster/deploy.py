@@ -119,6 +119,15 @@ def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostF
     return [outcome.results[host.name] for host in hosts]
 
 
+def look_at_nodes(context: Context, image: str) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
+    """Return the facts of all hosts and the nodes that fit them, for kit compose and kit stack."""
+    observed = look(context, image)
+    nodes, problems = nodes_of(observed, context.spec)
+    if problems:
+        raise failed("no file", problems)
+    return observed, nodes
+
+
 def failed(what: str, problems: Sequence[KitError]) -> KitError:
     """Return the only problem, or one error for all of them."""
     if len(problems) == 1:

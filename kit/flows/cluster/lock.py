@@ -1,4 +1,4 @@
-"""kit lock: who is changing the cluster, and how to release a lock. kit audit: what was changed."""
+"""kit lock: who is changing the cluster, and how to release the lock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import closing
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
 from kit.model import names
-from kit.model.lock import AuditResult, LockStatus
-from kit.remote.cluster import audit, lock
+from kit.model.lock import LockStatus
+from kit.remote.cluster import lock
 
 
 def lock_status(context: Context) -> LockStatus:
@@ -28,10 +28,3 @@ def lock_release(context: Context, seen: LockStatus) -> LockStatus:
     what = f"{seen.state}: {seen.holder.who}, since {seen.holder.since}, for {seen.holder.what}" if seen.holder else ""
     record(context, "lock release", what or seen.state, outcome="done", seconds=time.monotonic() - start)
     return seen
-
-
-def read_audit(context: Context, count: int) -> AuditResult:
-    """Return the last `count` changes."""
-    with closing(context.connect(context.inventory.head)) as transport:
-        entries = audit.last(transport, names.folder(context.spec.name), count)
-    return AuditResult(cluster=context.spec.name, entries=entries)

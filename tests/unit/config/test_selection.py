@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kit.config.hosts import parse_hosts
-from kit.config.selection import select_hosts
+from kit.config.selection import select_host, select_hosts
 from kit.errors import InputError
 
 INVENTORY = parse_hosts("gpu[01-04]\n10.0.0.9 name=far\n", source="hosts")
@@ -42,3 +42,11 @@ def test_an_unknown_host_gets_similar_names(wanted: str, message: str, hint: str
         select_hosts(INVENTORY, wanted)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+def test_one_host() -> None:
+    assert select_host(INVENTORY, "10.0.0.9").name == "far"
+    with pytest.raises(InputError) as caught:
+        select_host(INVENTORY, "gpu[01-02]")
+    assert str(caught.value) == "'gpu[01-02]' names 2 hosts"
+    assert caught.value.hint == "name one host"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kit.flows.cluster import shell
+from kit.flows.cluster import ssh as ssh_flow
 from tests.contract.transport_contract import ODD
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -18,12 +18,12 @@ SHOW = 'for one; do printf "%s\\0" "$one"; done'
 @pytest.fixture
 def argv(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     words: list[str] = []
-    monkeypatch.setattr(shell, "replace_process", words.extend)
+    monkeypatch.setattr(ssh_flow, "replace_process", words.extend)
     return words
 
 
 def ssh(command: Sequence[str], *, tty: bool = False) -> None:
-    shell.ssh(Fleet(2).context(Remembering()), "gpu2", command, tty=tty)
+    ssh_flow.ssh(Fleet(2).context(Remembering()), "gpu2", command, tty=tty)
 
 
 def test_the_far_shell_sees_each_word_as_it_was_typed(argv: list[str]) -> None:

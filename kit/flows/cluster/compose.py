@@ -1,0 +1,31 @@
+"""kit compose: the Compose file of a host as kit deploy writes it, for use by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kit.config.selection import select_host
+from kit.flows.cluster.deploy import look_at_nodes
+from kit.flows.context import Context
+from kit.flows.image.content import content
+from kit.model import names
+from kit.model.result import FileResult
+from kit.plan.cluster import compose, network, stack
+
+
+def compose_file(context: Context, name: str | None) -> FileResult:
+    """Return the Compose file of one host with its current address, interface, GPUs and host key."""
+    spec, inventory = context.spec, context.inventory
+    host = inventory.head if name is None else select_host(inventory, name)
+    alone = replace(context, inventory=replace(inventory, hosts=(host,)))
+    tag = content(spec.image).tag
+    observed, nodes = look_at_nodes(alone, tag)
+    service = names.HEAD if host == inventory.head else names.NODE
+    file = stack.ComposeFiles(spec, tag).file(
+        service,
+        node=nodes[0],
+        interface=network.pick_interface(observed[0], spec.network).name,
+        gpus=stack.has_gpus(observed[0]),
+        host_key=compose.held_keys(observed).hosts.get(host.name, ""),
+    )
+    return FileResult(host=host.name, text=file.text)

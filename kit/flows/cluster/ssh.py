@@ -1,0 +1,20 @@
+"""kit ssh: OpenSSH's own client on a VM, with its terminal and its streams."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from kit.config.selection import select_host
+from kit.flows.context import Context
+from kit.remote.ssh.openssh import terminal_argv
+from kit.remote.ssh.stream import replace_process
+
+
+def ssh(context: Context, host: str, command: Sequence[str], *, tty: bool) -> None:
+    """Become an ssh session on the VM (not the container). Does not return.
+
+    The command gets each word as it was typed: the far shell sees them quoted.
+    """
+    target = context.login(select_host(context.inventory, host))
+    replace_process([*terminal_argv(target, tty=tty), *([shlex.join(command)] if command else [])])
