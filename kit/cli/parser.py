@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kit.cli.verbs.options import GLOBAL
+from kit.cli.verbs.options import GLOBAL, VERSION
 from kit.cli.verbs.table import VERBS
 from kit.cli.walk import Walk
 from kit.errors import InputError
@@ -33,6 +33,9 @@ def parse(argv: Sequence[str]) -> Invocation:
     walk = Walk().words(argv)
     if walk.help:
         return Invocation(verb=None, args=_defaults(GLOBAL), path=walk.path, help=True)
+    if any(option is VERSION for option, _ in walk.given):
+        verb = next(verb for verb in VERBS if verb.words == ("version",))
+        return Invocation(verb=verb, args=_args(walk, verb), path=verb.words)
     if walk.verb is None:
         if walk.path:
             raise _unfinished(walk.path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kit.cli.verbs.options import GLOBAL, HELP
-from kit.cli.verbs.table import FAMILIAR, VERBS
+from kit.cli.verbs.table import VERBS
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,11 +94,15 @@ class Walk:
                 if option not in GLOBAL and option not in self.verb.options:
                     raise self._no_option(option.flags[-1])
         elif not begins:
-            word = " ".join(path)
-            names = [verb.name for verb in VERBS] + sorted({verb.words[0] for verb in VERBS})
-            guess = FAMILIAR.get(word.lower()) or _nearest(word, names)
-            hint = f"did you mean: kit {guess}" if guess else "all verbs: kit --help"
-            raise InputError(f"there is no verb '{word}'", hint=hint)
+            raise self._no_verb(" ".join(path))
+
+    def _no_verb(self, word: str) -> InputError:
+        from kit.cli.verbs.elsewhere import FAMILIAR, INSTEAD  # noqa: PLC0415  (only for a typing error)
+
+        names = [verb.name for verb in VERBS] + sorted({verb.words[0] for verb in VERBS})
+        guess = FAMILIAR.get(word.lower()) or _nearest(word, names)
+        hint = INSTEAD.get(word.lower()) or (f"did you mean: kit {guess}" if guess else "all verbs: kit --help")
+        return InputError(f"there is no verb '{word}'", hint=hint)
 
     def _option(self, word: str) -> None:
         name, equals, value = word.partition("=")
@@ -148,10 +152,14 @@ class Walk:
         return InputError(f"{name} takes no value", hint=self._instead(option, value) or self.usage)
 
     def _no_option(self, name: str) -> InputError:
-        guess = _nearest(name, self.flags)
+        from kit.cli.verbs.elsewhere import option_instead  # noqa: PLC0415  (only for a typing error)
+
+        verb = self.verb.name if self.verb else ""
+        instead = option_instead(name, verb)
+        guess = _nearest(name, self.flags) if instead is None else None
         return InputError(
-            f"there is no option {name}" + (f" for kit {self.verb.name}" if self.verb else ""),
-            hint=f"did you mean: {guess}" if guess else self.usage,
+            f"there is no option {name}" + (f" for kit {verb}" if verb else ""),
+            hint=instead or (f"did you mean: {guess}" if guess else self.usage),
         )
 
     def _too_many(self, word: str) -> InputError:
@@ -179,7 +187,12 @@ def by_flag(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the only known word that begins like this one, or the most similar one. None if none is similar."""
     import difflib  # noqa: PLC0415  (only for a typing error)
 
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    known = list(known)
+    longer = [other for other in known if other.startswith(word)] if len(word) > 3 else []
+    if len(longer) == 1:
+        return longer[0]
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=0.65)
     return matches[0] if matches else None

@@ -20,6 +20,12 @@ from kit.model.spec import Binding, ClusterSpec, Flavour, Framework, Orchestrato
 _PLAIN = re.compile(r"[A-Za-z0-9~./_-][A-Za-z0-9~./_=+@ -]*(?::[A-Za-z0-9~./_=+@-]+)*", re.ASCII)
 _DEFAULTS = ClusterSpec()
 _PORT = Whole(1, 65535)
+_ON_GPUS = "for GPUs, write cuda-tensorflow or cuda-mxnet"
+_FLAVOURS = {
+    **dict.fromkeys(("gpu", "gpus", "nvidia"), _ON_GPUS),
+    "tensorflow": "write cuda-tensorflow for GPUs; for CPUs, write flavour: cpu and frameworks: [tensorflow]",
+    "mxnet": "write cuda-mxnet for GPUs; for CPUs, write flavour: cpu and frameworks: [mxnet]",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +155,7 @@ def _table() -> tuple[Setting, ...]:
         _section("image", "The image that every node runs.", {"flavour": "cpu"}),
         _field(
             "image.flavour",
-            Choice(get_args(Flavour)),
+            Choice(get_args(Flavour), instead=_FLAVOURS),
             "cpu: built from a Debian base. cuda-tensorflow, cuda-mxnet: the same on a CUDA base. "
             "ssh-layer: adds sshd and kit's scripts to a base that already has Horovod, such as an NGC image.",
         ),

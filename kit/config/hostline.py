@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kit.config.ansible import refuse_ansible
 from kit.config.hostaddress import LineError, checked_address, checked_internal
 from kit.config.hostrange import RangeError, expand
 from kit.config.words import listed, near, plain, shown
@@ -25,10 +26,6 @@ _SPELLINGS = (
 )
 # The same settings in other tools.
 _ELSEWHERE = {
-    "ansible_host": "name=",
-    "ansible_user": "user=",
-    "ansible_port": "port=",
-    "ansible_ssh_private_key_file": "key=",
     "identityfile": "key=",
     "hostname": "name=",
     "gpus": "slots=",
@@ -134,8 +131,7 @@ def _entries(words: list[str], most: int) -> list[HostEntry]:
 
 
 def _refuse_other_formats(first: str, words: list[str]) -> None:
-    if first.startswith("[") and first.endswith("]") and len(words) == 1 and not first[1:2].isdigit():
-        raise LineError(f"{shown(first)} is a group of an Ansible inventory, and kit has no groups", "delete this line")
+    refuse_ansible(words)
     if first == "rank" and len(words) > 1 and words[1][0].isdigit() and "=" in words[1]:
         raise LineError(
             "this line belongs in a rankfile, not in a hosts file", "write the host and its slots: node1 slots=4"

@@ -87,6 +87,9 @@ def _run(item: str, inside: str, *, most: int) -> list[str]:
             corrected = corrected.replace(dash, "-")
         raise RangeError(f"[{plain(inside)}] has a long dash in it", f"write a plain minus sign: [{plain(corrected)}]")
     low, dash, high = item.partition("-")
+    start, colon, end = item.partition(":")
+    if colon and _NUMBER.fullmatch(start) and _NUMBER.fullmatch(end):
+        raise RangeError(f"[{plain(inside)}] is a range in Ansible's syntax", f"write [{start}-{end}]")
     if not dash or not _NUMBER.fullmatch(low) or not _NUMBER.fullmatch(high):
         raise RangeError(
             f"[{plain(inside)}] is not a range of numbers",

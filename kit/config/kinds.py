@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kit.config.words import listed
@@ -91,16 +91,19 @@ class Text:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words."""
+    """One of some words. `instead` maps words that people write instead to what they should write."""
 
     choices: tuple[str, ...]
     is_word: bool = True
+    instead: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def wants(self) -> str:
         return listed(self.choices)
 
     def read(self, value: object) -> str:
+        if isinstance(value, str) and value.lower() in self.instead:
+            raise FieldError(f"is not {self.wants}", write=self.instead[value.lower()])
         if not isinstance(value, str) or value not in self.choices:
             raise WrongKindError
         return value

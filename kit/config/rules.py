@@ -102,6 +102,12 @@ def size(value: str) -> str:
 def command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0]:
         raise FieldError("is empty")
+    for word in value:
+        if word in ("&&", "||", "|"):
+            raise FieldError(
+                f"no shell reads this command, so {word} has no meaning in it",
+                write="give it to a shell: [sh, -c, 'cd /data && python3 train.py']",
+            )
     return value
 
 

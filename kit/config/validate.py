@@ -17,6 +17,15 @@ from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SshSpec, U
 _LONGEST = 300
 _SECTIONS = {"image": ImageSpec, "ssh": SshSpec, "ulimits": UlimitSpec, "mpi": MpiSpec, "runs": RunsSpec}
 _SECTION_RULES = {"": rules.cluster, "image": rules.image}
+_VMS = "list the VMs in the file hosts beside kit.yaml, one on each line: 10.0.0.11"
+# Keys that people write at the top level, and what to write instead.
+_INSTEAD = {
+    **dict.fromkeys(("hosts", "nodes", "workers", "machines", "inventory", "head"), _VMS),
+    "environment": "did you mean env?",
+    "gpus": "kit finds the GPUs; write slots: 8 to start another number of ranks on each host",
+    "np": "give it on the command line, kit run --np 8; slots: sets the ranks that fit on a host",
+    "services": "this is not a Compose file: kit compose prints the one that kit writes",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +172,8 @@ def _unknown(place: Path) -> tuple[str, str]:
     key, section = str(place[-1]), ".".join(str(part) for part in place[:-1])
     where = f" in {section}" if section else ""
     message = f"there is no setting {shown(key)}{where}"
+    if not section and key.lower() in _INSTEAD:
+        return message, _INSTEAD[key.lower()]
     ideas = list(near(key, keys_of(section), most=1))
     for path, setting in settings().items():
         if setting.key == key.lower():

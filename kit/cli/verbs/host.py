@@ -43,16 +43,20 @@ def _is_run(word: str, hosts: Sequence[str]) -> bool:
 
 def exec_(session: Session) -> int:
     from kit.cli.text import cluster as text
+    from kit.config.command import check_command
     from kit.flows.cluster.exec import exec_hosts
 
+    check_command(session.args.command, verb="kit exec")
     result = exec_hosts(session.context(), session.args.hosts, session.args.command)
     session.show("exec", result, text.groups)
     return result.exit_code
 
 
 def ssh(session: Session) -> int:
+    from kit.config.command import check_command
     from kit.flows.cluster.ssh import ssh
 
+    check_command(session.args.command, verb=f"kit ssh {session.args.host}")
     context = session.context()
     session.close()
     command = session.args.command

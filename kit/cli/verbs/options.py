@@ -11,6 +11,8 @@ START, CLUSTERS, WORK, LAB, MEASURE = "Start", "The cluster", "Work on it", "A c
 
 HELP = Option(flags=("-h", "--help"), help="Show this help")
 
+VERSION = Option(flags=("-V", "--version"), help="Print kit's version")
+
 GLOBAL = (
     Option(
         flags=("-C", "--folder"),
@@ -51,6 +53,7 @@ GLOBAL = (
     Option(flags=("-q", "--quiet"), help="Print only results, warnings and errors"),
     Option(flags=("-v", "--verbose"), help="Print more: the content of files in plans, times in progress"),
     Option(flags=("--no-color",), help="Print without colors, like NO_COLOR=1"),
+    VERSION,
 )
 
 CLUSTER = (

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 
 def run(session: Session) -> int:
+    from kit.config.command import check_command
     from kit.model.launch import RunRequest
 
     args = session.args
+    check_command(args.command, verb="kit run")
     request = RunRequest(
         np=args.np,
         npernode=args.npernode,
@@ -93,10 +95,12 @@ def _policy(session: Session) -> RunPolicy:
 
 def local(session: Session) -> int:
     from kit.cli.text import launch as text
+    from kit.config.command import check_command
     from kit.flows.run.local import local
     from kit.model.launch import RunRequest
 
     args = session.args
+    check_command(args.command, verb="kit local")
     request = RunRequest(
         np=args.np,
         env=tuple(args.env),

@@ -1,4 +1,4 @@
-"""All verbs, in the order of the help; and the words that people of other tools type first."""
+"""All verbs, in the order of the help."""
 
 from __future__ import annotations
 
@@ -17,33 +17,3 @@ VERBS = (
     *tune.VERBS,
     *predict.VERBS,
 )
-
-FAMILIAR = {
-    "apply": "deploy",
-    "kill": "stop",
-    "build": "image build",
-    "cluster": "ps",
-    "completions": "completion",
-    "create": "deploy",
-    "delete": "down",
-    "destroy": "down",
-    "history": "audit",
-    "benchmark": "bench",
-    "horovodrun": "run",
-    "launch": "run",
-    "list": "ps",
-    "log": "logs",
-    "ls": "ps",
-    "mpirun": "run",
-    "remove": "down",
-    "rm": "down",
-    "shell": "ssh",
-    "start": "deploy",
-    "status": "ps",
-    "submit": "run",
-    "teardown": "down",
-    "top": "ps",
-    "train": "run",
-    "unlock": "lock release",
-    "up": "deploy",
-}

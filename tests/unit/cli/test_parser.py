@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from kit.cli import walk
 from kit.cli.main import main
 from kit.cli.parser import parse
+from kit.cli.verbs.elsewhere import FAMILIAR, INSTEAD, OPTIONS
 from kit.cli.verbs.grammar import Operand, Verb
 from kit.cli.verbs.options import GLOBAL, NP
-from kit.cli.verbs.table import FAMILIAR, VERBS
+from kit.cli.verbs.table import VERBS
 from kit.errors import InputError
 
 MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
@@ -92,6 +93,15 @@ WRONG = [
     ("image bild", "no verb 'image bild'", "kit image build"),
     ("image", "needs one of: build, push, tag, render", "kit image --help"),
     ("xyzzy", "no verb 'xyzzy'", "kit --help"),
+    ("push", "no verb 'push'", "kit image push"),
+    ("scale 4", "no verb 'scale'", "add VMs to the hosts file, or remove them from it; then: kit deploy"),
+    ("deploy --tag v1", "no option --tag for kit deploy", "kit image tag prints it"),
+    ("image build -t v1", "no option -t for kit image build", "kit image tag prints it"),
+    ("run --tag ls", "no option --tag for kit run", "did you mean: --tag-output"),
+    ("run --mca btl tcp ls", "no option --mca for kit run", 'mpi: {args: "--mca NAME VALUE"}'),
+    ("run -mca btl tcp ls", "no option -mca for kit run", 'mpi: {args: "--mca NAME VALUE"}'),
+    ("run -e A=1 ls", "no option -e for kit run", "-x NAME=VALUE"),
+    ("ps --hostfile h", "no option --hostfile for kit ps", "--hosts FILE"),
     ("run --nq 3", "no option --nq for kit run", "--np"),
     ("--outptu json ps", "no option --outptu", "--output"),
     ("run --np", "--np needs a value", "kit run"),
@@ -182,6 +192,30 @@ def test_examples_parse() -> None:
 def test_familiar_words_name_verbs() -> None:
     for guess in FAMILIAR.values():
         assert parse([*guess.split(), "--help"]).help
+
+
+def test_words_of_other_tools_are_none_of_kits() -> None:
+    names = {verb.name for verb in VERBS}
+    for other in OPTIONS:
+        assert set(other.verbs) <= names
+        for verb in VERBS:
+            if verb.name in other.verbs or not other.verbs:
+                assert not set(other.flags) & {flag for option in verb.options for flag in option.flags}, verb.name
+    assert not {*FAMILIAR, *INSTEAD} & names
+
+
+@pytest.mark.parametrize("line", ["--version", "-V", "-q --version", "deploy --version", "--version ssh"])
+def test_the_version_is_an_option_too(line: str) -> None:
+    verb = parse(line.split()).verb
+    assert verb is not None
+    assert verb.name == "version"
+
+
+def test_the_version_of_a_command_is_its_own() -> None:
+    invocation = parse(["run", "python3", "--version"])
+    assert invocation.args.command == ("python3", "--version")
+    assert invocation.verb is not None
+    assert invocation.verb.name == "run"
 
 
 WORDS = st.one_of(
