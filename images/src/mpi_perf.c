@@ -1,8 +1,8 @@
-/* mpi_perf: what MPI makes of the wire. Latency and bandwidth between hosts, a ring over all links at once, all-reduce,
- * broadcast and all-gather, over message sizes; every result is checked before and after it is timed.
+/* mpi_perf measures MPI on the network, for a range of message sizes: latency and bandwidth between hosts, a ring over
+ * all links at once, all-reduce, broadcast and all-gather. It checks every result before and after it measures the time.
  *
- * A repeat is as many operations as fill its share of the time; its time is that of the slowest rank. Bus bandwidth is
- * what the wire of each rank has to carry, as nccl-tests define it, so that it can be held against the link's rate. */
+ * A repeat has as many operations as fit into its share of the time. Its time is that of the slowest rank. Bus bandwidth
+ * is what the link of each rank has to carry, as nccl-tests define it, so you can compare it with the link's rate. */
 #include <ctype.h>
 #include <errno.h>
 #include <mpi.h>
@@ -31,7 +31,7 @@ static char (*names)[HOST];
 static float *out, *in;
 static int pair[2] = {-1, -1};
 
-/* Ends every rank with code 2 before MPI has begun; the first says why. */
+/* End every rank with code 2 before MPI begins. Rank 0 prints why. */
 static void wrong(const char *format, ...) {
   const char *mine = getenv("OMPI_COMM_WORLD_RANK");
   if (!mine) mine = getenv("PMI_RANK");
@@ -43,8 +43,8 @@ static void wrong(const char *format, ...) {
     fputc('\n', stderr);
     va_end(rest);
   } else {
-    /* Whoever ends first is asked why: that has to be the one that speaks, and it may start later than this one, which
-       mpirun ends then. */
+    /* mpirun reports the rank that ends first, so that has to be rank 0, which may start later. Then mpirun ends this
+       rank. */
     sleep(5);
   }
   exit(2);
@@ -52,11 +52,11 @@ static void wrong(const char *format, ...) {
 
 static const char USAGE[] =
     "usage: mpi_perf [TEST...] [--sizes 8:64M] [--repeats N] [--seconds S] [--through mpi|nccl] [--json]\n"
-    "  TEST          latency, bandwidth (between neighbouring hosts), ring (each rank to the next, all at once),\n"
-    "                allreduce, bcast, allgather; none: all of them\n"
+    "  TEST          latency, bandwidth (between neighboring hosts), ring (each rank to the next, all at once),\n"
+    "                allreduce, bcast, allgather (default: all of them)\n"
     "  --sizes       FROM:TO (each four times the last), FROM:TO:FACTOR, or A,B,C; bytes, or with K, M, G\n"
     "  --repeats N   at most N timed repeats of each size (10)\n"
-    "  --seconds S   time for a size, after which no more repeats than 3 are begun (3)\n"
+    "  --seconds S   time for each size; after it, mpi_perf stops once there are 3 repeats (3)\n"
     "  --through     mpi, or nccl: all-reduce and broadcast of GPU memory through Horovod\n"
     "  --json        one JSON object on stdout at the end, from rank 0; the table goes to stderr\n";
 
@@ -77,7 +77,7 @@ static long size_of(const char *text, const char **end) {
 }
 
 static void add_size(long bytes) {
-  /* Whole floats. */
+  /* Round up to whole floats. */
   bytes = (bytes + 3) / 4 * 4;
   if (ask.sizes && ask.size[ask.sizes - 1] == bytes) return;
   if (ask.sizes == MAX_SIZES) wrong("--sizes: more than %d sizes", MAX_SIZES);
@@ -101,7 +101,7 @@ static void read_sizes(const char *text) {
       at++;
       factor = size_of(at, &at);
     }
-    if (to < from || factor < 2) wrong("--sizes: '%s' goes nowhere: write FROM:TO, or FROM:TO:FACTOR from 2", text);
+    if (to < from || factor < 2) wrong("--sizes: '%s' is not a range: TO is at least FROM, and FACTOR at least 2", text);
     for (long bytes = from; bytes < to; bytes *= factor) add_size(bytes);
     add_size(to);
   }
@@ -165,7 +165,7 @@ static void say(const char *format, ...) {
   fflush(ask.json ? stderr : stdout);
 }
 
-/* Small whole numbers: floats sum them exactly, in whatever order. */
+/* Return a small whole number. Floats sum such numbers exactly, in any order. */
 static float value_of(int r, long i) { return (float)((r % 64 + 1) * (i % 7 + 1)); }
 
 static void fill(long count) {
@@ -175,7 +175,7 @@ static void fill(long count) {
 static int left(void) { return (rank + ranks - 1) % ranks; }
 static int right(void) { return (rank + 1) % ranks; }
 
-/* `operations` of the test, by the ranks that take part in it. */
+/* Do the test's operation this many times, on the ranks that take part in it. */
 static void operate(enum test test, long bytes, long operations) {
   int count = (int)(bytes / 4), part = (int)(bytes / 4 / ranks);
   for (long n = 0; n < operations; n++) switch (test) {
@@ -189,7 +189,7 @@ static void operate(enum test test, long bytes, long operations) {
         }
         break;
       case BANDWIDTH: {
-        /* A window of messages at once, and a word back when all have come. */
+        /* Send a window of messages at once. The receiver replies when it has all of them. */
         MPI_Request asked[WINDOW];
         int window = bytes * WINDOW > WINDOW_BYTES ? (int)(WINDOW_BYTES / bytes) : WINDOW;
         if (window < 2) window = 2;
@@ -217,7 +217,7 @@ static void operate(enum test test, long bytes, long operations) {
     }
 }
 
-/* How many messages of `bytes` one operation carries, one after the other. */
+/* Return how many messages of `bytes` one operation sends, one after the other. */
 static double messages(enum test test, long bytes) {
   if (test == LATENCY) return 2;
   if (test != BANDWIDTH) return 1;
@@ -225,7 +225,7 @@ static double messages(enum test test, long bytes) {
   return window < 2 ? 2 : (double)window;
 }
 
-/* One operation, and whether what came is right, on all ranks. Ends all of them with code 1 when it is not. */
+/* Do one operation and check what every rank received. If it is wrong, end all ranks with code 1. */
 static void check(enum test test, long bytes) {
   long count = bytes / 4, part = count / ranks, bad = 0, all;
   int receives = test == LATENCY ? rank == pair[0] || rank == pair[1]
@@ -262,7 +262,7 @@ static double median_of(double *values, int count) {
   return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Seconds of the slowest rank for so many operations. */
+/* Return the seconds that the slowest rank needs for this many operations. */
 static double timed(enum test test, long bytes, long operations) {
   MPI_Barrier(MPI_COMM_WORLD);
   double mine = MPI_Wtime(), all;
@@ -272,11 +272,12 @@ static double timed(enum test test, long bytes, long operations) {
   return all;
 }
 
-/* Appends seconds of one message or collective, a value a repeat; returns how many. All ranks decide alike. */
+/* Store the seconds of one message or collective, one value for each repeat, and return the number of values. All ranks
+   return the same number. */
 static int measure(enum test test, long bytes, double seconds, double *values) {
   check(test, bytes);
   double once = timed(test, bytes, 1), share = seconds / ask.repeats, spent = 0;
-  /* Warm by now; what is short is timed by several. */
+  /* The first operation was the warm-up. Measure short operations several at a time. */
   long some = (long)(share / 10 / (once + 1e-9));
   if (some > 1) once = timed(test, bytes, some) / (double)some;
   long operations = once * 2 > share ? 1 : (long)(share / once);
@@ -294,7 +295,7 @@ static double bus_factor(enum test test) {
   return test == ALLREDUCE ? 2.0 * (ranks - 1) / ranks : test == ALLGATHER ? (double)(ranks - 1) / ranks : 1.0;
 }
 
-/* The text of the JSON, which only rank 0 writes. */
+/* The JSON text. Only rank 0 writes it. */
 static char *json;
 static size_t json_bytes;
 static FILE *text;
@@ -307,7 +308,7 @@ static const char *rate(double bytes_s) {
   return shown[turn];
 }
 
-/* The neighbours of the ring of hosts; ranks 0 and 1 where there is one host alone. */
+/* Store the pairs of neighbors in the ring of hosts, or ranks 0 and 1 if there is only one host. Return their number. */
 static int pairs_of(int pairs[MAX_PAIRS][2]) {
   int first[hosts], n = 0;
   for (int r = ranks - 1; r >= 0; r--) first[host_of[r]] = r;
@@ -326,12 +327,12 @@ static void run(enum test test, int comma) {
   double *values = malloc(sizeof *values * MAX_REPEATS * (size_t)count), of_pair[MAX_PAIRS];
   if (!values) MPI_Abort(MPI_COMM_WORLD, 1);
   say("\n# %s, %d ranks%s\n", NAMES[test], between ? 2 : ranks,
-      !between ? "" : hosts > 1 ? ", between neighbouring hosts one pair after the other" : ", within one host");
+      !between ? "" : hosts > 1 ? ", between neighboring hosts one pair after the other" : ", within one host");
   say("%12s %14s %14s %14s %8s %12s %12s\n", "bytes", "time us", "min us", "max us", "repeats", "algbw MB/s", "busbw MB/s");
   if (text) fprintf(text, "%s{\"test\": \"%s\", \"ranks\": %d, \"rows\": [", comma ? ", " : "", NAMES[test], between ? 2 : ranks);
   for (int s = 0; s < ask.sizes; s++) {
     long bytes = ask.size[s];
-    /* The size of an all-gather is that of its result, in whole parts. */
+    /* The size of an all-gather is the size of its result, rounded up to whole parts. */
     if (test == ALLGATHER) bytes = (bytes + 4L * ranks - 1) / (4L * ranks) * 4L * ranks;
     if (test == ALLGATHER && s && bytes <= (ask.size[s - 1] + 4L * ranks - 1) / (4L * ranks) * 4L * ranks) continue;
     int n = 0;
@@ -355,7 +356,7 @@ static void run(enum test test, int comma) {
   }
   if (text) fprintf(text, "]");
   if (between && hosts > 1) {
-    /* Of the last size: which link is slower than the others. */
+    /* Report which link was the slowest at the last size. */
     int slow = 0;
     for (int p = 1; p < count; p++) slow = of_pair[p] > of_pair[slow] ? p : slow;
     say("slowest at %ld bytes: %s to %s, %.2f us\n", ask.size[ask.sizes - 1], names[host_of[pairs[slow][0]]],
@@ -370,7 +371,7 @@ static void run(enum test test, int comma) {
   free(values);
 }
 
-/* Which rank is on which host: numbers in the order in which ranks name them. */
+/* Find out which rank is on which host. Hosts get numbers in the order of their first rank. */
 static void place(void) {
   char mine[HOST] = "";
   names = calloc((size_t)ranks, HOST);
@@ -396,7 +397,7 @@ int main(int argc, char **argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (ranks < 2) {
-    fputs("mpi_perf: one rank has nobody to talk to: start at least 2 (kit run --np 2)\n", stderr);
+    fputs("mpi_perf: one rank cannot exchange messages: start at least 2 (kit run --np 2)\n", stderr);
     MPI_Finalize();
     return 2;
   }
