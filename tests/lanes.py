@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
     "cluster": "cluster collectives local_engine lock predict run runs security transport tune wheel",
-    "faults": "bench fault_matrix faults mxnet neighbours swarm",
+    "faults": "bench fault_matrix faults mxnet neighbors swarm",
     "bare": "bench_report completion image lab registry ship tensorflow",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}

@@ -59,7 +59,7 @@ class Machine(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
-        """Return a file, or None where there is none."""
+        """Return a file, or None if it does not exist."""
 
     @abstractmethod
     def write(self, path: str, content: bytes) -> None: ...

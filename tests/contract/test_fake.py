@@ -20,6 +20,6 @@ class TestFakeTransport(TransportContract):
     def scratch(self) -> str:
         return "/opt/scratch"
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="plain commands of the fake run as whoever runs the tests: be root")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="the fake runs plain commands as the user of the tests: be root")
     def test_commands_run_as_root(self, connect: Factory) -> None:
         super().test_commands_run_as_root(connect)

@@ -1,4 +1,4 @@
-"""The contract of the scripts: the fake VM, and the real scripts with a stub of `docker` in a root of their own."""
+"""The contract of the scripts: the fake VM, and the real scripts with a stub of `docker` in a separate root."""
 
 from __future__ import annotations
 

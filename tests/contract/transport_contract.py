@@ -22,7 +22,7 @@ ODD = [
     "", " ", "a b", "it's", 'say "hi"', "$HOME", "$(id)", "`id`", "a\nb\n", "\n", "tab\there", "\\", "\\n", "*", "~",
     "-n", "--", "a;b", "a&b|c>d", "#", "!x", "{a,b}", "ü ł 漢字 🜁", "%s", "=", "\x01\x7f",
 ]  # fmt: skip
-# Prints its arguments apart, so that an empty one and a newline in one can be told.
+# Prints a zero byte after each argument, so that an empty argument and a newline in one are visible.
 TELL = 'for one; do printf "%s\\0" "$one"; done'
 
 

@@ -56,7 +56,7 @@ def node(number: int, **more: Any) -> Node:
 
 
 def key(name: str, *, private: bool = True) -> KeyPair:
-    """A key that is none, but looks like one and is the same each time. The private half says PRIVATE-name."""
+    """Return a fake key that is the same each time. Its private half says PRIVATE-name."""
     secret = Secret(f"PRIVATE-{name}\n".encode()) if private else None
     return KeyPair(public=f"ssh-ed25519 AAAA{name} kit-{name}", private=secret)
 

@@ -1,4 +1,4 @@
-"""Golden files: what kit writes, kept as text and compared whole. UPDATE_GOLDEN=1 writes them anew."""
+"""Golden files: what kit writes, kept as text and compared whole. UPDATE_GOLDEN=1 rewrites them."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Head:
             f"count=$(grep -c x {self.folder}/dialled)\n"
             'cut_after() { sh -c "$last" | dd bs=1 count="$1" status=none; }\n'
             f'{before}\nexec sh -c "$last"',
-            "docker": f'echo "$*" >>{self.folder}/docker-told\nPATH={self.path}\nexec {shlex.join(self.argv())}',
+            "docker": f'echo "$*" >>{self.folder}/docker-calls\nPATH={self.path}\nexec {shlex.join(self.argv())}',
         }
         for name, text in texts.items():
             (folder / name).write_text(f"#!/bin/bash\n{text}\n")

@@ -47,7 +47,7 @@ class FakeContainer:
 
 @dataclass
 class FakeLock:
-    """What stands in the lock's file, and whether its holder lives. kit's own side: kit.remote.cluster.lock.Lock."""
+    """The content of the lock's file, and whether its holder lives. kit's side is kit.remote.cluster.lock.Lock."""
 
     vm: FakeVM
     file: str
@@ -253,7 +253,7 @@ class FakeVM(SwarmScripts):
             if container is None:
                 return failed(f"Error response from daemon: No such container: {argv[1]}")
             if self._hiccup("exec"):
-                # Engine 20.10 tells it on this stream.
+                # Engine 20.10 prints this on stdout.
                 return Completed(
                     code=126, stdout=f"OCI runtime exec failed: exec failed: {RESET}\n".encode(), stderr=b""
                 )
@@ -305,7 +305,7 @@ class FakeVM(SwarmScripts):
         return said()
 
     def _peers(self, container: FakeContainer, addresses: list[str]) -> Completed:
-        """ssh as it is: the port is open, the host key is the pinned one, and the client's key is let in from here."""
+        """Log in as ssh does: the port is open, the host key is the pinned one, and the client's key may log in."""
         folder = f"/opt/kit/{container.labels['kit.cluster']}/ssh"
         pinned = {
             line.split(" ", 1)[0].split(",")[0]: line.split(" ", 1)[1]

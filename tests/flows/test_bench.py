@@ -164,7 +164,7 @@ def test_in_a_preset_the_others_go_on(one: Bench) -> None:
     assert [each.case.rpartition("/")[2] for each in result.failed] == ["1"]
     # What failed is not tried again and again.
     assert kept(result.samples) == [("2", 1, True), ("1", 1, False), ("2", 1, False), ("2", 2, False)]
-    # But when the session is gone on with.
+    # But when the session is resumed.
     one.program("mxnet_benchmark", PROGRAMS["mxnet_benchmark"])
     again = one.run(resume="")
     assert again.failed == ()
@@ -192,7 +192,7 @@ def test_ctrl_c_at_the_very_end_of_a_run_ends_the_session(one: Bench, monkeypatc
     monkeypatch.setattr("kit.flows.bench.launch.run", late)
     with pytest.raises(Interrupted, match=r"had ended by itself; .* 1 samples are kept in"):
         one.run()
-    # What came out of it may have been disturbed by whoever pressed.
+    # The Ctrl-C may have disturbed its result.
     assert kept(one.run(resume="").samples) == [
         ("2", 1, True), ("1", 1, False), ("2", 1, False), ("1", 2, False), ("2", 2, False),
     ]  # fmt: skip

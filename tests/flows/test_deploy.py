@@ -1,4 +1,4 @@
-"""kit deploy on VMs in memory: what is changed, what is left alone, and who is told what."""
+"""kit deploy on VMs in memory: what it changes, what it leaves alone, and what it reports."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_an_engine_that_is_silent_has_its_host_named(fleet: Fleet, reporter: Rem
 
 
 def test_services_of_swarm_keep_the_tag_of_an_image_that_was_pulled(fleet: Fleet, reporter: Remembering) -> None:
-    """Its id is not known before hosts have it. Afterwards it is, and that alone is no reason to start anew."""
+    """kit knows its id only when hosts have it. That alone is no reason to restart the services."""
     fleet.registry.images[NAME] = DIGEST
     deploy(fleet.context(reporter, registry=REGISTRY, orchestrator="swarm"))
     assert [[c.service for c in vm.containers if c.task] for vm in fleet.vms.values()] == [

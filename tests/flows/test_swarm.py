@@ -1,4 +1,4 @@
-"""kit deploy and kit down with Swarm on VMs in memory: what is changed, what is left alone, and who is told what."""
+"""kit deploy and kit down with Swarm on VMs in memory: what they change, leave alone and report."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_host_less_loses_its_task(fleet: Fleet, reporter: Remembering, context
     assert services(fleet) == {**ALL, "gpu3": [], "gpu4": []}
     again = deploy(fleet.context(reporter, names=["gpu1", "gpu2"], orchestrator="swarm"))
     assert again.plan.empty
-    # It is taken off as it is told, and then its entry goes, too.
+    # The hint of the warning removes it. Then its entry goes, too.
     down(fleet.context(reporter, names=["gpu4"], orchestrator="swarm"))
     assert not any(path.startswith("/opt/kit") for path in fleet["gpu4"].files)
     deploy(fleet.context(reporter, names=["gpu1", "gpu2"], orchestrator="swarm"))

@@ -331,7 +331,7 @@ def test_a_faster_network_is_written_first_and_the_rest_is_for_after_the_deploy(
     assert (perf.calls, result.before, result.after, result.tried) == ([], None, None, ())
     assert result.wire == 11.9e6
     assert [(each.network, each.rate) for each in result.networks] == [("10.1.0.0/24", 118e6)]
-    # Both were measured again, before containers are made anew for it.
+    # Both were measured again before kit recreates containers.
     assert wires.calls == ["10.0", "10.1", "10.0", "10.1"]
     changed = {each.path: each for each in result.changed}
     assert changed["network"].value == "10.1.0.0/24"

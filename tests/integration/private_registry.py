@@ -87,7 +87,7 @@ def running(program: str, folder: Path, ip: str, password: str) -> Iterator[Regi
 
 
 def _free_port(ip: str) -> int:
-    """Below those that the kernel gives to whoever connects: one of these could be taken again before it is used."""
+    """Return a free port below those that the kernel gives to connections: it could give one away before its use."""
     limit = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for port in random.sample(range(5000, max(limit, 6000)), 100):
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -33,7 +33,7 @@ Done = subprocess.CompletedProcess[str]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
-# A host that goes away without a word must not keep a connection alive.
+# A connection to a host that disappears must end soon.
 KEPT = {"ControlMaster": "auto", "ControlPersist": "20", "ServerAliveInterval": "2", "ServerAliveCountMax": "3"}
 
 # Every process with a run's mark: PID, state, run, rank (or -), command line. A zombie has no environment left. Tests

@@ -1,5 +1,5 @@
-"""kit bench on the cluster: the ladder, a table that is interrupted and gone on with, parameter servers, TCP through
-every network.
+"""kit bench on the cluster: the ladder, a table that is interrupted and resumed, parameter servers, TCP through every
+network.
 
 Whether it works, and never how fast.
 """
@@ -95,7 +95,7 @@ def test_a_case_with_a_parameter_server_takes_the_first_workers_result(
     result = found["result"]
     assert (result["model"], result["ranks"], result["servers"], len(result["iters"])) == ("mlp", 2, 2, 2)
     assert result["img_sec_total"] > 0
-    # Of both, not of the worker that tells it.
+    # Of both, not only of the worker that reports it.
     assert result["img_sec_total"] == pytest.approx(2 * result["img_sec_per_rank"])
     cluster.wait_for_none()
 
@@ -115,7 +115,7 @@ def test_tcp_through_each_network_and_nothing_is_left(cluster: Cluster, sessions
         assert [row["bytes"] for row in rows["latency"]] == [8, 1024, 65536]
         assert rows["bandwidth"][0]["algbw"] > 0
     assert "overlay" in json.loads((sessions / "session.json").read_text())["skipped"]
-    # It was seen to listen, on the cluster's address alone, and a stranger was told nothing.
+    # It listened only on the cluster's address, and sent nothing to a stranger.
     assert heard
     assert {address for address, _ in heard} == {cluster.head.address}
     assert not any(answered for _, answered in heard)

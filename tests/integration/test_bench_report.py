@@ -180,16 +180,16 @@ CONTRAST = """() => {
   const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((m, n) => n - m); return (x + 0.05) / (y + 0.05) }
   const behind = element => {
     for (let at = element; at; at = at.parentElement) {
-      const colour = parsed(getComputedStyle(at).backgroundColor)
-      if (colour.length < 4 || colour[3] > 0) return colour
+      const color = parsed(getComputedStyle(at).backgroundColor)
+      if (color.length < 4 || color[3] > 0) return color
     }
     return [255, 255, 255]
   }
   const found = []
   let checked = 0
-  const check = (element, colour, least) => {
+  const check = (element, color, least) => {
     checked += 1
-    const value = ratio(parsed(colour), behind(element))
+    const value = ratio(parsed(color), behind(element))
     const name = element.className?.baseVal ?? element.className
     if (value < least) found.push(`${element.tagName}.${name} ${value.toFixed(2)}`)
   }

@@ -1,4 +1,4 @@
-"""kit deploy: what stands on the hosts after it, that it changes nothing twice, and that it mends what was broken."""
+"""kit deploy: what is on the hosts after it, that it changes nothing twice, and that it repairs what was broken."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_files_have_owner_and_mode(cluster: Cluster) -> None:
         found = {path: words.split() for path, words in host.files(cluster.name).items()}
         assert {tuple(words[1:3]) for words in found.values()} == {("root", "root")}
         wanted = {**everyone, **head} if host == cluster.head else everyone
-        # The audit has a test of its own.
+        # Another test checks the audit.
         modes = {path: words[0] for path, words in found.items() if not path.startswith("./var")}
         assert modes == {".": "755", "./ssh": "755", **wanted}
 
@@ -98,7 +98,7 @@ def test_a_dry_run_of_a_change_changes_nothing(cluster: Cluster) -> None:
 
 @pytest.fixture
 def green(cluster: Cluster) -> Cluster:
-    """The cluster, told to have one variable more. It keeps it: no other test minds."""
+    """Return the cluster with one more variable in its environment. It stays: it affects no other test."""
     # Another value each time, for a lab that is kept between runs of the tests.
     change_settings(cluster.folder, env={"COLOUR": f"green $HOME  {uuid.uuid4()} 'end\""})
     return cluster
@@ -116,7 +116,7 @@ def test_a_changed_variable_recreates_the_containers_alone(green: Cluster) -> No
         assert old[0] != new[0]
         changed = {path for path in old_files.keys() | new_files.keys() if old_files.get(path) != new_files.get(path)}
         # The folder's own time of change goes with its file.
-        # The head's seal is of the check, which is made anew after any change; and the audit grows.
+        # Any change repeats the check, so the head's seal changes, too; and the audit grows.
         assert changed == {".", "./compose.yaml"} | ({"./verified"} if host == green.head else set())
         (container,) = host.containers(green.name)
         assert f"COLOUR={value}" in container["Config"]["Env"]
@@ -124,8 +124,8 @@ def test_a_changed_variable_recreates_the_containers_alone(green: Cluster) -> No
     assert seen.stdout.splitlines() == [value] * 4, seen.stderr
 
 
-def test_what_was_broken_is_mended(cluster: Cluster) -> None:
-    """On each host something else; each is mended, and nothing else is touched."""
+def test_what_was_broken_is_repaired(cluster: Cluster) -> None:
+    """Each host has a different fault. The deploy repairs each, and touches nothing else."""
     one, two, three, four = cluster.hosts
     folder = f"/opt/kit/{cluster.name}"
     before = cluster.state()
@@ -217,7 +217,7 @@ def test_logs_follow_until_ctrl_c(cluster: Cluster) -> None:
                 said += os.read(pipe, 65536)
             return b"nobody" in said
 
-        until("kit tells of the visit", told)
+        until("kit reports the visit", told)
         process.send_signal(2)
         process.communicate(timeout=120)
     assert process.returncode == 130

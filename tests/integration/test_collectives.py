@@ -1,7 +1,7 @@
 """Which way Open MPI's all-reduce goes, by who sends to whom: counted below it, by Open MPI's own monitoring.
 
-Open MPI 4.1 tells nothing of the rules that it reads, and nothing of a file that is not there: it then chooses as it
-comes. What does show is what its ranks send.
+Open MPI 4.1 reports neither the rules that it reads nor that their file is missing: it then uses its own choice. But
+what its ranks send is visible.
 """
 
 from __future__ import annotations

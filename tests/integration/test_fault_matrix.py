@@ -1,8 +1,8 @@
 """Whatever breaks, whenever: what the operator sees, that nothing is left, and that the next deploy and run work.
 
 tests/integration/faults.py has the cells; each test breaks one thing, looks at every moment that has a cell for it,
-mends what was broken, and then everything must work. Faults come as from a cloud: on a VM itself, or by this machine's
-engine, which is the lab's power switch and its network.
+repairs what was broken, and then everything must work. Faults come as from a cloud: on a VM itself, or by this
+machine's engine, which is the lab's power switch and its network.
 """
 
 from __future__ import annotations
@@ -418,7 +418,7 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
             cuts.saw(LAUNCH, launch)
             cuts.saw(SHIP, deploy)
             cuts.saw(UP, cluster.kit("deploy"))
-        # Before anything mends it: the host that was cut off ends its ranks by itself.
+        # Before the repair, the host that was cut off ends its ranks by itself.
         until("the host that was cut off has no rank", lambda: cluster.ranks() == NONE)
         cuts.gone.clear()
 
@@ -488,7 +488,7 @@ def test_the_heads_disk_is_full(cluster: Cluster) -> None:
 
 
 def changed(scene: Scene) -> contextlib.AbstractContextManager[Kit]:
-    """A deploy that makes every container anew."""
+    """Start a deploy that recreates every container."""
     return scene.cluster.running("deploy", "--verbose", "--progress", "plain", KIT_SHM_SIZE="512mb")
 
 

@@ -24,7 +24,7 @@ def copied(cluster: Cluster, folder: Path, **changes: str) -> Path:
 
 def refused(done: Done, code: int, *words: str) -> None:
     assert done.returncode == code, done.stdout + done.stderr
-    assert "→" in done.stderr, "no next step is told"
+    assert "→" in done.stderr, "no next step is shown"
     assert "Traceback" not in done.stderr
     missing = [word for word in words if word not in done.stderr]
     assert not missing, done.stderr

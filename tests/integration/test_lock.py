@@ -28,7 +28,7 @@ def fired(cluster: Cluster) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def deploying(cluster: Cluster, *, until_line: str) -> Iterator[subprocess.Popen[str]]:
-    """A deploy of another /dev/shm, which makes every container anew, as soon as it has said this."""
+    """Start a deploy with another /dev/shm, which recreates every container. Enter when it has printed this line."""
     words = ("deploy", "--verbose", "--progress", "plain")
     with cluster.running(*words, KIT_SHM_SIZE=next(SIZES)) as process:
         assert process.stderr is not None
@@ -158,7 +158,7 @@ def test_a_killed_deploy_leaves_no_lock_and_the_next_one_works(fired: Cluster, m
 
 
 def test_a_deploy_that_is_killed_while_it_ships(fired: Cluster) -> None:
-    """An image that is on its way is none: the next deploy goes on with it."""
+    """Half an image does not count as an image: the next deploy continues the copy."""
     host = fired.hosts[1]
     (container,) = host.containers(fired.name)
     tag = container["Config"]["Image"]

@@ -33,7 +33,7 @@ time.sleep(600)
 
 
 def png(rows: list[list[int]]) -> bytes:
-    """A picture in grey, as three colours."""
+    """Return a gray picture as PNG with three colors."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -48,7 +48,7 @@ def bars() -> bytes:
     found = []
     for number in range(IMAGES):
         label = number % CLASSES
-        # Grey that looks like chance, and is the same each time.
+        # Gray noise that is the same each time.
         noise = [[(x * 7919 + y * 104729 + number * 1299709) % 997 % 120 for x in range(SIDE)] for y in range(SIDE)]
         rows = [[grey + 120 * (y * CLASSES // SIDE == label) for grey in row] for y, row in enumerate(noise)]
         body = struct.pack("<IfQQ", 0, label, number, 0) + png(rows)

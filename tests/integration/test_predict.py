@@ -1,4 +1,4 @@
-"""kit predict held against paced runs on the lab's shaped links, 4 rates and 3 models; kit lab link-rate.
+"""kit predict, compared with paced runs on the lab's shaped links, 4 rates and 3 models; kit lab link-rate.
 
 The links are slow enough to be the limit, and not the cores that all hosts share. What the cores do cost is measured by
 the same run and given to the model, as one would on a real cluster: how fast all ranks together copy and add numbers,

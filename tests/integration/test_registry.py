@@ -1,5 +1,5 @@
-"""A private registry (TLS with a CA of its own, a login), real engines that push to it and pull from it, and an image
-that the head builds for an operator with no engine.
+"""A private registry (TLS with its CA, a login), real engines that push to it and pull from it, and an image that the
+head builds for an operator with no engine.
 
 The image is a small one: the ssh layer on Debian, with Python and no MPI. A lab of two hosts is these tests' own.
 """
@@ -30,7 +30,7 @@ from tests.integration.conftest import missing
 from tests.integration.private_registry import USER, Registry, binary, running
 from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, kit, objects, taken_down, until
 
-# Whoever asks this machine's engine gets no answer.
+# With this, kit does not find this machine's engine.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:1"}
 IMAGE = {"flavour": "ssh-layer", "base": "debian:bookworm-slim", "packages": ["python3"]}
 CERTIFICATES = Path("/etc/docker/certs.d")

@@ -132,7 +132,7 @@ def test_fifty_thousand_lines_and_more(cluster: Cluster) -> None:
 
 
 def test_a_long_log_begins_at_its_beginning(cluster: Cluster) -> None:
-    """100 MB, and whoever looks reads no more of it than he wants."""
+    """The log has 100 MB, and kit reads no more of it than it prints."""
     script = "echo beginning; head -c 100000000 /dev/zero | tr '\\0' x | fold -w 3000; echo; echo end"
     run = detached(cluster, "--np", "1", "--", "sh", "-c", script)
     assert cluster.kit("wait", run).returncode == 0
@@ -198,7 +198,7 @@ def test_a_run_goes_on_without_a_lost_host(cluster: Cluster) -> None:
             rest = ("gpu1", "gpu2", "gpu3")
             assert Counter(out.splitlines()) == {f"{name} of 6 in attempt 2": 2 for name in rest}
             assert "without gpu4" in err
-        # It ended well, and was told before the last daemon had gone.
+        # It ended well, and kit reported that before the last daemon had ended.
         cluster.wait_for_none()
     finally:
         assert cluster.kit("deploy").returncode == 0

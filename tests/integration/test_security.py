@@ -110,7 +110,7 @@ def test_a_session_has_the_images_environment(cluster: Cluster) -> None:
 
 
 def test_a_node_that_is_not_the_pinned_one_gets_no_rank(cluster: Cluster) -> None:
-    """gpu3 answers with another key than the head knows: nothing starts, anywhere; the next deploy mends the pin."""
+    """gpu3 answers with another key than the head knows: nothing starts anywhere. The next deploy repairs the pin."""
     path = f"/opt/kit/{cluster.name}/ssh/known_hosts"
     right = cluster.head.text("cat", path)
     lines = [line.split(" ", 1) for line in right.splitlines()]

@@ -1,6 +1,6 @@
 """Swarm on real engines: the containers of Compose and of Swarm compared, every verb, healing, and swarms of others.
 
-A cluster of its own on the lab's hosts: first by Compose, then by Swarm.
+A separate cluster on the lab's hosts: first by Compose, then by Swarm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.integration.rig import VM, Cluster, everywhere, objects, until
 PORT = 35
 FOLDER = "/srv/kit-it"
 OWN = ("KIT_NODE", "KIT_ADDRESS", "NCCL_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE")
-# What one launch has of its own.
+# What differs from launch to launch.
 OF_A_RUN = (
     "KIT_RUN",
     "OMPI_",
@@ -67,7 +67,7 @@ def ranks_environment(cluster: Cluster) -> dict[str, str]:
 
 @dataclass
 class Both:
-    """What the engines told of each host's node under Compose and under Swarm, and what ranks saw."""
+    """What the engines report about each host's node under Compose and under Swarm, and what ranks see."""
 
     cluster: Cluster
     compose: dict[str, dict[str, Any]]

@@ -81,7 +81,7 @@ def bookkeeping(report):
 
 
 def wire(report):
-    """Bytes that really went over the loopback (mpirun is told to use TCP): ten exchanges of 1 M values, both ways.
+    """Return the bytes that went over the loopback (mpirun uses TCP): ten exchanges of 1 M values, both ways.
 
     The least of twelve times ten. Horovod's ranks agree every millisecond, also while they have nothing to exchange. On
     a busy machine, where an exchange takes long, that is more than the exchange itself.

@@ -14,7 +14,7 @@ OFF, UNEVEN, LATE = (1.5, 1.5, 1.0), (1.5, 1.8, 1.0), (1.5, 1.5, 1.1)
 
 
 def pacer(stories: Mapping[str, list[tuple[float, float, float]]]) -> Callable[[Mapping[str, int]], dict[str, Any]]:
-    """Runs as paced_benchmark tells them: a model's steps and its step alone, as parts of what was asked for."""
+    """Return runs as paced_benchmark reports them: a model's steps and its step alone, relative to the request."""
 
     def pace(models: Mapping[str, int]) -> dict[str, Any]:
         runs = []

@@ -29,7 +29,7 @@ loader = importlib.machinery.SourceFileLoader("kit_rank", sys.argv[1])
 module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_rank", loader))
 loader.exec_module(module)
 """
-# kit-rank with another place where ends for want of memory are counted: FILE COMMAND.
+# kit-rank with another file that counts the processes killed because memory ran out: FILE COMMAND.
 WITH = (
     LOADED
     + """

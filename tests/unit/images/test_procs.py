@@ -66,7 +66,7 @@ def test_one_that_is_just_becoming_another_program(
         if path in hidden:
             hidden.remove(path)
             return io.BytesIO(b"")
-        return builtins.open(path, *more, **named)  # noqa: PTH123  (it stands in for `open`)
+        return builtins.open(path, *more, **named)  # noqa: PTH123  (it replaces `open`)
 
     monkeypatch.setattr(procs, "open", opened, raising=False)
     monkeypatch.setattr(procs, "BECOMING_S", 60.0)

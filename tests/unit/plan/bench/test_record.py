@@ -42,7 +42,7 @@ def test_what_is_no_session(text: str) -> None:
         ({"cases": {}}, "cases is {}, not a list"),
         ({"cases": [3]}, "3 is not an object"),
         ({"facts": []}, "facts is [], not an object"),
-        ({"colour": "red"}, "unknown field 'colour'"),
+        ({"color": "red"}, "unknown field 'color'"),
     ],
 )
 def test_a_session_whose_fields_are_wrong(change: dict[str, Any], says: str) -> None:

@@ -131,7 +131,7 @@ def test_only_the_head_gets_the_client_key() -> None:
 
 
 def test_a_new_host() -> None:
-    """The others keep their containers, though the network that mpirun is told grows."""
+    """The others keep their containers, although mpirun's network grows."""
     plan = plan_of([*deployed(1, 2), facts(4)])
     assert network_file(plan_of([facts(1), facts(2)])) == b"10.0.0.0/30\n"
     assert network_file(plan) == b"10.0.0.0/29\n"
@@ -165,7 +165,7 @@ def test_every_change_is_verified_from_the_head() -> None:
     after = check_of(plan)
     assert {host for host, step in plan.steps() if step in after} == {"gpu1"}
     delete, verify, write = after
-    # In this order: what an earlier check left must not stand where this one fails, or never ends.
+    # In this order: the result of an earlier check must be gone if this one fails or never ends.
     assert isinstance(delete, DeleteFile)
     assert isinstance(verify, VerifyPeers)
     assert isinstance(write, WriteFile)
@@ -217,7 +217,7 @@ def test_a_host_key_was_lost() -> None:
     seen = deployed(1, 2)
     files = {path: digest for path, digest in seen[1].files.items() if path != "ssh/host_ed25519"}
     seen[1] = replace(seen[1], files=files, host_key=None)
-    # Another key than the one before: the test's keys are told apart by their host alone.
+    # Another key than the one before: only the host differs between the test's keys.
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
     new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("anew")})
@@ -230,7 +230,7 @@ def test_a_host_key_was_lost() -> None:
 
 
 def test_a_deploy_that_was_interrupted_between_the_key_and_the_container() -> None:
-    """sshd still holds the old key: the container has to be made anew though every file is right."""
+    """sshd still has the old key: the container has to be recreated although every file is right."""
     seen = deployed(1, 2)
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
@@ -401,7 +401,7 @@ def test_a_private_key_that_others_could_read_is_replaced(path: str) -> None:
     plan = plan_of(seen)
     written = {step.path: step for step in steps(plan, plan.hosts[0]) if isinstance(step, WriteFile)}
     assert written[path].mode == "600"
-    # A host key is read when sshd starts; the head's own key is read anew by each login.
+    # sshd reads the host key when it starts. Each login reads the head's key again.
     assert any(isinstance(step, ComposeUp) for step in steps(plan, plan.hosts[0])) == (path == "ssh/host_ed25519")
 
 

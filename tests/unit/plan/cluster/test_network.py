@@ -1,4 +1,4 @@
-"""Which address wins, and which network mpirun is told. docker0 never does."""
+"""Which address wins, and which network mpirun gets. It is never that of docker0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kit.model.observed import Interface
 from kit.plan.cluster.network import covering, mpi_network, pick_interface
 from tests.fakes.facts import DOCKER0, facts, host, interfaces
 
-# In the order in which `ip addr` tells them: the bridges stand before the wanted one.
+# In the order in which `ip addr` prints them: the bridges come before the wanted one.
 MANY = interfaces(
     lo="127.0.0.1/8", docker0=DOCKER0, br_5f1="172.18.0.1/16", virbr0="192.168.122.1/24", eth0="10.0.0.4/24",
     ib0="10.9.0.4/16",

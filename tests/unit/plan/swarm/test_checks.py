@@ -1,4 +1,4 @@
-"""What speaks against a deploy with Swarm: each fault has a host, a cause and a next step."""
+"""What prevents a deploy with Swarm: each fault has a host, a cause and a next step."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_faults(first: dict[str, Any], second: dict[str, Any], host: str, messag
         {"listening": frozenset({"192.168.0.2:7946"})},
         {"listening": frozenset({"10.0.0.2:7946"}), "swarm": SwarmFacts(ports=frozenset({"10.0.0.2:7946"}))},
         {"gpus": gpus(2), "gpu_runtime": True, "swarm": SwarmFacts(default_runtime="nvidia")},
-        # Without any runtime: told for Compose and Swarm alike, and once.
+        # Without any runtime: reported once, for Compose as for Swarm.
         {"gpus": gpus(2), "gpu_runtime": False, "swarm": SwarmFacts(default_runtime="runc")},
     ],
 )

@@ -161,7 +161,7 @@ def test_a_gain_is_beyond_the_noise(before: tuple[float, ...], after: tuple[floa
 
 
 def test_of_equals_the_simplest_is_taken() -> None:
-    current = Tried(name="as it is", parameters=(), timing=timing(4.0, 4.0, 4.0))
+    current = Tried(name="current", parameters=(), timing=timing(4.0, 4.0, 4.0))
     duplex, ring, links = (
         tried("duplex", 3.0, 3.0),
         tried("duplex-ring", 2.0, 2.0),
@@ -170,12 +170,12 @@ def test_of_equals_the_simplest_is_taken() -> None:
     assert tune.best(current, [duplex, ring, links]) is ring
     assert tune.best(current, [tried("duplex", 3.95, 3.95)]) is current
     assert tune.best(current, [Tried(name="x", parameters=(), failure="no")]) is current
-    broken = Tried(name="as it is", parameters=(("btl", "none"),), failure="no")
+    broken = Tried(name="current", parameters=(("btl", "none"),), failure="no")
     assert tune.best(broken, [duplex, ring]) is ring
 
 
 def test_the_setting_says_what_it_gained() -> None:
-    current = Tried(name="as it is", parameters=(), timing=timing(4.0, 4.0, 4.0))
+    current = Tried(name="current", parameters=(), timing=timing(4.0, 4.0, 4.0))
     setting = tune.mpi_setting(current, tried("duplex-ring", 2.0, 2.0))
     assert setting is not None
     assert (setting.path, setting.acts) == ("mpi.args", "run")

@@ -73,7 +73,7 @@ def test_both_ends(listener: subprocess.Popen[str], port: int) -> None:
     for row in (*latency["rows"], *bandwidth["rows"]):
         assert 0 < row["min_s"] <= row["seconds"] <= row["max_s"]
         assert row["algbw"] == pytest.approx(row["bytes"] / row["seconds"])
-    # Whoever measured says good-bye, and the listener goes.
+    # The client ends the session, and the listener exits.
     assert listener.wait(30) == 0
 
 

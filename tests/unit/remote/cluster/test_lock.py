@@ -120,7 +120,7 @@ def test_silence_frees_the_lock(file: Path, shell: str) -> None:
 def test_each_beat_begins_the_time_of_silence_anew(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
-    """Who counts the seconds is told as often as a beat comes; it counts none here, and at last says that it has."""
+    """The process that counts the seconds hears every beat. Here it counts none, and at the end says so."""
     tools = tmp_path / "bin"
     tools.mkdir()
     count = 'echo "$1" >>counted; shift; [ ! -e over ] || exit 124; exec "$@"'
@@ -170,7 +170,7 @@ def test_release_ends_the_holder(file: Path, shell: str) -> None:
 class Lingering:
     """What a holder that is gone may leave for a moment: a child that has the lock open, and was just begun.
 
-    `sleep` of scripts says that it was called: whoever waits for the child does that.
+    `sleep` of scripts reports its calls: the shell that waits for the child calls it.
     """
 
     def __init__(self, file: Path, tools: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_child_of_an_ended_holder_does_not_stop_a_release(file: Path, lingerin
 def test_release_ends_a_holder_that_hangs(file: Path) -> None:
     with Holder(file) as holder:
         holder.process.send_signal(signal.SIGSTOP)
-        # A TERM that comes before it stands still would end it.
+        # A TERM that comes before it is stopped would end it.
         os.waitid(os.P_PID, holder.process.pid, os.WSTOPPED)
         assert run(script("lock_release", str(file), str(holder.process.pid))) == "kit-lock released\n"
         assert holder.process.wait(5) == -signal.SIGKILL
@@ -284,7 +284,7 @@ def test_never_two_at_once(file: Path, shell: str) -> None:
     assert not file.parent.parent.exists()
 
 
-# Compose under a lock of its own
+# Compose under its lock
 
 
 @pytest.fixture
@@ -501,7 +501,7 @@ def test_a_lock_that_cannot_be_had(ssh: Ssh, file: Path, text: str, kind: type[K
 
 def test_what_ssh_is_asked_is_quoted(ssh: Ssh, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "operator", lambda: "a'b;c@d")
-    ssh(f'printf %s "$last" >{tmp_path}/told; echo "kit-lock no-flock"')
+    ssh(f'printf %s "$last" >{tmp_path}/calls; echo "kit-lock no-flock"')
     with pytest.raises(StepError):
         lock.take(HEAD, str(file), "kit deploy")
-    assert shlex.split((tmp_path / "told").read_text())[-4:] == [str(file), "30", "a'b;c@d", "kit deploy"]
+    assert shlex.split((tmp_path / "calls").read_text())[-4:] == [str(file), "30", "a'b;c@d", "kit deploy"]

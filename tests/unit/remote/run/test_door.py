@@ -72,7 +72,7 @@ class TestAgainstTheLauncher:
         local.open()
         assert json.loads(local.record) == {"kit": 1, "name": "lab"}
         assert local.living == ()
-        command = (head.folder / "docker-told").read_text()
+        command = (head.folder / "docker-calls").read_text()
         assert command == "exec --interactive kit-lab-mpihead python3 -IS /opt/kit/bin/kit-launch\n"
         answer = local.ask(head.request("sh", "-c", "echo one; echo two"))
         assert answer == {"started": head.ids[0]}

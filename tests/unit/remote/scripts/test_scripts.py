@@ -96,7 +96,7 @@ def test_observe_does_not_take_an_engine_that_is_busy_for_one_that_is_empty(
     done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
     assert (done.returncode, done.stderr) == (75, f"the engine did not report its {what} within 10 s\n".encode())
     assert b"@@ end" not in done.stdout
-    # An engine that does not answer at all is a fact of its own.
+    # An engine that does not answer is a separate fact.
     stub(bare, "docker", "exit 124")
     done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
     assert done.returncode == 0
@@ -185,8 +185,8 @@ def test_write_file_fails_whole(tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
 @pytest.mark.parametrize("shell", SHELLS)
-def test_observe_tells_the_runs_that_go_on(tmp_path: Path, shell: str) -> None:
-    """One whose supervisor lives and that has not ended; the lock alone tells."""
+def test_observe_lists_the_active_runs(tmp_path: Path, shell: str) -> None:
+    """A run is active if its supervisor lives and it has not ended. Only the lock shows that."""
     held = []
     for name, watched, ended in (("a", True, False), ("b", False, False), ("c", True, True), ("d", False, True)):
         run_folder = tmp_path / "var" / "runs" / name
@@ -272,7 +272,7 @@ def test_stop_run_with_nothing_to_stop(mark: str) -> None:
     assert (done.returncode, done.stdout.split()) == (0, [b"0"])
 
 
-# remove: the folder below /opt/kit is the flow tests' and the integration tests' business; here what docker is told
+# remove: flow tests and integration tests check the folder below /opt/kit; these check the docker commands
 
 DOCKER = """
 echo "$*" >>"$LOG"

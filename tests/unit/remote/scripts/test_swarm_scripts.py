@@ -24,13 +24,13 @@ def bare(tmp_path: Path) -> Path:
 
 
 def docker(folder: Path, text: str) -> Path:
-    """A stub; it writes down its words, one call a line."""
-    told = folder.parent / "told"
-    told.touch()
+    """Create a stub that appends its words to a file, one call a line. Return the file."""
+    calls = folder.parent / "calls"
+    calls.touch()
     path = folder / "docker"
-    path.write_text(f'#!{shutil.which("sh")}\necho "$*" >>{told}\n{text}\n')
+    path.write_text(f'#!{shutil.which("sh")}\necho "$*" >>{calls}\n{text}\n')
     path.chmod(0o755)
-    return told
+    return calls
 
 
 def run(bare: Path, argv: Sequence[str], *, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
@@ -233,7 +233,7 @@ def test_a_node_that_changes_by_itself_is_labelled_all_the_same(
     (bare / "sleep").symlink_to("/bin/true")
     told = docker(
         bare,
-        f"""[ "$(grep -c update {tmp_path}/told)" -gt {refusals} ] ||
+        f"""[ "$(grep -c update {tmp_path}/calls)" -gt {refusals} ] ||
   {{ echo 'Error response from daemon: rpc error: code = Unknown desc = update out of sequence' >&2; exit 1; }}""",
     )
     done = run(bare, script("swarm_nodes", "kit.lab", "n2=node"))
@@ -262,7 +262,7 @@ def test_a_container_that_goes_slowly_goes(bare: Path, tmp_path: Path, said: str
         bare,
         f"""case $1 in
   ps) echo c1 ;;
-  rm) [ "$(grep -c ^rm {tmp_path}/told)" -gt 2 ] || {{ echo '{said}' >&2; exit 1; }} ;;
+  rm) [ "$(grep -c ^rm {tmp_path}/calls)" -gt 2 ] || {{ echo '{said}' >&2; exit 1; }} ;;
 esac""",
     )
     done = run(bare, script("remove_node", "lab"))

@@ -1,4 +1,4 @@
-"""A whole ship: the operator, its porters as programs of their own, and an engine that is made up on each host.
+"""A whole ship: the operator, its porters as separate programs, and a made-up engine on each host.
 
 What ssh would start on a VM is started here.
 """

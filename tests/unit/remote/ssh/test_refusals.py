@@ -98,7 +98,7 @@ def test_an_address_that_is_turned_away(
 
 
 def test_one_that_says_nothing_is_not_that(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The two clocks are far apart: a machine that stands still for a while does not make them one.
+    # The two clocks are far apart: a pause of the machine must not make them equal.
     monkeypatch.setattr(fabric, "CONNECT_TIMEOUT_S", 60.0)
     monkeypatch.setattr(fabric, "FIRST_WORD", 0.01)
     monkeypatch.setattr(openssh, "CONNECT_TIMEOUT_S", 1)

@@ -1,4 +1,4 @@
-"""What an engine tells of Swarm, as facts."""
+"""What an engine reports about Swarm, as facts."""
 
 from __future__ import annotations
 

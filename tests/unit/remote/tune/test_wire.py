@@ -98,7 +98,7 @@ def test_the_probe_finds_a_rate_for_every_host() -> None:
     hosts = {each.name: Host(name=each.name, address="127.0.0.1") for each in nodes}
     rates = tune.wire_rates(nodes, hosts, here, seconds=0.3)
     assert set(rates) == {"gpu1", "gpu2", "gpu3"}
-    # Bytes in a second, and no megabytes: a loopback is no slow wire, even where this machine stands still for a while.
+    # In bytes a second, not megabytes: a loopback is not a slow link, even if this machine pauses for a while.
     assert all(rate > 1e5 for rate in rates.values())
 
 

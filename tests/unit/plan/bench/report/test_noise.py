@@ -1,4 +1,4 @@
-"""The rule of the noise, tried on random numbers: how often it sees a change where there is none, and where one is."""
+"""The rule of the noise, tried on random numbers: how often it sees a change without one, and with one."""
 
 from __future__ import annotations
 

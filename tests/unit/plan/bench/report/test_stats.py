@@ -1,4 +1,4 @@
-"""Summaries of made-up sessions: what counts, what is told, what is compared with what."""
+"""Summaries of made-up sessions: what counts, what is reported, what is compared with what."""
 
 from __future__ import annotations
 

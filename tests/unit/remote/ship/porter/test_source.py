@@ -99,7 +99,7 @@ def test_a_blob_is_pushed_as_an_engine_does(registry: Registry) -> None:
     assert done.headers["Docker-Content-Digest"] == name
     assert registry.ask("HEAD", f"{registry.prefix}blobs/{name}").status == 200
     assert registry.got == [packed]
-    # Each upload has a place of its own.
+    # Each upload has a separate place.
     assert registry.ask("POST", registry.prefix + "blobs/uploads/").headers["Location"] != where
 
 

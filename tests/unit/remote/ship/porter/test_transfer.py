@@ -655,7 +655,7 @@ def test_packed_chunks_are_the_same_bytes_and_packing_is_kept_to_where_it_is_fas
     kinds = [frame[:1] for frame in link.frames]
     assert kinds == [wire.DATA] * packing.TRIAL + [wire.PACKED] * (packing.ROUND - packing.TRIAL)
     assert zlib.decompress(link.frames[-1][5:]) == chunk
-    # Bytes that do not get smaller go as they are.
+    # Bytes that do not get smaller travel uncompressed.
     noise = random.Random(1).randbytes(5000)  # noqa: S311
     packed = serve.Packing()
     link.frames.clear()

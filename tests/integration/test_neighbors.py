@@ -1,4 +1,4 @@
-"""A second cluster on two of the hosts, by a login that is not root: it comes, runs and goes; the first stands."""
+"""A second cluster on two of the hosts, by a login that is not root: it comes, runs and goes; the first one stays."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_two_clusters_side_by_side(second: Cluster, cluster: Cluster) -> None:
 
 
 def test_its_port_belongs_to_it(second: Cluster, cluster: Cluster) -> None:
-    """A third cluster on the same port is told whose it is."""
+    """A deploy of a third cluster on the same port fails, and names the port's owner."""
     done = second.kit("deploy", "--name", f"{second.name}-3")
     assert done.returncode == 4
     assert second.name in done.stderr
