@@ -22,7 +22,10 @@ EXIT_BUG = 70
 
 
 class KitError(Exception):
-    """What happened (`message`), where (`host`, if on one), and what to do next (`hint`)."""
+    """What happened (`message`), where (`host`, if on one), and what to do next (`hint`).
+
+    `address` is how the text may spell the host, so that kit can print the same failure of many hosts once.
+    """
 
     exit_code = 1
 
@@ -31,6 +34,7 @@ class KitError(Exception):
         self.message = message
         self.hint = hint
         self.host = host
+        self.address: str | None = None
 
     def __str__(self) -> str:
         return f"{self.host}: {self.message}" if self.host else self.message

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.cli.verbs.grammar import Verb
 
+# An error names this many ranges of hosts, and counts the others.
+MOST_RANGES = 16
 EXIT_PIPE = 141
 """The reader of our output went away: a shell reports SIGPIPE like this."""
 
@@ -136,16 +138,16 @@ def _error_text(error: KitError, terminal: Terminal) -> str:
 
 
 def _failures(error: HostsFailed) -> list[str]:
-    """Return the lines of the failed hosts. Equal failures share a line: a hundred hosts are one line."""
+    """Return the lines of the failed hosts. Failures that differ only in the host share a line."""
+    from kit.model.failures import alike  # noqa: PLC0415
     from kit.model.text import fold  # noqa: PLC0415
 
-    alike: dict[tuple[str, str | None], list[KitError]] = {}
-    for failure in error.failures:
-        alike.setdefault((failure.message, failure.hint), []).append(failure)
     lines = []
-    for (message, _), group in alike.items():
-        hosts = fold(failure.host for failure in group if failure.host)
-        lines += [f"{hosts}: {message}" if hosts else message, *_hint(group[0])]
+    for failure in alike(error.failures):
+        hosts = fold(failure.hosts, most=MOST_RANGES)
+        lines.append(f"{hosts}: {failure.message}" if hosts else failure.message)
+        if failure.hint:
+            lines.append(f"  → {failure.hint}")
     return lines
 
 

@@ -10,8 +10,11 @@ _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})(\D*)", re.ASCII | re.DOTALL)
 _Family = tuple[str, str, int]  # before the number, after it, its width (0: written without leading zeros)
 
 
-def fold(names: Iterable[str]) -> str:
-    """Return `gpu[1-3],head` for `gpu1, gpu2, gpu3, head`. Families keep the order of their first names."""
+def fold(names: Iterable[str], *, most: int | None = None) -> str:
+    """Return `gpu[1-3],head` for `gpu1, gpu2, gpu3, head`. Families keep the order of their first names.
+
+    With `most`, name only that many ranges and single names, and count the rest: `gpu[1,3,5] and 61 more`.
+    """
     families: dict[_Family | str, set[int]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -19,7 +22,17 @@ def fold(names: Iterable[str]) -> str:
             families[name] = set()
         else:
             families.setdefault(_family(match, families), set()).add(int(match[2]))
-    return ",".join(_folded(family, numbers) for family, numbers in families.items())
+    parts: list[str] = []
+    room, hidden = most, 0
+    for family, numbers in families.items():
+        ranges = _ranges(numbers)
+        if room is not None:
+            hidden += sum(last - first + 1 for first, last in ranges[room:])
+            ranges = ranges[:room]
+            room -= len(ranges)
+        if ranges:
+            parts.append(_folded(family, ranges))
+    return ",".join(parts) + (f" and {hidden} more" if hidden else "")
 
 
 def _family(match: re.Match[str], families: Iterable[_Family | str]) -> _Family:
@@ -30,18 +43,24 @@ def _family(match: re.Match[str], families: Iterable[_Family | str]) -> _Family:
     return (match[1], match[3], 0)
 
 
-def _folded(family: _Family | str, numbers: set[int]) -> str:
+def _ranges(numbers: set[int]) -> list[tuple[int, int]]:
+    """Return the first and last number of each run of numbers; one range for a name without a number."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges or [(0, 0)]
+
+
+def _folded(family: _Family | str, ranges: list[tuple[int, int]]) -> str:
     if isinstance(family, str):
         return family
     before, after, width = family
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
     inner = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in ranges)
-    return f"{before}{inner}{after}" if len(numbers) == 1 else f"{before}[{inner}]{after}"
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"{before}{inner}{after}" if single else f"{before}[{inner}]{after}"
 
 
 def size(count: int) -> str:

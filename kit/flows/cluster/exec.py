@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from kit.config.selection import select_hosts
-from kit.errors import KitError, NotReadyError
+from kit.errors import NotReadyError
 from kit.flows.context import Context
 from kit.model import names
+from kit.model.failures import SharedFailure, alike
 from kit.model.host import Host
 from kit.model.result import ExecResult, OutputGroup
 from kit.remote.engine.hiccups import run_in_node
@@ -39,13 +40,13 @@ def exec_hosts(context: Context, hosts: str | None, command: Sequence[str]) -> E
     outcome = fanout.each(chosen, work)
     if not outcome.results:
         outcome.or_raise("kit exec")
-    return ExecResult(groups=(*fold(outcome.results), *(_failed(error) for error in outcome.failures.values())))
+    return ExecResult(groups=(*fold(outcome.results), *map(_failed, alike(outcome.failures.values()))))
 
 
-def _failed(error: KitError) -> OutputGroup:
-    """Return the group of a host on which the command did not run. The others still have their output."""
-    hint = f"\n  → {error.hint}" if error.hint else ""
-    return OutputGroup(hosts=(error.host or "",), exit_code=error.exit_code, output=f"{error.message}{hint}\n")
+def _failed(failure: SharedFailure) -> OutputGroup:
+    """Return the group of hosts on which the command did not run. The others still have their output."""
+    hint = f"\n  → {failure.hint}" if failure.hint else ""
+    return OutputGroup(hosts=failure.hosts, exit_code=failure.exit_code, output=f"{failure.message}{hint}\n")
 
 
 def fold(results: Mapping[str, Completed]) -> tuple[OutputGroup, ...]:

@@ -25,7 +25,7 @@ class Outcome(Generic[T]):
     failures: Mapping[str, KitError]
 
     def or_raise(self, what: str) -> Mapping[str, T]:
-        """The results, or HostsFailed (the one error itself when there is but one host)."""
+        """Return the results. Raise the error of the only failed host, or HostsFailed for several."""
         if not self.failures:
             return self.results
         failures = list(self.failures.values())
@@ -58,6 +58,7 @@ class _Work(Generic[T]):
                 self.results[host.name] = self._work(host)
             except KitError as error:
                 error.host = error.host or host.name
+                error.address = error.address or host.address
                 self.failures[host.name] = error
             except BaseException as error:
                 # Not a host's fault but a bug: raised in the caller's thread.

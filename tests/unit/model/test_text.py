@@ -30,6 +30,19 @@ def test_fold(names: list[str], folded: str) -> None:
     assert fold(names) == folded
 
 
+@pytest.mark.parametrize(
+    ("names", "most", "folded"),
+    [
+        (["gpu1", "gpu2", "gpu4", "gpu6", "gpu7"], 2, "gpu[1-2,4] and 2 more"),
+        (["gpu1", "gpu2", "gpu4"], 2, "gpu[1-2,4]"),
+        (["a", "b", "gpu1", "gpu2"], 1, "a and 3 more"),
+        (["a1.x", "b1.x", "b2.x", "c"], 2, "a1.x,b[1-2].x and 1 more"),
+    ],
+)
+def test_fold_names_some_and_counts_the_rest(names: list[str], most: int, folded: str) -> None:
+    assert fold(names, most=most) == folded
+
+
 NAMES = st.from_regex(r"(gpu|10\.0\.|n)[0-9]{1,4}(\.lan)?|head", fullmatch=True)
 
 
