@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kit.errors import NotReadyError, UnreachableError
+
 if TYPE_CHECKING:
     from kit.model.launch import LaunchPlan
     from kit.model.plan import Plan
@@ -67,7 +69,11 @@ class LocalResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeStatus:
-    """A row of `kit ps`. `ranks` maps a run's id to its ranks on the host."""
+    """A row of `kit ps`. `ranks` maps a run's id to its ranks on the host.
+
+    `address` is the host's address for MPI, `ssh` the one that kit connects to. `down`: the host answered, and its node
+    does not run. A host that kit cannot reach has a `problem` instead.
+    """
 
     host: str
     address: str
@@ -78,12 +84,21 @@ class NodeStatus:
     gpus: int
     ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     problem: str | None = None
+    ssh: str = ""
+    down: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PsResult:
     cluster: str
     nodes: tuple[NodeStatus, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The code of the worst host: a node that is down, a host that kit cannot reach, or 0."""
+        problem = any(node.problem for node in self.nodes)
+        down = any(node.down for node in self.nodes)
+        return NotReadyError.exit_code if down else UnreachableError.exit_code if problem else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -419,3 +419,30 @@ def test_ps_shows_the_others_and_reports_the_lost_one(flows: Flows, capsys: pyte
     flows.answers["ps"] = PsResult(cluster="kit", nodes=(lost,))
     assert main(["ps"], environ={}) == 3
     assert "no route" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("broken", "code"), [({}, 0), ({"down": True}, 5), ({"problem": "x"}, 3)])
+def test_ps_fails_when_a_node_is_down(flows: Flows, broken: dict[str, Any], code: int) -> None:
+    row = NodeStatus(host="gpu1", address="", service="", state="", image="", slots=2, gpus=0)
+    flows.answers["ps"] = PsResult(cluster="kit", nodes=(row, replace(row, host="gpu2", **broken)))
+    assert main(["ps"], environ={}) == code
+
+
+def test_ps_watch_looks_until_ctrl_c(
+    flows: Flows, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("kit.cli.screen.watch.time.sleep", sleep)
+    assert main(["ps", "--watch", "--json"], environ={}) == 130
+    captured = capsys.readouterr()
+    assert [kind for line in captured.out.splitlines() if (kind := json.loads(line)["kind"]) != "line"] == ["ps"] * 2
+    assert "interrupted" not in captured.err
+    pauses.clear()
+    assert main(["ps", "-w"], environ={}) == 130
+    assert capsys.readouterr().out.count("Cluster kit") == 2

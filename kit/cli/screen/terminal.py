@@ -58,6 +58,27 @@ class Terminal:
 
         return shutil.get_terminal_size().columns
 
+    def redraw(self, text: str, over: int) -> int:
+        """Print a result over the last `over` lines of stdout, and return how many lines it took.
+
+        On a terminal, each line is cut to the width, and lines that do not fit the height are counted. Elsewhere, print
+        the whole text after what came before.
+        """
+        if not self.is_terminal(self.out):
+            self.say(text)
+            return 0
+        import shutil  # noqa: PLC0415
+
+        size = shutil.get_terminal_size()
+        room = max(size.lines - 1, 2)
+        lines = [line if len(line) <= size.columns else line[: size.columns - 1] + "…" for line in text.split("\n")]
+        if len(lines) > room:
+            lines[room - 1 :] = [f"… and {len(lines) - room + 1} more lines"]
+        # Up to the first line, then over each line, then clear the rest: a cleared screen would flicker.
+        up = f"\x1b[{over}A" if over else ""
+        self.say(up + "\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
+        return len(lines)
+
     def colors(self, stream: TextIO) -> bool:
         return not self.no_color and not self.environ.get("NO_COLOR") and self.is_terminal(stream)
 

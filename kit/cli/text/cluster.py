@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kit.cli.text.table import hosts, table
-from kit.model.result import DeployResult, DownResult, ExecResult, PsResult
+from kit.cli.text.table import hosts
+from kit.model.result import DeployResult, DownResult, ExecResult
 
 
 def deploy(value: DeployResult) -> str:
@@ -18,29 +18,6 @@ def down(value: DownResult) -> str:
     if not cleaned:
         return f"Nothing to do: cluster {value.cluster} is not on {hosts(list(value.removed))}."
     return f"Removed cluster {value.cluster} from {hosts(cleaned)}."
-
-
-def ps(value: PsResult, *, width: int | None = None) -> str:
-    """Return a line for each host."""
-    rows = [
-        (
-            node.host,
-            node.address,
-            node.service,
-            node.problem or node.state,
-            node.image,
-            node.slots,
-            node.gpus,
-            sum(len(ranks) for ranks in node.ranks.values()),
-        )
-        for node in value.nodes
-    ]
-    runs = sorted({run for node in value.nodes for run in node.ranks})
-    head = f"Cluster {value.cluster}, {hosts([node.host for node in value.nodes])}"
-    tail = f"\nRunning: {', '.join(runs)}" if runs else ""
-    header = ("HOST", "ADDRESS", "SERVICE", "STATE", "IMAGE", "SLOTS", "GPUS", "RANKS")
-    nodes = table(rows, header, width=width, flexible=("IMAGE",))
-    return f"{head}\n{nodes}{tail}"
 
 
 def groups(value: ExecResult) -> str:

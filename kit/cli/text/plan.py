@@ -33,7 +33,11 @@ def _sections(plans: Iterable[HostPlan], *, verbose: bool) -> list[str]:
     names_by_text: dict[str, list[str]] = {}
     for host in plans:
         names_by_text.setdefault(_steps(host.steps, verbose=verbose), []).append(host.host)
-    return [f"{fold(names)}\n{text}" for text, names in names_by_text.items()]
+    return [f"{_named(names)}\n{text}" for text, names in names_by_text.items()]
+
+
+def _named(names: Sequence[str]) -> str:
+    return fold(names) if len(names) == 1 else f"{fold(names)}  ({len(names)} hosts)"
 
 
 def _steps(steps: Sequence[Step], *, verbose: bool) -> str:

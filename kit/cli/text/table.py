@@ -17,10 +17,11 @@ def table(
     *,
     width: int | None = None,
     flexible: Sequence[str] = (),
+    least: int = _LEAST,
 ) -> str:
     """Return columns as wide as their widest cell, two spaces apart, with numbers to the right.
 
-    The `flexible` columns are cut, in this order, until the table is at most `width` wide.
+    The `flexible` columns are cut, in this order, until the table is at most `width` wide. They keep `least` letters.
     """
     body = [list(row) for row in rows]
     cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
@@ -34,7 +35,7 @@ def table(
             over = sum(widths) + 2 * (len(widths) - 1) + len(indent) - width
             if over > 0 and name in header:
                 at = list(header).index(name)
-                widths[at] = min(widths[at], max(_LEAST, widths[at] - over))
+                widths[at] = min(widths[at], max(least, widths[at] - over))
         cells = [[cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in cells]
     return "\n".join(
         indent

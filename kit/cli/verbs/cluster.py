@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import BUILDER, CLUSTER, CLUSTERS, DRY_RUN, FAILED, LOCKED, ORCHESTRATOR, REGISTRY, YES
-from kit.errors import UnreachableError
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
+    from kit.model.result import PsResult
 
 
 def deploy(session: Session) -> int:
@@ -47,12 +47,21 @@ def stack(session: Session) -> int:
 
 
 def ps(session: Session) -> int:
-    from kit.cli.text import cluster as text
+    from kit.cli.text import ps as text
     from kit.flows.cluster.ps import ps
 
-    result = ps(session.context())
-    session.show("ps", result, lambda value: text.ps(value, width=session.terminal.width))
-    return UnreachableError.exit_code if any(node.problem for node in result.nodes) else 0
+    context = session.context()
+
+    def shown(value: PsResult) -> str:
+        return text.ps(value, width=session.terminal.width, verbose=session.args.verbose)
+
+    if session.args.watch:
+        from kit.cli.screen.watch import watch
+
+        return watch(session, "ps", lambda: ps(context), shown)
+    result = ps(context)
+    session.show("ps", result, shown)
+    return result.exit_code
 
 
 def down(session: Session) -> int:
@@ -124,9 +133,18 @@ VERBS = (
         purpose="Show hosts, containers, images and running ranks",
         handler=ps,
         group=CLUSTERS,
-        options=CLUSTER,
-        examples=("kit ps", "kit ps --output json"),
-        exits=(("2", "a flag, hosts or kit.yaml is wrong"), ("3", "a host cannot be reached; kit shows the others")),
+        options=(
+            Option(flags=("-w", "--watch"), help="Look again every 5 seconds, until Ctrl-C"),
+            *CLUSTER,
+        ),
+        notes="With more than 16 hosts, hosts that differ only in name and address share a row. Its slots, GPUs and "
+        "ranks are those of each host. -v prints a row for each host, and cuts nothing.",
+        examples=("kit ps", "kit ps --watch", "kit ps --output json"),
+        exits=(
+            ("2", "a flag, hosts or kit.yaml is wrong"),
+            ("3", "a host cannot be reached; kit shows the others"),
+            ("5", "a node is down or not deployed; kit shows the others"),
+        ),
     ),
     Verb(
         words=("down",),

@@ -48,11 +48,13 @@ def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
         slots=nodes.slots_of(facts, context.spec),
         gpus=len(facts.gpus),
         ranks=ranks_of(ranks),
+        ssh=facts.host.address,
+        down=not own[0].running if own else not facts.slow,
     )
 
 
 def ranks_of(text: str) -> dict[str, tuple[int, ...]]:
-    """`RUN RANK PID` lines as ranks by run; a rank's children carry its number and do not count again."""
+    """Return the ranks of each run from `RUN RANK PID` lines. A rank's children have its number, and count once."""
     by_run: dict[str, set[int]] = {}
     for line in text.splitlines():
         words = line.split()
@@ -72,4 +74,5 @@ def _lost(host: Host, error: KitError) -> NodeStatus:
         slots=host.slots or 0,
         gpus=0,
         problem=None if isinstance(error, SlowError) else error.message,
+        ssh=host.address,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from kit.cli.screen.jsonout import encode, line
 from kit.cli.text import cluster as render
-from kit.cli.text import launch, table
+from kit.cli.text import launch, ps, table
 from kit.cli.text import plan as plantext
 from kit.events import OutputLine
 from kit.model.launch import LaunchPlan, Node, Placement
@@ -91,10 +91,10 @@ def test_a_plan_folds_equal_hosts() -> None:
     assert plantext.plan(PLAN) == (
         "Plan for cluster kit\n"
         "First, ship:\n"
-        "gpu[1-3]\n"
+        "gpu[1-3]  (3 hosts)\n"
         "  ship  kit:cpu-0123 (1.87 GB)  because it is not there\n"
         "Then, set up:\n"
-        "gpu[1-3]\n"
+        "gpu[1-3]  (3 hosts)\n"
         "  write   compose.yaml 0644                  because it is missing\n"
         "  write   ssh/host_key 0600 (secret)         because it is missing\n"
         "  delete  ssh/old                            because it does not belong there\n"
@@ -190,7 +190,7 @@ def test_results_as_text() -> None:
     nothing = DownResult(cluster="kit", removed={"gpu1": ()})
     assert render.down(nothing) == "Nothing to do: cluster kit is not on 1 host: gpu1."
     assert render.groups(EXEC) == "── 2 hosts: gpu[1-2]\nok\n── 1 host: gpu3  (exit code 3)\nno such file"
-    assert render.ps(PS) == (
+    assert ps.ps(PS) == (
         "Cluster kit, 2 hosts: gpu[1-2]\n"
         "HOST  ADDRESS   SERVICE  STATE     IMAGE         SLOTS  GPUS  RANKS\n"
         "gpu1  10.0.0.1  mpihead  running   kit:cpu-0123      2     8      2\n"

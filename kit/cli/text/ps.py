@@ -1,0 +1,81 @@
+"""The hosts of a cluster as a table. Many hosts are folded: those that differ only in name and address share a row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kit.cli.text.table import hosts, table
+from kit.model.failures import masked, unmasked
+from kit.model.result import NodeStatus, PsResult
+from kit.model.text import fold
+
+# With more hosts than this, equal rows are folded.
+MANY = 16
+HEADER = ("HOST", "ADDRESS", "SERVICE", "STATE", "IMAGE", "SLOTS", "GPUS", "RANKS")
+# Without addresses: 256 of them are no table for 80 columns. The numbers are those of each host of the row.
+FOLDED = ("HOST", "COUNT", "SERVICE", "STATE", "IMAGE", "EACH: SLOTS", "GPUS", "RANKS")
+# The columns that a narrow terminal cuts, in this order, and what they keep.
+FLEXIBLE = ("IMAGE", "ADDRESS", "STATE", "HOST")
+LEAST = 8
+# Docker's words for a container's age: "Up 2 hours", "Exited (137) About a minute ago".
+_AGE = re.compile(r"(?:(\d+)|Less than a|About an?) (second|minute|hour|day|week|month|year)s?\b")
+
+
+def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> str:
+    """Return a row for each host, or for each group of equal hosts if there are many and `verbose` is not set.
+
+    `width` cuts long cells with …; a verbose table is never cut.
+    """
+    folded = len(value.nodes) > MANY and not verbose
+    head = f"Cluster {value.cluster}, {hosts([node.host for node in value.nodes])}"
+    if folded:
+        head += f"\nIn total: {_totals(value.nodes)}"
+        rows, header = [_group_row(group) for group in _groups(value.nodes)], FOLDED
+    else:
+        rows, header = [(node.host, node.address, *_shared(node)) for node in value.nodes], HEADER
+    runs = sorted({run for node in value.nodes for run in node.ranks})
+    tail = f"\nRunning: {', '.join(runs)}" if runs else ""
+    text = table(rows, header, width=None if verbose else width, flexible=FLEXIBLE, least=LEAST)
+    return f"{head}\n{text}{tail}"
+
+
+def _shared(node: NodeStatus) -> tuple[str | int, ...]:
+    ranks = sum(len(ranks) for ranks in node.ranks.values())
+    return (node.service, node.problem or node.state, node.image, node.slots, node.gpus, ranks)
+
+
+def _groups(nodes: Sequence[NodeStatus]) -> list[list[NodeStatus]]:
+    """Return the hosts whose rows are equal but for name, address and the number in a container's age."""
+    groups: dict[tuple[str | int, ...], list[NodeStatus]] = {}
+    for node in nodes:
+        service, state, *rest = _shared(node)
+        key = (service, _AGE.sub(r"\2", masked(str(state), (node.host, node.ssh))), *rest)
+        groups.setdefault(key, []).append(node)
+    return list(groups.values())
+
+
+def _group_row(group: Sequence[NodeStatus]) -> tuple[str | int, ...]:
+    service, _, *rest = _shared(group[0])
+    return (fold(node.host for node in group), len(group), service, _state(group), *rest)
+
+
+def _state(group: Sequence[NodeStatus]) -> str:
+    """Return the state of equal hosts: `Up 2 to 5 minutes` if their containers have different ages."""
+    first = group[0].problem or group[0].state
+    masks = [masked(node.problem or node.state, (node.host, node.ssh)) for node in group]
+    text = first if len(group) == 1 else unmasked(masks[0], [_spelled(node) for node in group])
+    ages = sorted({int(match[1] or 1) for mask in masks if (match := _AGE.search(mask))})
+    if len(ages) < 2:
+        return text
+    return _AGE.sub(lambda match: f"{ages[0]} to {ages[-1]} {match[2]}s", text, count=1)
+
+
+def _spelled(node: NodeStatus) -> str:
+    return node.ssh if node.ssh in (node.problem or node.state) else node.host
+
+
+def _totals(nodes: Sequence[NodeStatus]) -> str:
+    slots, gpus = sum(node.slots for node in nodes), sum(node.gpus for node in nodes)
+    ranks = sum(len(ranks) for node in nodes for ranks in node.ranks.values())
+    return f"{slots} slots, {gpus} GPUs, {ranks} ranks"

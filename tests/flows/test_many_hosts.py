@@ -1,0 +1,137 @@
+"""What verbs print for 256 hosts: equal hosts once, and few lines."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from kit.cli.main import _error_text
+from kit.cli.screen.plain import Plain
+from kit.cli.screen.terminal import Terminal
+from kit.cli.text import cluster as text
+from kit.cli.text import plan as plantext
+from kit.cli.text import ps as pstext
+from kit.errors import HostsFailed, Interrupted, KitError
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.exec import exec_hosts
+from kit.flows.cluster.ps import ps
+from kit.flows.image.content import content
+from kit.remote.ssh import retry
+from kit.remote.ssh.transport import Completed
+from tests.fakes.fleet import FakeTransport, Fleet
+from tests.fakes.reporter import Remembering
+
+COUNT = 256
+
+
+@pytest.fixture(scope="module")
+def many() -> Fleet:
+    """256 VMs. The tests of this module share them, and only look."""
+    return Fleet(COUNT)
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let these hosts refuse with their own address in the message, as real ones do."""
+    answer = FakeTransport.run
+
+    def run(self: FakeTransport, argv: list[str], **options: object) -> Completed:
+        if self.host.name in names:
+            message, hint = f"the host key of root@{self.host.address} is not known here", f"ssh {self.host.address}"
+            raise KitError(message, hint=f"connect once: {hint}", host=self.host.name)
+        return answer(self, argv, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeTransport, "run", run)
+
+
+def test_deploy_dry_run(fleet: Fleet, many: Fleet) -> None:
+    """`fleet` replaces what takes this machine's engine."""
+    err = io.StringIO()
+    reporter = Plain(Terminal(out=io.StringIO(), err=err, environ={}))
+    plan = deploy(many.context(reporter), dry_run=True).plan
+    reporter.close()
+    lines = plantext.plan(plan).splitlines()
+    tag = content(many.context(reporter).spec.image).tag
+    assert lines[:4] == [
+        "Plan for cluster lab",
+        "First, ship:",
+        "gpu[1-256]  (256 hosts)",
+        f"  ship  {tag} (1.90 GB)  because the host does not have it",
+    ]
+    assert "gpu[2-256]  (255 hosts)" in lines
+    assert len(lines) < 40
+    assert len(err.getvalue().splitlines()) < 10
+    assert fleet.changes == many.changes == {}
+
+
+def test_ps(many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose(monkeypatch, "gpu7", "gpu8", "gpu200")
+    value = ps(many.context(reporter))
+    printed = pstext.ps(value, width=90).splitlines()
+    assert [line.split()[:2] for line in printed[3:]] == [["gpu[1-6,9-199,201-256]", "253"], ["gpu[7-8,200]", "3"]]
+    assert max(map(len, printed)) <= 90
+    assert "not known here" in pstext.ps(value)
+    assert value.exit_code == 5
+
+
+def test_exec(many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(self: FakeTransport, _argv: list[str], **_: object) -> Completed:
+        number = int(self.host.name.removeprefix("gpu"))
+        return Completed(code=3 if number == 256 else 0, stdout=b"odd\n" if number == 9 else b"even\n", stderr=b"")
+
+    monkeypatch.setattr(FakeTransport, "run", answer)
+    lose(monkeypatch, "gpu2", "gpu3", "gpu4")
+    result = exec_hosts(many.context(reporter), None, ["nvidia-smi"])
+    assert text.groups(result).splitlines() == [
+        "── 251 hosts: gpu[1,5-8,10-255]",
+        "even",
+        "── 1 host: gpu9",
+        "odd",
+        "── 1 host: gpu256  (exit code 3)",
+        "even",
+        "── 3 hosts: gpu[2-4]  (exit code 1)",
+        "the host key of root@10.0.0.[2-4] is not known here",
+        "  → connect once: ssh 10.0.0.2 (and the same for 2 more hosts)",
+    ]
+
+
+def test_an_error_of_all_hosts_is_one(many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose(monkeypatch, *many.vms)
+    with pytest.raises(HostsFailed) as caught:
+        deploy(many.context(reporter), dry_run=True)
+    printed = _error_text(caught.value, Terminal(out=io.StringIO(), err=io.StringIO(), environ={})).splitlines()
+    assert printed == [
+        "kit: error: nothing was changed: 256 problems",
+        "  gpu[1-256]: the host key of root@10.0.0.[1-249],10.0.1.[0-6] is not known here",
+        "    → connect once: ssh 10.0.0.1 (and the same for 255 more hosts)",
+    ]
+
+
+def test_ctrl_c_names_the_hosts_that_are_not_done(
+    many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = threading.Semaphore(0)
+    stopped = threading.Event()
+
+    def answer(self: FakeTransport, _argv: list[str], **_: object) -> Completed:
+        if int(self.host.name.removeprefix("gpu")) > 20:
+            blocked.release()
+            stopped.wait()
+        return Completed(code=0, stdout=b"", stderr=b"")
+
+    def join(_thread: threading.Thread, _timeout: float | None = None) -> None:
+        # When every worker is at a host that hangs, the results of the others are there.
+        for _ in range(retry.width(2)):
+            blocked.acquire()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kit.remote.ssh.fanout.os.cpu_count", lambda: 2)
+    monkeypatch.setattr(FakeTransport, "run", answer)
+    monkeypatch.setattr("kit.remote.ssh.fanout.threading.Thread.join", join)
+    try:
+        with pytest.raises(Interrupted) as caught:
+            exec_hosts(many.context(reporter), None, ["true"])
+    finally:
+        stopped.set()
+    assert caught.value.message == "interrupted; not done: gpu[21-256]"
