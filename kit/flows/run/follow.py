@@ -150,7 +150,7 @@ class Follower:
         while time.monotonic() < end and not interrupts.count:
             door = self.door.another()
             try:
-                door.open()
+                door.open(patient=False)
                 request = {
                     "op": "attach",
                     "id": self.run_id,

@@ -17,7 +17,8 @@ from kit.model.host import Login
 from kit.model.lock import Holder, LockStatus
 from kit.remote.machine.operator import operator
 from kit.remote.scripts import script
-from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.attempts import Attempts
+from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
 from kit.remote.ssh.refusals import no_session
 from kit.remote.ssh.transport import Completed, Transport, as_root
 
@@ -43,8 +44,29 @@ Take = Callable[[Login, str, str], Lock]
 
 def take(head: Login, file: str, what: str) -> Lock:
     """Take the lock. Raises NotReadyError (names the holder), UnreachableError or StepError (the VM cannot hold it)."""
-    start = _now()
     command = as_root(script("lock", file, str(SILENCE_S), operator(), what))
+    attempts = Attempts()
+    while True:
+        attempts.begin(head)
+        try:
+            return _ask(head, command)
+        except _NoSession as ended:
+            pause = attempts.pause_s(ended.text)
+            if pause is None:
+                raise no_session(head, ended.text) from None
+        time.sleep(pause)
+
+
+class _NoSession(Exception):
+    """ssh ended before the VM answered. `text` is what it wrote."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def _ask(head: Login, command: str) -> Lock:
+    start = _now()
     process = subprocess.Popen(
         [*openssh_argv(head), command],
         stdin=subprocess.PIPE,
@@ -61,7 +83,8 @@ def take(head: Login, file: str, what: str) -> Lock:
             if line.startswith(b"kit-lock "):
                 raise _not_taken(line.decode() + _pipe(process.stdout).read().decode(errors="replace"), head.host)
         stderr = _pipe(process.stderr).read().decode(errors="replace").strip()
-        raise _not_held(stderr, process.wait(), head)
+        code = process.wait()
+        raise _NoSession(stderr) if code == SSH_FAILED else _not_held(stderr, code, head)
     except BaseException:
         process.kill()
         process.wait()
@@ -171,8 +194,6 @@ def _not_taken(answer: str, host: str) -> KitError:
 
 def _not_held(stderr: str, code: int, head: Login) -> KitError:
     last = stderr.splitlines()[-1] if stderr else f"exit {code}"
-    if code == 255:
-        return no_session(head, stderr)
     return StepError(
         f"the lock of the cluster cannot be held: {last}",
         hint="check its disk (df -h), and that the login may become root without a password",

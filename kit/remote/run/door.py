@@ -21,7 +21,8 @@ from kit.model import names
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node
-from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.attempts import Attempts
+from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
 from kit.remote.ssh.refusals import no_session
 from kit.remote.ssh.stream import errors_of
 from kit.remote.ssh.transport import Completed, as_root
@@ -50,6 +51,7 @@ class Door:
         self._rest = b""
         self._closed = threading.Event()
         self._hello: Mapping[str, Any] = {}
+        self._attempts = Attempts()
         self.record = ""
         self.living: tuple[Mapping[str, Any], ...] = ()
 
@@ -59,6 +61,7 @@ class Door:
 
     def start(self) -> None:
         """Start to connect, and return at once."""
+        self._attempts.begin(self._head)
         argv = openssh_argv(self._head, options=KEEP_ALIVE, sharing="make")
         command = as_root(in_node(self._container, LAUNCHER, interactive=True))
         # Ctrl-C must not reach ssh: kit asks the run to stop, and waits until it has ended.
@@ -70,9 +73,13 @@ class Door:
             start_new_session=True,
         )
 
-    def open(self) -> None:
-        """Connect, and read the first line. Raises UnreachableError or NotReadyError."""
-        ended = persistently(self._greeted, no_exec)
+    def open(self, *, patient: bool = True) -> None:
+        """Connect, and read the first line. Raises UnreachableError or NotReadyError.
+
+        Connect again if a kept connection was dead. `patient`: also wait for a head that hangs up or refuses, as other
+        commands do.
+        """
+        ended = persistently(lambda: self._reached(patient=patient), no_exec)
         if not self._hello:
             raise self._no_launcher(ended)
         if self._hello["kit-launch"] != VERSION:
@@ -81,6 +88,15 @@ class Door:
             )
         self.record = str(self._hello.get("record", ""))
         self.living = tuple(self._hello.get("runs", ()))
+
+    def _reached(self, *, patient: bool) -> Completed:
+        """Wait for the launcher's first line, over as many connections as needed."""
+        while True:
+            ended = self._greeted()
+            pause = self._attempts.pause_s(ended.error_text) if ended.code == SSH_FAILED else None
+            if pause is None or (pause and not patient):
+                return ended
+            time.sleep(pause)
 
     def _greeted(self) -> Completed:
         """Wait for the launcher's first line. Return ssh's exit code and output if it ended without one."""
@@ -168,7 +184,7 @@ class Door:
 
     def broken(self, errors: str, code: int) -> KitError:
         """Return the error for a stream that ended too early."""
-        if code == 255:
+        if code == SSH_FAILED:
             return UnreachableError(
                 f"the connection to the head broke{f': {_last(errors)}' if errors else ''}",
                 hint="check that the VM is up; see how the run is: kit runs",
@@ -206,7 +222,7 @@ class Door:
     def _no_launcher(self, ended: Completed) -> KitError:
         errors = ended.error_text
         last = _last(errors) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
-        if ended.code == 255:
+        if ended.code == SSH_FAILED:
             return no_session(self._head, errors)
         if "sudo" in last:
             hint = "allow the user sudo without a password, or set user=root in the hosts file"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import selectors
 import shutil
 import subprocess
@@ -19,15 +18,14 @@ from typing import IO
 
 from kit.errors import SlowError, StepError, UnreachableError
 from kit.model.host import Host, Login
-from kit.remote.ssh.openssh import control_argv, openssh_argv
+from kit.remote.ssh.attempts import Attempts
+from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
 from kit.remote.ssh.refusals import (
     broken_error,
-    failure_of,
     missing_key_error,
     no_connection_error,
     no_session,
 )
-from kit.remote.ssh.retry import pause_s
 from kit.remote.ssh.transport import BEGUN, Completed, Transport, fenced
 
 # From the start of ssh to the start of the command. sshd's own limit for a login is 120 s.
@@ -35,7 +33,6 @@ START_S = 60.0
 CHUNK = 1 << 16
 # After the end of ssh, a master that was left behind by an old version may still hold standard error.
 _DRAIN_S = 0.2
-_SSH_FAILED = 255
 
 
 class OpenSshTransport(Transport):
@@ -55,23 +52,18 @@ class OpenSshTransport(Transport):
         if self._login.key and not os.path.isfile(self._login.key):  # noqa: PTH113
             raise missing_key_error(self._login)
         command = fenced(argv)
-        attempt, again = 1, False
+        attempts = Attempts()
         while True:
             login = self._shared_login()
-            used = os.path.exists(login.socket or "")  # noqa: PTH110
+            attempts.begin(login)
             ended = self._attempt(login, command, stdin, timeout_s)
             if ended.begun:
                 return self._completed(ended, login)
-            if used and not again:
-                # The kept connection was dead. The command did not begin, so it is safe to connect again.
-                again = True
-                continue
             text = ended.stderr.decode(errors="replace").strip()
-            pause = pause_s(failure_of(text), attempt, random.random())  # noqa: S311  (no secret)
+            pause = attempts.pause_s(text)
             if pause is None:
                 raise no_session(self._login, text)
             time.sleep(pause)
-            attempt += 1
 
     def close(self) -> None:
         """End what this transport started. A kept connection stays."""
@@ -136,7 +128,7 @@ class OpenSshTransport(Transport):
 
     def _completed(self, ended: _Ended, login: Login) -> Completed:
         """ssh's 255 is the command's own exit code if the connection is still there."""
-        if ended.code in (_SSH_FAILED, -9, -15) and not self._is_alive(login):
+        if ended.code in (SSH_FAILED, -9, -15) and not self._is_alive(login):
             raise broken_error(self._login, ended.stderr.decode(errors="replace").strip() or "it ended early")
         return Completed(code=ended.code, stdout=ended.stdout, stderr=ended.stderr)
 

@@ -9,6 +9,8 @@ from kit.model.host import Login
 
 # no: its own connection. join: over the kept one, if it is there. make: over the kept one, or leave one there.
 Sharing = Literal["no", "join", "make"]
+# ssh's exit code if there is no session, or if the session broke.
+SSH_FAILED = 255
 # From the first packet to the end of the key exchange.
 CONNECT_TIMEOUT_S = 15
 # How long a kept connection stays open after its last command.

@@ -12,8 +12,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,8 @@ from kit.model.host import Host, Login
 from kit.remote.cluster import lock
 from kit.remote.machine.operator import operator
 from kit.remote.scripts import script
+from kit.remote.ssh import attempts
+from kit.remote.ssh.retry import pause_s
 from kit.remote.ssh.transport import Completed
 from tests.fakes.head import until
 from tests.pipes import rest
@@ -491,12 +495,43 @@ class TestKitsSide:
         ("echo 'kit-lock taken'; exit 1", NotReadyError, "somebody holds the lock"),
     ],
 )  # fmt: skip
-def test_a_lock_that_cannot_be_had(ssh: Ssh, file: Path, text: str, kind: type[KitError], words: str) -> None:
+def test_a_lock_that_cannot_be_had(  # noqa: PLR0917
+    ssh: Ssh, file: Path, text: str, kind: type[KitError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*words: Any) -> float | None:
+        return None if pause_s(*words) is None else 0.001
+
+    monkeypatch.setattr(attempts, "pause_s", none)
     ssh(text)
     with pytest.raises(kind, match=words) as caught:
         lock.take(HEAD, str(file), "kit deploy")
     assert caught.value.host == "gpu1"
     assert caught.value.hint
+
+
+@needs_root
+def test_a_kept_connection_that_is_dead_is_replaced_once(ssh: Ssh, file: Path, tmp_path: Path) -> None:
+    """The master is gone or its host rebooted: ssh ends with 255 and often prints nothing."""
+    socket = tmp_path / "socket"
+    head = replace(HEAD, socket=str(socket))
+    socket.touch()
+    ssh(f'rm {socket} 2>/dev/null && exit 255; exec sh -c "$last"')
+    held = lock.take(head, str(file), "kit deploy")
+    held.check()
+    held.release()
+    socket.touch()
+    ssh(f"echo try >>{tmp_path}/tries; exit 255")
+    with pytest.raises(UnreachableError, match="exit 255"):
+        lock.take(head, str(file), "kit deploy")
+    assert (tmp_path / "tries").read_text() == "try\n" * 2
+
+
+@needs_root
+def test_a_head_that_hangs_up_is_asked_again(ssh: Ssh, file: Path, tmp_path: Path) -> None:
+    hung_up = "echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255"
+    ssh(f'[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; {hung_up}; }}; exec sh -c "$last"')
+    with taken(file) as held:
+        held.check()
 
 
 def test_what_ssh_is_asked_is_quoted(ssh: Ssh, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from kit.remote.machine.operator import operator
 from kit.remote.run.door import VERSION, Door, new_run_id
 from kit.remote.run.log import RunLog
 from kit.remote.run.sweep import sweep
+from kit.remote.ssh import attempts
+from kit.remote.ssh.retry import pause_s
 from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import host
 from tests.fakes.head import Head, until
@@ -44,6 +48,16 @@ def with_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
         return Door(LOGIN, "kit-lab-mpihead")
 
     return make
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let attempts to connect follow each other at once."""
+
+    def none(*words: Any) -> float | None:
+        return None if pause_s(*words) is None else 0.001
+
+    monkeypatch.setattr(attempts, "pause_s", none)
 
 
 @pytest.fixture
@@ -157,8 +171,8 @@ class TestAgainstTheLauncher:
          "another version of kit's launcher", "run: kit deploy"),
     ],
 )  # fmt: skip
-def test_a_launcher_that_does_not_answer(
-    with_ssh: Ssh, script: str, kind: type[KitError], message: str, hint: str
+def test_a_launcher_that_does_not_answer(  # noqa: PLR0917
+    with_ssh: Ssh, no_pauses: None, script: str, kind: type[KitError], message: str, hint: str
 ) -> None:
     door = with_ssh(script)
     with pytest.raises(kind) as caught:
@@ -200,6 +214,40 @@ def test_an_exec_that_never_began_is_asked_for_again(
         again.open()
     again.close()
     assert (tmp_path / "tries").read_text() == "try\n" * 6
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_kept_connection_that_is_dead_is_replaced_once(with_ssh: Ssh, tmp_path: Path, patient: bool) -> None:
+    """The master is gone or its host rebooted: ssh ends with 255 and often prints nothing."""
+    (tmp_path / "socket").touch()
+    login = replace(LOGIN, socket=str(tmp_path / "socket"))
+    with_ssh(f"rm {tmp_path}/socket 2>/dev/null && exit 255; {HELLO}; cat >/dev/null")
+    door = Door(login, "kit-lab-mpihead")
+    door.open(patient=patient)
+    door.close()
+    assert door.record == "r"
+    (tmp_path / "socket").touch()
+    with_ssh(f"echo try >>{tmp_path}/tries; exit 255")
+    again = Door(login, "kit-lab-mpihead")
+    with pytest.raises(UnreachableError, match="exit 255"):
+        again.open(patient=patient)
+    again.close()
+    assert (tmp_path / "tries").read_text() == "try\n" * 2
+
+
+def test_a_head_that_hangs_up_is_asked_again(with_ssh: Ssh, tmp_path: Path, no_pauses: None) -> None:
+    hung_up = "echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255"
+    door = with_ssh(
+        f"echo try >>{tmp_path}/tries; [ $(wc -l <{tmp_path}/tries) = 3 ] || {{ {hung_up}; }}; {HELLO}; cat"
+    )
+    door.open()
+    door.close()
+    assert door.record == "r"
+    impatient = with_ssh(f"echo try >>{tmp_path}/once; {hung_up}")
+    with pytest.raises(UnreachableError, match="hung up"):
+        impatient.open(patient=False)
+    impatient.close()
+    assert (tmp_path / "once").read_text() == "try\n"
 
 
 @pytest.mark.parametrize(
