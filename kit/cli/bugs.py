@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import kit
-from kit.cli.recent import cache
+from kit.remote.machine.cache import cache
 
 _VALUE = re.compile(r"^(-x)?([A-Za-z_][A-Za-z0-9_]*)=.*", re.DOTALL)
 

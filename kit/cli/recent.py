@@ -7,17 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kit.remote.machine.cache import cache
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KEPT = 20
-
-
-def cache(environ: Mapping[str, str]) -> Path | None:
-    """Return kit's folder in your cache, or None if the environment does not say where your home is."""
-    if environ.get("XDG_CACHE_HOME"):
-        return Path(environ["XDG_CACHE_HOME"], "kit")
-    return Path(environ["HOME"], ".cache", "kit") if environ.get("HOME") else None
 
 
 def runs(folder: Path, environ: Mapping[str, str]) -> list[str]:

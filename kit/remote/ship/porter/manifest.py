@@ -67,6 +67,11 @@ def digest(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()
 
 
+def is_digest(text: str) -> bool:
+    """Return whether this is a SHA-256 in hexadecimal, and so a file name that is safe."""
+    return re.match(r"[0-9a-f]{64}\Z", text) is not None
+
+
 def escape(path: bytes) -> bytes:
     """Return the path as a line has it."""
     path = path.replace(b"\\", b"\\\\").replace(b"\t", b"\\t")
@@ -82,12 +87,37 @@ def unescape(text: bytes) -> bytes:
 
 def write(entries: List[Entry]) -> bytes:
     """Return the manifest of these entries, in whatever order they come. It does not check them; `parse` does."""
-    return HEADER + b"".join(_line(entry) for entry in sorted(entries, key=_path_of_entry))
+    return join([_line(entry) for entry in sorted(entries, key=_path_of_entry)])
+
+
+def join(lines: List[bytes]) -> bytes:
+    """Return the manifest of these lines, which are sorted by their paths and have no newline."""
+    return HEADER + b"".join([line + b"\n" for line in lines])
 
 
 def file_line(mode: int, content: str, size: int, path: bytes) -> bytes:
-    """Return the line of one file, with its newline."""
-    return b"f\t%o\t%s\t%d\t%s\n" % (mode, content.encode(), size, escape(path))
+    """Return the line of one file, without a newline."""
+    return b"f\t%o\t%s\t%d\t%s" % (mode, content.encode(), size, escape(path))
+
+
+def link_line(path: bytes, target: bytes) -> bytes:
+    """Return the line of one symbolic link, without a newline."""
+    return b"l\t777\t-\t0\t%s\t%s" % (escape(path), escape(target))
+
+
+def folder_line(path: bytes) -> bytes:
+    """Return the line of one folder without entries, without a newline."""
+    return b"d\t755\t-\t0\t%s" % escape(path)
+
+
+def path_of(line: bytes) -> bytes:
+    """Return the path of a line. Raises BadManifest if the line has none."""
+    return unescape(_field(line))
+
+
+def digest_of(line: bytes) -> str:
+    """Return the SHA-256 in the line of a file."""
+    return line[_DIGEST].decode()
 
 
 def parse(manifest: bytes) -> List[Entry]:
@@ -115,8 +145,8 @@ def delta(base: bytes, new: bytes) -> Delta:
     """Return what turns the manifest `base` into `new`. Both are valid."""
     old_lines, new_lines = _lines(base), _lines(new)
     old_set, new_set = set(old_lines), set(new_lines)
-    removed = [_field(line) for line in sorted(old_set - new_set, key=_path)]
-    added = sorted(new_set - old_set, key=_path)
+    removed = [_field(line) for line in sorted(old_set - new_set, key=path_of)]
+    added = sorted(new_set - old_set, key=path_of)
     sizes = {line[_DIGEST]: line.split(b"\t", _PATH)[3] for line in added if line.startswith(b"f")}
     if sizes:
         for known in {line[_DIGEST] for line in old_lines} & set(sizes):
@@ -135,19 +165,19 @@ def merge(base: bytes, removed: List[bytes], added: List[bytes]) -> bytes:
     for escaped in removed:
         path = unescape(escaped)
         at = _position(lines, path, _after(before, path, at))
-        if at == len(lines) or _path(lines[at]) != path:
-            raise BadManifest("the base has no entry to remove at %s" % _shown(path))
+        if at == len(lines) or path_of(lines[at]) != path:
+            raise BadManifest("the base has no entry to remove at %s" % shown(path))
         changes.append((at, 1, b""))
         before = path
     gone = {index for index, _, _ in changes}
     at, before = 0, b""
     for line in added:
         if not _LINE.fullmatch(line):
-            raise BadManifest("this is not an entry: %s" % _shown(line))
-        path = _path(line)
+            raise BadManifest("this is not an entry: %s" % shown(line))
+        path = path_of(line)
         at = _position(lines, path, _after(before, path, at))
-        if at < len(lines) and at not in gone and _path(lines[at]) == path:
-            raise BadManifest("the base already has an entry at %s" % _shown(path))
+        if at < len(lines) and at not in gone and path_of(lines[at]) == path:
+            raise BadManifest("the base already has an entry at %s" % shown(path))
         changes.append((at, 0, line))
         before = path
     # Lines that are added at the same place keep their order, and come before the one that is removed there.
@@ -159,7 +189,7 @@ def merge(base: bytes, removed: List[bytes], added: List[bytes]) -> bytes:
             merged.append(line)
         kept = index + skip
     merged += lines[kept:]
-    return HEADER + b"".join([line + b"\n" for line in merged])
+    return join(merged)
 
 
 def leads_out(path: bytes, target: bytes, links: Dict[bytes, bytes]) -> bool:
@@ -201,8 +231,8 @@ def _line(entry: Entry) -> bytes:
     if entry.kind == FILE:
         return file_line(entry.mode, entry.digest, entry.size, entry.path)
     if entry.kind == LINK:
-        return b"l\t777\t-\t0\t%s\t%s\n" % (escape(entry.path), escape(entry.target))
-    return b"d\t755\t-\t0\t%s\n" % escape(entry.path)
+        return link_line(entry.path, entry.target)
+    return folder_line(entry.path)
 
 
 def _lines(manifest: bytes) -> List[bytes]:
@@ -218,12 +248,8 @@ def _field(line: bytes) -> bytes:
     """Return the path of a line, still escaped. Raises BadManifest if the line has none."""
     fields = line.split(b"\t", _PATH + 1)
     if len(fields) <= _PATH:
-        raise BadManifest("this is not an entry: %s" % _shown(line))
+        raise BadManifest("this is not an entry: %s" % shown(line))
     return fields[_PATH]
-
-
-def _path(line: bytes) -> bytes:
-    return unescape(_field(line))
 
 
 def _position(lines: List[bytes], path: bytes, low: int) -> int:
@@ -231,7 +257,7 @@ def _position(lines: List[bytes], path: bytes, low: int) -> int:
     high = len(lines)
     while low < high:
         middle = (low + high) // 2
-        if _path(lines[middle]) < path:
+        if path_of(lines[middle]) < path:
             low = middle + 1
         else:
             high = middle
@@ -241,7 +267,7 @@ def _position(lines: List[bytes], path: bytes, low: int) -> int:
 def _after(before: bytes, path: bytes, at: int) -> int:
     """Return `at`, where the search for `path` starts. Raises BadManifest if it does not come after `before`."""
     if path <= before:
-        raise BadManifest("%s is out of order" % _shown(path))
+        raise BadManifest("%s is out of order" % shown(path))
     return at
 
 
@@ -250,8 +276,8 @@ def _bad_line(manifest: bytes) -> str:
     lines = manifest.split(b"\n")
     for number, line in enumerate(lines[1:-1], start=2):
         if not _LINE.fullmatch(line):
-            return "line %d is not an entry: %s" % (number, _shown(line))
-    return "line %d is cut: %s" % (len(lines), _shown(lines[-1]))
+            return "line %d is not an entry: %s" % (number, shown(line))
+    return "line %d is cut: %s" % (len(lines), shown(lines[-1]))
 
 
 def _check_paths(entries: List[Entry]) -> None:
@@ -261,9 +287,9 @@ def _check_paths(entries: List[Entry]) -> None:
         path = entry.path
         parts = path.split(b"/")
         if b"" in parts or b"." in parts or b".." in parts:
-            raise BadManifest("this is not a path below the folder: %s" % _shown(path))
+            raise BadManifest("this is not a path below the folder: %s" % shown(path))
         if path <= before:
-            raise BadManifest("%s is %s" % (_shown(path), "there twice" if path == before else "out of order"))
+            raise BadManifest("%s is %s" % (shown(path), "there twice" if path == before else "out of order"))
         before = path
         folder = path.rpartition(b"/")[0]
         while folder and folder not in folders:
@@ -271,26 +297,26 @@ def _check_paths(entries: List[Entry]) -> None:
             folder = folder.rpartition(b"/")[0]
     for entry in entries:
         if entry.path in folders:
-            raise BadManifest("entries are below %s, which is not a folder with entries" % _shown(entry.path))
+            raise BadManifest("entries are below %s, which is not a folder with entries" % shown(entry.path))
 
 
 def _check_sizes(entries: List[Entry]) -> None:
     sizes: Dict[str, int] = {}
     for entry in entries:
         if entry.kind == FILE and sizes.setdefault(entry.digest, entry.size) != entry.size:
-            raise BadManifest("%s has another size than a file with the same SHA-256" % _shown(entry.path))
+            raise BadManifest("%s has another size than a file with the same SHA-256" % shown(entry.path))
 
 
 def _check_links(entries: List[Entry]) -> None:
     links = {entry.path: entry.target for entry in entries if entry.kind == LINK}
     for path, target in links.items():
         if not target:
-            raise BadManifest("the link %s has no target" % _shown(path))
+            raise BadManifest("the link %s has no target" % shown(path))
         if leads_out(path, target, links):
-            raise BadManifest("the link %s leads out of the folder: %s" % (_shown(path), _shown(target)))
+            raise BadManifest("the link %s leads out of the folder: %s" % (shown(path), shown(target)))
 
 
-def _shown(text: bytes, most: int = 200) -> str:
+def shown(text: bytes, most: int = 200) -> str:
     """Return bytes for a message: on one line, and not longer than a person reads."""
     whole = escape(text).decode("utf-8", "backslashreplace")
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in whole)

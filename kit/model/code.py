@@ -1,0 +1,52 @@
+"""Code that a run takes along: a snapshot of a folder, and the pack that brings it to the hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitFacts:
+    """What git says about a snapshot's folder.
+
+    `commit` is "" before the first commit. `branch` is "" if no branch is checked out. `dirty`: the folder differs from
+    the commit, or has files that git does not track. `diff` is the difference of the tracked files in the folder, up
+    to a limit; `cut` says that it is longer. `url` is that of the remote `origin` without a login, or "".
+    """
+
+    commit: str
+    branch: str
+    dirty: bool
+    diff: bytes
+    cut: bool
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A folder's content at one time. `digest` is the SHA-256 of `manifest`; `size` is in bytes, of all files.
+
+    `git` is None outside of a git work tree.
+    """
+
+    folder: Path
+    manifest: bytes
+    digest: str
+    files: int
+    size: int
+    git: GitFacts | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """A file with what turns the snapshot `base` into the snapshot `digest`. None as `base`: it has everything.
+
+    `sha256` and `size` are those of the file at `path`.
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    digest: str
+    base: str | None

@@ -1,0 +1,59 @@
+"""What is wrong with a code folder or a file in it, as errors that say what to write."""
+
+from __future__ import annotations
+
+from kit.errors import InputError
+
+_LEAVE_OUT = "list it in .kitignore"
+
+
+def missing(folder: str) -> InputError:
+    return InputError(f"the code folder {folder} does not exist", hint="write code: FOLDER, or code: none")
+
+
+def no_folder(folder: str) -> InputError:
+    return InputError(f"the code folder {folder} is not a folder", hint="write the folder that holds it")
+
+
+def too_wide(folder: str, what: str) -> InputError:
+    """Return the error for a folder that surely holds more than code: `what` is "a home folder", for example."""
+    return InputError(
+        f"the code folder {folder} is {what}", hint="put the code into a folder below it, and write code: FOLDER"
+    )
+
+
+def special(path: str, what: str) -> InputError:
+    """Return the error for what is neither a file nor a folder nor a link: `what` is "a socket", for example."""
+    return InputError(f"{path} is {what}, which cannot be part of the code", hint=f"remove it, or {_LEAVE_OUT}")
+
+
+def unreadable(path: str, why: str) -> InputError:
+    return InputError(f"{path} cannot be read: {why}", hint=f"make it readable for you, or {_LEAVE_OUT}")
+
+
+def changing(path: str) -> InputError:
+    return InputError(f"{path} changes while kit reads it", hint=f"wait until nothing writes to it, or {_LEAVE_OUT}")
+
+
+def leads_out(path: str, target: str) -> InputError:
+    return InputError(
+        f"the link {path} leads out of the code folder, to {target}",
+        hint=f"replace it by what it names, or {_LEAVE_OUT} and mount what it names with volumes: in kit.yaml",
+    )
+
+
+def bad_pattern(path: str, why: str) -> InputError:
+    return InputError(f"{path} has a pattern that .gitignore does not allow: {why}", hint="correct it")
+
+
+def no_git(folder: str) -> InputError:
+    return InputError(
+        f"{folder} is a git work tree, and git is not installed here",
+        hint="install git, which knows the files that belong to the code",
+    )
+
+
+def git_refused(folder: str, why: str) -> InputError:
+    return InputError(
+        f"git cannot list the files of {folder}: {why}", hint=f"run git -C {folder} status, and do what it says"
+    )

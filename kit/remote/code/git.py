@@ -1,0 +1,133 @@
+"""What git knows about a code folder: the files that belong to it, and where it is in the history."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.model.code import GitFacts
+from kit.remote.code import faults
+from kit.remote.code.limits import MOST_DIFF
+from kit.remote.code.origin import without_login
+
+# A git hook that calls kit has these set, for another repository than that of the folder.
+_OTHER_REPOSITORY = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
+)  # fmt: skip
+_SUBMODULE = b"160000 "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """The paths that git lists below a folder, and whether it does not track some of them."""
+
+    paths: list[bytes]
+    untracked: bool
+
+
+def has_repository(folder: Path) -> bool:
+    """Return whether the folder or one above it has a `.git`."""
+    return any(os.path.lexists(parent / ".git") for parent in (folder, *folder.parents))
+
+
+def listed(folder: Path) -> Listed | None:
+    """Return the tracked and the new files of the folder, also those of submodules and of repositories inside.
+
+    None if git does not count the folder as part of a work tree. Raises InputError.
+    """
+    tracked = _git(folder, "ls-files", "--stage", "-z")
+    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z")
+    errors = (tracked.stderr + new.stderr).decode(errors="replace").strip()
+    if tracked.returncode or new.returncode:
+        if "not a git repository" in errors:
+            return None
+        raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("fatal: "))
+    if "could not open directory" in errors:
+        raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("warning: "))
+    items = tracked.stdout.split(b"\0")[:-1]
+    others = new.stdout.split(b"\0")[:-1]
+    if not items and not others and _git(folder, "check-ignore", "--quiet", ".").returncode == 0:
+        # The work tree above keeps other files, such as those of a home folder.
+        return None
+    # An item is `mode object stage TAB path`, and all have the path at the same place.
+    start = tracked.stdout.find(b"\t") + 1
+    inside = [path for path in others if path.endswith(b"/")]
+    paths = [item[start:] for item in items] + [path for path in others if not path.endswith(b"/")]
+    if _SUBMODULE in tracked.stdout:
+        inside += [item[start:] + b"/" for item in items if item.startswith(_SUBMODULE)]
+    untracked = bool(others)
+    for name in inside:
+        below = folder / os.fsdecode(name)
+        # A submodule that was not checked out is an empty folder.
+        more = listed(below) if os.path.lexists(below / ".git") else None
+        if more:
+            paths += [name + path for path in more.paths]
+            untracked |= more.untracked
+    return Listed(paths=paths, untracked=untracked)
+
+
+def facts(folder: Path) -> GitFacts:
+    """Return what git says about the folder; `dirty` counts tracked files only."""
+    commit = _word(folder, "rev-parse", "--quiet", "--verify", "HEAD")
+    diff, cut = _diff(folder) if commit else (b"", False)
+    return GitFacts(
+        commit=commit,
+        branch=_word(folder, "symbolic-ref", "--quiet", "--short", "HEAD"),
+        dirty=bool(diff),
+        diff=diff,
+        cut=cut,
+        # Not `git remote get-url`: url.*.insteadOf may put a token into it.
+        url=without_login(_word(folder, "config", "--get", "remote.origin.url")),
+    )
+
+
+def _diff(folder: Path) -> tuple[bytes, bool]:
+    """Return how the folder differs from the commit, and whether it was cut."""
+    words = ["--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff", "HEAD", "--", "."]
+    with subprocess.Popen(
+        # Without the setting, `git diff` writes what it has learned to the index.
+        _argv(folder, "-c", "diff.autoRefreshIndex=false", "diff", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=_environment(),
+    ) as process:
+        assert process.stdout  # noqa: S101  (it is a pipe)
+        text = process.stdout.read(MOST_DIFF + 1)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    return text[:MOST_DIFF], len(text) > MOST_DIFF
+
+
+def _word(folder: Path, *words: str) -> str:
+    """Return the line that git prints, or "" if it fails."""
+    done = _git(folder, *words)
+    return "" if done.returncode else done.stdout.decode(errors="replace").strip()
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        # Python reads one pipe in large pieces, and two in small ones.
+        with tempfile.TemporaryFile() as errors:
+            done = subprocess.run(
+                _argv(folder, *words), stdout=subprocess.PIPE, stderr=errors, check=False, env=_environment()
+            )
+            errors.seek(0)
+            done.stderr = errors.read()
+            return done
+    except FileNotFoundError as error:
+        raise faults.no_git(str(folder)) from error
+
+
+def _argv(folder: Path, *words: str) -> list[str]:
+    return ["git", "-C", str(folder), *words]
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment in which git speaks English, finds the folder's repository, and writes nothing to it."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}

@@ -1,0 +1,111 @@
+"""Which files of a folder belong to its snapshot.
+
+In a git work tree these are the tracked files and the new ones that git does not ignore. Elsewhere they are all files.
+In both, `.kitignore` at the top of the folder leaves out more, and nothing below a `.git` or `.kit` comes along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.remote.code import faults, git
+from kit.remote.code.limits import MOST_FILES, too_many
+from kit.remote.ship.porter.manifest import shown
+
+IGNORE = ".kitignore"
+# .kit has a lab's private key.
+_NEVER = (b".git", b".kit")
+# kit stops listing a folder after this many files: it may be a whole disk.
+_STOP = 20 * MOST_FILES
+
+Ignored = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Paths below a folder. `empty` has folders without entries. `git`: git listed them, `untracked` some as new."""
+
+    paths: list[bytes]
+    empty: list[bytes]
+    git: bool
+    untracked: bool
+
+
+def listing(folder: Path) -> Listing:
+    """Return what belongs to the snapshot of the folder. Raises InputError."""
+    ignored = _ignored(folder / IGNORE)
+    known = git.listed(folder) if git.has_repository(folder) else None
+    if known is None:
+        paths, empty = _walk(folder, ignored)
+        return Listing(paths=paths, empty=empty, git=False, untracked=False)
+    paths = known.paths
+    text = b"\0".join([*paths, b""])
+    if any(name + end in text for name in _NEVER for end in (b"/", b"\0")):
+        paths = [path for path in paths if not set(path.split(b"/")) & set(_NEVER)]
+    if ignored:
+        leave_out = _below(ignored)
+        paths = [path for path in paths if not leave_out(path)]
+    return Listing(paths=paths, empty=[], git=True, untracked=known.untracked)
+
+
+def _ignored(file: Path) -> Ignored | None:
+    """Return the test of `.kitignore`, or None without one. A folder's path ends with a slash."""
+    try:
+        text = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise faults.unreadable(str(file), error.strerror or str(error)) from error
+    import pathspec  # noqa: PLC0415  (it takes longer than the rest of a small snapshot)
+
+    try:
+        spec = pathspec.GitIgnoreSpec.from_lines(text.splitlines())
+    except ValueError as error:
+        raise faults.bad_pattern(str(file), str(error)) from error
+    return lambda path: spec.match_file(os.fsdecode(path))
+
+
+def _below(ignored: Ignored) -> Ignored:
+    """Return a test that also leaves out what is below an ignored folder, as git does, whatever follows it."""
+    folders: dict[bytes, bool] = {b"": False}
+
+    def folder(path: bytes) -> bool:
+        if path not in folders:
+            folders[path] = folder(path.rpartition(b"/")[0]) or ignored(path + b"/")
+        return folders[path]
+
+    return lambda path: folder(path.rpartition(b"/")[0]) or ignored(path)
+
+
+def _walk(folder: Path, ignored: Ignored | None) -> tuple[list[bytes], list[bytes]]:
+    """Return all files and links below the folder, and the folders without entries."""
+    top = os.fsencode(folder) + b"/"
+    paths: list[bytes] = []
+    empty: list[bytes] = []
+    ahead = [b""]
+    while ahead:
+        here = ahead.pop()
+        kept = 0
+        try:
+            with os.scandir(top + here) as entries:
+                for entry in entries:
+                    path = here + b"/" + entry.name if here else entry.name
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    if entry.name in _NEVER or (ignored and ignored(path + b"/" if is_folder else path)):
+                        continue
+                    (ahead if is_folder else paths).append(path)
+                    kept += 1
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise faults.unreadable(shown(top + here), error.strerror or str(error)) from error
+        if here and not kept:
+            empty.append(here)
+        if len(paths) > _STOP:
+            fault = too_many(str(folder), [os.fsdecode(path) for path in paths], more=True)
+            if fault:
+                raise fault
+    return paths, empty

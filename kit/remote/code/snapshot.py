@@ -1,0 +1,240 @@
+"""Take a snapshot of a code folder: which files it has, and the SHA-256 of each."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import hashlib
+import os
+import pwd
+import stat
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from kit.model.code import GitFacts, Snapshot
+from kit.remote.code import faults, git, hashes, manifests
+from kit.remote.code.hashes import Row, row
+from kit.remote.code.limits import MOST_BYTES, MOST_FILES, too_large
+from kit.remote.code.listing import Listing, listing
+from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.manifest import shown
+
+# A file that was written so shortly before the scan may change once more within the same tick of its clock.
+_SETTLED_NS = 2_000_000_000
+_TRIES = 3
+_PAUSE_S = 0.1
+_CHUNK = 1 << 20
+_KIND = 0o170000
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+# The numbers of a file and its line in the manifest. A link or folder is read each time.
+_Known = tuple[Row, bytes]
+
+
+def take(folder: Path) -> Snapshot:
+    """Return the snapshot of a folder. Raises InputError for a folder or file that cannot be part of one."""
+    top = _checked(folder)
+    with _no_collections(), ThreadPoolExecutor(1) as beside:
+        facts = beside.submit(git.facts, top) if git.has_repository(top) else None
+        files = listing(top)
+        entries = _entries(top, files)
+    text = manifest.join([line for _, line in entries.values()])
+    digest = manifest.digest(text)
+    manifests.remember(digest, text)
+    return Snapshot(
+        folder=top,
+        manifest=text,
+        digest=digest,
+        files=text.count(b"\nf\t"),
+        size=sum([numbers[3] for numbers, _ in entries.values()]),
+        git=_with_new_files(facts.result(), files) if facts and files.git else None,
+    )
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the search for garbage in cycles: these many small values have none, and it costs a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _checked(folder: Path) -> Path:
+    """Return the folder's absolute path. Raises InputError for a folder that is missing or surely not code alone."""
+    try:
+        top = folder.resolve(strict=True)
+    except FileNotFoundError as error:
+        raise faults.missing(str(folder)) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise faults.unreadable(str(folder), getattr(error, "strerror", None) or str(error)) from error
+    if not top.is_dir():
+        raise faults.no_folder(str(folder))
+    if top == top.parent:
+        raise faults.too_wide(str(top), "the whole file system")
+    if str(top) in ("/home", "/Users"):
+        raise faults.too_wide(str(top), "the folder of all home folders")
+    if top in _homes() or str(top.parent) in ("/home", "/Users"):
+        raise faults.too_wide(str(top), "a home folder")
+    return top
+
+
+def _homes() -> set[Path]:
+    homes = {Path("/root")}
+    with contextlib.suppress(RuntimeError, OSError):
+        homes.add(Path.home().resolve())
+    with contextlib.suppress(KeyError, OSError):
+        homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
+    return homes
+
+
+def _with_new_files(facts: GitFacts, files: Listing) -> GitFacts:
+    return replace(facts, dirty=facts.dirty or files.untracked or not facts.commit)
+
+
+def _entries(top: Path, files: Listing) -> dict[bytes, _Known]:
+    """Return the numbers and the line of each entry, sorted by path."""
+    settled = time.time_ns() - _SETTLED_NS
+    at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        rows = _rows(top, at, files)
+        _check_size(top, rows)
+        links = _links(top, at, rows)
+        known = hashes.load(top)
+        entries: dict[bytes, _Known] = {}
+        kept: dict[bytes, _Known] = {}
+        for path, numbers in rows.items():
+            before = known.get(path)
+            if before is not None and before[0] == numbers:
+                entries[path] = kept[path] = before
+                continue
+            entry = _entry(top, at, path, numbers, links)
+            if entry:
+                entries[path] = entry
+                still = max(entry[0][1], entry[0][2]) < settled
+                kept[path] = entry if still else (hashes.UNKNOWN, entry[1])
+    finally:
+        os.close(at)
+    if kept != known:
+        hashes.save(top, kept)
+    return entries
+
+
+def _rows(top: Path, at: int, files: Listing) -> dict[bytes, Row]:
+    """Return the numbers of each entry that exists, sorted by path."""
+    empty = set(files.empty)
+    rows: dict[bytes, Row] = {}
+    links = False
+    for path in sorted({*files.paths, *empty}):
+        try:
+            status = os.stat(path, dir_fd=at, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            # git still has it in its index, or it was removed after it was listed.
+            continue
+        except OSError as error:
+            raise faults.unreadable(_name(top, path), error.strerror or str(error)) from error
+        kind = status.st_mode & _KIND
+        if kind == stat.S_IFREG or path in empty:
+            rows[path] = row(status)
+        elif kind == stat.S_IFLNK:
+            rows[path] = row(status)
+            links = True
+        elif kind in _KINDS:
+            raise faults.special(_name(top, path), _KINDS[kind])
+    return _without_hidden(rows) if links else rows
+
+
+def _without_hidden(rows: dict[bytes, Row]) -> dict[bytes, Row]:
+    """Return the rows without those below a link: git still has them in its index, from when it was a folder."""
+    links = {path for path, numbers in rows.items() if stat.S_ISLNK(numbers[4])}
+
+    def hidden(path: bytes) -> bool:
+        parts = path.split(b"/")
+        return any(b"/".join(parts[:count]) in links for count in range(1, len(parts)))
+
+    return {path: numbers for path, numbers in rows.items() if not hidden(path)}
+
+
+def _check_size(top: Path, rows: dict[bytes, Row]) -> None:
+    if len(rows) > MOST_FILES or sum([numbers[3] for numbers in rows.values()]) > MOST_BYTES:
+        fault = too_large(str(top), [(shown(path), numbers[3]) for path, numbers in rows.items()])
+        if fault:
+            raise fault
+
+
+def _links(top: Path, at: int, rows: dict[bytes, Row]) -> dict[bytes, bytes]:
+    """Return the target of each link. Raises InputError for one that leads out of the folder."""
+    links: dict[bytes, bytes] = {}
+    for path, numbers in rows.items():
+        if stat.S_ISLNK(numbers[4]):
+            # If it is gone by now, it is left out later.
+            with contextlib.suppress(OSError):
+                links[path] = os.readlink(path, dir_fd=at)
+    for path, target in links.items():
+        if manifest.leads_out(path, target, links):
+            raise faults.leads_out(_name(top, path), shown(target))
+    return links
+
+
+def _entry(top: Path, at: int, path: bytes, numbers: Row, links: dict[bytes, bytes]) -> _Known | None:
+    """Return an entry as it is now, or None if it is gone."""
+    if path in links:
+        return hashes.UNKNOWN, manifest.link_line(path, links[path])
+    if stat.S_ISDIR(numbers[4]):
+        return hashes.UNKNOWN, manifest.folder_line(path)
+    if stat.S_ISLNK(numbers[4]):
+        return None
+    return _file(top, at, path)
+
+
+def _file(top: Path, at: int, path: bytes) -> _Known | None:
+    """Return the entry of a file: what was read is what its numbers and its hash describe."""
+    for _ in range(_TRIES):
+        try:
+            descriptor = os.open(path, _OPEN, dir_fd=at)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise faults.changing(_name(top, path)) from error
+            raise faults.unreadable(_name(top, path), error.strerror or str(error)) from error
+        try:
+            before = os.fstat(descriptor)
+            digest, count = _read(descriptor, before.st_size)
+            if row(before) == row(os.fstat(descriptor)) and count == before.st_size and stat.S_ISREG(before.st_mode):
+                mode = 0o755 if before.st_mode & stat.S_IXUSR else 0o644
+                return row(before), manifest.file_line(mode, digest, count, path)
+        except OSError as error:
+            raise faults.unreadable(_name(top, path), error.strerror or str(error)) from error
+        finally:
+            os.close(descriptor)
+        time.sleep(_PAUSE_S)
+    raise faults.changing(_name(top, path))
+
+
+def _read(descriptor: int, size: int) -> tuple[str, int]:
+    """Return the SHA-256 and the number of the file's bytes."""
+    digest = hashlib.sha256()
+    count = 0
+    # One byte more than there should be, so that the end of a small file is seen with the first read.
+    while chunk := os.read(descriptor, min(_CHUNK, max(size - count, 0) + 1)):
+        digest.update(chunk)
+        count += len(chunk)
+    return digest.hexdigest(), count
+
+
+def _name(top: Path, path: bytes) -> str:
+    return shown(os.fsencode(top) + b"/" + path)

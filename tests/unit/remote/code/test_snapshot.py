@@ -1,0 +1,592 @@
+"""A snapshot has the files that belong to the code, and reports what cannot be part of it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kit.errors import InputError
+from kit.model.code import Snapshot
+from kit.remote.code import hashes, limits, listing, manifests, snapshot
+from kit.remote.code.snapshot import take
+from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.manifest import Entry
+from tests.fakes.repository import git, repository, write
+
+
+def entries(taken: Snapshot) -> dict[str, Entry]:
+    return {os.fsdecode(entry.path): entry for entry in manifest.parse(taken.manifest)}
+
+
+def names(taken: Snapshot) -> list[str]:
+    return list(entries(taken))
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move the clock of the scan ahead, so that files just written are trusted."""
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 10_000_000_000)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the files that are read."""
+    opened: list[str] = []
+    real = snapshot._file
+
+    def recorded(top: Path, at: int, path: bytes) -> object:
+        opened.append(os.fsdecode(path))
+        return real(top, at, path)
+
+    monkeypatch.setattr(snapshot, "_file", recorded)
+    return opened
+
+
+# What belongs to it
+
+
+def test_a_plain_folder_is_taken_as_it_is(top: Path) -> None:
+    write(top, {"train.py": "print(1)\n", "lib/net.py": "", "run.sh": "#!/bin/sh\n"})
+    (top / "run.sh").chmod(0o700)
+    (top / "empty" / "inner").mkdir(parents=True)
+    (top / "latest.py").symlink_to("train.py")
+    taken = take(top)
+    digest = hashlib.sha256(b"print(1)\n").hexdigest()
+    assert entries(taken) == {
+        "empty/inner": Entry("d", 0o755, "", 0, b"empty/inner", b""),
+        "latest.py": Entry("l", 0o777, "", 0, b"latest.py", b"train.py"),
+        "lib/net.py": Entry("f", 0o644, hashlib.sha256().hexdigest(), 0, b"lib/net.py", b""),
+        "run.sh": Entry("f", 0o755, hashlib.sha256(b"#!/bin/sh\n").hexdigest(), 10, b"run.sh", b""),
+        "train.py": Entry("f", 0o644, digest, 9, b"train.py", b""),
+    }
+    assert (taken.folder, taken.files, taken.size, taken.git) == (top, 3, 19, None)
+    assert taken.digest == hashlib.sha256(taken.manifest).hexdigest()
+
+
+def test_an_empty_folder_has_an_empty_manifest(top: Path) -> None:
+    assert take(top).manifest == manifest.EMPTY
+
+
+def test_git_says_which_files_belong_to_a_work_tree(top: Path) -> None:
+    repository(top, {"train.py": "1", "gone.py": "1", "old/name.py": "1", ".gitignore": "*.log\n/data/\n"})
+    write(top, {"new.py": "1", "a.log": "1", "data/x.bin": "1", ".git-not/x": "1"})
+    (top / "gone.py").unlink()
+    (top / "nothing").mkdir()
+    assert names(take(top)) == [".git-not/x", ".gitignore", "new.py", "old/name.py", "train.py"]
+
+
+def test_a_folder_below_a_work_tree_has_its_own_paths(top: Path) -> None:
+    repository(top, {"app/train.py": "1", "app/lib/net.py": "1", "other/x.py": "1", ".gitignore": "*.log\n"})
+    write(top, {"app/a.log": "1", "app/new.py": "1"})
+    assert names(take(top / "app")) == ["lib/net.py", "new.py", "train.py"]
+
+
+def test_names_that_are_not_text_are_kept(top: Path) -> None:
+    repository(top)
+    for name in (b"with space", b"new\nline\tand\\more", b"\xff\xfe", "é".encode()):
+        (top / os.fsdecode(name)).write_text("1")
+    inside = [entry.path for entry in manifest.parse(take(top).manifest)]
+    assert inside == sorted([b"with space", b"new\nline\tand\\more", b"\xff\xfe", "é".encode()])
+    shutil.rmtree(top / ".git")
+    assert [entry.path for entry in manifest.parse(take(top).manifest)] == inside
+
+
+def test_submodules_and_repositories_inside_come_along(tmp_path: Path, top: Path) -> None:
+    deep = repository(tmp_path / "deep", {"deep.py": "1", ".gitignore": "*.o\n"})
+    lib = repository(tmp_path / "lib", {"net.py": "1"})
+    git(lib, "submodule", "--quiet", "add", str(deep), "deep")
+    git(lib, "commit", "-q", "-m", "deep")
+    repository(top, {"train.py": "1"})
+    git(top, "submodule", "--quiet", "add", str(lib), "vendor/lib")
+    git(top, "submodule", "--quiet", "update", "--init", "--recursive")
+    git(top, "commit", "-q", "-m", "lib")
+    write(top, {"vendor/lib/deep/a.o": "1", "vendor/lib/deep/new.py": "1"})
+    repository(top / "clone", {"x.py": "1", ".gitignore": "*.o\n"})
+    write(top, {"clone/y.py": "1", "clone/y.o": "1"})
+    assert names(take(top)) == [
+        ".gitmodules", "clone/.gitignore", "clone/x.py", "clone/y.py", "train.py", "vendor/lib/.gitmodules",
+        "vendor/lib/deep/.gitignore", "vendor/lib/deep/deep.py", "vendor/lib/deep/new.py", "vendor/lib/net.py",
+    ]  # fmt: skip
+
+
+def test_a_submodule_that_is_not_checked_out_has_no_files(tmp_path: Path, top: Path) -> None:
+    repository(top, {"train.py": "1"})
+    git(top, "submodule", "--quiet", "add", str(repository(tmp_path / "lib", {"net.py": "1"})), "lib")
+    git(top, "submodule", "--quiet", "deinit", "--force", "lib")
+    assert names(take(top)) == [".gitmodules", "train.py"]
+
+
+def test_a_tracked_folder_that_became_a_link_is_a_link(top: Path) -> None:
+    repository(top, {"a/x.py": "1", "b/x.py": "1", "c": "1"})
+    shutil.rmtree(top / "a")
+    (top / "a").symlink_to("b")
+    (top / "c").unlink()
+    write(top, {"c/inner": "1"})
+    assert names(take(top)) == ["a", "b/x.py", "c/inner"]
+
+
+def test_paths_in_conflict_come_once(top: Path) -> None:
+    repository(top, {"a.py": "1"})
+    git(top, "checkout", "-q", "-b", "other")
+    write(top, {"a.py": "2"})
+    git(top, "commit", "-qam", "two")
+    git(top, "checkout", "-q", "main")
+    write(top, {"a.py": "3"})
+    git(top, "commit", "-qam", "three")
+    with pytest.raises(Exception, match="merge"):
+        git(top, "merge", "-q", "other")
+    assert names(take(top)) == ["a.py"]
+
+
+def test_a_folder_that_the_work_tree_above_ignores_is_a_plain_folder(top: Path) -> None:
+    # A home folder that is a repository often ignores all that it does not name.
+    repository(top, {".gitignore": "*\n", "dir/.keep": ""})
+    write(top, {"dir/project/train.py": "1", "dir/project/data/x": "1"})
+    taken = take(top / "dir" / "project")
+    assert (names(taken), taken.git) == (["data/x", "train.py"], None)
+
+
+def test_a_broken_repository_is_a_plain_folder(top: Path) -> None:
+    (top / ".git").mkdir()
+    write(top, {"train.py": "1"})
+    assert names(take(top)) == ["train.py"]
+
+
+def test_settings_for_another_repository_are_ignored(
+    tmp_path: Path, top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = repository(tmp_path / "other", {"other.py": "1"})
+    repository(top, {"train.py": "1"})
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    assert names(take(top)) == ["train.py"]
+
+
+def test_a_snapshot_does_not_write_to_the_repository(top: Path) -> None:
+    repository(top, {"train.py": "1"})
+    os.utime(top / "train.py", (1, 1))
+    index = (top / ".git" / "index").read_bytes()
+    take(top)
+    assert (top / ".git" / "index").read_bytes() == index
+
+
+IGNORE = """\
+# a comment
+*.log
+!keep.log
+/data/*
+!/data/small
+build/
+docs/**/*.pdf
+"""
+FILES = [
+    ".kitignore", "a.log", "keep.log", "data/big", "data/small", "sub/data/x", "build/x", "sub/build/keep.log",
+    "sub/building", "docs/a.pdf", "docs/x/y/b.pdf", "docs/x/b.txt",
+]  # fmt: skip
+KEPT = [".kitignore", "data/small", "docs/x/b.txt", "keep.log", "sub/building", "sub/data/x"]
+
+
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_kitignore_leaves_out_what_gitignore_would(top: Path, in_git: bool) -> None:
+    write(top, dict.fromkeys(FILES, "1"))
+    (top / ".kitignore").write_text(IGNORE)
+    if in_git:
+        repository(top)
+    assert [name for name, entry in entries(take(top)).items() if entry.kind == "f"] == KEPT
+    # git agrees on the syntax.
+    shutil.rmtree(top / ".git", ignore_errors=True)
+    git(top, "init", "-q")
+    listed = git(top, "ls-files", "--others", "--exclude-from=.kitignore")
+    assert sorted(listed.split()) == KEPT
+
+
+def test_kitignore_counts_beside_gitignore(top: Path) -> None:
+    repository(top, {"a.py": "1", "b.bin": "1", ".gitignore": "*.log\n", ".kitignore": "*.bin\n"})
+    write(top, {"c.log": "1", "d.bin": "1"})
+    assert names(take(top)) == [".gitignore", ".kitignore", "a.py"]
+
+
+def test_a_folder_with_ignored_files_alone_is_an_empty_folder(top: Path) -> None:
+    write(top, {".kitignore": "/data/*\n", "data/x": "1", "data/y/z": "1"})
+    assert names(take(top)) == [".kitignore", "data"]
+
+
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_the_folders_of_git_and_kit_never_come_along(top: Path, in_git: bool) -> None:
+    write(top, {"train.py": "1", ".kit/lab/id_ed25519": "secret", "sub/.kit/lab/id_ed25519": "secret", ".kitten": "1"})
+    if in_git:
+        repository(top)
+    else:
+        write(top, {"sub/.git": "gitdir: /elsewhere\n", "other/.git/config": ""})
+    assert [name for name in names(take(top)) if name not in ("other", "sub")] == [".kitten", "train.py"]
+
+
+def test_a_pattern_that_cannot_be_read_is_refused(top: Path) -> None:
+    (top / ".kitignore").write_text("ok\n!\n")
+    with pytest.raises(InputError, match=r"\.kitignore has a pattern"):
+        take(top)
+
+
+# What cannot be part of it
+
+
+def refused(folder: Path, match: str) -> InputError:
+    with pytest.raises(InputError, match=match) as error:
+        take(folder)
+    assert error.value.hint
+    return error.value
+
+
+def test_a_folder_that_is_missing_or_a_file(top: Path) -> None:
+    refused(top / "missing", "missing does not exist")
+    write(top, {"file": ""})
+    refused(top / "file", "is not a folder")
+    refused(top / "file" / "below", "file/below")
+    (top / "loop").symlink_to("loop")
+    refused(top / "loop", "loop")
+
+
+@pytest.mark.parametrize(("folder", "match"), [("/", "whole file system"), ("/root/..", "whole file system")])
+def test_the_whole_file_system(folder: str, match: str) -> None:
+    refused(Path(folder), match)
+
+
+def test_a_home_folder(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(top))
+    (top / "code").mkdir()
+    (top / "link").symlink_to(".")
+    refused(top, "is a home folder")
+    refused(top / "link", "is a home folder")
+    assert names(take(top / "code")) == []
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "../outside", "sub/../../x", "d/up/../x"])
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_a_link_that_leads_out(top: Path, target: str, in_git: bool) -> None:
+    write(top, {"d/x": "1"})
+    (top / "d" / "up").symlink_to("..")
+    (top / "bad").symlink_to(target)
+    if in_git:
+        repository(top)
+    error = refused(top, f"the link {top}/bad leads out of the code folder, to {target}")
+    assert "volumes:" in (error.hint or "")
+    (top / ".kitignore").write_text("/bad\n")
+    assert names(take(top)) == [".kitignore", "d/up", "d/x"]
+
+
+@pytest.mark.parametrize("target", ["missing", "../project/d", "d/up/d/x", "bad"])
+def test_a_link_within_the_folder_by_its_name(top: Path, target: str) -> None:
+    write(top, {"d/x": "1"})
+    (top / "d" / "up").symlink_to("..")
+    (top / "bad").symlink_to(target)
+    if target == "../project/d":
+        # It leads back in here, and not on a host.
+        refused(top, "leads out")
+    else:
+        assert names(take(top)) == ["bad", "d/up", "d/x"]
+
+
+def make_socket(path: Path) -> None:
+    here = Path.cwd()
+    try:
+        # A socket's path is short.
+        os.chdir(path.parent)
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.parametrize(("make", "what"), [(make_socket, "a socket"), (os.mkfifo, "a FIFO")])
+def test_what_is_no_file(top: Path, make: Callable[[Path], None], what: str) -> None:
+    write(top, {"sub/x": "1"})
+    make(top / "sub" / "odd")
+    refused(top, f"{top}/sub/odd is {what}")
+    repository(top, {".gitignore": ""})
+    assert names(take(top)) == [".gitignore", "sub/x"]
+
+
+def test_a_file_that_cannot_be_read(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(top, {"secret": "1"})
+    real = os.open
+
+    def opened(path: str | bytes, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == b"secret":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", opened)
+    refused(top, f"{top}/secret cannot be read: Permission denied")
+
+
+def test_a_folder_that_cannot_be_read(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(top, {"secret/x": "1"})
+    real = os.scandir
+
+    def scanned(path: bytes) -> object:
+        if path.endswith(b"secret"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    refused(top, f"{top}/secret cannot be read: Permission denied")
+
+
+def test_a_work_tree_needs_git(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository(top, {"train.py": "1"})
+    monkeypatch.setenv("PATH", str(top))
+    assert "install git" in (refused(top, "git is not installed here").hint or "")
+
+
+def test_what_git_refuses_is_passed_on(top: Path) -> None:
+    repository(top, {"train.py": "1"})
+    (top / ".git" / "index").write_bytes(b"broken")
+    refused(top, "git cannot list the files of .*index")
+
+
+def test_a_file_that_keeps_changing(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(top, {"a.log": "1"})
+    real = snapshot._read
+
+    def grown(descriptor: int, size: int) -> tuple[str, int]:
+        with (top / "a.log").open("a") as file:
+            file.write("x")
+        return real(descriptor, size)
+
+    monkeypatch.setattr(snapshot, "_PAUSE_S", 0)
+    monkeypatch.setattr(snapshot, "_read", grown)
+    refused(top, f"{top}/a.log changes while kit reads it")
+
+
+def test_a_file_that_changes_once_is_read_again(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(top, {"a.py": "old"})
+    real = snapshot._read
+    tries: list[int] = []
+
+    def edited(descriptor: int, size: int) -> tuple[str, int]:
+        result = real(descriptor, size)
+        if not tries:
+            (top / "a.py").write_text("newer")
+        tries.append(size)
+        return result
+
+    monkeypatch.setattr(snapshot, "_PAUSE_S", 0)
+    monkeypatch.setattr(snapshot, "_read", edited)
+    entry = entries(take(top))["a.py"]
+    assert (entry.digest, entry.size) == (hashlib.sha256(b"newer").hexdigest(), 5)
+    assert tries == [3, 5]
+
+
+def test_a_file_that_goes_away_is_left_out(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(top, {"a.py": "1", "b.py": "1"})
+    real = snapshot._file
+
+    def removed(folder: Path, at: int, path: bytes) -> object:
+        (top / os.fsdecode(path)).unlink()
+        return real(folder, at, path)
+
+    monkeypatch.setattr(snapshot, "_file", removed)
+    assert names(take(top)) == []
+
+
+def test_too_many_bytes(top: Path) -> None:
+    for number in range(7):
+        with (top / f"data{number}.bin").open("wb") as file:
+            file.truncate(100_000_000 + number)
+    error = refused(top, r"has 700 MB in 7 files; kit takes up to 500 MB. The largest: data6.bin \(100 MB\), data5")
+    assert "data2" in error.message
+    assert "data1" not in error.message
+    assert ".kitignore" in (error.hint or "")
+    assert "volumes:" in (error.hint or "")
+
+
+def test_too_many_files(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_FILES", 20)
+    monkeypatch.setattr(snapshot, "MOST_FILES", 20)
+    write(top, {f"folder{number}/{file}": "1" for number in range(7) for file in range(number + 1)})
+    error = refused(top, r"has 28 files; kit takes up to 20. The folders with the most: folder6 \(7\), folder5 \(6\)")
+    assert "folder1 " not in error.message
+    monkeypatch.setattr(listing, "_STOP", 25)
+    refused(top, "has more than 2[678] files")
+
+
+# The cache of hashes
+
+
+def test_an_unchanged_file_is_not_read_again(top: Path, later: None, read: list[str]) -> None:
+    write(top, {"a.py": "1", "sub/b\n.py": "2", "c.py": "3"})
+    (top / "link").symlink_to("a.py")
+    (top / "empty").mkdir()
+    first = take(top)
+    assert sorted(read) == ["a.py", "c.py", "sub/b\n.py"]
+    read.clear()
+    assert take(top) == first
+    assert read == []
+    write(top, {"c.py": "4", "d.py": "5"})
+    (top / "a.py").chmod(0o755)
+    second = take(top)
+    assert sorted(read) == ["a.py", "c.py", "d.py"]
+    assert entries(second)["a.py"].mode == 0o755
+    assert entries(second)["c.py"].digest == hashlib.sha256(b"4").hexdigest()
+
+
+def test_a_file_that_was_just_written_is_read_again(top: Path, read: list[str]) -> None:
+    write(top, {"a.py": "1"})
+    take(top)
+    take(top)
+    assert read == ["a.py", "a.py"]
+
+
+def test_a_file_with_a_time_in_the_future_is_read_again(top: Path, later: None, read: list[str]) -> None:
+    write(top, {"a.py": "1"})
+    os.utime(top / "a.py", (2**32, 2**32))
+    take(top)
+    take(top)
+    assert read == ["a.py", "a.py"]
+
+
+def test_the_same_size_and_time_with_other_bytes_is_noticed(top: Path, later: None) -> None:
+    write(top, {"a.py": "1"})
+    os.utime(top / "a.py", (1, 1))
+    first = take(top)
+    write(top, {"a.py": "2"})
+    os.utime(top / "a.py", (1, 1))
+    assert take(top).digest != first.digest
+
+
+@pytest.mark.parametrize("damage", [b"", b"kit-hashes 1 00000000\n", b"kit-hashes 2 0\n", b"\xff" * 100, None])
+def test_a_broken_cache_is_written_again(
+    top: Path, cache: Path, later: None, read: list[str], damage: bytes | None
+) -> None:
+    write(top, {"a.py": "1", "b.py": "1"})
+    first = take(top)
+    (file,) = (cache / "hashes").iterdir()
+    whole = file.read_bytes()
+    # Another hash for a file would give a snapshot that no pack can be written for.
+    file.write_bytes(whole.replace(b"a.py", b"b.py") if damage is None else damage)
+    read.clear()
+    assert take(top) == first
+    assert sorted(read) == ["a.py", "b.py"]
+    assert file.read_bytes() == whole
+
+
+def test_each_folder_has_its_own_cache_and_few_are_kept(
+    tmp_path: Path, cache: Path, later: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashes, "_FOLDERS", 3)
+    for number in range(5):
+        write(tmp_path / f"project{number}", {"a.py": str(number)})
+        assert names(take(tmp_path / f"project{number}")) == ["a.py"]
+    assert len(list((cache / "hashes").iterdir())) == 3
+
+
+def test_no_cache_is_needed(top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(top, {"a.py": "1"})
+    first = take(top)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert take(top) == first
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    assert take(top) == first
+
+
+def test_the_cache_is_private_and_leaves_nothing_else(top: Path, cache: Path) -> None:
+    write(top, {"a.py": "1"})
+    take(top)
+    files = [path for path in cache.rglob("*") if path.is_file()]
+    assert sorted(path.parent.name for path in files) == ["hashes", "manifests"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+# The manifests
+
+
+def test_manifests_of_the_last_snapshots_are_kept(top: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "_KEPT", 2)
+    taken = []
+    for number in range(3):
+        write(top, {"a.py": str(number)})
+        taken.append(take(top))
+        os.utime(cache / "manifests" / taken[-1].digest, (number, number))
+    assert [manifests.recall(one.digest) for one in taken] == [None, taken[1].manifest, taken[2].manifest]
+    assert len(list((cache / "manifests").iterdir())) == 2
+
+
+def test_only_a_manifest_with_that_digest_is_returned(top: Path, cache: Path) -> None:
+    taken = take(top)
+    (cache / "manifests" / taken.digest).write_bytes(b"x" * len(taken.manifest))
+    assert manifests.recall(taken.digest) is None
+    (cache / "secret").write_text("1")
+    assert manifests.recall("../secret") is None
+    assert manifests.recall("0" * 64) is None
+
+
+# What git says
+
+
+def test_the_facts_of_git(top: Path) -> None:
+    repository(top, {"train.py": "one\n", "sub/x.py": "one\n"})
+    git(top, "remote", "add", "origin", "https://me:token@example.com/team/code.git")
+    facts = take(top).git
+    assert facts
+    assert (facts.commit, facts.branch, facts.dirty) == (git(top, "rev-parse", "HEAD"), "main", False)
+    assert (facts.diff, facts.cut, facts.url) == (b"", False, "https://example.com/team/code.git")
+    write(top, {"train.py": "two\n"})
+    facts = take(top).git
+    assert facts
+    assert facts.dirty
+    assert b"-one\n+two\n" in facts.diff
+    below = take(top / "sub").git
+    assert below
+    assert (below.dirty, below.diff, below.commit) == (False, b"", facts.commit)
+
+
+def test_a_new_file_makes_the_folder_dirty(top: Path) -> None:
+    repository(top, {"train.py": "one\n"})
+    write(top, {"new.py": "1"})
+    facts = take(top).git
+    assert facts
+    assert (facts.dirty, facts.diff) == (True, b"")
+
+
+def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path) -> None:
+    repository(top, {"train.py": "1"})
+    git(top, "submodule", "--quiet", "add", str(repository(tmp_path / "lib", {"net.py": "one\n"})), "lib")
+    git(top, "commit", "-q", "-m", "lib")
+    write(top, {"lib/net.py": "two\n"})
+    facts = take(top).git
+    assert facts
+    assert b"-one\n+two\n" in facts.diff
+
+
+def test_a_long_difference_is_cut(top: Path) -> None:
+    repository(top, {"a.txt": ""})
+    write(top, {"a.txt": "0123456789\n" * 200_000})
+    facts = take(top).git
+    assert facts
+    assert (len(facts.diff), facts.cut) == (limits.MOST_DIFF, True)
+
+
+def test_a_repository_without_a_commit_or_a_branch(top: Path) -> None:
+    git(top, "init", "-q", "-b", "main")
+    write(top, {"train.py": "1"})
+    facts = take(top).git
+    assert facts
+    assert (facts.commit, facts.branch, facts.dirty, facts.url) == ("", "main", True, "")
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "first")
+    git(top, "checkout", "-q", "--detach")
+    facts = take(top).git
+    assert facts
+    assert (len(facts.commit), facts.branch, facts.dirty) == (40, "", False)
