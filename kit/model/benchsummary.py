@@ -30,10 +30,23 @@ class Stat:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measure:
-    """One metric of a case. `size` is the message's, in bytes, where the metric goes by size.
+class Spread:
+    """How much the repeats of `cases` cases vary. `sd` is the pooled standard deviation of the logarithms: 0.05 is 5 %.
 
-    `primary`: compared between sessions. What says the same in another unit is not.
+    `freedom` is the number of its degrees of freedom.
+    """
+
+    sd: float
+    freedom: int
+    cases: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """One metric of a case. `size` is the message's in bytes, if the metric depends on a size.
+
+    `primary`: compared between sessions. A metric that says the same in another unit is not. `spread` is the session's
+    for this metric, or the case's if it varies more than the others. None with one repeat, or values of 0 and less.
     """
 
     metric: str
@@ -42,6 +55,7 @@ class Measure:
     stat: Stat
     size: int | None = None
     primary: bool = True
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +112,10 @@ class CaseSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One setting among others. `times` is how many times as good as the base it is, 2 being twice as good."""
+    """One setting among others. `times` is how many times as good as the base it is, 2 being twice as good.
+
+    If the verdict is unknown, `repeats` of each setting would decide; None if kit cannot say.
+    """
 
     label: str
     case: str
@@ -106,6 +123,8 @@ class Choice:
     stat: Stat
     times: float
     verdict: Verdict
+    repeats: int | None = None
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +163,10 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One metric of a case in both sessions. `percent` is (b - a) / a, 5.0 for 5 %."""
+    """One metric of a case in both sessions. `percent` is (b - a) / a, 5.0 for 5 %.
+
+    If the verdict is unknown, `repeats` of each session would decide; None if kit cannot say.
+    """
 
     case: str
     title: str
@@ -156,6 +178,7 @@ class Change:
     b: Stat
     percent: float
     verdict: Verdict
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from kit.cli.main import main
 from kit.cli.text.bench_summary import bench_table
 from kit.flows.bench.report import load, write
 from tests import benchdata
+
+RECORDED = Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
 @pytest.fixture
@@ -79,6 +82,36 @@ def test_sizes_within_the_noise_are_only_counted(kit: Callable[..., tuple[int, s
     assert "200 more are within the noise" in out
     _, out, _ = kit("bench", "compare", "a", "b", "--verbose")
     assert "KiB" in out
+
+
+def test_the_report_says_which_differences_had_too_few_repeats(
+    root: Path, kit: Callable[..., tuple[int, str, str]]
+) -> None:
+    shutil.copytree(RECORDED / "resnet18-kvstore", root / "bench" / "recorded")
+    _, out, _ = kit("bench", "report", "recorded")
+    assert "too few repeats to tell (about 80 of each would)" in out
+    assert "use local: nothing beats it beyond the noise; too few repeats to tell device, dist_sync, " in out
+    html = (root / "bench" / "recorded" / "report.html").read_text()
+    (horovod,) = [line for line in html.splitlines() if "0.57 ×" in line]
+    assert "<td>beyond</td>" in horovod
+    # The committed page is what kit writes from the committed samples.
+    assert html == (RECORDED / "resnet18-kvstore" / "report.html").read_text()
+
+
+def test_compare_says_how_many_repeats_would_decide(root: Path, kit: Callable[..., tuple[int, str, str]]) -> None:
+    for name in ("default", "tuned"):
+        shutil.copytree(RECORDED / "resnet50-paced" / name, root / "bench" / name)
+    _, out, _ = kit("bench", "compare", "default", "tuned")
+    assert "+4.7 %   too few repeats to tell (about 28 of each would)" in out
+    assert "1 has too few repeats to tell; about 28 on each side would." in out
+    _, out, _ = kit("bench", "compare", "default", "tuned", "--output", "json")
+    changes = [change for change in json.loads(out)["changes"] if change["metric"] == "efficiency"]
+    assert [(change["verdict"], change["repeats"]) for change in changes] == [
+        ("noise", None),
+        ("noise", None),
+        ("unknown", 28),
+        ("better", None),
+    ]
 
 
 def test_compare_draws_both(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:

@@ -65,7 +65,7 @@ def comparison(
     return "\n\n".join(parts)
 
 
-_VERDICTS = {"better": "better", "worse": "worse", "noise": "within the noise", "unknown": "too few repeats"}
+_VERDICTS = {"better": "better", "worse": "worse", "noise": "within the noise"}
 
 
 def _change(change: Change) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def _change(change: Change) -> tuple[str, ...]:
         size,
         *pair,
         f"{change.percent:+.1f} %",
-        _VERDICTS[change.verdict],
+        _VERDICTS.get(change.verdict) or words.too_few(change.repeats),
     )
 
 
@@ -98,11 +98,23 @@ def _counted(value: Comparison, *, hidden: int) -> list[str]:
         return ["No figure was measured in both."]
     beyond = [change for change in value.changes if change.verdict in ("better", "worse")]
     sentences = [f"{len(beyond)} of {len(value.changes)} figures changed beyond the noise."]
-    unknown = sum(change.verdict == "unknown" for change in value.changes)
+    single = sum(min(change.a.count, change.b.count) < 2 for change in value.changes)
+    if single:
+        sentences.append(f"{_have(single)} too few repeats to tell: each side needs at least two.")
+    unknown = sum(change.verdict == "unknown" for change in value.changes) - single
     if unknown:
-        sentences.append(f"{unknown} have too few repeats: each side needs at least two.")
+        enough = [change.repeats for change in value.changes if change.repeats is not None]
+        span = "" if not enough else f"{min(enough)} to {max(enough)}" if min(enough) < max(enough) else str(enough[0])
+        sentences.append(
+            f"{_have(unknown)} too few repeats to tell" + (f"; about {span} on each side would." if span else ".")
+        )
     if value.by_chance >= 0.5:
         sentences.append(f"About {value.by_chance:.0f} would change by chance alone.")
     if hidden:
-        sentences.append(f"{hidden} more are within the noise; --verbose shows them.")
+        what = "more are within the noise" if not unknown else "figures by message size did not change beyond the noise"
+        sentences.append(f"{hidden} {what}; --verbose shows them.")
     return sentences
+
+
+def _have(count: int) -> str:
+    return f"{count} {'has' if count == 1 else 'have'}"

@@ -86,8 +86,9 @@ VERBS = (
                 flags=("--plot",), value="FILE", kind=png_file, help="Write a PNG with the lines of both sessions, too"
             ),
         ),
-        notes="kit matches cases by id. A change is more than noise if Welch's t-test rejects at 1 % and the "
-        "difference is at least 1 %. That takes two repeats on each side. --verbose shows what did not change, too.",
+        notes="kit matches cases by id. A change is more than noise if a t-test at 1 % says so and it is at least 1 %. "
+        "All cases of both sessions share one spread if they vary alike. If a change of that size could not have been "
+        "detected, kit says how many repeats would. --verbose shows what did not change, too.",
         examples=(
             "kit bench compare bench/monday bench/friday",
             "kit bench compare bench/default bench/tuned --plot both.png",

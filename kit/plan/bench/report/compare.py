@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping
 from kit.model.benchsummary import CaseSummary, Change, Comparison, Measure, Summary
 from kit.plan.bench.report.findings import new_words
 from kit.plan.bench.report.noise import LEVEL
-from kit.plan.bench.report.stats import verdict
+from kit.plan.bench.report.stats import ENOUGH, pooled, verdict
 
 
 def compare(a: Summary, b: Summary) -> Comparison:
-    """Primary metrics of the cases that both have. kit.plan.bench.report.noise says what the noise is."""
+    """Compare the primary metrics of the cases that both have. The cases of both sessions share one spread."""
     changes: list[Change] = []
     only_a: dict[str, str] = {}
     only_b: dict[str, str] = {}
-    cases_a, cases_b = ({case.id: case for case in change.cases} for change in (a, b))
+    cases = pooled([*a.cases, *b.cases])
+    cases_a, cases_b = ({case.id: case for case in part} for part in (cases[: len(a.cases)], cases[len(a.cases) :]))
     for name in dict.fromkeys([*cases_a, *cases_b]):
         one, other = cases_a.get(name), cases_b.get(name)
         if one is not None and other is not None and one.state == other.state == "measured":
@@ -24,7 +25,7 @@ def compare(a: Summary, b: Summary) -> Comparison:
             only_a[name] = _why(other)
         elif other is not None and other.state == "measured":
             only_b[name] = _why(one)
-    judged = sum(change.verdict != "unknown" for change in changes)
+    judged = sum(min(change.a.count, change.b.count) >= ENOUGH for change in changes)
     return Comparison(
         a=a.session,
         b=b.session,
@@ -41,6 +42,7 @@ def _changes(a: CaseSummary, b: CaseSummary) -> Iterator[Change]:
         other = b.measure(one.metric, one.size)
         if other is None or not one.primary:
             continue
+        decision, repeats = verdict(one, other)
         yield Change(
             case=a.id,
             title=a.title,
@@ -51,7 +53,8 @@ def _changes(a: CaseSummary, b: CaseSummary) -> Iterator[Change]:
             a=one.stat,
             b=other.stat,
             percent=_percent(one, other),
-            verdict=verdict(one, other),
+            verdict=decision,
+            repeats=repeats,
         )
 
 

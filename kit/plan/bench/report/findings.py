@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from kit.model.benchsummary import CaseSummary, Choice, Group, Measure
 from kit.plan.bench.ladder import NEXT
 from kit.plan.bench.report import words
-from kit.plan.bench.report.noise import apart
+from kit.plan.bench.report.noise import judge
 
 # Settings that change the result of the computation, by a word in their label.
 CAUTIONS: Mapping[str, str] = {
@@ -21,6 +21,8 @@ CAUTIONS: Mapping[str, str] = {
 # Nobody reads more sentences than this about one group.
 MOST_SETTINGS = 4
 BEST_SETTINGS = 3
+# kit advises nobody to launch each case more often than this.
+MOST_REPEATS = 20
 # Not a setting, but the reference: plain TCP on the hosts.
 REFERENCE = "bare"
 
@@ -83,8 +85,8 @@ def _settings(group: Group) -> list[str]:
         beyond = {
             "better": "beyond the noise",
             "worse": "beyond the noise",
-            "noise": "not beyond the noise",
-            "unknown": "with one repeat, so the noise is not known",
+            "noise": "within the noise",
+            "unknown": _too_few(choice, base),
         }[choice.verdict]
         figures = f"{words.value(choice.stat.median, group.unit)} against {words.value(base.stat.median, group.unit)}"
         against = f"{_choice(base, uneven=uneven)} ({figures})"
@@ -95,6 +97,12 @@ def _settings(group: Group) -> list[str]:
             text = f"{what}{_choice(choice, uneven=uneven)} takes {words.times(longer)} as long as {against}, {beyond}"
         sentences.append(_simulated(text, yes=group.simulated))
     return sentences
+
+
+def _too_few(choice: Choice, base: Choice) -> str:
+    if min(choice.stat.count, base.stat.count) < 2:
+        return "with one repeat, so the noise is not known"
+    return words.too_few(choice.repeats)
 
 
 def _choice(choice: Choice, *, uneven: bool) -> str:
@@ -163,29 +171,54 @@ def _recommendation(group: Group, cases: Mapping[str, CaseSummary]) -> str:
         return ""
     base = candidates[0]
     best = max(candidates, key=lambda choice: choice.times)
-    judged = {choice.label: apart(choice.stat.values, best.stat.values) for choice in candidates if choice is not best}
-    if "unknown" in judged.values():
-        return _simulated(
-            f"{_what(group)}{best.label} was best, but with too few repeats to be sure: repeat it", yes=group.simulated
-        )
-    equal = [choice for choice in candidates if choice is not best and judged[choice.label] == "noise"]
-    if best is base or base in equal:
-        others = [choice.label for choice in (*equal, best) if choice is not base]
-        also = f"; {_listed(others)} performs the same within the noise" if others else ""
-        return _simulated(
-            f"{_what(group)}use {base.label}: nothing beats it beyond the noise{also}", yes=group.simulated
-        )
+    equal, unsure = _indistinct(candidates, best)
+    few = min(base.stat.count, best.stat.count) < 2
+    enough = unsure.get(base.label)
+    if few or (enough is not None and enough <= MOST_REPEATS):
+        text = f"{best.label} was best, but with too few repeats to be sure: {words.repeat_it(enough)}"
+        return _simulated(f"{_what(group)}{text}", yes=group.simulated)
+    if best is base or base.label in (*equal, *unsure):
+        equal, unsure = _indistinct(candidates, base)
+        parts = [f"{_what(group)}use {base.label}: nothing beats it beyond the noise", *_same(equal), *_unsure(unsure)]
+        return _simulated("; ".join(parts), yes=group.simulated)
     uneven = len({choice.np for choice in group.choices}) > 1
     times = words.times(best.times / base.times if base.times else best.times)
     why = f"{times} {_choice(base, uneven=uneven)}, beyond the noise"
     parts = [f"{_what(group)}use {best.label}: {why}"]
-    if equal:
-        parts.append(f"{_listed([choice.label for choice in equal])} performs the same within the noise")
+    parts += _same(equal) + _unsure(unsure)
     how = _how(cases[best.case], cases[base.case])
     parts += [f"to set it: {how}"] if how else []
     parts += _cautions(best)
     parts += _harmless(candidates, base) if _cautions(best) else []
     return _simulated("; ".join(parts), yes=group.simulated)
+
+
+def _indistinct(candidates: Sequence[Choice], one: Choice) -> tuple[list[str], dict[str, int | None]]:
+    """Return the settings that equal `one` within the noise, and those with too few repeats to tell.
+
+    The numbers are the repeats that would decide.
+    """
+    equal: list[str] = []
+    unsure: dict[str, int | None] = {}
+    for choice in candidates:
+        if choice is one:
+            continue
+        judged = judge(choice.stat.values, one.stat.values, choice.spread, one.spread)
+        if judged.verdict == "noise":
+            equal.append(choice.label)
+        elif judged.verdict == "unknown":
+            unsure[choice.label] = judged.repeats
+    return equal, unsure
+
+
+def _same(labels: Sequence[str]) -> list[str]:
+    if not labels:
+        return []
+    return [f"{_listed(labels)} {'performs' if len(labels) == 1 else 'perform'} the same within the noise"]
+
+
+def _unsure(repeats: Mapping[str, int | None]) -> list[str]:
+    return [f"too few repeats to tell {_listed(list(repeats))} from it"] if repeats else []
 
 
 def _how(best: CaseSummary, base: CaseSummary) -> str:

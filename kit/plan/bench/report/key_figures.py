@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kit.model.benchsummary import CaseSummary, Group, Summary
+from kit.model.benchsummary import CaseSummary, Choice, Group, Summary
 from kit.plan.bench.report import rows, words
 
 MOST = 4
@@ -89,7 +89,7 @@ def _group(group: Group) -> Iterator[KeyFigure]:
     yield KeyFigure(
         figure=f"{best.times:.2f} ×",
         name=names if len(names) <= _LONGEST else "the best against the first",
-        note={"noise": "within the noise", "unknown": "one repeat"}.get(best.verdict, "beyond the noise"),
+        note=_sureness(best, base),
         simulated=group.simulated,
     )
     for choice, otherwise in ((best, "with the best"), (base, "with the first")):
@@ -99,6 +99,12 @@ def _group(group: Group) -> Iterator[KeyFigure]:
             note=words.metric(group.metric) + (f", {words.size(group.size)}" if group.size is not None else ""),
             simulated=group.simulated,
         )
+
+
+def _sureness(best: Choice, base: Choice) -> str:
+    if best.verdict == "unknown":
+        return "one repeat" if min(best.stat.count, base.stat.count) < 2 else "too few repeats to tell"
+    return "within the noise" if best.verdict == "noise" else "beyond the noise"
 
 
 def _perf(summary: Summary) -> Iterator[KeyFigure]:

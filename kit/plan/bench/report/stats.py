@@ -14,7 +14,7 @@ from kit.model.benchsummary import CaseSummary, Choice, Group, Measure, Scaling,
 from kit.plan.bench.report.facts import flat, readable
 from kit.plan.bench.report.figures import Figure, figures, is_simulated, workload_of
 from kit.plan.bench.report.findings import recommendations, statements
-from kit.plan.bench.report.noise import apart, stat
+from kit.plan.bench.report.noise import judge, spreads, stat
 
 ENOUGH = 2
 
@@ -31,7 +31,7 @@ def summarise(session: Session, samples: Sequence[Sample], *, notes: Sequence[st
     unknown = sorted(by_case.keys() - {case.id for case in session.cases})
     if unknown:
         notes = (*notes, f"ignored samples of cases that are not in the session: {', '.join(unknown)}")
-    cases = _scaled(cases)
+    cases = pooled(_scaled(cases))
     groups = tuple(_groups(cases))
     return Summary(
         session=session.id,
@@ -105,6 +105,23 @@ def _measures(repeats: Sequence[Sequence[Figure]]) -> tuple[Measure, ...]:
     )
 
 
+def pooled(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
+    """Give each measure its spread. The cases of one metric and size share theirs, if they vary alike."""
+    values: dict[tuple[str, int | None], dict[int, tuple[float, ...]]] = {}
+    for number, case in enumerate(cases):
+        for measure in case.measures:
+            values.setdefault((measure.metric, measure.size), {})[number] = measure.stat.values
+    by_metric = {metric: spreads(of_case) for metric, of_case in values.items()}
+
+    def with_spread(measure: Measure, number: int) -> Measure:
+        return replace(measure, spread=by_metric[measure.metric, measure.size].get(number))
+
+    return [
+        replace(case, measures=tuple(with_spread(measure, number) for measure in case.measures))
+        for number, case in enumerate(cases)
+    ]
+
+
 def _scaled(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
     """Add scaling to training cases: each is compared with the case of its series that has the fewest ranks."""
     bases: dict[str, CaseSummary] = {}
@@ -163,17 +180,21 @@ def _ranked_by(members: Sequence[CaseSummary], metrics: Sequence[str]) -> tuple[
 def _group(series: str, members: Sequence[CaseSummary], metric: str, size: int | None) -> Group:
     measures = [(case, measure) for case in members if (measure := case.measure(metric, size)) is not None]
     _, base = measures[0]
-    choices = tuple(
-        Choice(
-            label=str(case.x),
-            case=case.id,
-            np=case.np,
-            stat=measure.stat,
-            times=times(measure, base),
-            verdict="noise" if index == 0 else verdict(base, measure),
+    choices = []
+    for case, measure in measures:
+        decision: tuple[Verdict, int | None] = ("noise", None) if measure is base else verdict(base, measure)
+        choices.append(
+            Choice(
+                label=str(case.x),
+                case=case.id,
+                np=case.np,
+                stat=measure.stat,
+                times=times(measure, base),
+                verdict=decision[0],
+                repeats=decision[1],
+                spread=measure.spread,
+            )
         )
-        for index, (case, measure) in enumerate(measures)
-    )
     return Group(
         series=series,
         metric=metric,
@@ -181,7 +202,7 @@ def _group(series: str, members: Sequence[CaseSummary], metric: str, size: int |
         better=base.better,
         size=size,
         simulated=any(case.simulated for case in members),
-        choices=choices,
+        choices=tuple(choices),
     )
 
 
@@ -192,10 +213,13 @@ def times(measure: Measure, base: Measure) -> float:
     return over / under if under else 0.0
 
 
-def verdict(a: Measure, b: Measure) -> Verdict:
-    """Compare b with a: better or worse if the difference exceeds the noise."""
-    judged = apart(a.stat.values, b.stat.values)
-    if judged != "apart":
-        return judged
+def verdict(a: Measure, b: Measure) -> tuple[Verdict, int | None]:
+    """Compare b with a: better or worse if the difference exceeds the noise.
+
+    If the verdict is unknown, the number says how many repeats of each would decide. None if kit cannot say.
+    """
+    judged = judge(a.stat.values, b.stat.values, a.spread, b.spread)
+    if judged.verdict != "apart":
+        return judged.verdict, judged.repeats
     more = sum(b.stat.values) / b.stat.count > sum(a.stat.values) / a.stat.count
-    return "better" if more == (a.better == "higher") else "worse"
+    return ("better" if more == (a.better == "higher") else "worse"), None

@@ -112,6 +112,15 @@ def repeats(count: int) -> str:
     return f"{count} repeat{'' if count == 1 else 's'}"
 
 
+def too_few(enough: int | None) -> str:
+    """Return the words for a difference that more repeats would decide; `enough` of each, None if unknown."""
+    return "too few repeats to tell" + (f" (about {enough} of each would)" if enough is not None else "")
+
+
+def repeat_it(enough: int | None) -> str:
+    return "repeat it" + (f" with about --repeats {enough}" if enough is not None else "")
+
+
 def _digits(amount: float) -> str:
     """Three significant digits, and no exponent."""
     return f"{amount:.{max(0, 3 - len(f'{abs(amount):.0f}'))}f}"
