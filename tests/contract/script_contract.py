@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 from kit.model.observed import HostFacts
-from kit.remote.cluster.observe import listener_word, parse
+from kit.remote.cluster.observe import Wanted, listener_word, parse
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import host
@@ -111,8 +111,8 @@ class Machine(ABC):
         assert done.code == 0, done.error_text
         return done.text.splitlines()
 
-    def facts(self, *paths: str, image: str = IMAGE) -> HostFacts:
-        done = self.run("observe", self.folder, image, *paths)
+    def facts(self, *paths: str, image: str = IMAGE, wanted: Wanted = "compose") -> HostFacts:
+        done = self.run("observe", self.folder, image, wanted, *paths)
         assert done.code == 0, done.error_text
         return parse(host(1), done.text)
 
@@ -230,11 +230,13 @@ class ScriptContract:
 
     def test_a_look_is_the_state_and_then_the_ranks(self, vm: Machine) -> None:
         with vm.rank(f"{vm.cluster}-1", 3) as pid:
-            lines = vm.lines("look", vm.folder, "kit:none")
+            lines = vm.lines("look", vm.folder, "kit:none", "state")
         end = lines.index("@@ end")
         assert lines[end + 1 :] == ["@@ ranks", f"{vm.cluster}-1 3 {pid}"]
         assert [line for line in lines[:end] if line.startswith("@@ ")] == [
-            line for line in vm.lines("observe", vm.folder, "kit:none") if line.startswith("@@ ") and line != "@@ end"
+            line
+            for line in vm.lines("observe", vm.folder, "kit:none", "state")
+            if line.startswith("@@ ") and line != "@@ end"
         ]
 
     def test_the_load(self, vm: Machine) -> None:

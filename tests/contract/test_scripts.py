@@ -1,4 +1,7 @@
-"""The contract of the scripts: the fake VM, and the real scripts with a stub of `docker` in a separate root."""
+"""The contract of the scripts: the fake VM, and the real scripts with a stub of `docker` in a separate root.
+
+The look at a VM asks the engine itself where it can, and Docker's client otherwise: a real VM of each kind is here.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,17 @@ from tests.contract.script_contract import IMAGE, Machine, ScriptContract
 from tests.fakes import stub_docker
 from tests.fakes.fleet import Fleet
 from tests.fakes.shell import bare_path
+from tests.fakes.stub_engine import StubEngine
 from tests.fakes.swarm import Member
 from tests.fakes.vm import FakeContainer, FakeLock
 
 LABELS = {"kit.service": "mpinode", "kit.spec": "1"}
 # What the scripts may count on; docker is the stub.
-TOOLS = [
+TOOLS = (
     "awk", "basename", "cat", "chmod", "chown", "cut", "date", "df", "dirname", "find", "flock", "grep", "head", "kill",
     "mkdir", "mktemp", "mv", "nproc", "rm", "rmdir", "sed", "sh", "sha256sum", "sleep", "sort", "stat", "tail",
     "timeout", "tr", "uname", "wc", "xargs",
-]  # fmt: skip
+)  # fmt: skip
 TASK = "com.docker.swarm.task.id"
 
 
@@ -132,6 +136,7 @@ class RealMachine(Machine):
         self.cluster = f"test-{uuid.uuid4().hex[:12]}"
         self.root = str(folder / "opt/kit")
         self._path = bare_path(folder / "bin", TOOLS)
+        self._home = folder / "home"
         self._state = folder / "engine.json"
         (self._path / "docker").write_text(f'#!/bin/sh\nexec {sys.executable} -IS {stub_docker.__file__} "$@"\n')
         (self._path / "docker").chmod(0o755)
@@ -151,10 +156,14 @@ class RealMachine(Machine):
 
     def argv(self, argv: list[str], stdin: bytes) -> Completed:
         # A script knows by its own words where kit's files are on a VM.
-        words = [argv[0], argv[1], argv[2].replace("/opt/kit", self.root), *argv[3:]]
-        environ = {"PATH": str(self._path), "KIT_STUB_ENGINE": str(self._state)}
+        words = [argv[0], argv[1], self.localized(argv[2]), *argv[3:]]
+        environ = {"PATH": str(self._path), "HOME": str(self._home), "KIT_STUB_ENGINE": str(self._state)}
         done = subprocess.run(words, input=stdin, env=environ, capture_output=True, check=False, timeout=60)
         return Completed(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    def localized(self, text: str) -> str:
+        """Return a script with the paths of this machine."""
+        return text.replace("/opt/kit", self.root)
 
     @contextlib.contextmanager
     def engine(self) -> Iterator[dict[str, Any]]:
@@ -233,6 +242,27 @@ class RealMachine(Machine):
             state["swarm"]["secrets"][name] = {"labels": labels}
 
 
+class SocketMachine(RealMachine):
+    """A VM with Python, whose engine answers on its socket. Its client does not describe the engine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (self._path / "python3").symlink_to(sys.executable)
+        self._socket = folder / "docker.sock"
+        self.stub = StubEngine(self._socket, self._state)
+        plugin = self._home / ".docker/cli-plugins/docker-compose"
+        plugin.parent.mkdir(parents=True)
+        plugin.write_text("""#!/bin/sh\necho '{"SchemaVersion":"0.1.0",
+  "Version": "2.26.1"
+}'\n""")
+        plugin.chmod(0o755)
+        with self.engine() as state:
+            state["described"] = False
+
+    def localized(self, text: str) -> str:
+        return super().localized(text).replace("/var/run/docker.sock", str(self._socket))
+
+
 class TestFakeScripts(ScriptContract):
     @pytest.fixture
     def vm(self) -> Machine:
@@ -245,3 +275,13 @@ class TestRealScripts(ScriptContract):
     @pytest.fixture
     def vm(self, tmp_path: Path) -> Machine:
         return RealMachine(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files are given to root: run the tests as root")
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
+class TestRealScriptsWithPython(ScriptContract):
+    @pytest.fixture
+    def vm(self, tmp_path: Path) -> Iterator[Machine]:
+        machine = SocketMachine(tmp_path)
+        yield machine
+        machine.stub.close()

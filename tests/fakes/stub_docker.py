@@ -140,6 +140,8 @@ def info(state: dict[str, Any], form: str) -> None:
     if "DockerRootDir" in form:
         show([state["root"]])
         return
+    if not state.get("described", True):
+        end("the client is not to describe the engine", 64)
     plugins = {"Plugins": [{"Name": "compose", "Version": "2.26.1"}]}
     whole = {"ServerVersion": "26.1.5", "Runtimes": {"runc": {}}, "ClientInfo": plugins, "Swarm": fields}
     show([json.dumps(whole, separators=(",", ":"))])

@@ -119,7 +119,7 @@ class FakeVM(SwarmScripts):
 
     # The scripts, by their names
 
-    def _observe(self, _stdin: bytes, folder: str, image: str, *paths: str) -> Completed:
+    def _observe(self, _stdin: bytes, folder: str, image: str, _wanted: str, *paths: str) -> Completed:
         inside = {path.removeprefix(f"{folder}/"): file for path, file in self.files.items() if path.startswith(folder)}
         below = {path: file for path, file in inside.items() if path.rpartition("/")[0] in ("", "ssh")}
         sections: dict[str, list[str]] = {
@@ -180,8 +180,8 @@ class FakeVM(SwarmScripts):
         self.changed += removed
         return said("".join(f"{line}\n" for line in removed))
 
-    def _look(self, stdin: bytes, folder: str, image: str) -> Completed:
-        state = self._observe(stdin, folder, image)
+    def _look(self, stdin: bytes, folder: str, image: str, wanted: str) -> Completed:
+        state = self._observe(stdin, folder, image, wanted)
         return said(f"{state.text}@@ ranks\n{self._ranks(stdin, folder).text}")
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:

@@ -107,7 +107,7 @@ def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostF
     def work(host: Host) -> HostFacts:
         context.reporter.report(HostStep(host=host.name, text="connecting"))
         with closing(context.connect(host)) as transport:
-            facts = observe(transport, folder=folder, image=image, paths=paths)
+            facts = observe(transport, folder=folder, image=image, wanted=context.spec.orchestrator, paths=paths)
         gpus = f", {len(facts.gpus)} × {facts.gpus[0].name}" if facts.gpus else ""
         engine = f"engine {facts.engine}" if facts.engine else "no engine"
         context.reporter.report(HostDone(host=host.name, text=f"{engine}, {facts.cores} cores{gpus}"))

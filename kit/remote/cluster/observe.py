@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 from kit.errors import SlowError, StepError
 from kit.model import names
@@ -16,17 +16,22 @@ from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.swarm.facts import swarm_facts
 
 TIMEOUT_S = 75.0
+# The orchestrator of a deploy needs to know more of Docker than the other verbs: whether Compose works on the host, or
+# what the engine offers to Swarm.
+Wanted = Literal["compose", "swarm", "state"]
 # The exit code of observe.sh for an engine that did not answer in time.
 _SLOW = 75
 
 
-def observe(transport: Transport, *, folder: str, image: str, paths: Sequence[str] = ()) -> HostFacts:
+def observe(
+    transport: Transport, *, folder: str, image: str, wanted: Wanted = "state", paths: Sequence[str] = ()
+) -> HostFacts:
     """Return the facts of one host; of `paths`, those that are missing.
 
     Raises UnreachableError, SlowError when the host or its engine does not answer in time, or StepError when the
     login cannot become root.
     """
-    return _facts(transport, transport.run(script("observe", folder, image, *paths), timeout_s=TIMEOUT_S))
+    return _facts(transport, transport.run(script("observe", folder, image, wanted, *paths), timeout_s=TIMEOUT_S))
 
 
 def observe_ranks(transport: Transport, *, folder: str, image: str) -> tuple[HostFacts, str]:
@@ -34,7 +39,7 @@ def observe_ranks(transport: Transport, *, folder: str, image: str) -> tuple[Hos
 
     Raises the same errors as `observe`.
     """
-    done = transport.run(script("look", folder, image), timeout_s=TIMEOUT_S)
+    done = transport.run(script("look", folder, image, "state"), timeout_s=TIMEOUT_S)
     return _facts(transport, done), done.text.partition("@@ ranks\n")[2]
 
 
@@ -162,18 +167,16 @@ def _gpus(lines: list[str] | tuple[()]) -> tuple[Gpu, ...]:
 
 def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
     containers = []
-    for line in lines:
-        row = json.loads(line)
-        labels = dict(pair.split("=", 1) for pair in row.get("Labels", "").split(",") if "=" in pair)
+    for name, image, labels, row in _container_rows(lines):
         if names.LABEL_BENCH in labels:
             # A network probe that is running: it is gone in a moment, and is not a node.
             continue
         containers.append(
             Container(
-                name=row.get("Names", ""),
+                name=name,
                 service=labels.get(names.LABEL_SERVICE, ""),
                 cluster=labels.get(names.LABEL_CLUSTER, ""),
-                image=labels.get(names.LABEL_IMAGE) or row.get("Image", ""),
+                image=labels.get(names.LABEL_IMAGE) or image,
                 spec=labels.get(names.LABEL_SPEC, ""),
                 running=row.get("State", "") == "running",
                 status=row.get("Status", ""),
@@ -181,6 +184,24 @@ def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
             )
         )
     return tuple(one for one in containers if not one.swarm or one is _current(containers, one))
+
+
+def _container_rows(
+    lines: list[str] | tuple[()],
+) -> Iterator[tuple[str, str, dict[str, str], dict[str, Any]]]:
+    """Yield name, image, labels and the rest of each container: a line is the engine's list, or a row of its client."""
+    for line in lines:
+        value = json.loads(line)
+        for row in value if isinstance(value, list) else ():
+            yield (
+                ",".join(name[1:] for name in row.get("Names") or ()),
+                row.get("Image", ""),
+                row.get("Labels") or {},
+                row,
+            )
+        if isinstance(value, dict):
+            labels = dict(pair.split("=", 1) for pair in value.get("Labels", "").split(",") if "=" in pair)
+            yield value.get("Names", ""), value.get("Image", ""), labels, value
 
 
 def _current(containers: list[Container], task: Container) -> Container:

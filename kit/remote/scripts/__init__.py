@@ -1,7 +1,11 @@
-"""The shell scripts that run on a VM, one file each. Values reach them as arguments, never by templating."""
+"""The shell scripts that run on a VM, one file each. Values reach them as arguments, never by templating.
+
+observe.sh runs a program in Python, whose files are here, too.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,13 +23,23 @@ _BEFORE = {
     "swarm_remove": "update_node",
 }
 _AFTER = {"look": "ranks"}
+# Programs in Python that a script runs, each as the files that it consists of. The script finds it in a variable, such
+# as observe_program.
+_PROGRAMS = {"observe": ("kernel", "observe")}
 
 
 @cache
 def _text(name: str) -> str:
     before = _text(_BEFORE[name]) if name in _BEFORE else ""
     after = _text(_AFTER[name]) if name in _AFTER else ""
-    return before + (Path(__file__).parent / f"{name}.sh").read_text(encoding="utf-8") + after
+    if name in _PROGRAMS:
+        program = "\n".join(_read(f"{part}.py") for part in _PROGRAMS[name])
+        before += f"{name}_program={shlex.quote(program)}\n"
+    return before + _read(f"{name}.sh") + after
+
+
+def _read(file: str) -> str:
+    return (Path(__file__).parent / file).read_text(encoding="utf-8")
 
 
 def script(name: str, *arguments: str) -> Sequence[str]:

@@ -56,7 +56,7 @@ def stub(folder: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_observe_reads_this_machine(tmp_path: Path, shell: str) -> None:
-    done = run(script("observe", str(tmp_path / "none"), "no/such:image"), shell=shell)
+    done = run(script("observe", str(tmp_path / "none"), "no/such:image", "state"), shell=shell)
     assert done.stdout.endswith(b"@@ end\n")
     facts = parse(host(1), done.stdout.decode())
     assert facts.arch == os.uname().machine
@@ -68,14 +68,14 @@ def test_observe_reads_this_machine(tmp_path: Path, shell: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_observe_ends_where_tools_are_missing(tmp_path: Path, bare: Path, shell: str) -> None:
-    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare)}, shell=shell)
     assert done.stdout.endswith(b"@@ end\n")
     facts = parse(host(1), done.stdout.decode())
     assert (facts.engine, facts.compose, facts.interfaces, facts.gpus) == ("", None, (), ())
 
 
 def test_observe_ends_on_a_path_with_nothing(tmp_path: Path) -> None:
-    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(tmp_path)})
+    done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(tmp_path)})
     assert done.stdout.endswith(b"@@ end\n")
     assert parse(host(1), done.stdout.decode()).cores == 0
 
@@ -83,7 +83,7 @@ def test_observe_ends_on_a_path_with_nothing(tmp_path: Path) -> None:
 def test_observe_takes_the_words_of_its_tools(tmp_path: Path, bare: Path) -> None:
     stub(bare, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18")
     stub(bare, "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
-    facts = parse(host(1), run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}).stdout.decode())
+    facts = parse(host(1), run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare)}).stdout.decode())
     assert (facts.gpus, facts.engine, facts.image_id) == ((), "", None)
 
 
@@ -93,12 +93,12 @@ def test_observe_does_not_take_an_engine_that_is_busy_for_one_that_is_empty(
     tmp_path: Path, bare: Path, shell: str, verb: str, what: str
 ) -> None:
     stub(bare, "docker", f"""[ "$1" != {verb} ] || exit 124; [ "$1" != info ] || echo '{{"ServerVersion": "1"}}'""")
-    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare)}, shell=shell)
     assert (done.returncode, done.stderr) == (75, f"the engine did not report its {what} within 10 s\n".encode())
     assert b"@@ end" not in done.stdout
     # An engine that does not answer is a separate fact.
     stub(bare, "docker", "exit 124")
-    done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)}, shell=shell)
+    done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare)}, shell=shell)
     assert done.returncode == 0
     facts = parse(host(1), done.stdout.decode())
     assert (facts.engine, facts.slow) == ("", True)
@@ -114,7 +114,7 @@ def test_observe_reads_the_folder_and_nothing_of_the_users(tmp_path: Path, bare:
     (folder / "ssh" / "host_ed25519.pub").write_text("ssh-ed25519 AAAA kit\n")
     (folder / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 BBBB without its private half\n")
     (folder / "ssh" / "host_ed25519").chmod(0o600)
-    done = run(script("observe", str(folder), "x"), env={"PATH": str(bare)})
+    done = run(script("observe", str(folder), "x", "state"), env={"PATH": str(bare)})
     facts = parse(host(1), done.stdout.decode())
     assert set(facts.files) == {"cluster.json", "ssh/host_ed25519", "ssh/host_ed25519.pub", "ssh/id_ed25519.pub"}
     assert facts.files["ssh/host_ed25519"] == hashlib.sha256(b"private\n").hexdigest()
@@ -128,7 +128,7 @@ def test_observe_reads_the_folder_and_nothing_of_the_users(tmp_path: Path, bare:
 def test_observe_sees_a_listener(bare: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        done = run(script("observe", str(tmp_path), "x"), env={"PATH": str(bare)})
+        done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare)})
     assert f"127.0.0.1:{port}" in parse(host(1), done.stdout.decode()).listening
 
 
@@ -199,7 +199,7 @@ def test_observe_lists_the_active_runs(tmp_path: Path, shell: str) -> None:
             (run_folder / "end.json").write_text("{}")
         held.append(file)
     (tmp_path / "var" / "runs" / "half").mkdir()
-    done = run(script("observe", str(tmp_path), "no/such:image"), shell=shell)
+    done = run(script("observe", str(tmp_path), "no/such:image", "state"), shell=shell)
     assert parse(host(1), done.stdout.decode()).living == ("a",)
     for file in held:
         file.close()

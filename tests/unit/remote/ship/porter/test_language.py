@@ -1,4 +1,4 @@
-"""The porter runs on the VMs' own Python: 3.6 or newer, with nothing installed."""
+"""The porter and the look run on the VMs' own Python: 3.6 or newer, with nothing installed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import kit.remote.ship.porter
+from kit.remote import scripts
 from kit.remote.ship import porters
 
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
+LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for part in scripts._PROGRAMS["observe"]]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
     "ThreadingHTTPServer", "breakpoint", "cache", "cached_property", "capture_output", "chdir", "create_server",
@@ -61,7 +63,7 @@ def newer(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *LOOK], ids=lambda path: path.name)
 def test_each_module_is_python_3_6(path: Path) -> None:
     ast.parse(path.read_text(), str(path), feature_version=(3, 6))
     assert newer(path) == []
