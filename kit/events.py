@@ -62,7 +62,16 @@ class OutputLine:
     source: str = ""
 
 
-Event = Note | Warned | Phase | HostStep | HostDone | HostFailed | OutputLine
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnfinishedLine:
+    """What a line shows before it ends: a progress bar, a prompt. More of them follow, and at last an OutputLine."""
+
+    text: str
+    stream: Stream = "stdout"
+    source: str = ""
+
+
+Event = Note | Warned | Phase | HostStep | HostDone | HostFailed | OutputLine | UnfinishedLine
 
 
 class Reporter(Protocol):

@@ -8,9 +8,10 @@ The log, and the stream to kit, consist only of these:
 
     0x1e MILLISECONDS RANK KIND MORE LENGTH newline, LENGTH bytes
 
-KIND: o and e are whole lines of standard output and error. MORE is + if the last line continues in the rank's next
-record. u: a rank is up, `HOST PID`. x: a rank has ended, `HOST CODE SIGNAL OOM`, the last 1 or 0. m: mpirun's own words
-(rank -). k: an event of the supervisor, JSON (rank -).
+KIND: o and e are lines of standard output and error. MORE is + if the last line continues in the rank's next record:
+it is too long for one, or the rank has not finished it. u: a rank is up, `HOST PID`. x: a rank has ended,
+`HOST CODE SIGNAL OOM`, the last 1 or 0. l: a rank wrote something that is not sent yet; it is not in the log. m:
+mpirun's own words (rank -). k: an event of the supervisor, JSON (rank -).
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any, Iterator, Optional, Tuple
 
 BEGIN = b"\x1ekit-line "
 # mpirun's daemon reads at most 4,096 bytes at once. What claims to be longer is not a record, so nothing waits for it.
-HEAD = re.compile(rb"\x1ekit-line (\d{1,9}) ([oeux]) ([+.]) (\d{1,4})\n")
+HEAD = re.compile(rb"\x1ekit-line (\d{1,9}) ([oeuxl]) ([+.]) (\d{1,4})\n")
 # The longest head. Text that begins like a head and has no newline within this length is not one.
 HEAD_ROOM = 64
 
@@ -35,6 +36,16 @@ def record(milliseconds: int, rank: bytes, kind: str, body: bytes, more: str = "
 def event(milliseconds: int, name: str, **fields: Any) -> bytes:
     fields["event"] = name
     return record(milliseconds, b"-", "k", json.dumps(fields, sort_keys=True).encode())
+
+
+def state(line: bytes) -> bytes:
+    """Return an unfinished line without the states that a terminal has overwritten at a carriage return."""
+    return line[max(0, line.rstrip(b"\r\b").rfind(b"\r")) :]
+
+
+def shown(line: bytes) -> bytes:
+    """Return what a terminal shows of a line: of a progress bar, the last state."""
+    return state(line).rstrip(b"\r\b").lstrip(b"\r") if b"\r" in line else line
 
 
 class Splitter:

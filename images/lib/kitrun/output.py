@@ -70,12 +70,20 @@ class Output:
             return mpirun_record(body)
         if kind in "oe":
             self.spoke = time.monotonic()
-            self._tails[rank, kind] = (self._tails.get((rank, kind), b"") + body)[-TAIL:]
+            self._keep_tail((rank, kind), body)
+        elif kind == "l":
+            self.spoke = time.monotonic()
+            return b""
         elif kind == "u":
             self.up[int(rank)] = body.decode("utf-8", "replace").partition(" ")[0]
         elif kind == "x":
             self._rank_ended(int(rank), body.decode("utf-8", "replace"))
         return frames.record(now_ms(), rank, kind, body, more)
+
+    def _keep_tail(self, key: Tuple[bytes, str], body: bytes) -> None:
+        """Keep the end of what a rank wrote, and of an unfinished bar only its last state."""
+        lines, newline, last = (self._tails.get(key, b"") + body).rpartition(b"\n")
+        self._tails[key] = (lines + newline + frames.state(last))[-TAIL:]
 
     def _rank_ended(self, rank: int, report: str) -> None:
         match = END.fullmatch(report)
@@ -92,7 +100,8 @@ class Output:
         """Return the end of what a rank wrote: its standard error, or its standard output if that is empty."""
         key = str(rank).encode()
         for kind in "eo":
-            lines = self._tails.get((key, kind), b"").decode("utf-8", "replace").splitlines()
+            tail = self._tails.get((key, kind), b"").split(b"\n")
+            lines = [frames.shown(line).decode("utf-8", "replace") for line in (tail if tail[-1] else tail[:-1])]
             if any(line.strip() for line in lines):
                 return lines[-LAST_LINES:]
         return []

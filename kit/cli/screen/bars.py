@@ -18,7 +18,7 @@ from rich.text import Text
 
 from kit.cli.screen.plain import Quiet, phase_title
 from kit.cli.screen.terminal import Terminal
-from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Warned
+from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, UnfinishedLine, Warned
 
 ROWS = 20
 
@@ -83,11 +83,16 @@ class Bars(Quiet):
                     self._finish()
                     self._aside = True
                     self.output(event)
+                case UnfinishedLine():
+                    self._finish()
+                    self._aside = True
+                    self.unfinished(event)
 
     def close(self) -> None:
         """Remove the bars from the screen; one line of the phase stays."""
         with self._lock:
             self._finish()
+        super().close()
 
     def _set(self, row: _Row) -> None:
         if not self._title:

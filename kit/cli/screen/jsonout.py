@@ -13,7 +13,7 @@ from typing import Any
 from kit.cli.screen.plain import Progress
 from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
-from kit.events import Event, OutputLine
+from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
 from kit.model.secret import Secret
 
@@ -120,7 +120,7 @@ def error(problem: KitError) -> dict[str, Any]:
 
 
 class JsonLines:
-    """Prints a job's output as objects on stdout, and passes everything else to the progress reporter."""
+    """Prints a job's whole lines as objects on stdout, and passes everything else to the progress reporter."""
 
     def __init__(self, terminal: Terminal, progress: Progress) -> None:
         self._terminal = terminal
@@ -129,7 +129,7 @@ class JsonLines:
     def report(self, event: Event) -> None:
         if isinstance(event, OutputLine):
             self._terminal.say(line("line", event))
-        else:
+        elif not isinstance(event, UnfinishedLine):
             self._progress.report(event)
 
     def close(self) -> None:

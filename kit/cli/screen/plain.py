@@ -10,7 +10,7 @@ import time
 from typing import Protocol
 
 from kit.cli.screen.terminal import Terminal
-from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Reporter, Warned
+from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Reporter, UnfinishedLine, Warned
 from kit.model.text import fold
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -37,6 +37,8 @@ class Quiet:
         match event:
             case OutputLine():
                 self.output(event)
+            case UnfinishedLine():
+                self.unfinished(event)
             case Warned():
                 self.warned(event)
             case HostFailed():
@@ -45,14 +47,18 @@ class Quiet:
                 pass
 
     def close(self) -> None:
-        """Do nothing: it owns no part of the screen."""
+        """End a line of the job that is still unfinished."""
+        self.terminal.settle()
 
     def output(self, event: OutputLine) -> None:
-        text = f"{event.source} | {event.text}" if event.source else event.text
         if event.stream == "stdout":
-            self.terminal.say(text)
+            self.terminal.say(_tagged(event), source=event.source)
         else:
-            self.terminal.tell(text)
+            self.terminal.tell(_tagged(event), source=event.source)
+
+    def unfinished(self, event: UnfinishedLine) -> None:
+        stream = self.terminal.out if event.stream == "stdout" else self.terminal.err
+        self.terminal.show_unfinished(stream, _tagged(event), event.source)
 
     def warned(self, event: Warned) -> None:
         word = self.terminal.paint("warning:", "yellow", self.terminal.err)
@@ -159,6 +165,10 @@ class _Crowd:
 
 def _quarter(fraction: float) -> int:
     return int(min(max(fraction, 0.0), 1.0) * 4)
+
+
+def _tagged(event: OutputLine | UnfinishedLine) -> str:
+    return f"{event.source} | {event.text}" if event.source else event.text
 
 
 def phase_title(event: Phase) -> str:

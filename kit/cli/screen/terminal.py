@@ -6,6 +6,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Literal
 
+from kit.cli.screen.live import LiveLine
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
@@ -16,7 +18,9 @@ _CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
 class Terminal:
-    """Writes whole lines, flushed, from any thread. Of `environ` it reads only NO_COLOR and TERM.
+    """Writes lines, flushed, from any thread. Of `environ` it reads only NO_COLOR and TERM.
+
+    An unfinished line never mixes with whole ones (kit.cli.screen.live).
 
     When the reader of a stream is gone (`kit … | head`), it sets `broken` and interrupts the main thread once, so that
     running work ends instead of continuing unseen. `quietly` is False if the reason deserves a message, such as a full
@@ -39,7 +43,12 @@ class Terminal:
         self.no_color = no_color
         self.broken = False
         self.quietly = True
+        self._noticed = False
         self._lock = threading.Lock()
+        live = LiveLine()
+        both = self.is_terminal(out) and self.is_terminal(err)
+        # Two streams of one screen have one last line.
+        self._live = {id(out): live, id(err): live if both else LiveLine()}
         for stream in (out, err):
             # A file name or a job's output may have characters that this locale cannot write: escape them.
             reconfigure = getattr(stream, "reconfigure", None)
@@ -52,7 +61,10 @@ class Terminal:
     @property
     def width(self) -> int | None:
         """The columns of stdout, or None if it is not a terminal: a file takes lines of any length."""
-        if not self.is_terminal(self.out):
+        return self._columns(self.out)
+
+    def _columns(self, stream: TextIO) -> int | None:
+        if not self.is_terminal(stream):
             return None
         import shutil  # noqa: PLC0415
 
@@ -85,13 +97,27 @@ class Terminal:
     def paint(self, text: str, style: Style, stream: TextIO) -> str:
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.colors(stream) else text
 
-    def say(self, text: str) -> None:
-        """Print a result: one or more lines on stdout."""
-        self._write(self.out, text)
+    def say(self, text: str, *, source: str | None = None) -> None:
+        """Print a result: one or more lines on stdout. `source` is the rank whose unfinished line this may be."""
+        self._print(self.out, text, source)
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, *, source: str | None = None) -> None:
         """Print one or more lines on stderr, for the person who waits."""
-        self._write(self.err, text)
+        self._print(self.err, text, source)
+
+    def show_unfinished(self, stream: TextIO, text: str, source: str) -> None:
+        """Show a line that has not ended. It is replaced by its next state, or by the whole line."""
+        with self._lock:
+            columns = self._columns(stream)
+            self._write(stream, self._live[id(stream)].update(_owner(stream, source), text, columns))
+        self._notice()
+
+    def settle(self) -> None:
+        """End unfinished lines, so that what follows begins on a line of its own."""
+        with self._lock:
+            for stream in (self.out, self.err):
+                self._write(stream, self._live[id(stream)].end())
+        self._notice()
 
     @property
     def interactive(self) -> bool:
@@ -110,18 +136,36 @@ class Terminal:
         """Return all of standard input."""
         return "" if self.inp is None else self.inp.read()
 
-    def _write(self, stream: TextIO, text: str) -> None:
+    def _print(self, stream: TextIO, text: str, source: str | None) -> None:
         with self._lock:
-            if self.broken:
-                return
-            try:
-                stream.write(f"{text}\n")
-                stream.flush()
-            except (OSError, ValueError) as error:  # gone, full or closed
-                self.broken = True
-                self.quietly = isinstance(error, BrokenPipeError)
-        if self.broken:
+            live = self._live[id(stream)]
+            if live.owner is not None:
+                owner = None if source is None else _owner(stream, source)
+                self._write(stream, live.whole(owner, text, self._columns(stream)))
+            else:
+                self._write(stream, f"{text}\n")
+        self._notice()
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        if self.broken or not text:
+            return
+        try:
+            stream.write(text)
+            stream.flush()
+        except (OSError, ValueError) as error:  # gone, full or closed
+            self.broken = True
+            self.quietly = isinstance(error, BrokenPipeError)
+
+    def _notice(self) -> None:
+        """Interrupt the main thread once if a reader is gone."""
+        with self._lock:
+            first, self._noticed = self.broken and not self._noticed, self.broken
+        if first:
             _interrupt()
+
+
+def _owner(stream: TextIO, source: str) -> tuple[str, str]:
+    return str(id(stream)), source
 
 
 def _interrupt() -> None:

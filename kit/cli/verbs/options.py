@@ -111,7 +111,7 @@ LIMITS = (
     ),
     Option(flags=("--timeout",), value="TIME", kind=span, help="End the run after this time: 90s, 10m, 8h, 1h30m"),
     Option(
-        flags=("--stall-timeout",), value="TIME", kind=span, help="End the run if no rank prints anything for this time"
+        flags=("--stall-timeout",), value="TIME", kind=span, help="End the run if no rank writes a byte for this time"
     ),
     Option(flags=("--retries",), value="N", kind=lines, help="Restart a run that fails, at most N times"),
     Option(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
-from kit.events import Note, OutputLine, Reporter, Stream, Warned
+from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
-from kit.remote.run.log import LogEntry, RunLog
+from kit.remote.run.log import LONG, LogEntry, RunLog
 
 BEAT_S = 5.0
 # How long kit tries to connect again. The run continues meanwhile.
@@ -66,6 +67,8 @@ class Follower:
     _stop_sent: float | None = None
     _stops: int = 0
     _broken: KitError | None = None
+    # The time of the latest record with a time.
+    _reached: float = 0.0
     # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
     _roles: Mapping[str, str] = field(default_factory=dict)
 
@@ -102,6 +105,7 @@ class Follower:
             for entry in self._log.feed(data):
                 if self._take(entry):
                     return True
+            self._show_unfinished()
         return True
 
     def _enough(self, interrupts: Interrupts) -> bool:
@@ -186,18 +190,37 @@ class Follower:
                 self._event(entry.fields)
 
     def _lines(self, entry: LogEntry) -> None:
-        if entry.time and entry.time < self.manner.since:
-            return
-        if self.manner.rank is not None and entry.rank != str(self.manner.rank):
+        self._reached = entry.time or self._reached
+        if not self._wanted(entry):
             return
         # Only for an operator: a log that a user requests is printed in full.
-        if self.manner.operator and self._failed and entry.kind != "out" and entry.rank != self._failed:
+        if self._is_aftermath(entry):
             self.folded += len(entry.lines)
             return
-        stream: Stream = "stdout" if entry.kind == "out" else "stderr"
-        source = self._roles.get(entry.rank, entry.rank) if self.manner.tagged else ""
+        stream, source = self._origin(entry)
         for line in entry.lines:
             self.reporter.report(OutputLine(text=line.decode(errors="replace"), stream=stream, source=source))
+
+    def _show_unfinished(self) -> None:
+        """Report how far unfinished lines are: bars and prompts. A very long line waits for its end."""
+        for entry in self._log.unfinished():
+            if self._wanted(entry) and not self._is_aftermath(entry) and len(entry.lines[0]) < LONG:
+                # The last character may have come in part.
+                text = codecs.getincrementaldecoder("utf-8")("replace").decode(entry.lines[0])
+                stream, source = self._origin(entry)
+                self.reporter.report(UnfinishedLine(text=text, stream=stream, source=source))
+
+    def _wanted(self, entry: LogEntry) -> bool:
+        is_old = (entry.time or self._reached) < self.manner.since
+        return not is_old and self.manner.rank in (None, int(entry.rank) if entry.rank else -1)
+
+    def _is_aftermath(self, entry: LogEntry) -> bool:
+        return bool(self.manner.operator and self._failed and entry.kind != "out" and entry.rank != self._failed)
+
+    def _origin(self, entry: LogEntry) -> tuple[Stream, str]:
+        """Return the stream that shows an entry, and the name of its rank if lines are tagged."""
+        source = self._roles.get(entry.rank, entry.rank) if self.manner.tagged else ""
+        return "stdout" if entry.kind == "out" else "stderr", source
 
     def _event(self, fields: Mapping[str, Any]) -> None:
         match fields.get("event"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError
-from kit.events import Event, HostDone, HostStep, OutputLine, Phase, Reporter, Warned
+from kit.events import Event, HostDone, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.model.launch import Node, RunPolicy, RunRequest
 from kit.model.result import RunResult
@@ -45,7 +45,7 @@ class _Listener:
     def report(self, event: Event) -> None:
         if isinstance(event, OutputLine):
             (self.lines if event.stream == "stdout" else self.errors).append(event.text)
-        elif not isinstance(event, HostStep):
+        elif not isinstance(event, HostStep | UnfinishedLine):
             self.reporter.report(event)
 
 

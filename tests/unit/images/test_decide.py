@@ -296,6 +296,23 @@ def test_the_end_of_what_a_rank_wrote() -> None:
     assert len("\n".join(output.last_lines(1))) <= 8192
 
 
+def test_of_a_bar_the_last_state_is_kept() -> None:
+    output = outputs.Output()
+    for state in (b"loading", b"\r10%", b"\r20%\r"):
+        output.errors(record(2, "e", state, "+"))
+    assert output.last_lines(2) == ["20%"]
+    output.errors(record(2, "e", b"30%\n") + record(2, "e", b"cause\n"))
+    assert output.last_lines(2) == ["30%", "cause"]
+
+
+@pytest.mark.parametrize(("sent", "logged"), [(record(0, "o", b"\r10%", "+"), True), (record(0, "l", b""), False)])
+def test_any_byte_is_a_sign_of_life(sent: bytes, logged: bool) -> None:
+    output = outputs.Output()
+    output.spoke = 0.0
+    assert bool(output.errors(sent)) is logged
+    assert output.spoke > 0.0
+
+
 def test_mpiruns_harmless_warning_is_left_out() -> None:
     output = outputs.Output()
     assert output.errors(b"[gpu1:1] plm:rsh: Warning: setpgid(1,1) failed\n") == b""

@@ -169,6 +169,43 @@ def test_events() -> None:
     assert json.loads(data.partition(b"\n")[2].partition(b"\x1e")[0]) == hang.fields
 
 
-def test_a_carriage_return_is_no_part_of_a_line() -> None:
-    (entry,) = RunLog().feed(frames.record(1, b"0", "o", b"a\r\n"))
-    assert entry.lines == (b"a",)
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"a\r", b"a"), (b"\r10%\r20%", b"20%"), (b"10%\r20%\r", b"20%"), (b"\b\b\b\r 2/10", b" 2/10"),
+        (b"100%\r    \rdone", b"done"), (b"no bar\b", b"no bar\b"), (b"\r", b""), (b"", b""),
+    ],
+)  # fmt: skip
+def test_a_line_is_what_a_terminal_shows(line: bytes, text: bytes) -> None:
+    (entry,) = RunLog().feed(frames.record(1, b"0", "o", line + b"\n"))
+    assert entry.lines == (text,)
+    assert frames.shown(line) == text
+
+
+def grow(log: RunLog, body: bytes, more: str = "+", rank: bytes = b"0") -> list[tuple[str, bytes]]:
+    """Feed a record. Return (rank, line) of the unfinished lines that have changed."""
+    assert [entry.lines for entry in log.feed(frames.record(1, rank, "o", body, more))]
+    return [(entry.rank, entry.lines[0]) for entry in log.unfinished()]
+
+
+def test_unfinished_lines_are_known_as_far_as_they_are() -> None:
+    log = RunLog()
+    assert grow(log, b"10%\r") == [("0", b"10%")]
+    assert grow(log, b"20%\r") == [("0", b"20%")]
+    assert grow(log, b"Name: ", rank=b"1") == [("1", b"Name: ")]
+    assert grow(log, b"x\n", ".", rank=b"1") == []
+    assert grow(log, b"100%\nnext", "+") == [("0", b"next")]
+    assert [entry.lines for entry in log.end()] == [(b"next",)]
+    assert log.unfinished() == []
+
+
+def test_a_bar_of_any_length_takes_little_memory_and_a_long_line_is_whole() -> None:
+    log = RunLog()
+    for n in range(5000):
+        grow(log, b"\r%08d" % n)
+        grow(log, b"%08d" % n, rank=b"1")
+    assert max(len(text) for key, text in log._partial.items() if key[0] == b"0") < 9000
+    (entry,) = log.feed(frames.record(1, b"1", "o", b"\n"))
+    assert entry.lines == (b"".join(b"%08d" % n for n in range(5000)),)
+    (entry,) = log.feed(frames.record(1, b"0", "o", b"\n"))
+    assert entry.lines == (b"00004999",)

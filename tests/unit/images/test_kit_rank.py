@@ -162,6 +162,86 @@ def test_a_line_comes_when_it_is_written() -> None:
     process.communicate(timeout=60)
 
 
+# Lines that are unfinished for a while
+
+
+@pytest.mark.parametrize("text", [b"Password: ", b"\r 10 of 20", b" 10 of 20\r"])
+def test_an_unfinished_line_comes_as_far_as_it_is(text: bytes) -> None:
+    process = start("sh", "-c", 'printf %s "$0"; exec sleep 600', text.decode())
+    data = read_until(process, text)
+    assert records(data)[-1] == ("o", "+", text)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def test_states_of_a_bar_come_while_it_grows_and_are_one_line() -> None:
+    bar = "for n in 1 2 3; do printf '\\r%s0%%' $n; sleep 0.3; done; printf '\\n'; printf half; sleep 0.3"
+    code, err = run(bar)
+    assert code == 0
+    pieces = [(more, body) for kind, more, body in records(err) if kind == "o"]
+    # The last record is empty: it ends the line that the rank never finished.
+    assert pieces == [
+        ("+", b"\r10%"), ("+", b"\r20%"), ("+", b"\r30%"), (".", b"\n"), ("+", b"half"), (".", b""),
+    ]  # fmt: skip
+
+
+def test_a_line_that_ends_at_once_is_one_record() -> None:
+    _, err = run("printf '\\r10%%'; printf '\\r20%%\\n'")
+    assert [(more, body) for kind, more, body in records(err) if kind == "o"] == [(".", b"\r10%\r20%\n")]
+
+
+Sent = list[tuple[bytes, bytes, bytes]]
+
+
+@pytest.fixture
+def sending(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Sent]:
+    """Return kit-rank as a module, and what it sends: (kind, body, more)."""
+    module, sent = load(), Sent()
+    monkeypatch.setattr(module, "send", lambda _, kind, body, more=b".": sent.append((kind, body, more)))
+    return module, sent
+
+
+def feed(module: Any, stream: Any, bars: int, every: float) -> None:
+    """Write states of a bar, one each `every` seconds of a clock of its own, into the stream."""
+    read_end, write_end = os.pipe()
+    stream.fd = read_end
+    for n in range(bars):
+        os.write(write_end, b"\r%03d" % n)
+        stream.take(n * every)
+        stream.tend(n * every)
+    os.write(write_end, b"\nnext\n")
+    os.close(write_end)
+    while stream.take(bars * every):
+        pass
+    os.close(read_end)
+
+
+def test_a_bar_is_sent_ten_times_a_second_at_most(sending: tuple[Any, Sent]) -> None:
+    module, sent = sending
+    feed(module, module.Stream(0, b"o", "5", module.BUDGET), bars=400, every=0.01)
+    assert 30 <= len(sent) <= 42
+    assert b"".join(body for _, body, _ in sent) == b"".join(b"\r%03d" % n for n in range(400)) + b"\nnext\n"
+
+
+def test_a_bar_of_a_long_run_is_sent_seldom_but_shows_life(sending: tuple[Any, Sent]) -> None:
+    """The log grows slowly, whole lines come, and a limit on silence does not end the run."""
+    module, sent = sending
+    feed(module, module.Stream(0, b"o", "5", 0), bars=400, every=0.1)
+    states = [body for kind, body, _ in sent if kind == b"o"]
+    assert states[-1] == b"\r399\nnext\n"
+    assert len(states) in (4, 5)
+    assert all(len(state) == 4 for state in states[:-1])
+    assert [kind for kind, _, _ in sent].count(b"l") in (36, 37, 38, 39, 40)
+
+
+def test_the_budget_is_used_up(sending: tuple[Any, Sent]) -> None:
+    module, sent = sending
+    stream = module.Stream(0, b"o", "5", 500)
+    feed(module, stream, bars=400, every=0.2)
+    assert stream.budget <= 0
+    assert 15 <= len([kind for kind, _, _ in sent if kind == b"o"]) <= 30
+
+
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_it_ends_as_the_command_did(sign: signal.Signals) -> None:
     code, err = run(f"echo last; kill -{int(sign)} $$")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
-from kit.events import Note, OutputLine
+from kit.events import Event, Note, OutputLine, Stream, UnfinishedLine
 from kit.flows.run import follow
 from kit.flows.run.follow import FIRST_RANK, Follower, Manner, hang_report, roles_of
 from kit.model.host import Login
@@ -141,6 +141,43 @@ def test_one_rank_and_a_time(following: StartFollowing, head: Head) -> None:
     late = Follower(head.ids[0], door, Remembering(), Manner(since=2e9, follow=False))
     to_its_end(late)
     assert texts(late) == []
+
+
+# Lines that are unfinished for a while
+
+
+class Watching(Remembering):
+    """Touch a file for each state of an unfinished line: the rank waits for it."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head = head
+
+    def report(self, event: Event) -> None:
+        super().report(event)
+        if isinstance(event, UnfinishedLine):
+            (self.head.folder / f"saw{event.text.strip()}").touch()
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_bar_is_seen_while_it_grows(following: StartFollowing, head: Head, stream: Stream) -> None:
+    wait = f"until [ -e {head.folder}/saw$n ]; do sleep 0.01; done"
+    bar = f"for n in 10 20 30; do printf '\\r%s ' $n; {wait}; done; printf '\\r\\303\\266\\n'"
+    follower = following(*ranks(1, f"({bar}) {'>&2' if stream == 'stderr' else ''}"), manner=Manner(tagged=True))
+    follower.reporter = Watching(head)
+    to_its_end(follower)
+    assert remembered(follower).of(UnfinishedLine) == [
+        UnfinishedLine(text=text, stream=stream, source="0") for text in ("10 ", "20 ", "30 ")
+    ]
+    assert remembered(follower).lines == [OutputLine(text="ö", stream=stream, source="0")]
+
+
+def test_another_ranks_bar_is_not_shown(following: StartFollowing) -> None:
+    bar = "printf '10%%'; sleep 0.3; printf '\\r20%%\\n'"
+    follower = following(*ranks(1, bar), manner=Manner(rank=1))
+    to_its_end(follower)
+    assert remembered(follower).of(UnfinishedLine) == []
+    assert texts(follower) == []
 
 
 # Connections that break

@@ -1,0 +1,121 @@
+"""Unfinished lines: on a terminal, in a pipe, and between the whole lines of other ranks."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from kit.cli.screen import live
+from kit.cli.screen.jsonout import JsonLines
+from kit.cli.screen.live import LiveLine
+from kit.cli.screen.plain import Quiet
+from kit.cli.screen.terminal import Terminal
+from kit.events import Event, OutputLine, Stream, UnfinishedLine, Warned
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def bar(text: str, source: str = "0", stream: Stream = "stderr") -> UnfinishedLine:
+    return UnfinishedLine(text=text, source=source, stream=stream)
+
+
+def line(text: str, source: str = "0", stream: Stream = "stderr") -> OutputLine:
+    return OutputLine(text=text, source=source, stream=stream)
+
+
+def reported(*events: Event, out: io.StringIO | None = None, err: io.StringIO | None = None) -> tuple[str, str]:
+    out, err = out or io.StringIO(), err or io.StringIO()
+    reporter = Quiet(Terminal(out=out, err=err, environ={}, no_color=True))
+    for event in events:
+        reporter.report(event)
+    reporter.close()
+    return out.getvalue(), err.getvalue()
+
+
+def screen(text: str) -> list[str]:
+    """Return what a terminal shows after this text."""
+    rows, column = [""], 0
+    for part in re.findall(r"\x1b\[K|\r|\n|[^\x1b\r\n]+", text):
+        if part == "\n":
+            rows, column = [*rows, ""], 0
+        elif part == "\r":
+            column = 0
+        elif part == "\x1b[K":
+            rows[-1] = rows[-1][:column]
+        else:
+            rows[-1] = rows[-1][:column].ljust(column) + part + rows[-1][column + len(part) :]
+            column += len(part)
+    return rows
+
+
+def test_in_a_pipe_a_bar_is_what_a_program_writes() -> None:
+    assert reported(bar("10%"), bar("20%"), line("100%"), line("next")) == (
+        "",
+        "0 | 10%\r0 | 20%\r0 | 100%\n0 | next\n",
+    )
+
+
+def test_in_a_pipe_a_line_grows() -> None:
+    assert reported(bar("a", ""), bar("a b", ""), line("a b c", "")) == ("", "a b c\n")
+
+
+def test_in_a_pipe_lines_of_others_stay_whole_and_the_bar_begins_again() -> None:
+    _, err = reported(bar("10%"), line("x", "1"), bar("20%"), Warned(text="w"), bar("30%"), line("done"))
+    assert err.splitlines() == ["0 | 10%", "1 | x", "0 | 20%", "kit: warning: w", "0 | 30%", "0 | done"]
+
+
+def test_in_a_pipe_a_second_bar_waits_for_its_end() -> None:
+    _, err = reported(bar("10%"), bar("70%", "1"), bar("20%"), line("99%", "1"), line("30%"))
+    assert err.splitlines(keepends=True) == ["0 | 10%\r", "0 | 20%\n", "1 | 99%\n", "0 | 30%\n"]
+
+
+def test_on_a_terminal_whole_lines_go_above_the_bar() -> None:
+    err = Tty()
+    events = (bar("10%"), line("a longer line", "1"), bar("20%"), Warned(text="w"), line("out", "1", "stdout"))
+    out, _ = reported(*events, out=err, err=err)
+    assert screen(out) == ["1 | a longer line", "kit: warning: w", "1 | out", "0 | 20%", ""]
+    assert screen(reported(bar("a long state"), bar("short"), err=Tty())[1]) == ["0 | short", ""]
+    assert screen(reported(bar("99%"), line("100%"), err=Tty())[1]) == ["0 | 100%", ""]
+
+
+def test_on_a_terminal_a_bar_that_rests_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    shown = LiveLine()
+    assert shown.update(("e", "0"), "10%", 80) == "10%"
+    now[0] += 0.5
+    assert shown.update(("e", "1"), "70%", 80) == ""
+    now[0] += 1.0
+    assert shown.update(("e", "1"), "80%", 80) == "\r\x1b[K80%"
+    assert shown.whole(("e", "0"), "11%", 80) == "\r\x1b[K11%\n80%"
+
+
+def test_a_state_wider_than_the_terminal_is_cut_and_its_line_is_whole() -> None:
+    shown = LiveLine()
+    assert shown.update(("e", "0"), "\x1b[32m" + "x" * 100, 20) == "x" * 19
+    assert shown.whole(("e", "0"), "x" * 100, 20) == "x" * 81 + "\n"
+
+
+def test_two_pipes_have_a_last_line_each() -> None:
+    assert reported(bar("10%"), line("x", stream="stdout"), bar("20%"), line("30%")) == (
+        "0 | x\n", "0 | 10%\r0 | 20%\r0 | 30%\n",
+    )  # fmt: skip
+
+
+def test_what_never_ends_is_ended_with_the_progress() -> None:
+    assert reported(bar("10%")) == ("", "0 | 10%\n")
+
+
+def test_an_object_is_a_whole_line() -> None:
+    out = io.StringIO()
+    terminal = Terminal(out=out, err=out, environ={})
+    reporter = JsonLines(terminal, Quiet(terminal))
+    for event in (bar("10%"), line("20%")):
+        reporter.report(event)
+    assert out.getvalue().count("\n") == 1
+    assert '"text": "20%"' in out.getvalue()
