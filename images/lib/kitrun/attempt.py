@@ -263,7 +263,7 @@ class Attempt:
     @property
     def outcome(self) -> decide.Outcome:
         silent = [n.name for n in self.nodes if n.name not in self.left and not n.helpless and n not in self.lost]
-        return decide.Outcome(
+        outcome = decide.Outcome(
             code=self.code,
             signal=self._signal,
             stop=self.stop,
@@ -273,15 +273,17 @@ class Attempt:
             lost=tuple(node.name for node in self.lost),
             silent=tuple(silent) if self._cleaned else (),
         )
+        return outcome._replace(first=decide.first_end(outcome, self.output.up, self.output.ended))
 
     def lost_hosts(self) -> List[str]:
         return decide.lost_hosts(self.outcome, self.launch.places, self.launch.head)
 
     def failure(self) -> Optional[Dict[str, Any]]:
         """Return what went wrong first, or None."""
-        first = self.output.first
+        outcome = self.outcome
+        first = outcome.first
         return decide.failure(
-            self.outcome,
+            outcome,
             lost=self.lost_hosts(),
             head=self.launch.head,
             role=self.launch.role_of(first.rank) if first else "",

@@ -33,6 +33,11 @@ UNREACHED = re.compile(
 )
 
 
+# What mpirun prints about the rank whose end made it end the others. Open MPI 5 calls itself prterun.
+SIGNALLED = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
+EXITED = re.compile(r"first process to do so was: Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
+
+
 class Stop(NamedTuple):
     """A request to end the run: `why` for people, the seconds of `grace` for ranks, and the exit `code`."""
 
@@ -175,6 +180,25 @@ def lost_hosts(outcome: Outcome, places: Sequence[Mapping[str, Any]], head: str)
         if name and name not in names:
             names.append(name)
     return names
+
+
+def first_end(outcome: Outcome, up: Mapping[int, str], ended: Mapping[int, RankEnd]) -> Optional[RankEnd]:
+    """Return how the rank ended that failed first, or None. `up` has the hosts of ranks that are or were up.
+
+    This is the first failure that a keeper (kit-rank) reported. But if a rank was killed together with its keeper, only
+    mpirun reports it, and then ends the others: what their keepers report came later.
+    """
+    if outcome.stop is not None:
+        return outcome.first
+    text = " ".join(" ".join(outcome.words).split())
+    for pattern, is_signal in ((SIGNALLED, True), (EXITED, False)):
+        match = pattern.search(text)
+        if match is None:
+            continue
+        rank, number = int(match.group(1)), int(match.group(2))
+        if rank in up and rank not in ended:
+            return RankEnd(rank, up[rank], 0 if is_signal else number, number if is_signal else 0, False)
+    return outcome.first
 
 
 def failure(

@@ -113,7 +113,7 @@ class Terminal:
         self._notice()
 
     def settle(self) -> None:
-        """End unfinished lines, so that what follows begins on a line of its own."""
+        """End unfinished lines, so that what follows begins on a new line."""
         with self._lock:
             for stream in (self.out, self.err):
                 self._write(stream, self._live[id(stream)].end())

@@ -8,7 +8,7 @@ import time
 from kit.cli.text.table import cut, hosts, table
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, RunRecord
-from kit.plan.run import diagnose
+from kit.plan.run import banners, diagnose
 
 
 def runs(value: RunsResult, *, width: int | None = None) -> str:
@@ -78,7 +78,7 @@ def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
     lines = [f"kit: error: run {run} failed: {diagnose.headline(failure)}"]
     # For a lost host the headline is enough, and the user has already seen mpirun's message about it.
     shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": ()}[failure.kind]
-    lines += [f"  │ {line}" for line in shown[-8:]]
+    lines += [f"  │ {line}" for line in banners.without(shown)[-8:]]
     cause = diagnose.cause(failure)
     if cause is not None:
         lines += [f"  {cause.text}", f"  → {cause.hint}"]

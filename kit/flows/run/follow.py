@@ -5,12 +5,13 @@ from __future__ import annotations
 import codecs
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
+from kit.plan.run.banners import Banners
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from kit.remote.run.log import LONG, LogEntry, RunLog
@@ -67,6 +68,7 @@ class Follower:
     _stop_sent: float | None = None
     _stops: int = 0
     _broken: KitError | None = None
+    _banners: Banners = field(default_factory=Banners)
     # The time of the latest record with a time.
     _reached: float = 0.0
     # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
@@ -89,6 +91,8 @@ class Follower:
                     self.door.close(ended=True)
         for entry in self._log.end():
             self._print(entry)
+        if held := self._banners.end():
+            self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=tuple(line.encode() for line in held)))
         return self.ending
 
     def _stream(self, interrupts: Interrupts) -> bool:
@@ -181,6 +185,8 @@ class Follower:
 
     def _print(self, entry: LogEntry) -> None:
         match entry.kind:
+            case "mpirun" if self.manner.operator:
+                self._lines(replace(entry, lines=self._without_banners(entry.lines)))
             case "out" | "err" | "mpirun":
                 self._lines(entry)
             case "end":
@@ -200,6 +206,11 @@ class Follower:
         stream, source = self._origin(entry)
         for line in entry.lines:
             self.reporter.report(OutputLine(text=line.decode(errors="replace"), stream=stream, source=source))
+
+    def _without_banners(self, lines: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return mpirun's lines without banners about an end that kit reports itself. The run's log has all lines."""
+        shown = self._banners.feed(line.decode(errors="replace") for line in lines)
+        return tuple(line.encode() for line in shown)
 
     def _show_unfinished(self) -> None:
         """Report how far unfinished lines are: bars and prompts. A very long line waits for its end."""

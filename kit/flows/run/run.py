@@ -11,6 +11,7 @@ from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.attach import open_door
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
+from kit.flows.run.node_log import with_node_log
 from kit.flows.run.planning import dry_run, plan_launch, selected_hosts
 from kit.flows.run.stop import stop
 from kit.model.host import Host
@@ -116,6 +117,9 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
             host=context.inventory.head.name,
         )
     record = records.record_of({"id": plan.run_id}, ending)
+    failure = record.failure
+    if failure is not None and failure.kind == "host":
+        failure = with_node_log(context, failure)
     if follower.interrupted and record.stopped:
         raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {_left(record)}")
     return RunResult(
@@ -123,7 +127,7 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
         exit_code=record.exit_code,
         seconds=time.monotonic() - start,
         stopped=record.stopped,
-        failure=record.failure,
+        failure=failure,
         folded=follower.folded,
         attempts=record.attempt,
         left=record.left or {},

@@ -10,7 +10,8 @@ from functools import cache
 from itertools import takewhile
 
 from kit.model.run import Failure
-from kit.plan.run.causes import AFTERMATH, ENDINGS, SURE, TELLING, WARNINGS, Rule
+from kit.plan.run.banners import RULE_OFF
+from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, SURE, TELLING, WARNINGS, Rule
 
 # The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -28,8 +29,6 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 _IGNORED = ("Exception ignored in", "Error in atexit")
 # mpirun prints this when a host never started a rank.
 _UNSTARTED = "unable to reliably start one or more daemons"
-# mpirun prints this line above and below a message.
-_RULE_OFF = "-" * 20
 # Lines of mpirun that do not say why it gave up: warnings, and what follows from the end of a rank.
 _UNINFORMATIVE = (
     "[",
@@ -71,6 +70,12 @@ def cause(failure: Failure) -> Cause | None:
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
         known = _find(WARNINGS, failure, rank) or _find(WARNINGS, failure, mpirun)
     return known or aftermath or _find(ENDINGS, failure)
+
+
+def hung_up(failure: Failure) -> bool:
+    """Return whether a node's sshd closed the head's connection before the login. Its log may say why."""
+    lines = _Output("\n".join(_end(failure.mpirun)))
+    return failure.kind == "host" and _words(HUNG_UP, lines) is not None
 
 
 def headline(failure: Failure) -> str:
@@ -181,8 +186,8 @@ def _sentences(lines: Sequence[str]) -> Iterator[str]:
     """Yield each line of mpirun; of a message framed in dashes, yield only the first sentence."""
     framed = False
     block: list[str] = []
-    for line in (*lines, _RULE_OFF):
-        if not line.strip().startswith(_RULE_OFF):
+    for line in (*lines, RULE_OFF):
+        if not line.strip().startswith(RULE_OFF):
             block.append(line)
             continue
         if framed:

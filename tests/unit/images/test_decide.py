@@ -185,6 +185,51 @@ def test_a_lost_host_comes_before_a_rank_and_a_rank_before_mpirun() -> None:
     }  # fmt: skip
 
 
+KILLED = (
+    "--------------------------------------------------------------------------",
+    "mpirun noticed that process rank 2 with PID 0 on node gpu2 exited on",
+    "signal 9 (Killed).",
+)
+EXITED = (
+    "mpirun detected that one or more processes exited with non-zero status, thus causing", "the job to be terminated."
+    " The first process to do so was:", "", "  Process name: [[57005,1],2]", "  Exit code:    7",
+)  # fmt: skip
+EXITED_5 = (
+    "prterun detected that one or more processes exited with non-zero status,", "thus causing the job to be terminated."
+    " The first process to do so was:", "", "   Process name: [prterun-gpu1-4242@1,2]", "   Exit code:    7",
+)  # fmt: skip
+UP = {0: "gpu1", 1: "gpu1", 2: "gpu2", 3: "gpu2"}
+TERMINATED = decide.RankEnd(0, "gpu1", 0, 15, False)
+
+
+@pytest.mark.parametrize(("words", "code", "signal"), [(KILLED, 0, 9), (EXITED, 7, 0), (EXITED_5, 7, 0)])
+def test_a_rank_that_ended_with_its_keeper_is_the_first(words: tuple[str, ...], code: int, signal: int) -> None:
+    """The keepers of other ranks only report what mpirun did to them afterwards."""
+    result = outcome(first=TERMINATED, words=words)
+    expected = decide.RankEnd(2, "gpu2", code, signal, False)
+    assert decide.first_end(result, UP, {0: TERMINATED, 1: TERMINATED}) == expected
+    assert decide.first_end(result._replace(first=None), UP, {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "up", "ended"),
+    [
+        # Its keeper reported the end, so the order of the reports counts.
+        (KILLED, UP, {0: TERMINATED, 2: TERMINATED}),
+        # It runs without a keeper, as all ranks of this run.
+        (KILLED, {}, {}),
+        (("mpirun: something else",), UP, {0: TERMINATED}),
+    ],
+)
+def test_otherwise_the_first_report_counts(words: tuple[str, ...], up: dict[int, str], ended: dict[int, Any]) -> None:
+    assert decide.first_end(outcome(first=TERMINATED, words=words), up, ended) == TERMINATED
+
+
+def test_what_mpirun_reports_after_a_stop_is_no_failure() -> None:
+    result = outcome(first=None, words=KILLED, stop=decide.Stop("why", 1.0, 143))
+    assert decide.first_end(result, UP, {}) is None
+
+
 def test_a_signal_replaces_the_exit_code() -> None:
     assert [failure(outcome(first=end(code=0, signal=11)))[key] for key in ("exit_code", "signal")] == [None, "SIGSEGV"]
     assert [failure(outcome(code=137, signal=9))[key] for key in ("exit_code", "signal")] == [None, "SIGKILL"]

@@ -202,7 +202,7 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Sent]:
 
 
 def feed(module: Any, stream: Any, bars: int, every: float) -> None:
-    """Write states of a bar, one each `every` seconds of a clock of its own, into the stream."""
+    """Write states of a bar, one each `every` seconds of the stream's clock, into the stream."""
     read_end, write_end = os.pipe()
     stream.fd = read_end
     for n in range(bars):

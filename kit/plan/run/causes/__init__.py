@@ -3,11 +3,11 @@
 from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, WARNINGS
 from kit.plan.run.causes.image import IMAGE
 from kit.plan.run.causes.machine import GPU, HOST
-from kit.plan.run.causes.network import NETWORK
+from kit.plan.run.causes.network import HUNG_UP, NETWORK
 from kit.plan.run.causes.program import PROGRAM
 from kit.plan.run.causes.rule import Rule
 
-__all__ = ["AFTERMATH", "ENDINGS", "RULES", "SURE", "TELLING", "WARNINGS", "Rule"]
+__all__ = ["AFTERMATH", "ENDINGS", "HUNG_UP", "RULES", "SURE", "TELLING", "WARNINGS", "Rule"]
 
 # The kernel and the engine are more reliable than anything that a program prints.
 SURE = (

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from kit.plan.run.causes.rule import Rule
 
+# A node's sshd says nothing about this to the head.
+HUNG_UP = Rule(
+    name="ssh-closed",
+    text="a node's sshd closed the connection before the login",
+    hint="it had too many connections at once (MaxStartups), or it blocks the head after refused "
+    "logins; see its log: kit logs",
+    says=("kex_exchange_identification: ", "ssh_exchange_identification: ", "banner exchange: "),
+)
+
 NETWORK = (
     Rule(
         name="nccl-interface",
@@ -64,13 +73,14 @@ NETWORK = (
             ": Permission denied (publickey",
         ),
     ),
+    # In the log of the node itself (kit.flows.run.node_log).
     Rule(
-        name="ssh-closed",
-        text="a node's sshd closed the connection before the login",
-        hint="it had too many connections at once (MaxStartups), or it blocks the head after refused "
-        "logins; see its log: kit logs",
-        says=("kex_exchange_identification: ", "ssh_exchange_identification: ", "banner exchange: "),
+        name="node-files",
+        text="the node's sshd has no host key any more: the cluster's files in /opt/kit are missing on that VM",
+        hint="write them again: kit deploy",
+        says=("no hostkeys available", "Unable to load host key: ", 'Unable to load host key "/etc/kit/'),
     ),
+    HUNG_UP,
     Rule(
         name="node-lost",
         text="the connection to the node {node} broke during the run: the VM, its container, or the network failed",

@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from kit.cli.screen import live
 from kit.cli.screen.jsonout import JsonLines
 from kit.cli.screen.live import LiveLine
 from kit.cli.screen.plain import Quiet
@@ -85,7 +84,7 @@ def test_on_a_terminal_whole_lines_go_above_the_bar() -> None:
 
 def test_on_a_terminal_a_bar_that_rests_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("kit.cli.screen.live.time.monotonic", lambda: now[0])
     shown = LiveLine()
     assert shown.update(("e", "0"), "10%", 80) == "10%"
     now[0] += 0.5

@@ -79,6 +79,15 @@ def test_a_run_that_failed_is_a_story() -> None:
     assert not any("aftermath" in line for line in lines)
 
 
+@pytest.mark.parametrize("kind", ["rank", "mpirun"])
+def test_the_last_lines_are_not_mpiruns_banner(kind: str) -> None:
+    banner = ("-" * 74, "mpirun noticed that process rank 3 with PID 7 on node gpu2 exited on signal 9.", "-" * 74)
+    lines = ("cause", *banner)
+    failure = replace(FAILURE, kind=kind, lines=lines, mpirun=lines)  # type: ignore[arg-type]
+    text = runtext.story(replace(RUN, exit_code=1, failure=failure))
+    assert [line for line in text.splitlines() if "│" in line] == ["  │ cause"]
+
+
 def test_a_lost_host_needs_only_the_headline() -> None:
     failure = Failure(kind="host", host="gpu2", mpirun=("has lost communication",), lines=("a rank's",))
     lines = runtext.story(replace(RUN, exit_code=3, failure=failure)).splitlines()
