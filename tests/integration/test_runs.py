@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -167,6 +168,31 @@ def test_a_hang_is_told_rank_by_rank(cluster: Cluster) -> None:
         assert f'File "<string>", line {line} in {where}' in text, text
         assert f"last line: begun {rank}" in text
     assert cluster.marked() == {}
+
+
+def test_a_progress_bar_is_live_and_no_silence(cluster: Cluster) -> None:
+    """The bar takes longer than the limit, and its line ends only with it."""
+    bar = r'for n in $(seq 10 24); do printf "\r$n%%"; sleep 0.5; done; echo'
+    arrived = []
+    with cluster.running("run", "--np", "1", "--stall-timeout", "6s", "--", "sh", "-c", bar) as run:
+        assert run.stdout
+        # This stream takes a carriage return for the end of a line.
+        for line in run.stdout:
+            arrived.append((time.monotonic(), line))
+        assert run.wait(120) == 0, run.stderr
+    assert [line for _, line in arrived if line.strip()][-1] == "24%\n"
+    assert arrived[-1][0] - arrived[0][0] > 3
+
+
+def test_ranks_that_are_killed_with_their_keepers_are_the_first_failure(cluster: Cluster) -> None:
+    with cluster.running("run", "--", "sleep", "306") as run:
+        cluster.wait_for_ranks(run, ALL)
+        cluster.hosts[1].script("pkill -9 -f 'sleep 306'; exit 0")
+        _, err = rest(run, timeout=120)
+    assert run.returncode == 137, err
+    assert "on gpu2 was killed by SIGKILL" in err
+    assert "mpirun noticed" not in err
+    cluster.wait_for_none()
 
 
 def test_attempts_are_counted(cluster: Cluster) -> None:

@@ -115,6 +115,7 @@ class Plain(Quiet):
         if crowd is not None:
             for text, hosts in crowd.done.items():
                 self._done(fold(hosts), text)
+        super().close()
 
     def _done(self, hosts: str, text: str) -> None:
         self._line(f"{hosts}: {self.terminal.paint(text, 'green', self.terminal.err)}")
