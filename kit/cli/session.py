@@ -27,6 +27,7 @@ _OVERRIDES = {
     "ssh_port": "ssh_port",
     "ssh_user": "ssh.user",
     "ssh_key": "ssh.key",
+    "code": "code",
 }
 
 

@@ -298,6 +298,14 @@ def _table() -> tuple[Setting, ...]:
         _field("runs.ttl_days", Number(0, 36500), "Days that the head keeps a finished run and its log.", example=7),
         _field("runs.keep", Whole(1, 100000), "Largest number of finished runs that the head keeps."),
         _field(
+            "code",
+            Text(shortest=1),
+            "Folder with your code, relative to this file. Each run gets a snapshot of it. none: runs take no code "
+            "along, as without this setting.",
+            example=".",
+            rule=rules.code,
+        ),
+        _field(
             "command",
             Command(),
             "Command that `kit run` runs if you give none.",

@@ -111,6 +111,20 @@ def command(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def code(value: str) -> str:
+    if is_url(value):
+        raise FieldError(
+            "is a repository, and kit takes code from folders only",
+            write="clone it with git, and write the folder of the clone",
+        )
+    return value
+
+
+def is_url(value: str) -> bool:
+    """Return whether this is the address of a repository, and no path."""
+    return "://" in value or value.startswith("git+")
+
+
 def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
     targets: set[str] = set()
     for volume in value:

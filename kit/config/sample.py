@@ -18,6 +18,9 @@ HOSTS = """\
 
 """
 
+# What a new kit.yaml sets, beside the defaults.
+_SET = {"code": "."}
+
 _HEAD = """\
 # Settings of the cluster. Each line that starts with # shows a default. To change it, remove the # and edit the value.
 # `kit schema` prints a JSON schema for editors.
@@ -25,7 +28,7 @@ _HEAD = """\
 
 
 def sample_config() -> str:
-    """Return a kit.yaml with every field and its default, commented out."""
+    """Return a kit.yaml with every field and its default, commented out, and `code: .` for the code beside it."""
     return _HEAD + "".join(_lines())
 
 
@@ -39,7 +42,10 @@ def _lines() -> Iterator[str]:
             continue
         indent = "  " if inner else ""
         yield f"{indent}# {setting.description}\n" if not inner else ""
-        yield f"{indent}#{_line(setting)}\n"
+        if setting.path in _SET:
+            yield f"{setting.key}: {as_yaml(_SET[setting.path])}\n"
+        else:
+            yield f"{indent}#{_line(setting)}\n"
 
 
 def _line(setting: Setting) -> str:

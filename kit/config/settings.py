@@ -15,18 +15,19 @@ from kit.config.document import Document
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
 from kit.config.paths import absolute, expanded
+from kit.config.rules import is_url
 from kit.config.selection import select_hosts
 from kit.config.validate import Override, validate
 from kit.config.words import listed, near, shown
 from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory
-from kit.model.spec import ClusterSpec
+from kit.model.spec import NO_CODE, ClusterSpec
 
 __all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "variables"]
 
 HOSTS_VARIABLE = "KIT_HOSTS"
 CONFIG_VARIABLE = "KIT_CONFIG"
-_PATHS = ("ssh.key", "ssh.known_hosts")
+_PATHS = ("ssh.key", "ssh.known_hosts", "code")
 _MOST_BYTES = 8 * 1024 * 1024
 
 _Read = TypeVar("_Read")
@@ -175,12 +176,12 @@ def _text_of(path: Path) -> str | None:
 
 def _make_absolute(data: dict[str, object], base: Path) -> None:
     """Make the paths of a kit.yaml absolute. Values that are not text stay for validation to refuse."""
-    ssh = data.get("ssh")
-    if isinstance(ssh, dict):
-        for path in _PATHS:
-            key = path.rpartition(".")[2]
-            if isinstance(ssh.get(key), str) and ssh[key]:
-                ssh[key] = absolute(ssh[key], base)
+    for path in _PATHS:
+        name, _, key = path.rpartition(".")
+        section = data.get(name) if name else data
+        value = section.get(key) if isinstance(section, dict) else None
+        if isinstance(section, dict) and isinstance(value, str) and _is_path(path, value):
+            section[key] = absolute(value, base)
     volumes = data.get("volumes")
     if isinstance(volumes, list):
         for position, volume in enumerate(volumes):
@@ -215,4 +216,11 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, Override]:
 
 
 def _from_here(path: str, value: object) -> object:
-    return absolute(value, Path.cwd()) if path in _PATHS and isinstance(value, str) and value else value
+    if path in _PATHS and isinstance(value, str) and _is_path(path, value):
+        return absolute(value, Path.cwd())
+    return value
+
+
+def _is_path(path: str, value: str) -> bool:
+    """Return whether the value of this field is a path. Validation refuses other values, or knows them as words."""
+    return bool(value) and (path != "code" or (value != NO_CODE and not is_url(value)))

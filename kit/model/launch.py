@@ -100,7 +100,8 @@ class RunRequest:
     """The options of `kit run`.
 
     `env` has (name, value); the value None forwards the variable. An empty command means kit.yaml's. With the
-    launcher ps, the ranks are the workers of a parameter server, and `servers` is its number of servers.
+    launcher ps, the ranks are the workers of a parameter server, and `servers` is its number of servers. `code` is the
+    folder of --code, or `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path.
     """
 
     np: int | None = None
@@ -115,4 +116,5 @@ class RunRequest:
     launcher: Literal["mpi", "ps"] = "mpi"
     servers: int | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
+    code: str | None = None
     command: tuple[str, ...] = ()

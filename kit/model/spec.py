@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
+# The value of `code` that means: no folder, also if kit.yaml names one.
+NO_CODE = "none"
 PROPAGATIONS = frozenset({"shared", "rshared", "slave", "rslave", "private", "rprivate"})
 
 Flavour = Literal["cpu", "cuda-tensorflow", "cuda-mxnet", "ssh-layer"]
@@ -85,4 +87,10 @@ class ClusterSpec:
     ulimits: UlimitSpec = field(default_factory=UlimitSpec)
     mpi: MpiSpec = field(default_factory=MpiSpec)
     runs: RunsSpec = field(default_factory=RunsSpec)
+    code: str | None = None
     command: tuple[str, ...] = ("tf_benchmark", "--model", "resnet50")
+
+    @property
+    def code_folder(self) -> str | None:
+        """Return the absolute path of the folder with the runs' code, or None if runs take no code along."""
+        return None if self.code == NO_CODE else self.code

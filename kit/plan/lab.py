@@ -133,6 +133,9 @@ ulimits:
 mpi:
   yield_when_idle: true
 
+# The folder with your code: each run gets a snapshot of it.
+code: .
+
 # Small, because there is no GPU here. On real VMs: tf_benchmark --model resnet50
 command: [tf_benchmark, --model, resnet50, --image-size, "64", --batch-size, "4",
           --num-warmup, "1", --num-iters, "3", --num-batches-per-iter, "1"]

@@ -237,6 +237,7 @@ VERBS: list[Row] = [
         7,
     ),
     (["run"], "run", (RunRequest(),), {"door": None}, "from the job\n", 7),
+    (["run", "--code", "sub"], "run", (RunRequest(code="sub"),), {"door": None}, "from the job\n", 7),
     (
         ["run", "--dry-run"],
         "dry_run",

@@ -144,6 +144,13 @@ LAUNCHER = (
         flags=("--servers",), value="N", kind=lines, help="With ps: start N servers beside the ranks, on the same hosts"
     ),
 )
+CODE = Option(
+    flags=("--code",),
+    value="DIR",
+    kind=words,
+    complete=candidates.folders,
+    help="Take the code in this folder along, or none (code)",
+)
 HOSTS = Option(
     flags=("-H", "--host"),
     value="HOST,…",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import (
     CLUSTER,
+    CODE,
     DRY_RUN,
     FAILED,
     HOSTS,
@@ -50,6 +51,7 @@ def run(session: Session) -> int:
         launcher=args.launcher or "mpi",
         servers=args.servers,
         policy=_policy(session),
+        code=args.code,
         command=args.command,
     )
     if args.dry_run:
@@ -207,6 +209,7 @@ VERBS = (
             TAG_OUTPUT,
             Option(flags=("-d", "--detach"), help="Start the run, print its id, and leave it running"),
             Option(flags=("--keep",), help="Keep the run alive if this kit is killed or loses its connection"),
+            CODE,
             Option(flags=("--wait",), help="Wait for slots that other runs hold"),
             *LAUNCHER,
             *LIMITS,

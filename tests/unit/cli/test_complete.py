@@ -51,6 +51,7 @@ OFFERS = [
     ("--hosts ", [":files"]),
     ("-C ", [":folders"]),
     ("deploy --ssh-key=", [":files"]),
+    ("run --code ", [":folders"]),
     ("ssh ", ["alpha1", "alpha2", "beta1"]),
     ("ssh alpha1 ", []),
     ("exec beta1,al", ["beta1,alpha1", "beta1,alpha2"]),

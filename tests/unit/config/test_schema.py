@@ -47,8 +47,8 @@ def uncommented() -> str:
     )
 
 
-def test_the_sample_says_the_defaults(validator: Any) -> None:
-    assert load_spec(sample_config(), source="kit.yaml") == ClusterSpec()
+def test_the_sample_says_the_defaults_and_where_the_code_is(validator: Any) -> None:
+    assert load_spec(sample_config(), source="kit.yaml") == ClusterSpec(code=".")
     validator.validate(yaml.safe_load(sample_config()))
     spec = asdict(load_spec(uncommented(), source="kit.yaml"))
     validator.validate(yaml.safe_load(uncommented()))
@@ -59,7 +59,8 @@ def test_the_sample_says_the_defaults(validator: Any) -> None:
         for part in path.split("."):
             value = value[part]
         assert value == (setting.example if setting.default is None else setting.default), path
-        assert f"#{setting.key}: " in sample_config()
+        # A new kit.yaml sets the code, and nothing else.
+        assert f"{'' if path == 'code' else '#'}{setting.key}: " in sample_config()
 
 
 def test_every_example_of_the_model_is_valid() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,51 @@ def test_paths_in_files_begin_in_the_folder_of_the_file(
     typed = load_spec(folder, flags={"ssh.key": "typed"}, environ={"KIT_SSH_KNOWN_HOSTS": "~/set"})
     assert typed.ssh.key == str(here / "typed")
     assert typed.ssh.known_hosts == "/home/me/set"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "code"),
+    [
+        ("", "", None),
+        ("code: .\n", "", "{folder}"),
+        ("code: src/app\n", "", "{folder}/src/app"),
+        ("code: ../up\n", "", "{folder.parent}/up"),
+        ("code: ~/app\n", "", "{home}/app"),
+        ("code: ./none\n", "", "{folder}/none"),
+        ("code: none\n", "", None),
+        ("code:\n", "", None),
+        ("code: .\n", "sub", "{here}/sub"),
+        ("code: .\n", "none", None),
+        ("", ".", "{here}"),
+        ("code: .\n", "|sub", "{here}/sub"),
+        ("code: .\n", "|none", None),
+        ("code: .\n", "/abs|none", "/abs"),
+    ],
+)
+def test_code_is_a_folder_or_none(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    given: str,
+    code: str | None,
+) -> None:
+    here = folder / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (folder / "kit.yaml").write_text(text)
+    flag, _, variable = given.partition("|")
+    spec = load_spec(folder, flags={"code": flag or None}, environ={"KIT_CODE": variable})
+    assert spec.code_folder == (code and code.format(folder=folder, here=here, home=Path.home()))
+
+
+@pytest.mark.parametrize("value", ["git+https://example.com/code@v1", "https://example.com/code.git", "ssh://a@b/c"])
+def test_code_from_a_repository_is_refused(folder: Path, value: str) -> None:
+    (folder / "kit.yaml").write_text(f"name: a\ncode: {value}\n")
+    with pytest.raises(InputError, match=rf"kit\.yaml:2: code: '{re.escape(value)}' is a repository") as caught:
+        load_spec(folder, flags={}, environ={})
+    assert "clone it with git" in (caught.value.hint or "")
+    with pytest.raises(InputError, match=f"--code: '{re.escape(value)}' is a repository"):
+        load_spec(folder, flags={"code": value}, environ={})
 
 
 def test_flags_and_variables_name_other_files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

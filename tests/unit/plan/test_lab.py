@@ -95,6 +95,7 @@ def test_kit_yaml_is_what_kit_reads() -> None:
     assert (read.ssh.user, read.ssh.key) == ("ubuntu", ".kit/lab/id_ed25519")
     assert read.ulimits.memlock == "default"
     assert read.mpi.yield_when_idle is True
+    assert read.code == "."
     assert read.command[:3] == ("tf_benchmark", "--model", "resnet50")
     assert all(isinstance(word, str) for word in read.command)
 
