@@ -9,8 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.model.code import GitFacts
 from kit.remote.code import faults
+from kit.remote.code.hashes import Row, row
 from kit.remote.code.limits import MOST_DIFF
 from kit.remote.code.origin import without_login
 
@@ -28,6 +28,19 @@ class Listed:
 
     paths: list[bytes]
     untracked: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The commit, the branch and the address of `origin`, each "" if it is missing.
+
+    `index` changes when git's index does. It is None if git has no index yet.
+    """
+
+    commit: str
+    branch: str
+    url: str
+    index: Row | None
 
 
 def has_repository(folder: Path) -> bool:
@@ -71,22 +84,24 @@ def listed(folder: Path) -> Listed | None:
     return Listed(paths=paths, untracked=untracked)
 
 
-def facts(folder: Path) -> GitFacts:
-    """Return what git says about the folder; `dirty` counts tracked files only."""
-    commit = _word(folder, "rev-parse", "--quiet", "--verify", "HEAD")
-    diff, cut = _diff(folder) if commit else (b"", False)
-    return GitFacts(
-        commit=commit,
+def head(folder: Path) -> Head:
+    """Return where the folder is in the history."""
+    done = _git(folder, "rev-parse", "--git-path", "index", "HEAD")
+    index, _, commit = done.stdout.decode(errors="surrogateescape").strip().partition("\n")
+    try:
+        status = row((folder / index).stat())
+    except (OSError, ValueError):
+        status = None
+    return Head(
+        commit="" if done.returncode else commit,
         branch=_word(folder, "symbolic-ref", "--quiet", "--short", "HEAD"),
-        dirty=bool(diff),
-        diff=diff,
-        cut=cut,
         # Not `git remote get-url`: url.*.insteadOf may put a token into it.
         url=without_login(_word(folder, "config", "--get", "remote.origin.url")),
+        index=status,
     )
 
 
-def _diff(folder: Path) -> tuple[bytes, bool]:
+def diff(folder: Path) -> tuple[bytes, bool]:
     """Return how the folder differs from the commit, and whether it was cut."""
     words = ["--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff", "HEAD", "--", "."]
     with subprocess.Popen(

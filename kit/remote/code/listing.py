@@ -26,12 +26,16 @@ Ignored = Callable[[bytes], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Paths below a folder. `empty` has folders without entries. `git`: git listed them, `untracked` some as new."""
+    """Paths below a folder. `empty` has folders without entries.
+
+    `git`: git listed them, `untracked` some as new. `whole`: kit has left out nothing that git lists.
+    """
 
     paths: list[bytes]
     empty: list[bytes]
     git: bool
     untracked: bool
+    whole: bool
 
 
 def listing(folder: Path) -> Listing:
@@ -40,7 +44,7 @@ def listing(folder: Path) -> Listing:
     known = git.listed(folder) if git.has_repository(folder) else None
     if known is None:
         paths, empty = _walk(folder, ignored)
-        return Listing(paths=paths, empty=empty, git=False, untracked=False)
+        return Listing(paths=paths, empty=empty, git=False, untracked=False, whole=True)
     paths = known.paths
     text = b"\0".join([*paths, b""])
     if any(name + end in text for name in _NEVER for end in (b"/", b"\0")):
@@ -48,7 +52,7 @@ def listing(folder: Path) -> Listing:
     if ignored:
         leave_out = _below(ignored)
         paths = [path for path in paths if not leave_out(path)]
-    return Listing(paths=paths, empty=[], git=True, untracked=known.untracked)
+    return Listing(paths=paths, empty=[], git=True, untracked=known.untracked, whole=len(paths) == len(known.paths))
 
 
 def _ignored(file: Path) -> Ignored | None:

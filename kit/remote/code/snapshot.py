@@ -12,11 +12,11 @@ import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
-from kit.model.code import GitFacts, Snapshot
+from kit.model.code import Snapshot
 from kit.remote.code import faults, git, hashes, manifests
+from kit.remote.code.facts import facts
 from kit.remote.code.hashes import Row, row
 from kit.remote.code.limits import MOST_BYTES, MOST_FILES, too_large
 from kit.remote.code.listing import Listing, listing
@@ -45,7 +45,7 @@ def take(folder: Path) -> Snapshot:
     """Return the snapshot of a folder. Raises InputError for a folder or file that cannot be part of one."""
     top = _checked(folder)
     with _no_collections(), ThreadPoolExecutor(1) as beside:
-        facts = beside.submit(git.facts, top) if git.has_repository(top) else None
+        head = beside.submit(git.head, top) if git.has_repository(top) else None
         files = listing(top)
         entries = _entries(top, files)
     text = manifest.join([line for _, line in entries.values()])
@@ -57,7 +57,7 @@ def take(folder: Path) -> Snapshot:
         digest=digest,
         files=text.count(b"\nf\t"),
         size=sum([numbers[3] for numbers, _ in entries.values()]),
-        git=_with_new_files(facts.result(), files) if facts and files.git else None,
+        git=facts(top, head.result(), files, digest) if head and files.git else None,
     )
 
 
@@ -99,10 +99,6 @@ def _homes() -> set[Path]:
     with contextlib.suppress(KeyError, OSError):
         homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
     return homes
-
-
-def _with_new_files(facts: GitFacts, files: Listing) -> GitFacts:
-    return replace(facts, dirty=facts.dirty or files.untracked or not facts.commit)
 
 
 def _entries(top: Path, files: Listing) -> dict[bytes, _Known]:

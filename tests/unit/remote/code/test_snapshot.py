@@ -15,6 +15,7 @@ import pytest
 
 from kit.errors import InputError
 from kit.model.code import Snapshot
+from kit.remote.code import git as history
 from kit.remote.code import hashes, limits, listing, manifests, snapshot
 from kit.remote.code.snapshot import take
 from kit.remote.ship.porter import manifest
@@ -538,26 +539,72 @@ def test_only_a_manifest_with_that_digest_is_returned(top: Path, cache: Path) ->
 def test_the_facts_of_git(top: Path) -> None:
     repository(top, {"train.py": "one\n", "sub/x.py": "one\n"})
     git(top, "remote", "add", "origin", "https://me:token@example.com/team/code.git")
-    facts = take(top).git
-    assert facts
-    assert (facts.commit, facts.branch, facts.dirty) == (git(top, "rev-parse", "HEAD"), "main", False)
-    assert (facts.diff, facts.cut, facts.url) == (b"", False, "https://example.com/team/code.git")
+    known = take(top).git
+    assert known
+    assert (known.commit, known.branch, known.dirty) == (git(top, "rev-parse", "HEAD"), "main", False)
+    assert (known.diff, known.cut, known.url) == (b"", False, "https://example.com/team/code.git")
     write(top, {"train.py": "two\n"})
-    facts = take(top).git
-    assert facts
-    assert facts.dirty
-    assert b"-one\n+two\n" in facts.diff
+    known = take(top).git
+    assert known
+    assert known.dirty
+    assert b"-one\n+two\n" in known.diff
     below = take(top / "sub").git
     assert below
-    assert (below.dirty, below.diff, below.commit) == (False, b"", facts.commit)
+    assert (below.dirty, below.diff, below.commit) == (False, b"", known.commit)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the folders that git compares with their commit."""
+    folders: list[Path] = []
+    real = history.diff
+
+    def recorded(folder: Path) -> tuple[bytes, bool]:
+        folders.append(folder)
+        return real(folder)
+
+    monkeypatch.setattr(history, "diff", recorded)
+    return folders
+
+
+def test_git_compares_an_unchanged_folder_once(top: Path, compared: list[Path], cache: Path) -> None:
+    repository(top, {"train.py": "one\n"})
+    write(top, {"train.py": "two\n"})
+    first = take(top)
+    assert take(top) == first
+    assert compared == [top]
+    for change in (
+        lambda: write(top, {"train.py": "three\n"}),
+        lambda: git(top, "add", "-A"),
+        lambda: git(top, "commit", "-qm", "second"),
+        lambda: next((cache / "diffs").iterdir()).write_bytes(b"broken"),
+    ):
+        compared.clear()
+        change()
+        taken = take(top)
+        assert taken.git
+        assert taken.git.diff == history.diff(top)[0]
+        assert compared == [top, top]
+    assert not take(top).git.dirty  # type: ignore[union-attr]
+
+
+def test_a_change_that_kitignore_leaves_out_is_noticed(top: Path) -> None:
+    repository(top, {"train.py": "1", "notes.txt": "one\n", ".kitignore": "notes.txt\n"})
+    first = take(top)
+    write(top, {"notes.txt": "two\n"})
+    second = take(top)
+    assert first.digest == second.digest
+    assert first.git
+    assert second.git
+    assert (first.git.dirty, second.git.dirty) == (False, True)
 
 
 def test_a_new_file_makes_the_folder_dirty(top: Path) -> None:
     repository(top, {"train.py": "one\n"})
     write(top, {"new.py": "1"})
-    facts = take(top).git
-    assert facts
-    assert (facts.dirty, facts.diff) == (True, b"")
+    known = take(top).git
+    assert known
+    assert (known.dirty, known.diff) == (True, b"")
 
 
 def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path) -> None:
@@ -565,28 +612,28 @@ def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path)
     git(top, "submodule", "--quiet", "add", str(repository(tmp_path / "lib", {"net.py": "one\n"})), "lib")
     git(top, "commit", "-q", "-m", "lib")
     write(top, {"lib/net.py": "two\n"})
-    facts = take(top).git
-    assert facts
-    assert b"-one\n+two\n" in facts.diff
+    known = take(top).git
+    assert known
+    assert b"-one\n+two\n" in known.diff
 
 
 def test_a_long_difference_is_cut(top: Path) -> None:
     repository(top, {"a.txt": ""})
     write(top, {"a.txt": "0123456789\n" * 200_000})
-    facts = take(top).git
-    assert facts
-    assert (len(facts.diff), facts.cut) == (limits.MOST_DIFF, True)
+    known = take(top).git
+    assert known
+    assert (len(known.diff), known.cut) == (limits.MOST_DIFF, True)
 
 
 def test_a_repository_without_a_commit_or_a_branch(top: Path) -> None:
     git(top, "init", "-q", "-b", "main")
     write(top, {"train.py": "1"})
-    facts = take(top).git
-    assert facts
-    assert (facts.commit, facts.branch, facts.dirty, facts.url) == ("", "main", True, "")
+    known = take(top).git
+    assert known
+    assert (known.commit, known.branch, known.dirty, known.url) == ("", "main", True, "")
     git(top, "add", "-A")
     git(top, "commit", "-qm", "first")
     git(top, "checkout", "-q", "--detach")
-    facts = take(top).git
-    assert facts
-    assert (len(facts.commit), facts.branch, facts.dirty) == (40, "", False)
+    known = take(top).git
+    assert known
+    assert (len(known.commit), known.branch, known.dirty) == (40, "", False)
