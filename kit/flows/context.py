@@ -16,7 +16,7 @@ from kit.remote.ssh.kept import kept, socket_folder
 if TYPE_CHECKING:
     from kit.remote.cluster.lock import Lock, Take
     from kit.remote.engine.client import Engine
-    from kit.remote.ssh.transport import Connect, Transport
+    from kit.remote.ssh.transport import LiveTransport
 
 
 def _take(head: Login, file: str, what: str) -> Lock:
@@ -42,7 +42,7 @@ class Context:
     spec: ClusterSpec
     folder: Path
     reporter: Reporter
-    connect: Connect
+    connect: Callable[[Host], LiveTransport]
     sockets: Path | None = None
     take: Take = _take
     engine_of: Callable[[Login], Engine] = _engine_of
@@ -62,7 +62,7 @@ def open_context(inventory: Inventory, spec: ClusterSpec, folder: Path, reporter
     """Return a context with real connections. It imports what connects only when a flow connects."""
     sockets = socket_folder() if spec.ssh.keep else None
 
-    def connect(host: Host) -> Transport:
+    def connect(host: Host) -> LiveTransport:
         from kit.remote.ssh.connect import connected  # noqa: PLC0415
 
         return connected(host, kept(login(host, spec.ssh), sockets), alone=len(inventory.hosts) == 1)

@@ -103,11 +103,15 @@ class PsResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputGroup:
-    """Hosts whose command gave the same output and the same exit code."""
+    """Hosts whose command gave the same output and the same exit code.
+
+    `failed`: the command did not run there, and `output` says why.
+    """
 
     hosts: tuple[str, ...]
     exit_code: int
     output: str
+    failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

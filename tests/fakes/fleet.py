@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kit.config.validate import spec_from
-from kit.errors import KitError, StepError, UnreachableError
+from kit.errors import Interrupted, KitError, StepError, UnreachableError
 from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.remote.cluster import lock
 from kit.remote.ship.broadcast import Shipped, Target
-from kit.remote.ssh.transport import AS_ROOT, Completed
+from kit.remote.ssh.transport import AS_ROOT, Completed, Live
 from tests.fakes.engine import FakeRegistry, engine_of
 from tests.fakes.vm import FakeLock, FakeVM
 
@@ -38,6 +38,26 @@ class FakeTransport:
         if "sudo" in self._vm.faults:
             return Completed(code=1, stdout=b"", stderr=b"sudo: a password is required\n")
         return self._vm.answer(list(argv), stdin) or self._locally(argv, stdin, timeout_s)
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        """Run it whole, and pass its output on at once. A command that waits for its end (`endless`) waits."""
+        if "unreachable" in self._vm.faults:
+            raise UnreachableError("no SSH connection", hint="is the VM up?", host=self.host.name)
+        if live.begin is not None and not live.begin():
+            raise Interrupted("interrupted before the command began", host=self.host.name)
+        stdin = b""
+        if live.stdin is not None:
+            reader = live.stdin()
+            stdin = b"".join(iter(lambda: reader.read(1 << 16), b""))
+            reader.close()
+        self._vm.inputs.append(stdin)
+        done = self.run(argv, stdin=stdin)
+        live.out(done.stdout)
+        live.err(done.stderr)
+        if self._vm.endless is not None:
+            self._vm.endless.wait(5)
+            return 143
+        return done.code
 
     def _locally(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Completed:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
-    "engine hiccups",
+    "engine hiccups", "no ps",
 ]  # fmt: skip
 
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
@@ -95,6 +96,10 @@ class FakeVM(SwarmScripts):
     node_id: str = ""
     info: dict[str, Any] = field(default_factory=dict)
     hiccups: list[str] = field(default_factory=list)
+    # What live commands read, the mark of the last one, and an event that an endless command waits for.
+    inputs: list[bytes] = field(default_factory=list)
+    mark: str = ""
+    endless: threading.Event | None = None
 
     def exists(self, path: str) -> bool:
         return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
@@ -235,6 +240,16 @@ class FakeVM(SwarmScripts):
         self.ranks = [rank for rank in self.ranks if rank[0] != run]
         return said("0\n")
 
+    def _end_exec(self, _stdin: bytes, mark: str) -> Completed:
+        """End the command of an earlier exec, if it is the one with this mark."""
+        if "no ps" in self.faults:
+            return failed("awk: not found")
+        self.changed.append("end exec")
+        if self.endless is None or self.mark != f"KIT_EXEC={mark}":
+            return said("0 0\n")
+        self.endless.set()
+        return said("2 0\n")
+
     # docker
 
     def _node(self, _stdin: bytes, name: str, verb: str, *words: str) -> Completed:
@@ -249,6 +264,7 @@ class FakeVM(SwarmScripts):
         if by_swarm is not None:
             return by_swarm
         if argv[0] == "exec":
+            argv = self._without_options(argv)
             container = next((c for c in self.containers if c.name == argv[1] and c.running), None)
             if container is None:
                 return failed(f"Error response from daemon: No such container: {argv[1]}")
@@ -261,6 +277,14 @@ class FakeVM(SwarmScripts):
                 return self._peers(container, argv[6:])
             return self.answers.get(" ".join(argv[2:]), said())
         return failed(f"docker: '{argv[0]}' is not a command of the fake")
+
+    def _without_options(self, argv: list[str]) -> list[str]:
+        words = argv[1:]
+        while words[0].startswith("--"):
+            if words[0] == "--env":
+                self.mark = words[1]
+            words = words[2 if words[0] in ("--env", "--env-file") else 1 :]
+        return ["exec", *words]
 
     def _hiccup(self, what: str) -> bool:
         """Whether the engine's runtime fails now: the first time that it is to begin something of a kind."""

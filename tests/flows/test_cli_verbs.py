@@ -16,6 +16,7 @@ from unittest.mock import ANY
 import pytest
 
 from kit.cli.main import main
+from kit.cli.screen.hosts import HostsOutput
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
 from kit.config.validate import spec_from
@@ -156,7 +157,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         "kit.flows.cluster.compose": {"compose_file": FileResult(host="gpu1", text="services: {}\n")},
         "kit.flows.cluster.stack": {"stack_file": FileResult(host="gpu1", text="version: 3\n")},
         "kit.flows.cluster.ps": {"ps": PsResult(cluster="kit", nodes=())},
-        "kit.flows.cluster.exec": {"exec_hosts": group},
+        "kit.flows.cluster.exec": {"exec_hosts": group, "folded": group},
         "kit.flows.cluster.ssh": {"ssh": None},
         "kit.flows.cluster.logs": {"logs": 4},
         "kit.flows.lab.lab": {
@@ -280,7 +281,7 @@ VERBS: list[Row] = [
     (["compose", "gpu2"], "compose_file", ("gpu2",), {}, "from the job\nservices: {}\n", 0),
     (["stack"], "stack_file", (), {}, "from the job\nversion: 3\n", 0),
     (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),
-    (["exec", "gpu1", "--", "ls"], "exec_hosts", ("gpu1", ("ls",)), {}, "from the job\n── 1 host: gpu1  (exit ", 3),
+    (["exec", "gpu1", "--", "ls"], "exec_hosts", ("gpu1", ("ls",)), {}, "from the job\n", 3),
     (["logs", "-f", "--tail", "3"], "logs", (None,), {"tail": 3, "live": True}, "from the job\n", 4),
     (["ssh", "gpu1", "--", "ls"], "ssh", ("gpu1", ("ls",)), {"tty": False}, "from the job\n", 0),
     (["lab", "status"], "lab_status", ("lab",), {"folder": Path()}, "There is no lab.", 0),
@@ -298,7 +299,7 @@ def test_verb(row: Row, flows: Flows, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(words, environ={}) == code
     args, kwargs = flows.calls[flow]
     assert tuple(a for a in args if not isinstance(a, Context)) == given
-    assert {name: value for name, value in kwargs.items() if name != "reporter"} == named
+    assert {name: value for name, value in kwargs.items() if name not in ("reporter", "output", "stdin")} == named
     assert capsys.readouterr().out.startswith(out)
 
 
@@ -317,6 +318,33 @@ def test_a_held_lock_is_released_only_after_a_yes(flows: Flows, monkeypatch: pyt
     assert main(["lock", "release"], environ={}) == 0
     assert "lock_release" not in flows.calls
     assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
+
+
+def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = OutputGroup(hosts=("gpu2", "gpu3"), exit_code=5, output="no node\n  → run: kit deploy\n", failed=True)
+    flows.answers["exec_hosts"] = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output=""), failed))
+    assert main(["exec", "--", "ls"], environ={}) == 5
+    told = capsys.readouterr()
+    assert told.out == "from the job\n"
+    _, _, failures = told.err.partition("gpu1: done\n")
+    assert failures == "kit: exit code 3 on gpu1\nkit: error: gpu[2-3]: no node\n  → run: kit deploy\n"
+
+    def begun(*_args: Any, output: HostsOutput, **_: Any) -> ExecResult:
+        output.begin(["gpu1"])
+        return ExecResult(groups=())
+
+    module: Any = sys.modules["kit.flows.cluster.exec"]
+    module.exec_hosts = begun
+    assert main(["exec", "--fold", "--", "ls"], environ={}) == 0
+    told = capsys.readouterr()
+    assert told.out == "── 1 host: gpu1  (exit code 3)\nno\n"
+    assert told.err == ""
+
+
+def test_exec_as_json_keeps_the_output(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json", "exec", "--", "ls"], environ={}) == 3
+    assert "output" not in flows.calls["exec_hosts"][1]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["groups"][0]["output"] == "no\n"
 
 
 def test_the_stack_file_is_for_swarm(flows: Flows) -> None:

@@ -15,7 +15,7 @@ from kit.flows.cluster.ps import ps, ranks_of
 from kit.flows.run.run import run
 from kit.model.host import Host
 from kit.model.launch import RunRequest
-from kit.remote.ssh.transport import Completed, Transport
+from kit.remote.ssh.transport import Completed, LiveTransport
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 
@@ -50,7 +50,7 @@ def test_ps_calls_a_slow_host_slow(fleet: Fleet, reporter: Remembering) -> None:
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
             raise SlowError(f"a command did not end within {timeout_s:.0f} s", host=self.host.name)
 
-    def connect(host: Host) -> Transport:
+    def connect(host: Host) -> LiveTransport:
         return Slow(fleet["gpu2"]) if host.name == "gpu2" else fleet.connect(host)
 
     rows = ps(replace(context, connect=connect)).nodes

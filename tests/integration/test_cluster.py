@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import select
+import signal
+import subprocess
 import uuid
 
 import pytest
 import yaml
 
-from tests.integration.rig import VM, Cluster, change_settings, everywhere, objects, until
+from tests.integration.rig import (
+    VM,
+    Cluster,
+    change_settings,
+    everywhere,
+    kit_argv,
+    kit_environ,
+    objects,
+    until,
+)
+from tests.pipes import rest
 
 
 def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
@@ -234,6 +247,40 @@ def test_exec_folds_equal_output(cluster: Cluster) -> None:
         assert done.stdout.count(f"on {host.name}") == 1
     some = objects(cluster.kit("exec", "gpu[2-3]", "--output", "json", "--", "hostname"))[-1]["groups"]
     assert {tuple(g["hosts"]): g["output"] for g in some} == {("gpu2",): "gpu2\n", ("gpu3",): "gpu3\n"}
+
+
+def test_exec_passes_on_bytes_and_input(cluster: Cluster) -> None:
+    """One host's output is what the command wrote; each host gets all of the input, and then its end."""
+    sent = os.urandom(3_000_000)
+    argv = kit_argv("-C", str(cluster.folder), "exec", "gpu2", "--", "sh", "-c", "tee /dev/shm/in; echo e >&2; exit 7")
+    one = subprocess.run(argv, input=sent, capture_output=True, env=kit_environ(), check=False, timeout=120)
+    assert (one.returncode, one.stdout == sent, one.stderr) == (7, True, b"e\n")
+    argv = kit_argv("-C", str(cluster.folder), "exec", "--", "sh", "-c", "cat > /dev/shm/in")
+    every = subprocess.run(argv, input=sent[:-1], capture_output=True, env=kit_environ(), check=False, timeout=120)
+    assert (every.returncode, every.stdout, every.stderr) == (0, b"", b"")
+    digest = hashlib.sha256(sent[:-1]).hexdigest()
+    for host in cluster.hosts:
+        assert cluster.inside(host, "sha256sum", "/dev/shm/in").stdout.split()[0] == digest
+        cluster.inside(host, "rm", "/dev/shm/in")
+
+
+def test_ctrl_c_on_exec_ends_the_command_in_every_container(cluster: Cluster) -> None:
+    # The second sleep has lost its parent and its environment; the third ignores the first signals.
+    command = "env -i sleep 4242 & (trap '' INT TERM; sleep 4242) & echo up; sleep 4242"
+    with cluster.running("exec", "--", "sh", "-c", command) as process:
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in cluster.hosts]
+        assert sorted(lines) == [f"{host.name}: up\n" for host in cluster.hosts]
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = rest(process, timeout=60)
+    assert (process.returncode, out) == (130, "")
+    ended = re.search(r"interrupted; not done: gpu\[1-4\]; ended (\d+) processes on (.*)", err)
+    assert ended, err
+    assert int(ended[1]) >= 4 * len(cluster.hosts)
+    assert everywhere(cluster.hosts, lambda host: host.script("pgrep -fx 'sleep 4242' | wc -l").split()) == {
+        host.name: ["0"] for host in cluster.hosts
+    }
 
 
 def test_ssh_is_on_the_vm_and_not_in_the_node(cluster: Cluster) -> None:

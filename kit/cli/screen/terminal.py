@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
+    from kit.events import Stream
+
 Style = Literal["red", "green", "yellow", "bold", "dim"]
 
 _CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
@@ -132,9 +134,23 @@ class Terminal:
         self.err.flush()
         return self.inp.readline().strip().lower() in ("y", "yes")
 
+    @property
+    def piped(self) -> int | None:
+        """Return the descriptor of standard input, or None if it is a terminal or closed."""
+        try:
+            return None if self.inp is None or self.inp.isatty() else self.inp.fileno()
+        except (OSError, ValueError):
+            return None
+
     def read(self) -> str:
         """Return all of standard input."""
         return "" if self.inp is None else self.inp.read()
+
+    def pass_on(self, data: bytes, stream: Stream) -> None:
+        """Write a command's bytes unchanged."""
+        with self._lock:
+            self._write(self.out if stream == "stdout" else self.err, data)
+        self._notice()
 
     def _print(self, stream: TextIO, text: str, source: str | None) -> None:
         with self._lock:
@@ -146,11 +162,14 @@ class Terminal:
                 self._write(stream, f"{text}\n")
         self._notice()
 
-    def _write(self, stream: TextIO, text: str) -> None:
+    def _write(self, stream: TextIO, text: str | bytes) -> None:
         if self.broken or not text:
             return
         try:
-            stream.write(text)
+            if isinstance(text, bytes):
+                _write_bytes(stream, text)
+            else:
+                stream.write(text)
             stream.flush()
         except (OSError, ValueError) as error:  # gone, full or closed
             self.broken = True
@@ -166,6 +185,15 @@ class Terminal:
 
 def _owner(stream: TextIO, source: str) -> tuple[str, str]:
     return str(id(stream)), source
+
+
+def _write_bytes(stream: TextIO, data: bytes) -> None:
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(data.decode(errors="replace"))
+    else:
+        stream.flush()
+        buffer.write(data)
 
 
 def _interrupt() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kit.cli.text.table import hosts
 from kit.model.result import DeployResult, DownResult, ExecResult
+from kit.model.text import fold
 
 
 def deploy(value: DeployResult) -> str:
@@ -28,3 +29,14 @@ def groups(value: ExecResult) -> str:
         parts.append(f"── {hosts(group.hosts)}{code}")
         parts += [group.output.rstrip("\n")] if group.output.strip("\n") else []
     return "\n".join(parts)
+
+
+def exits(value: ExecResult) -> str:
+    """Return the hosts on which the command failed or did not run; '' if it ran everywhere."""
+    lines = []
+    for group in value.groups:
+        if group.failed:
+            lines.append(f"kit: error: {fold(group.hosts)}: {group.output.rstrip()}")
+        elif group.exit_code:
+            lines.append(f"kit: exit code {group.exit_code} on {fold(group.hosts)}")
+    return "\n".join(lines)

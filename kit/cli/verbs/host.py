@@ -42,13 +42,39 @@ def _is_run(word: str, hosts: Sequence[str]) -> bool:
 
 
 def exec_(session: Session) -> int:
-    from kit.cli.text import cluster as text
     from kit.config.command import check_command
-    from kit.flows.cluster.exec import exec_hosts
 
-    check_command(session.args.command, verb="kit exec")
-    result = exec_hosts(session.context(), session.args.hosts, session.args.command)
-    session.show("exec", result, text.groups)
+    args = session.args
+    check_command(args.command, verb="kit exec")
+    if session.json:
+        from kit.flows.cluster.exec import exec_hosts
+
+        result = exec_hosts(session.context(), args.hosts, args.command, stdin=session.terminal.piped)
+        session.show("exec", result)
+        return result.exit_code
+    return _exec_as_text(session)
+
+
+def _exec_as_text(session: Session) -> int:
+    from kit.cli.screen.hosts import HostsOutput
+    from kit.cli.text import cluster as text
+    from kit.flows.cluster.exec import exec_hosts, folded
+
+    args = session.args
+    session.close()
+    output = HostsOutput(session.terminal, fold=args.fold)
+    try:
+        stdin = session.terminal.piped
+        result = exec_hosts(session.context(), args.hosts, args.command, output=output, stdin=stdin)
+    except BaseException:
+        output.release()
+        raise
+    finally:
+        output.close()
+    if output.folds:
+        session.terminal.say(text.groups(folded(result, output.held)))
+    elif not output.verbatim and (failed := text.exits(result)):
+        session.terminal.tell(failed)
     return result.exit_code
 
 
@@ -91,7 +117,7 @@ VERBS = (
     ),
     Verb(
         words=("exec",),
-        purpose="Run a command in the nodes' containers, and print equal output once",
+        purpose="Run a command in the nodes' containers",
         handler=exec_,
         group=WORK,
         command="dashes",
@@ -104,9 +130,24 @@ VERBS = (
                 complete=candidates.hosts,
             ),
         ),
-        options=CLUSTER,
-        examples=("kit exec -- nvidia-smi -L", "kit exec 'gpu[1-4]' -- df -h /data"),
-        exits=(("N", "the greatest exit code of the command"), *FAILED[:2]),
+        options=(
+            Option(flags=("-b", "--fold"), help="Wait for all hosts, and print equal output once, below its hosts"),
+            *CLUSTER,
+        ),
+        notes="kit prints output as it comes: that of one host unchanged, that of several as lines that begin with the "
+        "host (gpu1: …). At a terminal, kit prints equal output once if the command prints for less than 2 seconds on "
+        "each host. Ctrl-C ends the command in every container. If standard input is not a terminal, each host gets "
+        "all of it; in a loop that reads its own input, write < /dev/null.",
+        examples=(
+            "kit exec -- nvidia-smi -L",
+            "kit exec -b 'gpu[1-4]' -- df -h /data",
+            "kit exec -- tee /tmp/a < a",
+        ),
+        exits=(
+            ("N", "the greatest exit code of the command"),
+            *FAILED[:2],
+            ("130", "interrupted, after the command has ended on every host"),
+        ),
     ),
     Verb(
         words=("ssh",),

@@ -1,56 +1,199 @@
-"""kit exec: one command in the container of many hosts. Hosts with equal output are one group."""
+"""kit exec: one command in the containers of many hosts. It passes on output as it comes; Ctrl-C ends the command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from typing import Protocol
 
 from kit.config.selection import select_hosts
-from kit.errors import NotReadyError
+from kit.errors import Interrupted, NotReadyError
+from kit.events import Note, Stream
 from kit.flows.context import Context
 from kit.model import names
+from kit.model import text as words
 from kit.model.failures import SharedFailure, alike
 from kit.model.host import Host
 from kit.model.result import ExecResult, OutputGroup
-from kit.remote.engine.hiccups import run_in_node
+from kit.remote.engine.live import end_in_node, new_mark, stream_in_node
+from kit.remote.machine.stdin import Input
 from kit.remote.ssh import fanout
-from kit.remote.ssh.transport import Completed
+from kit.remote.ssh.transport import Completed, Live, Reader
 
-TIMEOUT_S = 3600.0
+# After the end of the command, its last output may still be on its way.
+LAST_OUTPUT_S = 3.0
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
-def exec_hosts(context: Context, hosts: str | None, command: Sequence[str]) -> ExecResult:
-    """Run `command` in the nodes' containers, side by side. Raises where it ran on no host;
-    a host that failed while others did not has its error as its output.
+class Output(Protocol):
+    """Gets the output of the hosts, from several threads. A host has several chunks, of one thread."""
+
+    def begin(self, hosts: Sequence[str]) -> None:
+        """The command is about to begin on these hosts."""
+
+    def write(self, host: str, stream: Stream, data: bytes) -> None: ...
+
+    def end(self, host: str) -> None:
+        """The host has no more output."""
+
+
+class Collected:
+    """Output that is kept until the end."""
+
+    def __init__(self) -> None:
+        self.texts: dict[tuple[str, Stream], bytearray] = {}
+
+    def begin(self, hosts: Sequence[str]) -> None:
+        self.texts = {(host, stream): bytearray() for host in hosts for stream in STREAMS}
+
+    def write(self, host: str, stream: Stream, data: bytes) -> None:
+        self.texts[host, stream] += data
+
+    def end(self, host: str) -> None:
+        """Do nothing."""
+
+    def completed(self, host: str, code: int) -> Completed:
+        """Return all that the host wrote, with its exit code."""
+        return Completed(code=code, stdout=bytes(self.texts[host, "stdout"]), stderr=bytes(self.texts[host, "stderr"]))
+
+
+def exec_hosts(
+    context: Context,
+    hosts: str | None,
+    command: Sequence[str],
+    *,
+    output: Output | None = None,
+    stdin: int | None = None,
+) -> ExecResult:
+    """Run `command` in the nodes' containers, side by side.
+
+    The result has the output only if `output` is None. `stdin` is a descriptor whose content each host gets. A host
+    that failed while others did not has its error as its output. Raises an error if the command ran on no host, and
+    Interrupted after Ctrl-C, when the command has ended everywhere.
     """
     chosen = select_hosts(context.inventory, hosts).hosts if hosts else context.inventory.hosts
-    head = context.inventory.head.name
-
-    def work(host: Host) -> Completed:
-        container = names.container(context.spec.name, names.HEAD if host.name == head else names.NODE)
-        with closing(context.connect(host)) as transport:
-            done = run_in_node(transport, container, command, timeout_s=TIMEOUT_S)
-        # The engine's own words, not the command's: a command may well say that something is not running.
-        engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
-        missing = "o such container" in done.error_text or "is not running" in done.error_text
-        if done.code == 1 and engine and missing:
-            raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=host.name)
-        return done
-
-    outcome = fanout.each(chosen, work)
+    collected = Collected()
+    source = Input(stdin, hosts=len(chosen)) if stdin is not None else None
+    work = _Work(context, command, output or collected, source.reader if source else None)
+    (output or collected).begin([host.name for host in chosen])
+    try:
+        outcome = fanout.each(chosen, work)
+    except Interrupted as interrupted:
+        raise work.end(interrupted.message) from None
+    if source is not None and source.error is not None:
+        raise source.error
     if not outcome.results:
         outcome.or_raise("kit exec")
-    return ExecResult(groups=(*fold(outcome.results), *map(_failed, alike(outcome.failures.values()))))
+    ended = {
+        host: Completed(code=code, stdout=b"", stderr=b"") if output else collected.completed(host, code)
+        for host, code in outcome.results.items()
+    }
+    return ExecResult(groups=(*fold(ended), *map(_failed, alike(outcome.failures.values()))))
+
+
+class _Work:
+    """The command on every host, and the hosts where it runs now."""
+
+    def __init__(
+        self, context: Context, command: Sequence[str], output: Output, stdin: Callable[[], Reader] | None
+    ) -> None:
+        self._context = context
+        self._command = command
+        self._output = output
+        self._stdin = stdin
+        self._mark = new_mark()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._running: dict[str, Host] = {}
+
+    def __call__(self, host: Host) -> int:
+        live = Live(
+            out=lambda data: self._output.write(host.name, "stdout", data),
+            err=lambda data: self._output.write(host.name, "stderr", data),
+            stdin=self._stdin,
+            begin=lambda: self._begins(host),
+            stop=self._stop,
+        )
+        role = names.HEAD if host.name == self._context.inventory.head.name else names.NODE
+        container = names.container(self._context.spec.name, role)
+        try:
+            with closing(self._context.connect(host)) as transport:
+                code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=_check_node)
+            self._output.end(host.name)
+            return code
+        finally:
+            with self._lock:
+                self._running.pop(host.name, None)
+
+    def _begins(self, host: Host) -> bool:
+        """Note that the command begins on the host. Return False if it must not begin any more."""
+        with self._lock:
+            if self._stop.is_set():
+                return False
+            self._running[host.name] = host
+            return True
+
+    def end(self, text: str) -> Interrupted:
+        """End the command wherever it runs. Return what to report: the text, and what was ended."""
+        with self._lock:
+            self._stop.set()
+            running = list(self._running.values())
+        where = words.fold(host.name for host in running)
+        if not running:
+            return Interrupted(f"{text}; the command runs on no host")
+        self._context.reporter.report(Note(text=f"ending the command on {where}; press Ctrl-C again to leave it"))
+        try:
+            outcome = fanout.each(running, self._end_on)
+            self._wait_for_output()
+        except (Interrupted, KeyboardInterrupt):
+            return Interrupted(text, hint=f"the command may still run on {where}: kit exec HOST -- ps aux")
+        ended = {host: count for host, (count, _) in outcome.results.items() if count}
+        left = {host: count for host, (_, count) in outcome.results.items() if count}
+        text += f"; ended {_processes(ended)}"
+        if left:
+            text += f"; {_processes(left)} did not end"
+        if outcome.failures:
+            text += f"; cannot tell what is left on {words.fold(outcome.failures)}"
+        unclear = left or outcome.failures
+        return Interrupted(text, hint="look for them: kit exec HOST -- ps aux" if unclear else None)
+
+    def _end_on(self, host: Host) -> tuple[int, int]:
+        with closing(self._context.connect(host)) as transport:
+            return end_in_node(transport, self._mark)
+
+    def _wait_for_output(self) -> None:
+        end = time.monotonic() + LAST_OUTPUT_S
+        while self._running and time.monotonic() < end:
+            time.sleep(0.02)
+
+
+def _processes(counts: Mapping[str, int]) -> str:
+    """Return `3 processes on gpu[1-3]`."""
+    count = sum(counts.values())
+    return f"{count} process{'' if count == 1 else 'es'}" + (f" on {words.fold(counts)}" if counts else "")
+
+
+def _check_node(done: Completed) -> None:
+    """Raise NotReadyError if the engine answered that the VM has no node."""
+    # The engine's own words, not the command's: a command may well say that something is not running.
+    engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
+    missing = "o such container" in done.error_text or "is not running" in done.error_text
+    if done.code == 1 and engine and missing:
+        raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy")
 
 
 def _failed(failure: SharedFailure) -> OutputGroup:
     """Return the group of hosts on which the command did not run. The others still have their output."""
     hint = f"\n  → {failure.hint}" if failure.hint else ""
-    return OutputGroup(hosts=failure.hosts, exit_code=failure.exit_code, output=f"{failure.message}{hint}\n")
+    return OutputGroup(
+        hosts=failure.hosts, exit_code=failure.exit_code, output=f"{failure.message}{hint}\n", failed=True
+    )
 
 
 def fold(results: Mapping[str, Completed]) -> tuple[OutputGroup, ...]:
-    """Equal output and exit code are one group, in the order of the first host of each."""
+    """Return a group for each output with its exit code, in the order of the first host of each."""
     groups: dict[tuple[int, str], list[str]] = {}
     for host, done in results.items():
         output = done.text + (done.stderr.decode(errors="replace") if done.stderr else "")
@@ -58,3 +201,14 @@ def fold(results: Mapping[str, Completed]) -> tuple[OutputGroup, ...]:
     return tuple(
         OutputGroup(hosts=tuple(hosts), exit_code=code, output=output) for (code, output), hosts in groups.items()
     )
+
+
+def folded(result: ExecResult, held: Callable[[str, Stream], bytes]) -> ExecResult:
+    """Return the result of a command whose output somebody else kept: equal output and exit code are one group."""
+    ended = {
+        host: Completed(code=group.exit_code, stdout=held(host, "stdout"), stderr=held(host, "stderr"))
+        for group in result.groups
+        if not group.failed
+        for host in group.hosts
+    }
+    return ExecResult(groups=(*fold(ended), *(group for group in result.groups if group.failed)))

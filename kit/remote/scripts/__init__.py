@@ -43,16 +43,23 @@ def _read(file: str) -> str:
 
 
 def script(name: str, *arguments: str) -> Sequence[str]:
-    """The argv that runs a script of this folder with these arguments."""
+    """Return the argv that runs a script of this folder with these arguments."""
     return ["sh", "-c", _text(name), f"kit-{name}", *arguments]
 
 
-def in_node(name: str, argv: Sequence[str], *, interactive: bool = False) -> Sequence[str]:
-    """The argv that runs `argv` in the VM's node, of which plan/stack.py knows the name."""
+def in_node(
+    name: str, argv: Sequence[str], *, interactive: bool = False, terminal: bool = False, mark: str = ""
+) -> Sequence[str]:
+    """Return the argv that runs `argv` in the VM's node, of which plan/stack.py knows the name.
+
+    `mark` is the id of a command of kit exec: `end_exec` ends its processes.
+    """
     options = ["--interactive"] if interactive else []
+    options += ["--tty"] if terminal else []
+    options += ["--env", f"KIT_EXEC={mark}"] if mark else []
     return script("node", name, "exec", *options, "--", *argv)
 
 
 def node_logs(name: str, *options: str) -> Sequence[str]:
-    """The argv that prints the log of the VM's node."""
+    """Return the argv that prints the log of the VM's node."""
     return script("node", name, "logs", *options, "--")

@@ -8,10 +8,10 @@ import weakref
 
 from kit.model.host import Host, Login
 from kit.remote.ssh.multiplexed import OpenSshTransport
-from kit.remote.ssh.transport import Transport
+from kit.remote.ssh.transport import LiveTransport
 
 
-def connected(host: Host, login: Login, *, alone: bool = False) -> Transport:
+def connected(host: Host, login: Login, *, alone: bool = False) -> LiveTransport:
     """Return a transport to the host. The first command connects it.
 
     OpenSSH's client serves many hosts, and keeps connections. fabric serves a host that is `alone`, if nothing is kept.

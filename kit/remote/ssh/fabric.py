@@ -13,6 +13,7 @@ import random
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from kit.remote.ssh.refusals import (
     unresolved_error,
 )
 from kit.remote.ssh.retry import Failure, pause_s
-from kit.remote.ssh.transport import Completed, as_root
+from kit.remote.ssh.transport import Completed, Live, as_root
 
 if TYPE_CHECKING:
     import paramiko
@@ -71,6 +72,13 @@ class FabricTransport:
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
             raise broken_error(self._login, str(error) or type(error).__name__) from error
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        """Run it with OpenSSH's client, which passes output on while it comes."""
+        from kit.remote.ssh.multiplexed import OpenSshTransport  # noqa: PLC0415  (only for live commands)
+
+        with closing(OpenSshTransport(self._host, self._login)) as transport:
+            return transport.stream(argv, live)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Event
 from typing import Protocol
 
 from kit.model.host import Host
@@ -31,6 +32,32 @@ class Completed:
         return self.stderr.decode(errors="replace").strip()
 
 
+class Reader(Protocol):
+    """The input of one live command."""
+
+    def read(self, most: int) -> bytes:
+        """Return some bytes, at most this many, or nothing at the end. It waits for them."""
+
+    def close(self) -> None:
+        """End a read that waits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Live:
+    """What a live command is connected to.
+
+    `out` and `err` get its output as it comes. `stdin` returns its input; without it, the input is empty. `begin` is
+    called before the command begins, and may refuse that. After `stop` is set, no command begins, and one that runs
+    gets a few more seconds.
+    """
+
+    out: Callable[[bytes], None]
+    err: Callable[[bytes], None]
+    stdin: Callable[[], Reader] | None = None
+    begin: Callable[[], bool] | None = None
+    stop: Event | None = None
+
+
 class Transport(Protocol):
     """Runs commands on one host as root (by sudo where the login is not root).
 
@@ -45,6 +72,13 @@ class Transport(Protocol):
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed: ...
 
     def close(self) -> None: ...
+
+
+class LiveTransport(Transport, Protocol):
+    """A transport that also runs live commands."""
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        """Run a command without a limit of time, and return its exit code. Raises Interrupted after `stop`."""
 
 
 Connect = Callable[[Host], Transport]

@@ -259,8 +259,8 @@ def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
 def test_results_as_json() -> None:
     assert _fields("exec", EXEC) == {
         "groups": [
-            {"hosts": ["gpu1", "gpu2"], "exit_code": 0, "output": "ok\n"},
-            {"hosts": ["gpu3"], "exit_code": 3, "output": "no such file\n"},
+            {"hosts": ["gpu1", "gpu2"], "exit_code": 0, "output": "ok\n", "failed": False},
+            {"hosts": ["gpu3"], "exit_code": 3, "output": "no such file\n", "failed": False},
         ],
         "exit_code": 3,
     }

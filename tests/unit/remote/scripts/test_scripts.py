@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -270,6 +271,51 @@ def test_stop_run_ends_what_ignores_the_first_word(mark: str) -> None:
 def test_stop_run_with_nothing_to_stop(mark: str) -> None:
     done = run(script("stop_run", mark))
     assert (done.returncode, done.stdout.split()) == (0, [b"0"])
+
+
+def test_end_exec_ends_the_command_with_its_descendants_and_nothing_else(mark: str) -> None:
+    # A child without the mark, as env -i makes one; and a program that has the mark among its arguments.
+    child = "import subprocess, sys; subprocess.Popen(['sleep', '60'], env={}); sys.stdin.read()"
+    with marked(child, KIT_EXEC=mark) as one, marked(KIT_EXEC=mark) as two, marked(KIT_EXEC=mark + "0") as other:
+        children = Path(f"/proc/{one.pid}/task/{one.pid}/children")
+        while not children.read_text():
+            time.sleep(0.01)
+        sleeping = int(children.read_text())
+        done = run(script("end_exec", mark))
+        assert done.stdout.split() == [b"3", b"0"]
+        assert (one.wait(), two.wait()) == (-15, -15)
+        assert other.poll() is None
+        with contextlib.suppress(ChildProcessError, FileNotFoundError):
+            assert "\nState:\tZ" in Path(f"/proc/{sleeping}/status").read_text()
+
+
+def test_end_exec_waits_for_a_command_that_is_about_to_start(mark: str) -> None:
+    # As `docker exec`, which asks the engine first.
+    starts = [sys.executable, "-c", "import os, time; time.sleep(0.7); os.execve('/bin/sleep', ['sleep', '60'], "]
+    starts[-1] += f"{{'KIT_EXEC': '{mark}'}})"
+    with subprocess.Popen([*starts, f"KIT_EXEC={mark}"]) as process:
+        done = run(script("end_exec", mark))
+        assert (done.stdout.split(), process.wait()) == ([b"1", b"0"], -15)
+
+
+def test_end_exec_kills_what_ignores_it(mark: str, tmp_path: Path) -> None:
+    # A clock that is 2 s later at each look.
+    clock = tmp_path / "date"
+    clock.write_text(f"#!/bin/sh\nn=$(cat {tmp_path}/n 2>/dev/null || echo 0)\necho $((n + 2)) | tee {tmp_path}/n\n")
+    clock.chmod(0o755)
+    stubborn = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
+    with marked(stubborn + "sys.stdin.read()", KIT_EXEC=mark) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"deaf\n"
+        slow = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = run(script("end_exec", mark), env=slow)
+        assert done.stdout.split() == [b"1", b"0"]
+        assert process.wait() == -9
+
+
+def test_end_exec_with_nothing_to_end(mark: str) -> None:
+    done = run(script("end_exec", mark))
+    assert (done.returncode, done.stdout.split()) == (0, [b"0", b"0"])
 
 
 # remove: flow tests and integration tests check the folder below /opt/kit; these check the docker commands

@@ -1,0 +1,156 @@
+"""kit exec on VMs in memory: output as it comes, input for each host, and Ctrl-C."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from kit.errors import Interrupted
+from kit.events import Stream
+from kit.flows.cluster import exec as exec_flow
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.exec import exec_hosts, folded
+from kit.remote.ssh.transport import Completed, Live
+from tests.fakes.fleet import FakeTransport, Fleet
+from tests.fakes.reporter import Remembering
+
+
+class Chunks:
+    """Output as it came."""
+
+    def __init__(self) -> None:
+        self.hosts: list[str] = []
+        self.chunks: list[tuple[str, Stream, bytes]] = []
+        self.ended: list[str] = []
+
+    def begin(self, hosts: Sequence[str]) -> None:
+        self.hosts = list(hosts)
+
+    def write(self, host: str, stream: Stream, data: bytes) -> None:
+        if data:
+            self.chunks.append((host, stream, data))
+
+    def end(self, host: str) -> None:
+        self.ended.append(host)
+
+
+@pytest.fixture
+def deployed(fleet: Fleet, reporter: Remembering) -> Fleet:
+    deploy(fleet.context(reporter))
+    fleet.forget_changes()
+    return fleet
+
+
+def test_output_is_passed_on_and_not_kept(deployed: Fleet, reporter: Remembering) -> None:
+    for vm in deployed.vms.values():
+        vm.answers["x"] = Completed(code=0, stdout=b"\xffsame", stderr=b"e")
+    deployed["gpu3"].answers["x"] = Completed(code=9, stdout=b"", stderr=b"")
+    deployed["gpu4"].faults.add("unreachable")
+    output = Chunks()
+    result = exec_hosts(deployed.context(reporter), None, ["x"], output=output)
+    assert output.hosts == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    assert sorted(output.chunks) == [
+        ("gpu1", "stderr", b"e"), ("gpu1", "stdout", b"\xffsame"),
+        ("gpu2", "stderr", b"e"), ("gpu2", "stdout", b"\xffsame"),
+    ]  # fmt: skip
+    assert sorted(output.ended) == ["gpu1", "gpu2", "gpu3"]
+    assert [(g.hosts, g.exit_code, g.output, g.failed) for g in result.groups] == [
+        (("gpu1", "gpu2"), 0, "", False), (("gpu3",), 9, "", False),
+        (("gpu4",), 3, "no SSH connection\n  → is the VM up?\n", True),
+    ]  # fmt: skip
+    again = folded(result, lambda host, stream: b"a\n" if stream == "stdout" and host != "gpu3" else b"")
+    assert [(g.hosts, g.exit_code, g.output) for g in again.groups[:2]] == [
+        (("gpu1", "gpu2"), 0, "a\n"), (("gpu3",), 9, ""),
+    ]  # fmt: skip
+
+
+def press_when_begun(fleet: Fleet, names: Sequence[str]) -> None:
+    """Press Ctrl-C when the command runs on these VMs."""
+
+    def press() -> None:
+        begun.wait(30)
+        _thread.interrupt_main()
+
+    begun = threading.Event()
+    left = set(names)
+
+    class Watched(threading.Event):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def wait(self, timeout: float | None = None) -> bool:
+            left.discard(self.name)
+            if not left:
+                begun.set()
+            return super().wait(timeout)
+
+    for name in names:
+        fleet[name].endless = Watched(name)
+    threading.Thread(target=press, daemon=True).start()
+
+
+def test_ctrl_c_ends_the_command_on_every_host_and_counts(deployed: Fleet, reporter: Remembering) -> None:
+    press_when_begun(deployed, ["gpu1", "gpu2", "gpu3"])
+    with pytest.raises(Interrupted) as caught:
+        exec_hosts(deployed.context(reporter), None, ["sleep", "1000"])
+    assert caught.value.message == "interrupted; not done: gpu[1-3]; ended 6 processes on gpu[1-3]"
+    assert caught.value.hint is None
+    assert caught.value.exit_code == 130
+    # gpu4 has ended by itself, and nothing is asked of it.
+    assert dict(deployed.changes) == {name: ["end exec"] for name in ("gpu1", "gpu2", "gpu3")}
+
+
+def test_ctrl_c_says_where_it_cannot_tell(
+    deployed: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    press_when_begun(deployed, ["gpu1", "gpu2"])
+    deployed["gpu2"].faults.add("no ps")
+    monkeypatch.setattr(exec_flow, "LAST_OUTPUT_S", 0.1)
+    with pytest.raises(Interrupted) as caught:
+        exec_hosts(deployed.context(reporter), "gpu[1-2]", ["sleep", "1000"])
+    assert caught.value.message == (
+        "interrupted; not done: gpu[1-2]; ended 2 processes on gpu1; cannot tell what is left on gpu2"
+    )
+    assert caught.value.hint is not None
+    assert "kit exec HOST -- ps" in caught.value.hint
+    assert "run the same again" not in caught.value.hint
+
+
+def test_after_ctrl_c_no_command_begins_any_more(deployed: Fleet, reporter: Remembering) -> None:
+    connecting, pressed, refused = threading.Event(), threading.Event(), threading.Event()
+
+    class Late(FakeTransport):
+        def stream(self, argv: Sequence[str], live: Live) -> int:
+            connecting.set()
+            assert pressed.wait(30)
+            try:
+                return super().stream(argv, live)
+            finally:
+                refused.set()
+
+    def press() -> None:
+        connecting.wait(30)
+        _thread.interrupt_main()
+
+    threading.Thread(target=press, daemon=True).start()
+    context = replace(deployed.context(reporter), connect=lambda host: Late(deployed[host.name]))
+    with pytest.raises(Interrupted, match="runs on no host"):
+        exec_hosts(context, "gpu1", ["true"])
+    pressed.set()
+    assert refused.wait(30)
+    assert deployed["gpu1"].mark == ""
+
+
+def test_each_host_gets_the_input(deployed: Fleet, reporter: Remembering) -> None:
+    read, write = os.pipe()
+    os.write(write, b"some\xff\n")
+    os.close(write)
+    exec_hosts(deployed.context(reporter), "gpu[2-4]", ["sh", "-c", "cat > f"], stdin=read)
+    os.close(read)
+    assert [vm.inputs for vm in deployed.vms.values()] == [[], *[[b"some\xff\n"]] * 3]
