@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from kit.errors import UnreachableError
 from kit.model.host import Host, Login
+from kit.remote.cluster import lock
+from kit.remote.run.door import Door
+from kit.remote.ssh import fanout, retry
 from kit.remote.ssh.fabric import FabricTransport
 from kit.remote.ssh.kept import kept
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import control_argv
 from kit.remote.ssh.transport import Transport
 from tests.contract.transport_contract import ODD, TELL, Factory, TransportContract
-from tests.integration.rig import Cluster
+from tests.integration.rig import VM, Cluster, until
 
 Make = Callable[[Host, Login], Transport]
 
@@ -167,3 +172,131 @@ def masters() -> set[str]:
     """Return the processes of ssh that hold a connection open for one transport."""
     title = r"^ssh: /tmp/kit-[^/]{8}/s \[mux\]"
     return set(subprocess.run(["pgrep", "-f", title], capture_output=True, text=True, check=False).stdout.split())
+
+
+PORT = 2202
+# An address that takes few logins at a time, and hangs up on every other client.
+CROWDED = """
+set -e
+mkdir -p /run/sshd
+exec /usr/sbin/sshd -D -p "$1" -E "$2" -o MaxStartups="$3" -o PidFile="$2.pid"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowded:
+    """A second sshd of a VM. `turned_away`: it hung up on a client because too many were logging in."""
+
+    host: Host
+    login: Login
+    vm: VM
+    log: str
+
+    @property
+    def turned_away(self) -> bool:
+        # sshd does not log each of them.
+        return self.vm.ssh("grep", "-i", "MaxStartups", self.log).returncode == 0
+
+
+@contextlib.contextmanager
+def crowded(vm: VM, login: Login, tmp_path: Path, *, startups: str) -> Iterator[Crowded]:
+    port, log = PORT, f"/tmp/kit-sshd-{uuid.uuid4().hex}.log"
+    known_hosts = tmp_path / "crowded_hosts"
+    keys = Path(str(login.known_hosts)).read_text().splitlines()
+    own = [line.split(" ", 1)[1] for line in keys if login.address in line.split(" ", 1)[0].split(",")]
+    known_hosts.write_text("".join(f"[{login.address}]:{port} {key}\n" for key in own))
+    vm.text("sh", "-c", f"setsid sh -c '{CROWDED}' sh {port} {log} {startups} </dev/null >/dev/null 2>&1 &")
+    try:
+        until("the second sshd listens", lambda: vm.listeners(port))
+        yield Crowded(
+            host=Host(name=vm.name, address=vm.address, port=port),
+            login=replace(login, port=port, known_hosts=str(known_hosts)),
+            vm=vm,
+            log=log,
+        )
+    finally:
+        vm.ssh("sh", "-c", f"kill $(cat {log}.pid); rm -f {log} {log}.pid")
+
+
+def test_many_logins_at_once_at_a_host_that_takes_two(
+    cluster: Cluster, sshd_host: tuple[Host, Login], tmp_path: Path
+) -> None:
+    """Each of 24 transports makes its own connection. sshd turns most away at first, and in the end all are served."""
+    with crowded(cluster.hosts[-1], sshd_host[1], tmp_path, startups="2:100:2") as crowd:
+        hosts = [replace(crowd.host, name=f"gpu{number}") for number in range(1, 25)]
+
+        def work(host: Host) -> str:
+            with closing(OpenSshTransport(host, crowd.login)) as transport:
+                return transport.run(["echo", host.name]).text
+
+        outcome = fanout.each(hosts, work, width=len(hosts))
+        assert outcome.failures == {}
+        assert outcome.results == {host.name: f"{host.name}\n" for host in hosts}
+        assert crowd.turned_away
+
+
+def test_an_sshd_that_takes_nobody_is_at_its_max_startups(
+    make: Make, cluster: Cluster, sshd_host: tuple[Host, Login], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_LONGEST_S", 0.2)
+    with (
+        crowded(cluster.hosts[-1], sshd_host[1], tmp_path, startups="1:100:1") as crowd,
+        # It waits for this client's first word, and has room for no other.
+        socket.create_connection((crowd.host.address, PORT), timeout=30) as silent,
+    ):
+        assert silent.recv(4) == b"SSH-"
+        error = refused(make, crowd.host, crowd.login)
+        assert "hung up before the login" in error.message
+        assert "MaxStartups" in str(error.hint)
+        assert crowd.turned_away
+
+
+@pytest.fixture
+def slow_login(cluster: Cluster) -> Iterator[str]:
+    """A file on the head. While it exists, root's shell there starts slowly: a session is open, and nothing runs."""
+    slow, profile = "/tmp/kit-slow-login", "/root/.bashrc"
+    vm = cluster.head
+    vm.script('cp "$1" "$1.kept"; printf "[ ! -e $2 ] || sleep 20\\n" | cat - "$1.kept" >"$1"', profile, slow)
+    yield slow
+    vm.script('mv "$1.kept" "$1"; rm -f "$2"', profile, slow)
+
+
+@pytest.mark.parametrize("what", ["command", "lock", "door"])
+def test_a_kept_connection_that_dies_before_a_command_begins_is_replaced(
+    cluster: Cluster, slow_login: str, what: str
+) -> None:
+    vm, keys = cluster.head, cluster.folder / ".kit" / "lab"
+    host = Host(name=vm.name, address=vm.address)
+    key, known_hosts = str(keys / "id_ed25519"), str(keys / "known_hosts")
+    with tempfile.TemporaryDirectory(prefix="kit-", dir="/tmp") as folder:
+        alone = Login(host=vm.name, address=vm.address, user="root", port=22, key=key, known_hosts=known_hosts)
+        login = kept(alone, Path(folder))
+        with closing(OpenSshTransport(host, login)) as transport:
+            session = session_of(transport)
+        # In the background of the VM, because every session that starts meanwhile is slow.
+        cut = 'touch "$1"; (sleep 2; rm -f "$1"; kill -KILL "$2") </dev/null >/dev/null 2>&1 &'
+        vm.script(cut, slow_login, session)
+        try:
+            if what == "command":
+                with closing(OpenSshTransport(host, login)) as transport:
+                    assert transport.run(["echo", "again"]).text == "again\n"
+            elif what == "lock":
+                held = lock.take(login, f"/tmp/kit-{uuid.uuid4().hex}/.lock/itest", "a test")
+                held.check()
+                held.release()
+            else:
+                door = Door(login, cluster.container(vm))
+                door.open()
+                door.close()
+                assert cluster.name in door.record
+        finally:
+            subprocess.run(control_argv(login, "exit"), capture_output=True, check=False)
+
+
+def session_of(transport: Transport) -> str:
+    """Return the process of sshd that serves this connection."""
+    walk = (
+        "pid=$$; while read -r name </proc/$pid/comm; do case $name in sshd*) break ;; esac; "
+        "pid=$(awk '/^PPid/ {print $2}' /proc/$pid/status); done; echo $pid"
+    )
+    return transport.run(["sh", "-c", walk]).text.strip()
