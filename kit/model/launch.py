@@ -70,7 +70,7 @@ class RunPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """The request to the launcher on the head. --dry-run prints it."""
+    """The request to the launcher on the head. --dry-run prints it. `code` is the snapshot's digest, or ''."""
 
     run_id: str
     placement: Placement
@@ -81,6 +81,7 @@ class LaunchPlan:
     places: tuple[Place, ...] = ()
     policy: RunPolicy = field(default_factory=RunPolicy)
     helpers: tuple[Helper, ...] = ()
+    code: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,15 +41,19 @@ HOST_KEY = "ssh/host_ed25519"
 AUTHORIZED_KEYS = "ssh/authorized_keys"
 KNOWN_HOSTS = "ssh/known_hosts"
 SSH_CONFIG = "ssh/config"
-# On the head: what verbs leave behind, such as runs. A deploy ignores it.
+# What runs and verbs leave behind. A deploy ignores it.
 STATE = "var"
 RUNS = f"{STATE}/runs"
 AUDIT = f"{STATE}/audit"
+# The snapshots of code that runs start from. A deploy ignores them.
+CODE = "code"
 
-# In containers: the cluster's folder (read-only), the head's state, Swarm's secrets.
+# In containers: the cluster's folder (read-only), the host's state, Swarm's secrets.
 MOUNT = "/etc/kit"
 STATE_MOUNT = "/var/lib/kit"
 RUNS_MOUNT = "/var/lib/kit/runs"
+# In a run's folder: the working folder of its ranks.
+WORK = "work"
 SECRETS_MOUNT = "/run/secrets"
 
 # In the image.

@@ -13,7 +13,8 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.remote.cluster import lock
-from kit.remote.ship.broadcast import Shipped, Target
+from kit.remote.ship.broadcast import Shipped
+from kit.remote.ship.lanes import Target
 from kit.remote.ssh.transport import AS_ROOT, Completed, Live
 from tests.fakes.engine import FakeRegistry, engine_of
 from tests.fakes.vm import FakeLock, FakeVM

@@ -175,7 +175,7 @@ class FakeVM(SwarmScripts):
     def _remove(self, _stdin: bytes, cluster: str, folder: str, *images: str) -> Completed:
         if "no engine" in self.faults:
             return failed("Cannot connect to the Docker daemon")
-        self.folders.clear()
+        self.folders = {path for path in self.folders if not path.startswith(f"{folder}/")}
         removed = [f"container {c.name}" for c in self.containers if c.labels["kit.cluster"] == cluster]
         self.containers = [c for c in self.containers if c.labels["kit.cluster"] != cluster]
         if any(path.startswith(f"{folder}/") for path in self.files):

@@ -14,7 +14,8 @@ from pathlib import Path
 from kit.config.hosts import parse_hosts
 from kit.events import Event, HostStep, Warned
 from kit.model.host import Login
-from kit.remote.ship.broadcast import Shipped, Target, ship
+from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.lanes import Target
 
 OWNER = "shipper"
 

@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from kitrun import decide, frames, nodes, procs, roles, store
+from kitrun import code, decide, frames, nodes, procs, roles, store
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -70,6 +70,8 @@ class Attempt:
         store.overwrite(self.run.path("hostfile"), roles.hostfile(launch.hostfile, launch.helpers).encode())
         helpers = {"roles": [helper["role"] for helper in launch.helpers]} if launch.helpers else {}
         self.note("attempt", number=self.number, np=launch.np, **helpers)
+        if launch.code and not self._seeded():
+            return
         holder = None
         try:
             holder = roles.hold_port(environment, launch.helpers)
@@ -89,6 +91,16 @@ class Attempt:
         finally:
             if holder is not None:
                 holder.close()
+
+    def _seeded(self) -> bool:
+        """Seed the working folder here. On other nodes, the launch agent of mpirun's daemon does it."""
+        try:
+            code.seed(self.run.id, self.launch.code, root=os.path.dirname(self.run.folder))
+        except (code.NoCode, OSError) as error:
+            self.log.write(self.output.complain("%s%s: %s" % (code.MARK, self.launch.head, code.why(error))))
+            self.code = code.HOST_FAILED
+            return False
+        return True
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None

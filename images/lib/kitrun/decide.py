@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 TIMED_OUT = 124
 STOPPED = 143
-# kit's own exit code for a host that it cannot reach.
+# kit's own exit codes for a host that it cannot reach, and for one on which a step failed.
 HOST_LOST = 3
+HOST_FAILED = 4
 # The operator in the foreground sends a beat more often than this. When its stream ends, the front shortens the wait.
 OPERATOR_S = 60.0
 # How long ranks have to end after a limit, or after their operator went away.
@@ -31,6 +32,8 @@ UNSTARTED = "unable to reliably start one or more daemons"
 UNREACHED = re.compile(
     r"ssh: connect to host (\S+) port \d+: |Connection (?:closed|reset|timed out) by (?:\w+ )?(\S+) port"
 )
+# What kit-code prints on a node whose working folder it cannot seed. Then no rank starts.
+UNSEEDED = re.compile(r"kit-code: (\S+): (.*)")
 
 
 # What mpirun prints about the rank whose end made it end the others. Open MPI 5 calls itself prterun.
@@ -209,6 +212,9 @@ def failure(
     if lost:
         return {"kind": "host", "host": lost[0], "mpirun": words}
     first = outcome.first
+    unseeded = None if first else next(filter(None, map(UNSEEDED.search, words)), None)
+    if unseeded is not None:
+        return {"kind": "code", "host": unseeded[1], "lines": [unseeded[2]], "mpirun": words}
     if first is not None:
         return {
             "kind": "rank",
@@ -245,7 +251,7 @@ def exit_code(stop: Optional[Stop], failure: Optional[Mapping[str, Any]], code: 
     """Return the exit code of the run. `code` is that of mpirun."""
     if stop is not None:
         return stop.code
-    return HOST_LOST if failure and failure["kind"] == "host" else code
+    return {"host": HOST_LOST, "code": HOST_FAILED}.get(failure["kind"] if failure else "", code)
 
 
 # Retry
@@ -253,7 +259,7 @@ def exit_code(stop: Optional[Stop], failure: Optional[Mapping[str, Any]], code: 
 
 def retries(policy: Mapping[str, Any], number: int, stop: Optional[Stop], failure: Optional[Mapping[str, Any]]) -> bool:
     """Return whether attempt `number`, which failed, is followed by another one."""
-    if number > int(policy.get("retries") or 0) or failure is None:
+    if number > int(policy.get("retries") or 0) or failure is None or failure["kind"] == "code":
         return False
     if stop is not None and not stop.retry:
         return False

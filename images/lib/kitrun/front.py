@@ -1,9 +1,10 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
-Protocol. First this prints a line {"kit-launch": 2, "record": "<cluster.json>", "runs": [records of living runs]}. kit
-answers with one line, and gets one or more:
+Protocol. First this prints a line {"kit-launch": 2, "record": "<cluster.json>", "runs": [records of living runs],
+"code": {digest: [hosts]}}: the snapshots of code that are here, the newest first. kit answers with one line, and gets
+one or more:
 
-    {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait"}
+    {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code"}
         {"waiting": [records]} if other runs hold slots and it may wait, {"held": [records]} if it may not,
         {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator"}
@@ -26,7 +27,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from kitrun import decide, frames, store, supervise
+from kitrun import code, decide, frames, store, supervise
 from kitrun.output import now_ms
 
 RECORD = "/etc/kit/cluster.json"
@@ -93,7 +94,14 @@ class Front:
         self.input = Input()
 
     def serve(self) -> int:
-        say({"kit-launch": 2, "record": read_record(self.record), "runs": store.living(self.root)})
+        say(
+            {
+                "kit-launch": 2,
+                "record": read_record(self.record),
+                "runs": store.living(self.root),
+                "code": code.snapshots(root=self.root),
+            }
+        )
         request = self.input.first()
         if request is None:
             return 0
@@ -166,6 +174,8 @@ class Front:
             launch["helpers"] = request.get("helpers") or []
             for helper in launch["helpers"]:
                 texts += [helper["role"], helper["node"], helper["address"]]
+            launch["code"] = request.get("code") or ""
+            texts.append(launch["code"])
             if not good or not all(isinstance(text, str) for text in texts):
                 return None
         except (AttributeError, KeyError, TypeError):

@@ -6,7 +6,10 @@ from kitrun import roles
 
 
 class Launch(NamedTuple):
-    """What mpirun is started with. `helpers` are the servers and the scheduler of a parameter server."""
+    """What mpirun is started with. `helpers` are the servers and the scheduler of a parameter server.
+
+    `code` is the digest of the snapshot that seeds the working folders, or ''.
+    """
 
     argv: Tuple[str, ...]
     env: Mapping[str, str]
@@ -14,6 +17,7 @@ class Launch(NamedTuple):
     places: Tuple[Mapping[str, Any], ...]
     helpers: Tuple[Mapping[str, Any], ...]
     head: str
+    code: str = ""
 
     @property
     def np(self) -> int:

@@ -27,6 +27,9 @@ ROOT = "/var/lib/kit/runs"
 VERSION = 1
 RESERVED = 65536
 RESERVED_STOP = 4096
+# In a run's folder: what its ranks made. And what is kept with that when the log goes.
+MADE = ("work", "checkpoints")
+KEPT = (*MADE, "record.json", "end.json", "lock")
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 Record = Dict[str, Any]
@@ -123,6 +126,16 @@ class Run:
     @property
     def stop_asked(self) -> Optional[Record]:
         return read(self.path("stop"))
+
+    def forget(self) -> None:
+        """Remove the run. If it made something, only its log and what is beside it."""
+        if not any(os.path.exists(self.path(name)) for name in MADE):
+            remove_folder(self.folder)
+            return
+        for name in os.listdir(self.folder):
+            if name not in KEPT:
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path(name))
 
     def touch_operator(self) -> None:
         with contextlib.suppress(OSError), open(self.path("operator"), "a"):
@@ -262,7 +275,10 @@ def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> 
 
 
 def prune(keep_s: float, keep_n: int, root: Optional[str] = None) -> None:
-    """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs."""
+    """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs.
+
+    What a run made stays, with the run's record. Then only the log and what is beside it goes.
+    """
     ended = [run for run in runs(root) if not run.alive]
     now = time.time()
     for index, run in enumerate(reversed(ended)):
@@ -271,4 +287,4 @@ def prune(keep_s: float, keep_n: int, root: Optional[str] = None) -> None:
         except OSError:
             age = 0.0
         if index >= keep_n or age > keep_s:
-            remove_folder(run.folder)
+            run.forget()

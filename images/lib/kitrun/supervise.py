@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Dict, Mapping, Optional
 
-from kitrun import decide, procs, store
+from kitrun import code, decide, procs, store
 from kitrun.attempt import Attempt
 from kitrun.launch import Launch, without
 
@@ -53,11 +53,15 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError):
         # Succeeds only if nobody wrote a checkpoint.
         os.rmdir(checkpoints)
+    if failure and failure["kind"] == "code":
+        code.doubt(os.path.dirname(run.folder))
     run.finish(ending_of(attempt, failure, log.lost))
     if good and attempt.guarded and policy.get("clean", True):
         # The client already knows that the run ended well. Now end what it left in the background.
         attempt.clean(CLEAN_S)
     attempt.close()
+    if launch.code:
+        code.settle(run.id, launch.code, root=os.path.dirname(run.folder))
     store.prune(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
 
 
@@ -69,6 +73,7 @@ def launch_of(request: Mapping[str, Any]) -> Launch:
         places=tuple(request["places"]),
         helpers=tuple(request.get("helpers") or ()),
         head=request["head"],
+        code=request.get("code") or "",
     )
 
 

@@ -77,7 +77,7 @@ def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
         return ""
     lines = [f"kit: error: run {run} failed: {diagnose.headline(failure)}"]
     # For a lost host the headline is enough, and the user has already seen mpirun's message about it.
-    shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": ()}[failure.kind]
+    shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": (), "code": ()}[failure.kind]
     lines += [f"  │ {line}" for line in banners.without(shown)[-8:]]
     cause = diagnose.cause(failure)
     if cause is not None:

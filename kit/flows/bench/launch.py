@@ -59,7 +59,8 @@ class Kept:
 def launch(context: Context, case: Case, *, show: bool = False) -> Launched:
     """Run the case's command once. Whatever goes wrong with it is in `failure`; Interrupted is raised."""
     kept = Kept(context.reporter, show=show)
-    own = replace(context, reporter=kept, spec=with_settings(context.spec, case.settings))
+    # The benchmarks are in the image.
+    own = replace(context, reporter=kept, spec=replace(with_settings(context.spec, case.settings), code=None))
     try:
         outcome = run(own, _request(case))
     except Interrupted:

@@ -56,8 +56,12 @@ def plan_launch(
     covering: str | None,
     run_id: str,
     living: Sequence[RunRecord] = (),
+    code: str = "",
 ) -> LaunchPlan:
-    """Return the plan of a launch on `nodes`, on slots that no run of `living` holds. Warn about too many servers."""
+    """Return the plan of a launch on `nodes`, on slots that no run of `living` holds. Warn about too many servers.
+
+    `code` is the digest of the snapshot that the ranks start in, or ''.
+    """
     chosen: tuple[Place, ...]
     if request.oversubscribe:
         placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
@@ -84,6 +88,7 @@ def plan_launch(
             keep_s=context.spec.runs.ttl_days * 86400,
             keep=context.spec.runs.keep,
         ),
+        code=code,
     )
     _warn_of_crowd(context, plan)
     return plan

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.attach import open_door
+from kit.flows.run.code import Taking, bring
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.node_log import with_node_log
 from kit.flows.run.planning import dry_run, plan_launch, selected_hosts
@@ -37,17 +39,34 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     roles.check(request)
     selected = selected_hosts(context, request)
     by = operator()
+    folder = context.spec.code_folder
+    taking = Taking(Path(folder)) if folder else None
     door = open_door(context, door)
     try:
         cluster = from_text(door.record)
         nodes = [_node(host, cluster) for host in selected]
         living = [records.record_of(fields) for fields in door.living]
-        covering = cluster.network
+        snapshot = taking.result() if taking else None
         plan = plan_launch(
-            context, request, nodes, cluster.nodes[0], covering=covering, run_id=new_run_id(), living=living
+            context,
+            request,
+            nodes,
+            cluster.nodes[0],
+            covering=cluster.network,
+            run_id=new_run_id(),
+            living=living,
+            code=snapshot.digest if snapshot else "",
         )
+        if snapshot:
+            bring(context, door, snapshot, cluster, [node.name for node in plan.placement.nodes])
         start_request = records.start_request(
-            plan, cluster=cluster.name, image=cluster.image, head=cluster.nodes[0].name, by=by, wait=request.wait
+            plan,
+            cluster=cluster.name,
+            image=cluster.image,
+            head=cluster.nodes[0].name,
+            by=by,
+            wait=request.wait,
+            snapshot=snapshot,
         )
         manner = Manner(tagged=request.tag_output, operator=True, by=by)
         follower = Follower(plan.run_id, door, context.reporter, manner)

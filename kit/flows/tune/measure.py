@@ -138,7 +138,7 @@ class Perf:
         spec = self.context.spec
         changed = replace(
             self.context,
-            spec=replace(spec, mpi=replace(spec.mpi, args=tuple(args))),
+            spec=replace(spec, mpi=replace(spec.mpi, args=tuple(args)), code=None),
             reporter=listener,
         )
         command = (

@@ -125,7 +125,7 @@ def definition(
         "shm_size": spec.shm_size,
         "ulimits": ulimits(spec),
         "environment": dict(sorted(environment.items())),
-        "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", *_runs(spec, name), *spec.volumes],
+        "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", _state(spec), *spec.volumes],
         "labels": {
             names.LABEL_CLUSTER: spec.name,
             names.LABEL_SERVICE: name,
@@ -138,9 +138,9 @@ def definition(
     return body
 
 
-def _runs(spec: ClusterSpec, name: str) -> list[str]:
-    """Mount the folder of runs on the head: their records and logs outlive its container."""
-    return [f"{names.folder(spec.name)}/{names.STATE}:{names.STATE_MOUNT}"] if name == names.HEAD else []
+def _state(spec: ClusterSpec) -> str:
+    """Mount the folder of what runs leave behind, which outlives the container."""
+    return f"{names.folder(spec.name)}/{names.STATE}:{names.STATE_MOUNT}"
 
 
 def digest(body: Mapping[str, Any]) -> str:

@@ -62,6 +62,9 @@ class _Output:
 
 def cause(failure: Failure) -> Cause | None:
     """Return the known cause, or None. A line of the rank wins over one of mpirun, and both over the exit code."""
+    if failure.kind == "code":
+        again = "run the command again: kit sends the code to this host first"
+        return Cause(text="no rank was started, because a host lacks the code of the run", hint=again)
     lines = _end(failure.lines)
     rank = _Output("\n".join(lines), "\n".join(_exceptions(lines)))
     mpirun = _Output("\n".join(_end(failure.mpirun)))
@@ -78,12 +81,14 @@ def hung_up(failure: Failure) -> bool:
     return failure.kind == "host" and _words(HUNG_UP, lines) is not None
 
 
-def headline(failure: Failure) -> str:
+def headline(failure: Failure) -> str:  # noqa: PLR0911  (one case a kind)
     """Return which rank failed on which host, and how it ended."""
     if failure.kind == "host":
         # A host that never started a rank was never part of the run.
         how = "could not be reached" if any(_UNSTARTED in line for line in failure.mpirun) else "went away"
         return f"{failure.host or 'a host'} {how}"
+    if failure.kind == "code":
+        return f"the code is not ready on {failure.host}: {failure.lines[0] if failure.lines else 'it gave no reason'}"
     if failure.kind == "mpirun":
         sentences = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
         if sentences:

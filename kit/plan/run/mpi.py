@@ -19,6 +19,9 @@ RELAY = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-rank")
 RUN_VARIABLE = "KIT_RUN"
 # The supervisor sets these: the number of the attempt, from 1, and a folder on the head that survives an attempt.
 SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
+# The working folder of the ranks, if the run has code. kit-code seeds it before mpirun's daemon starts on a node.
+WORK_VARIABLE = "KIT_WORKDIR"
+SEED = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-code")
 # The slots that the run holds on nodes where it does not hold all. kit-rank chooses GPUs by them.
 SLOTS_VARIABLE = "KIT_HELD_SLOTS"
 # Set if the background processes of a rank may continue after it.
@@ -39,13 +42,17 @@ def hostfile(placement: Placement) -> str:
     return "".join(f"{node.address} slots={count}\n" for node, count in pairs)
 
 
-def mca(network: str | None, run_id: str = "") -> tuple[tuple[str, str], ...]:
-    """Return the MCA parameters of a launch. `network` is for both channels of Open MPI: btl (data), oob (launch)."""
+def mca(network: str | None, run_id: str = "", code: str = "") -> tuple[tuple[str, str], ...]:
+    """Return the MCA parameters of a launch. `network` is for both channels of Open MPI: btl (data), oob (launch).
+
+    `code` is the digest of the snapshot from which each node seeds the run's working folder, or ''.
+    """
     both = (("btl_tcp_if_include", network), ("oob_tcp_if_include", network)) if network else ()
     # Only the head starts daemons, so only the head needs a key.
     launch = (("plm_rsh_no_tree_spawn", "1"), ("plm_rsh_num_concurrent", "256"))
     # The daemons on the nodes have the run's mark, too.
-    marked = (("orte_launch_agent", f"env {RUN_VARIABLE}={run_id} orted"),) if run_id else ()
+    agent = " ".join([*SEED, run_id, code, "orted"]) if code else f"env {RUN_VARIABLE}={run_id} orted"
+    marked = (("orte_launch_agent", agent),) if run_id else ()
     return (*TRANSPORTS, *both, *launch, *KEEPALIVE, *KILL_AT_ONCE, *marked)
 
 
@@ -70,8 +77,11 @@ def launch_plan(
     places: Sequence[Place] = (),
     policy: RunPolicy | None = None,
     helpers: Sequence[Helper] = (),
+    code: str = "",
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
+
+    `code` is the digest of the snapshot in whose copy the ranks start, or ''.
 
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
@@ -79,7 +89,9 @@ def launch_plan(
     argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np + len(helpers))]
     argv += ["--hostfile", f"{folder}/hostfile", "--map-by", "seq" if helpers else "slot"]
     argv += ["--bind-to", spec.mpi.bind_to]
-    for name, value in mca(network, run_id):
+    if code:
+        argv += ["--wdir", f"{folder}/{names.WORK}"]
+    for name, value in mca(network, run_id, code):
         argv += ["--mca", name, value]
     if yields(spec, placement):
         argv += ["--mca", "mpi_yield_when_idle", "1"]
@@ -87,6 +99,8 @@ def launch_plan(
         argv += ["--oversubscribe"]
     # A user cannot replace the run's mark.
     ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
+    if code:
+        ours[WORK_VARIABLE] = f"{folder}/{names.WORK}"
     supervisors: tuple[str, ...] = SUPERVISORS
     wrapper: tuple[str, ...] = RELAY
     if helpers:
@@ -108,6 +122,7 @@ def launch_plan(
         places=tuple(places),
         policy=policy or RunPolicy(),
         helpers=tuple(helpers),
+        code=code,
     )
 
 

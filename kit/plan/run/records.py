@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.run import Failure, Place, RunRecord, RunState
 
 
-def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: str, wait: bool) -> dict[str, Any]:
-    """Return the request that starts a run."""
+def start_request(
+    plan: LaunchPlan, *, cluster: str, image: str, head: str, by: str, wait: bool, snapshot: Snapshot | None = None
+) -> dict[str, Any]:
+    """Return the request that starts a run. `snapshot` is the code in which its ranks start."""
     return {
         "op": "start",
         "id": plan.run_id,
@@ -25,6 +28,7 @@ def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: 
         "places": [asdict(place) for place in plan.places],
         "helpers": [asdict(helper) for helper in plan.helpers],
         "policy": asdict(plan.policy),
+        "code": plan.code,
         # Names only, because a value may be a secret and the head keeps the record.
         "info": {
             "cluster": cluster,
@@ -32,8 +36,19 @@ def start_request(plan: LaunchPlan, *, cluster: str, image: str, head: str, by: 
             "command": list(plan.command),
             "env": sorted(name for name in plan.env if not name.startswith("KIT_")),
             "by": by,
+            **({"code": code_record(snapshot)} if snapshot else {}),
         },
     }
+
+
+def code_record(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what the record of a run says about its code."""
+    git = snapshot.git
+    record = {"digest": snapshot.digest, "folder": str(snapshot.folder), "files": snapshot.files, "size": snapshot.size}
+    if git is None:
+        return record
+    diff = {"diff": git.diff.decode("utf-8", "backslashreplace"), "diff_cut": git.cut} if git.dirty else {}
+    return {**record, "commit": git.commit, "branch": git.branch, "origin": git.url, "dirty": git.dirty, **diff}
 
 
 def parse(text: str) -> RunRecord | None:
@@ -82,7 +97,7 @@ def _place(value: Mapping[str, Any]) -> Place:
 def _failure(value: Mapping[str, Any]) -> Failure:
     kind = value.get("kind")
     return Failure(
-        kind=kind if kind in ("rank", "host") else "mpirun",
+        kind=kind if kind in ("rank", "host", "code") else "mpirun",
         host=str(value.get("host", "")),
         rank=value.get("rank"),
         role=str(value.get("role", "")),

@@ -97,7 +97,7 @@ def _host_steps(
     yield from changes
     yield from stale_steps(files, facts, head=head)
     state_folder = f"{names.folder(spec.name)}/{names.STATE}"
-    folders = [*([state_folder] if head else []), *stack.bind_sources(spec)]
+    folders = [state_folder, *stack.bind_sources(spec)]
     for path in dict.fromkeys(folders):
         if path in facts.absent:
             yield MakeFolder(path=path, mode="700" if path == state_folder else "755", why="a mount needs it")

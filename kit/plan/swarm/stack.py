@@ -132,7 +132,7 @@ def _service(
         "secrets": [{"source": secrets[role], "target": KEY_FILES[role], "mode": 0o400} for role in roles],
         "volumes": [
             {"type": "bind", "source": names.folder(spec.name), "target": names.MOUNT, "read_only": True},
-            *([_bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT)] if head else []),
+            _bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT),
             {"type": "tmpfs", "target": "/dev/shm", "tmpfs": {"size": bytes_of(spec.shm_size)}},  # noqa: S108
             *(_mount(volume) for volume in spec.volumes),
         ],

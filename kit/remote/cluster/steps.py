@@ -27,7 +27,8 @@ from kit.remote.cluster.observe import listener_word
 from kit.remote.engine import registry
 from kit.remote.engine.hiccups import no_container, persistently, run_in_node
 from kit.remote.scripts import script
-from kit.remote.ship.broadcast import Target, ship
+from kit.remote.ship.broadcast import ship
+from kit.remote.ship.lanes import Target
 from kit.remote.ssh.transport import Transport
 
 # compose_up.sh waits up to 120 s for an earlier Compose that is still running.

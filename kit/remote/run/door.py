@@ -13,7 +13,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from kit.errors import KitError, NotReadyError, UnreachableError
@@ -42,7 +42,11 @@ def new_run_id() -> str:
 
 
 class Door:
-    """One connection to kit-launch. `open` sets `record` (the text of cluster.json) and `living` (running runs)."""
+    """One connection to kit-launch.
+
+    `open` sets `record` (the text of cluster.json), `living` (running runs), and `code`: the digests of the snapshots
+    of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
+    """
 
     def __init__(self, head: Login, container: str) -> None:
         self._head = head
@@ -54,6 +58,7 @@ class Door:
         self._attempts = Attempts()
         self.record = ""
         self.living: tuple[Mapping[str, Any], ...] = ()
+        self.code: Mapping[str, Sequence[str]] | None = None
 
     def another(self) -> Door:
         """Return a new door to the same head, not connected yet."""
@@ -88,6 +93,7 @@ class Door:
             )
         self.record = str(self._hello.get("record", ""))
         self.living = tuple(self._hello.get("runs", ()))
+        self.code = self._hello.get("code")
 
     def _reached(self, *, patient: bool) -> Completed:
         """Wait for the launcher's first line, over as many connections as needed."""

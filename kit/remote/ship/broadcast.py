@@ -1,4 +1,4 @@
-"""Ships an image to many hosts: only the layers that they lack, once over this machine's link, from host to host.
+"""Ships an image or code to many hosts: only what they lack, once over this machine's link, from host to host.
 
 A porter on each host (kit.remote.ship.porter) takes layers from the host before it, and passes them on while they come.
 This module decides in which order the hosts are, and what happens when one fails.
@@ -10,30 +10,25 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from kit.errors import KitError, StepError
 from kit.events import HostStep, Note, Reporter, Warned
-from kit.model.host import Login
 from kit.remote.ship import faults
+from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo
 from kit.remote.ship.certificate import certificate
+from kit.remote.ship.faults import IMAGE
+from kit.remote.ship.lanes import Lane, Target
 from kit.remote.ship.porters import Porter
-from kit.remote.ship.spool import Spool
+from kit.remote.ship.spool import PackSpool, Spool
 
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
 START_S = 90.0
 END_S = 10.0
 MEGA = 10_000_000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """A host that needs the image. `address` is where other hosts of the cluster reach it."""
-
-    login: Login
-    address: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,62 +52,62 @@ def ship(
     `owner` is the cluster's name, which keeps its ships apart from those of other clusters. If a host fails, the others
     go on. Raises ImageError if no engine gives the image, and UnreachableError if this machine's does not answer.
     """
-    this_ship = _Ship(image, owner, targets, reporter, source)
-    try:
+    with closing(_Ship(owner, targets, reporter, image=image, source=source)) as this_ship:
         return this_ship.run()
-    finally:
-        this_ship.close()
 
 
-class _Lane:
-    """One host, and how far it is."""
+def ship_code(
+    spool: PackSpool, *, store: str, owner: str, targets: Sequence[Target], confirm: str, reporter: Reporter
+) -> Shipped:
+    """Bring the pack of `spool` to every target, into the folder `store` of its VM. If a host fails, the others go on.
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.host = target.login.host
-        self.porter: Porter | None = None
-        # Each layer that it needs, with the bytes that it has; None until its porter has reported them.
-        self.need: dict[str, int] | None = None
-        self.held = 0
-        self.port = 0
-        self.upstream: _Lane | None = None
-        self.turn = 0
-        self.serial = 0
-        self.received = False
-        self.done = False
-        self.load_s = 0.0
-        self.failed: KitError | None = None
-
-    @property
-    def over(self) -> bool:
-        return self.done or self.failed is not None
+    The host `confirm` then writes down which hosts have the code. A host that lacks the pack's base fails with
+    BaseMissingError.
+    """
+    with closing(_Ship(owner, targets, reporter, cargo=code_cargo(spool, store), confirm=confirm)) as this_ship:
+        return this_ship.run()
 
 
 class _Ship:
     def __init__(
-        self, image: str, owner: str, targets: Sequence[Target], reporter: Reporter, source: Target | None
+        self,
+        owner: str,
+        targets: Sequence[Target],
+        reporter: Reporter,
+        *,
+        image: str = "",
+        source: Target | None = None,
+        cargo: Cargo | None = None,
+        confirm: str = "",
     ) -> None:
         self._image = image
         self._owner = owner
         self._reporter = reporter
-        self._heard: queue.SimpleQueue[tuple[_Lane | None, dict[str, Any] | None]] = queue.SimpleQueue()
-        self._lanes = [_Lane(target) for target in targets]
-        self._source = _Lane(source) if source else None
-        self._spool: Spool | None = None
+        self._confirm = confirm
+        self._heard: queue.SimpleQueue[tuple[Lane | None, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._lanes = [Lane(target) for target in targets]
+        self._source = Lane(source) if source else None
+        self._cargo = cargo
+        self._words = cargo.words if cargo else IMAGE
         # The hosts in the order in which they pass layers on.
-        self._chain: list[_Lane] = []
-        # Bytes that each step of the build added, the last step's first.
-        self._sizes: list[int] = []
+        self._chain: list[Lane] = []
         self._certificate, self._key = certificate()
         self._begun = 0.0
         self._wire_s = 0.0
 
+    @property
+    def cargo(self) -> Cargo:
+        """What comes. An image is looked at first."""
+        if self._cargo is None:
+            if self._source:
+                self._cargo = self._look_at_source(self._source)
+            else:
+                spool = Spool(self._image, lambda error: self._heard.put((None, {"error": error})))
+                self._cargo = image_cargo(self._image, spool)
+        return self._cargo
+
     def run(self) -> Shipped:
-        if self._source:
-            config, layers = self._look_at_source(self._source)
-        else:
-            self._spool = Spool(self._image, lambda error: self._heard.put((None, {"error": error})))
-            config, layers, self._sizes = self._spool.config, self._spool.chain, self._spool.sizes
+        order = self.cargo.order
         self._begun = time.monotonic()
         for lane in self._all():
             if lane.porter is None:
@@ -120,9 +115,7 @@ class _Ship:
                 lane.porter = self._porter(lane)
             lane.porter.order(
                 op="begin",
-                image=self._image,
-                config=config,
-                layers=layers,
+                **order,
                 owner=self._owner,
                 # A single host passes nothing on, so it does not listen.
                 listen=lane.target.address if len(self._all()) > 1 else None,
@@ -137,6 +130,9 @@ class _Ship:
 
     def _shipped(self) -> Shipped:
         done = [lane for lane in self._lanes if lane.done]
+        for lane in done:
+            if lane.host == self._confirm and lane.porter:
+                lane.porter.order(op="confirm", hosts=[other.host for other in done])
         sent = sum(lane.porter.sent for lane in self._all() if lane.porter)
         if done:
             where = "from host to host" if len(done) > 1 else "to the host"
@@ -160,17 +156,17 @@ class _Ship:
                 porter.wait(END_S)
             else:
                 porter.kill()
-        if self._spool:
-            self._spool.close()
+        if self._cargo and self._cargo.spool:
+            self._cargo.spool.close()
 
-    def _all(self) -> list[_Lane]:
+    def _all(self) -> list[Lane]:
         return [*([self._source] if self._source else []), *self._lanes]
 
-    def _porter(self, lane: _Lane) -> Porter:
+    def _porter(self, lane: Lane) -> Porter:
         return Porter(lane.target.login, lambda _, message: self._heard.put((lane, message)))
 
-    def _look_at_source(self, source: _Lane) -> tuple[str, list[str]]:
-        """Return the image's config and chain, from the engine of another host."""
+    def _look_at_source(self, source: Lane) -> Cargo:
+        """Return the image as cargo, from the engine of another host."""
         source.porter = self._porter(source)
         source.porter.order(op="inspect", image=self._image)
         end = time.monotonic() + START_S
@@ -178,13 +174,16 @@ class _Ship:
             for lane, message in self._messages():
                 if message and "inspected" in message:
                     image = message["inspected"]
-                    self._sizes = [int(size) for size in image["sizes"]]
-                    return str(image["config"]), [str(layer) for layer in image["layers"]]
+                    return Cargo(
+                        words=IMAGE,
+                        order={"image": self._image, "config": image["config"], "layers": image["layers"]},
+                        sizes=tuple(int(size) for size in image["sizes"]),
+                    )
                 if lane is source:
                     self._take(lane, message)
         raise faults.not_given(source.host, self._image, "it does not answer")
 
-    def _messages(self) -> Iterator[tuple[_Lane | None, dict[str, Any] | None]]:
+    def _messages(self) -> Iterator[tuple[Lane | None, dict[str, Any] | None]]:
         try:
             yield self._heard.get(timeout=0.5)
             while True:
@@ -206,14 +205,14 @@ class _Ship:
                     continue
                 patience = START_S if lane.need is None else SILENCE_S
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
-                    self._drop(lane, faults.silent(lane.host, patience))
+                    self._drop(lane, faults.silent(lane.host, patience, self._words))
 
-    def _take(self, lane: _Lane, message: dict[str, Any] | None) -> None:  # noqa: C901  (one case a message)
+    def _take(self, lane: Lane, message: dict[str, Any] | None) -> None:  # noqa: C901  (one case a message)
         # The source has the image, so it is done soon. It still gives layers to others.
         if lane.failed or (lane.done and lane is not self._source and not (message and "ask" in message)):
             return
         if message is None:
-            self._drop(lane, faults.ended(lane.host, lane.porter))
+            self._drop(lane, faults.ended(lane.host, lane.porter, self._words))
         elif "ready" in message:
             ready = message["ready"]
             lane.need = {str(layer): int(have) for layer, have in ready["need"].items()}
@@ -234,11 +233,11 @@ class _Ship:
             lane.received = True
             if all(other.received for other in self._chain if not other.failed):
                 self._wire_s = time.monotonic() - self._begun
-            self._say(lane, "the engine unpacks the last layer", 1.0)
+            self._say(lane, self._words.unpacking, 1.0)
         elif "done" in message:
             lane.done, lane.load_s = True, float(message["load_s"])
         elif "failed" in message:
-            self._drop(lane, faults.failed(lane.host, str(message["failed"]), str(message.get("kind"))))
+            self._drop(lane, faults.failed(lane.host, str(message["failed"]), str(message.get("kind")), self._words))
 
     def _line_up(self) -> None:
         """Put the hosts that need most first, so that no host passes on layers that it does not need itself."""
@@ -251,24 +250,24 @@ class _Ship:
                 self._attach(lane, before)
                 before = lane
 
-    def _attach(self, lane: _Lane, upstream: _Lane | None) -> None:
+    def _attach(self, lane: Lane, upstream: Lane | None) -> None:
         lane.upstream = upstream
         lane.turn += 1
         assert lane.porter is not None  # noqa: S101
         wanted = set(lane.need or ())
         if upstream is None:
-            if self._spool:
-                self._spool.provide({layer for layer in wanted if not lane.received})
+            if self.cargo.spool:
+                self.cargo.spool.provide({layer for layer in wanted if not lane.received})
             lane.porter.order(op="follow", turn=lane.turn)
             return
         if upstream is self._source and upstream.porter:
             upstream.porter.order(op="fill", want=sorted(wanted))
         lane.porter.order(op="follow", turn=lane.turn, address=upstream.target.address, port=upstream.port)
 
-    def _answer(self, lane: _Lane, need: dict[str, int], serial: int) -> None:
+    def _answer(self, lane: Lane, need: dict[str, int], serial: int) -> None:
         """Send layers to the lane, whose upstream is this machine, until it has all or asks again."""
         lane.serial = serial
-        spool, porter = self._spool, lane.porter
+        spool, porter = self.cargo.spool, lane.porter
         if spool is None or porter is None:
             return
 
@@ -279,7 +278,7 @@ class _Ship:
 
         threading.Thread(target=spool.answer, args=(need, put), daemon=True).start()
 
-    def _drop(self, lane: _Lane, error: KitError) -> None:
+    def _drop(self, lane: Lane, error: KitError) -> None:
         """Give the lane up. The hosts behind it take layers from the one before it."""
         lane.failed = error
         if lane.porter:
@@ -294,34 +293,35 @@ class _Ship:
             if behind.upstream is lane and not behind.over and not behind.received:
                 self._attach(behind, self._living(lane.upstream))
 
-    def _is_needed(self, source: _Lane) -> bool:
+    def _is_needed(self, source: Lane) -> bool:
         """Return whether a host still needs layers that only the source has."""
         waiting = [lane for lane in self._lanes if not (lane.over or lane.received) and lane.need != {}]
         return any(lane.upstream is source or not self._chain for lane in waiting)
 
-    def _pass_by(self, lane: _Lane, why: str) -> None:
+    def _pass_by(self, lane: Lane, why: str) -> None:
         """Attach the lane to the one before its upstream, which lives, but which it cannot reach."""
         upstream = lane.upstream
         if upstream is None or (upstream is self._source):
             source = f"{upstream.host} ({upstream.target.address})" if upstream else None
-            self._drop(lane, faults.lost(lane.host, source, why))
+            self._drop(lane, faults.lost(lane.host, source, why, self._words))
             return
-        text = f"{lane.host} cannot take the image from {upstream.host} ({upstream.target.address}): {why}"
+        text = f"{lane.host} {self._words.not_taken} {upstream.host} ({upstream.target.address}): {why}"
         hint = "kit uses another way, but MPI needs this one: open TCP between the VMs (firewall, security group)"
         self._reporter.report(Warned(text=text, hint=hint))
         self._attach(lane, self._living(upstream.upstream))
 
-    def _living(self, lane: _Lane | None) -> _Lane | None:
+    def _living(self, lane: Lane | None) -> Lane | None:
         while lane is not None and lane.failed:
             lane = lane.upstream
         return lane
 
-    def _progress(self, lane: _Lane, at: int) -> None:
-        wanted = sum(self._sizes[: len(lane.need or ())])
+    def _progress(self, lane: Lane, at: int) -> None:
+        wanted = sum(self.cargo.sizes[: len(lane.need or ())])
         if not lane.received and wanted:
-            text = f"image {at / 1e9:.2f} of {wanted / 1e9:.2f} GB" if wanted > MEGA else "image"
+            cargo = self._words.cargo
+            text = f"{cargo} {at / 1e9:.2f} of {wanted / 1e9:.2f} GB" if wanted > MEGA else cargo
             # The engine reports the size of a layer's files, without the tar around them, so `at` may exceed it.
-            self._say(lane, text if at else "waiting for the image", min(at / wanted, 1.0))
+            self._say(lane, text if at else f"waiting for the {cargo}", min(at / wanted, 1.0))
 
-    def _say(self, lane: _Lane, text: str, fraction: float | None = None) -> None:
+    def _say(self, lane: Lane, text: str, fraction: float | None = None) -> None:
         self._reporter.report(HostStep(host=lane.host, text=text, fraction=fraction))

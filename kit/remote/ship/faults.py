@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kit.errors import ImageError, KitError, StepError, UnreachableError
 from kit.remote.ship.porters import Porter
 from kit.remote.ssh.refusals import dropped, dropped_error
 
 _SSH_FAILED = 255
 _NO_SUCH_COMMAND = 127
-_AGAIN = "run kit deploy again; it does not send again what has arrived"
 
 
-def silent(host: str, seconds: float) -> KitError:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words:
+    """How messages name the cargo of a ship, and what to do again after a failure."""
+
+    cargo: str
+    failed: str
+    not_taken: str
+    unpacking: str
+    # The command of the user that ships, and what to do if it fails.
+    verb: str
+
+    @property
+    def again(self) -> str:
+        return f"run {self.verb} again; it does not send again what has arrived"
+
+
+IMAGE = Words(
+    cargo="image",
+    failed="the image did not arrive",
+    not_taken="cannot take the image from",
+    unpacking="the engine unpacks the last layer",
+    verb="kit deploy",
+)
+CODE = Words(
+    cargo="code",
+    failed="the code did not arrive",
+    not_taken="cannot take the code from",
+    unpacking="unpacking the code",
+    verb="the command",
+)
+
+
+class BaseMissingError(StepError):
+    """A host does not have the snapshot that a pack of code builds on."""
+
+
+def silent(host: str, seconds: float, words: Words) -> KitError:
     """Return the error for a porter that reports nothing."""
-    return UnreachableError(f"it sent nothing for {seconds:.0f} s", hint=_AGAIN, host=host)
+    return UnreachableError(f"it sent nothing for {seconds:.0f} s", hint=words.again, host=host)
 
 
-def lost(host: str, upstream: str | None, why: str) -> KitError:
+def lost(host: str, upstream: str | None, why: str, words: Words) -> KitError:
     """Return the error for a host that cannot get layers from its last upstream (None: this machine)."""
-    text = f"the connection that brings the image broke: {why}"
+    text = f"the connection that brings the {words.cargo} broke: {why}"
     if upstream is not None:
-        text = f"cannot take the image from {upstream}: {why}"
-    hint = "open TCP between the VMs (firewall, security group); then " + _AGAIN
+        text = f"{words.not_taken} {upstream}: {why}"
+    hint = "open TCP between the VMs (firewall, security group); then " + words.again
     return UnreachableError(text, hint=hint, host=host)
 
 
@@ -31,29 +68,34 @@ def not_given(host: str, image: str, why: str) -> KitError:
     return ImageError(f"does not give {image}: {why}", hint=hint, host=host)
 
 
-def failed(host: str, text: str, kind: str) -> KitError:
+def failed(host: str, text: str, kind: str, words: Words) -> KitError:
     """Return the error for a failure of this `kind` that the porter reported."""
-    hint = _AGAIN
+    if kind == "base":
+        return BaseMissingError(text, hint=words.again, host=host)
+    hint = words.again
     if kind == "disk":
-        text, hint = f"no space left on its disk: {text}", "free space (docker system prune), then: kit deploy"
+        text, hint = (
+            f"no space left on its disk: {text}",
+            f"free space (docker system prune), then run {words.verb} again",
+        )
     elif kind == "corrupt":
-        hint = "its disk or memory may be faulty: check dmesg there, then: kit deploy"
-    return StepError(f"the image did not arrive: {text}", hint=hint, host=host)
+        hint = f"its disk or memory may be faulty: check dmesg there, then run {words.verb} again"
+    return StepError(f"{words.failed}: {text}", hint=hint, host=host)
 
 
-def ended(host: str, porter: Porter | None) -> KitError:
+def ended(host: str, porter: Porter | None, words: Words) -> KitError:
     """Return the error for a porter that ended by itself: what ssh or the program there wrote last."""
     output = porter.complaint() if porter else ""
     code = porter.exit_code if porter else None
     last = output.splitlines()[-1] if output else f"exit code {code}"
     if code == _NO_SUCH_COMMAND or "python3" in last:
         return StepError(
-            f"the host cannot receive the image: {last}",
+            f"the host cannot receive the {words.cargo}: {last}",
             hint="install Python 3.6 or newer on the VM: sudo apt-get install python3",
             host=host,
         )
     if code == _SSH_FAILED and dropped(output):
         return dropped_error("its sshd", output.splitlines()[0], host)
     if code == _SSH_FAILED:
-        return UnreachableError(f"the connection broke: {last}", hint=_AGAIN, host=host)
-    return StepError(f"the image did not arrive: {last}", hint=_AGAIN, host=host)
+        return UnreachableError(f"the connection broke: {last}", hint=words.again, host=host)
+    return StepError(f"{words.failed}: {last}", hint=words.again, host=host)

@@ -21,17 +21,8 @@ from kit.remote.ssh.transport import as_root
 _FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
 _MODULES = (
-    "wire",
-    "manifest",
-    "layers",
-    "serve",
-    "fetch",
-    "engine",
-    "archive",
-    "capture",
-    "source",
-    "operator",
-    "main",
+    *("wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
+    *("manifest", "code", "operator", "main"),
 )
 # The command line only reads the program; its text comes on standard input.
 _BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from kit.errors import ImageError, KitError, UnreachableError
+from kit.model.code import Snapshot
+from kit.remote.code.pack import write_pack
 from kit.remote.engine import sdk
 from kit.remote.ship.porter import capture, source
 from kit.remote.ship.porter.archive import config_of, layers_of
@@ -168,8 +170,7 @@ class Spool:
 
     def answer(self, need: dict[str, int], put: Callable[[bytes], None]) -> None:
         """Send what an asker lacks, in frames. `need` maps a layer to the bytes it has. End if `put` raises OSError."""
-        with contextlib.suppress(Stopped, Withdrawn, OSError, Broken):
-            send(need, cast(BinaryIO, _Writing(put)), self.layers, Packing())
+        _answer(self.layers, need, put)
 
     def close(self) -> None:
         self.layers.stop()
@@ -178,6 +179,40 @@ class Spool:
         self._client.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock)
+
+
+class PackSpool:
+    """The pack of code that this machine sends. `close` removes its folder.
+
+    Raises the errors of `write_pack`.
+    """
+
+    def __init__(self, snapshot: Snapshot, base: bytes | None) -> None:
+        self._folder, self._lock = _folder()
+        self.layers = Layers(self._folder)
+        try:
+            self.pack = write_pack(snapshot, base, Path(self._folder))
+            self.layers.admit(str(self.pack.path), self.pack.sha256)
+        except BaseException:
+            self.close()
+            raise
+
+    def provide(self, wanted: set[str]) -> None:
+        """Do nothing: the pack is here."""
+
+    def answer(self, need: dict[str, int], put: Callable[[bytes], None]) -> None:
+        """Send what an asker lacks, as Spool does."""
+        _answer(self.layers, need, put)
+
+    def close(self) -> None:
+        self.layers.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _answer(layers: Layers, need: dict[str, int], put: Callable[[bytes], None]) -> None:
+    with contextlib.suppress(Stopped, Withdrawn, OSError, Broken):
+        send(need, cast(BinaryIO, _Writing(put)), layers, Packing())
 
 
 class _Writing:

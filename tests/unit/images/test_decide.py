@@ -371,3 +371,27 @@ def test_standard_output_is_passed_on_in_whole_lines() -> None:
     assert output.standard(b"lf\nre").endswith(b"half\n")
     assert output.end().endswith(b" 2\nre")
     assert list(output.words) == []
+
+
+# Code
+
+
+NOT_HERE = "kit-code: gpu2: the snapshot 1f2e3d of the code is not here (No such file or directory)"
+
+
+def test_a_host_without_the_code_is_the_failure_and_not_what_mpirun_says_of_it() -> None:
+    words = (NOT_HERE, "ORTE was unable to reliably start one or more daemons.")
+    ended = outcome(any_up=False, words=words)
+    lost = decide.lost_hosts(ended, [place(1), place(2)], "gpu1")
+    failure_ = decide.failure(ended, lost=lost, head="gpu1", role="", lines=[])
+    assert failure_["kind"] == "code"
+    assert failure_["host"] == "gpu2"
+    assert failure_["lines"] == [NOT_HERE.partition("gpu2: ")[2]]
+    assert decide.exit_code(None, failure_, 213) == 4
+    assert not decide.retries({"retries": 3}, 1, None, failure_)
+
+
+def test_a_rank_that_prints_such_a_line_is_a_rank_that_failed() -> None:
+    ended = outcome(first=end(), words=(NOT_HERE,))
+    failure_ = decide.failure(ended, lost=[], head="gpu1", role="", lines=[])
+    assert failure_["kind"] == "rank"

@@ -26,7 +26,7 @@ FILES = sorted(
 
 def test_it_says_hello_with_the_record(head: Head) -> None:
     head.record.write_text('{"kit": 1}\n')
-    assert head.door().hello == {"kit-launch": VERSION, "record": '{"kit": 1}\n', "runs": []}
+    assert head.door().hello == {"kit-launch": VERSION, "record": '{"kit": 1}\n', "runs": [], "code": {}}
 
 
 def test_it_says_hello_without_a_record(head: Head) -> None:
@@ -385,6 +385,15 @@ def test_runs_that_ended_are_forgotten_by_number_and_age(head: Head) -> None:
     until(lambda: sorted(path.name for path in head.runs.glob("t-*")) == head.ids[3:])
     living.stop(grace=0.0)
     living.story()
+
+
+def test_what_a_run_made_stays_when_its_log_goes(head: Head) -> None:
+    head.done("sh", "-c", 'echo weights >"$KIT_CHECKPOINT_DIR/one"', policy={"keep": 1})
+    head.done("true", policy={"keep": 1})
+    folder = head.runs / head.ids[0]
+    until(lambda: not (folder / "log").exists())
+    assert (folder / "checkpoints" / "one").read_text() == "weights\n"
+    until(lambda: sorted(path.name for path in folder.iterdir()) == ["checkpoints", "end.json", "lock", "record.json"])
 
 
 def test_the_folder_is_the_heads_alone(head: Head) -> None:

@@ -2,18 +2,20 @@
 
 Both are lines of JSON. The first order is {"op": "begin", "image", "config", "layers", "owner", "listen",
 "certificate", "key", "source"}. Its answer is {"ready": {"port", "need": {layer: bytes that are here}, "held"}}.
-{"op": "inspect", "image"} may come before it; its answer is {"inspected"}. Then:
+{"op": "inspect", "image"} may come before it; its answer is {"inspected"}. To bring code and not an image, the order
+has "code" (porter.code) in place of "image" and "config". Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
     {"op": "bytes", "count", "serial"}            that many bytes of frames follow; repeated until all have come
     {"op": "fill", "want": [layers]}              take them out of this host's own engine
     {"op": "beat"}                                the operator is still there
+    {"op": "confirm", "hosts": [names]}           write down which hosts have this code
     {"op": "end", "keep": bool}                   end; keep or remove what an interrupted ship left
 
 Reports, at any time: {"at", "loaded"}, {"lost", "turn"}, {"corrupt", "count"}, {"received"} when all bytes are here,
-{"done", "load_s"} when the engine has the image, {"failed", "kind"}. The porter ends when standard input ends, or is
-silent for a minute.
+{"done", "load_s"} when the engine has the image, or the store the code, {"failed", "kind"}. The porter ends when
+standard input ends, or is silent for a minute.
 """
 
 import contextlib
@@ -26,15 +28,14 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Dict, Optional, Tuple, cast
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Union, cast
 
-from . import fetch, serve, source, wire
-from .archive import Archive, config_of, fits, layers_of, part_config
+from . import code, fetch, image, serve, source, wire
+from .archive import config_of, layers_of
 from .engine import EngineError, SocketEngine
 from .layers import LOCK, Layers, Stopped
 from .operator import Ask, Pipe
 
-FOLDER = "kit-ship"
 TICK_S = 0.25
 # A host that is silent for longer counts as gone.
 LIFE_S = 2.0
@@ -59,9 +60,9 @@ class Porter:
         self._serial = 0
         self._pipe: Tuple[int, Optional[Pipe]] = (0, None)
         self._heard = time.monotonic()
-        self._loaded = 0
         self._failed = False
         self._folder = ""
+        self._cargo: Union[code.Cargo, image.Cargo]
 
     def say(self, value: Dict[str, Any]) -> None:
         with self._lock:
@@ -103,6 +104,8 @@ class Porter:
                     self._bytes(int(order["serial"]), data)
             elif order["op"] == "fill":
                 self._start(self._fill, set(order["want"]))
+            elif order["op"] == "confirm":
+                self._guarded(self._confirm, order["hosts"])
 
     def _settle(self) -> None:
         """Wait until a push that has brought enough has removed its tag."""
@@ -139,22 +142,21 @@ class Porter:
         self.say({"inspected": image_facts})
 
     def _begin(self, order: Dict[str, Any]) -> None:
-        self._image = str(order["image"])
-        self._config = str(order["config"]).encode()
-        self._chain = [str(layer) for layer in order["layers"]]
         self._owner = str(order["owner"])
-        self._turn = 0
-        root = os.path.join(self._engine.root(), FOLDER)
-        folder = os.path.join(root, self._owner)
+        if "code" in order:
+            self._cargo = code.Cargo(order["code"], order["layers"])
+        else:
+            self._cargo = image.Cargo(order, self._engine)
+        folder = self._cargo.folder
         self._hold(folder)
-        os.chmod(root, 0o700)
+        # Only root may look: a private image or private code is in it.
+        os.chmod(os.path.dirname(folder), 0o700)
         self._layers = Layers(folder)
         self._folder = folder
+        chain = self._cargo.chain
         # A source has every layer, in its engine.
-        whole = len(self._chain)
-        self._held = whole if order.get("source") else fits(self._engine, self._config, self._chain, self._owner)
-        self._loaded = self._held
-        need = list(dict.fromkeys(self._chain[self._held :]))
+        held = len(chain) if order.get("source") else self._cargo.held()
+        need = list(dict.fromkeys(chain[held:]))
         self._layers.adopt(set(need))
         port = 0
         self._tls: Any = None
@@ -164,7 +166,7 @@ class Porter:
             port = serve.Listener(str(order["listen"]), listening, self._layers).port
         self._fetcher = fetch.Fetcher(self._layers, need, self.say)
         here = {layer: self._layers.have(layer) for layer in need}
-        self.say({"ready": {"port": port, "need": here, "held": self._held}})
+        self.say({"ready": {"port": port, "need": here, "held": held}})
         self._start(self._tick)
         if not order.get("source"):
             self._start(self._fetch)
@@ -202,6 +204,8 @@ class Porter:
             pass
         except fetch.Failed as error:
             self.fail(error.kind, str(error))
+        except code.Refused as error:
+            self.fail(error.kind, str(error))
         except (EngineError, source.SourceError) as error:
             self.fail("disk" if "no space left" in str(error).lower() else "engine", str(error))
         except OSError as error:
@@ -235,8 +239,12 @@ class Porter:
     def _fill(self, wanted: Any) -> None:
         # A layer has one writer, and two hosts may want the same layer from this one.
         with self._filling:
-            way = source.fill(self._engine, self._image, self._chain, wanted, self._layers)
-        self.say({"filled": way})
+            if isinstance(self._cargo, image.Cargo):
+                self.say({"filled": self._cargo.fill(wanted, self._layers)})
+
+    def _confirm(self, hosts: List[str]) -> None:
+        if isinstance(self._cargo, code.Cargo):
+            self._cargo.confirm([str(host) for host in hosts])
 
     def _fetch(self) -> None:
         while True:
@@ -246,51 +254,17 @@ class Porter:
             self._fetcher.wait_missing()
 
     def _load(self) -> None:
-        """Load each layer as soon as it and all below it are here, so that the engine unpacks while others come."""
-        busy = 0.0
-        count = self._loaded
-        while count < len(self._chain):
-            while not self._layers.wait_whole(self._chain[count], 60.0):
-                pass
-            first = count
-            while count < len(self._chain) and self._layers.whole(self._chain[count]):
-                count += 1
-            start = time.monotonic()
-            if not self._load_some(first, count):
-                count = first
-            else:
-                self._loaded = count
-            busy += time.monotonic() - start
-        if self._held == len(self._chain):
-            self._load_some(count, count)
-        self._engine.remove_parts(self._owner)
+        if isinstance(self._cargo, code.Cargo):
+            busy = self._cargo.load(self._layers)
+        else:
+            busy = self._cargo.load(self._layers, self._fetcher.again, self.say)
         self.say({"done": True, "load_s": busy})
-
-    def _load_some(self, first: int, count: int) -> bool:
-        """Load the layers from `first` to `count`. Return False if one was refused, and must come again."""
-        chain = self._chain[:count]
-        files = {layer: self._layers.path(layer) for layer in chain[first:]}
-        sizes = [(layer, os.path.getsize(files[layer]) if layer in files else 0) for layer in chain]
-        whole = count == len(self._chain)
-        config = self._config if whole else part_config(self._config, chain, self._owner)
-        try:
-            self._engine.load(Archive(config, sizes, files, self._image if whole else ""))
-        except EngineError as error:
-            # The engine verifies each layer itself, by the same hash.
-            wrong = [layer for layer in files if not _right(files[layer], layer)]
-            if not wrong:
-                raise
-            for layer in wrong:
-                self._fetcher.again(layer)
-            self.say({"note": str(error)})
-            return False
-        return True
 
     def _tick(self) -> None:
         reported: Dict[str, int] = {}
         last = 0.0
         while True:
-            now = {"at": self._layers.total(), "loaded": self._loaded}
+            now = {"at": self._layers.total(), "loaded": self._cargo.loaded}
             if now != reported or time.monotonic() - last > LIFE_S:
                 reported, last = now, time.monotonic()
                 self.say(dict(now))
@@ -301,16 +275,6 @@ class Porter:
             shutil.rmtree(self._folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(self._folder))
-
-
-def _right(path: str, layer: str) -> bool:
-    import hashlib
-
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest() == layer
 
 
 def main() -> None:

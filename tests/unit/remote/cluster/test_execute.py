@@ -14,7 +14,8 @@ from kit.model import swarm as swarm_model
 from kit.model.plan import HostPlan, Needs, Plan, Round, Ship, Step, plan_of
 from kit.remote.cluster import execute, steps
 from kit.remote.cluster.execution import Execution
-from kit.remote.ship.broadcast import Shipped, Target
+from kit.remote.ship.broadcast import Shipped
+from kit.remote.ship.lanes import Target
 from kit.remote.ssh.transport import Transport
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering

@@ -13,7 +13,8 @@ from kit.errors import ImageError, KitError, StepError, UnreachableError
 from kit.events import Note
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
-from kit.remote.ship.broadcast import Shipped, Target, ship
+from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.lanes import Target
 from tests.fakes.reporter import Remembering
 
 LONG = 30.0

@@ -21,7 +21,8 @@ from kit.errors import ImageError
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
 from kit.remote.ship import porters
-from kit.remote.ship.broadcast import Shipped, Target, ship
+from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.lanes import Target
 from tests.fakes.reporter import Remembering
 from tests.fakes.sdk import Api
 from tests.fakes.socket_engine import FakeEngine, sha

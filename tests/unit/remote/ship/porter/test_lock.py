@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from kit.remote.ship.porter import main
+from kit.remote.ship.porter import image, main
 from kit.remote.ship.porter.engine import SocketEngine
 from kit.remote.ship.porter.main import Porter
 
@@ -26,7 +26,7 @@ def test_what_another_one_holds_is_left_to_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(main, "LOCK_S", 0.0)
     monkeypatch.setattr(SocketEngine, "root", lambda engine: str(tmp_path))
     first, second = porter(), porter()
-    folder = tmp_path / main.FOLDER / "mine"
+    folder = tmp_path / image.FOLDER / "mine"
     first._hold(str(folder))
     (folder / "layer.part").write_bytes(b"half of it")
     with pytest.raises(OSError, match="another ship of this cluster"):

@@ -1,0 +1,41 @@
+"""The hosts of a ship, and how far each of them is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kit.errors import KitError
+from kit.model.host import Login
+from kit.remote.ship.porters import Porter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A host that needs the cargo. `address` is where other hosts of the cluster reach it."""
+
+    login: Login
+    address: str
+
+
+class Lane:
+    """One host, and how far it is."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.host = target.login.host
+        self.porter: Porter | None = None
+        # Each layer that it needs, with the bytes that it has; None until its porter has reported them.
+        self.need: dict[str, int] | None = None
+        self.held = 0
+        self.port = 0
+        self.upstream: Lane | None = None
+        self.turn = 0
+        self.serial = 0
+        self.received = False
+        self.done = False
+        self.load_s = 0.0
+        self.failed: KitError | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.done or self.failed is not None

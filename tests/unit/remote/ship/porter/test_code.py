@@ -1,0 +1,267 @@
+"""A pack of code becomes files of the store, and those become the working folder of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kit.remote.ship.porter import code, manifest
+from kit.remote.ship.porter.layers import Layers
+from kit.remote.ship.porter.manifest import EMPTY, FILE, FOLDER, LINK, Entry
+
+Tree = dict[bytes, bytes | tuple[str, bytes]]
+
+TREE: Tree = {
+    b"train.py": b"print('hello')\n",
+    b"run.sh": ("755", b"#!/bin/sh\n"),
+    b"data/a\\b\tc\n.txt": b"odd names\n",
+    b"data/again": b"print('hello')\n",
+    b"empty": b"",
+    b"latest": ("link", b"data/again"),
+    b"logs": ("folder", b""),
+    b"\xff\xfe": b"no text",
+}
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def manifest_of(tree: Tree) -> bytes:
+    entries = []
+    for path, value in tree.items():
+        kind, data = value if isinstance(value, tuple) else ("644", value)
+        if kind == "link":
+            entries.append(Entry(LINK, 0o777, "", 0, path, data))
+        elif kind == "folder":
+            entries.append(Entry(FOLDER, 0o755, "", 0, path, b""))
+        else:
+            entries.append(Entry(FILE, int(kind, 8), sha(data), len(data), path, b""))
+    return manifest.write(entries)
+
+
+def pack_of(tree: Tree, base: Tree | None = None, **head: Any) -> bytes:
+    new, old = manifest_of(tree), manifest_of(base) if base is not None else EMPTY
+    delta = manifest.delta(old, new)
+    counts = {"remove": len(delta.removed), "add": len(delta.added), "objects": len(delta.objects)}
+    first = {"kit-pack": 1, "digest": sha(new), "base": sha(old) if base is not None else None, **counts, **head}
+    contents = {sha(data): data for data in (v[1] if isinstance(v, tuple) else v for v in tree.values())}
+    lines = [*delta.removed, *delta.added, *(b"%s %d" % (name.encode(), size) for name, size in delta.objects)]
+    return b"".join(
+        [
+            json.dumps(first).encode() + b"\n",
+            *(line + b"\n" for line in lines),
+            *(contents[n] for n, _ in delta.objects),
+        ]
+    )
+
+
+class Host:
+    """A VM's store, and the folder of runs in its container."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.runs = folder / "code", folder / "var" / "runs"
+
+    def take(self, pack: bytes, digest: str, base: str | None = None) -> code.Cargo:
+        cargo = code.Cargo({"digest": digest, "base": base, "store": str(self.store)}, [sha(pack)])
+        cargo.held()
+        layers = Layers(cargo.folder)
+        (Path(cargo.folder) / "incoming-1").write_bytes(pack)
+        layers.admit(str(Path(cargo.folder) / "incoming-1"), sha(pack))
+        cargo.load(layers)
+        return cargo
+
+    def seed(self, run: str, digest: str) -> Path:
+        return Path(kitrun().seed(run, digest, stores=str(self.store), root=str(self.runs)))
+
+
+def kitrun() -> ModuleType:
+    """Return the module of the image that seeds folders."""
+    sys.path.insert(0, str(Path(__file__).parents[5] / "images" / "lib"))
+    try:
+        return importlib.import_module("kitrun.code")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def tree_of(folder: Path) -> Tree:
+    tree: Tree = {}
+    for path in folder.rglob("*"):
+        name = os.fsencode(path.relative_to(folder))
+        if path.is_symlink():
+            tree[name] = ("link", os.fsencode(path.readlink()))
+        elif path.is_file():
+            mode = path.stat().st_mode & 0o777
+            tree[name] = path.read_bytes() if mode == 0o644 else (f"{mode:o}", path.read_bytes())
+        elif not any(path.iterdir()):
+            tree[name] = ("folder", b"")
+    return tree
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_working_folder_is_the_tree(host: Host) -> None:
+    digest = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), digest)
+    assert tree_of(host.seed("r1", digest)) == TREE
+
+
+def test_the_next_snapshot_needs_only_what_changed(host: Host) -> None:
+    after: Tree = {**TREE, b"train.py": b"print('again')\n", b"more/new.py": b"x = 1\n"}
+    del after[b"run.sh"]
+    del after[b"logs"]
+    first, second = sha(manifest_of(TREE)), sha(manifest_of(after))
+    host.take(pack_of(TREE), first)
+    pack = pack_of(after, TREE)
+    assert b"odd names" not in pack
+    host.take(pack, second, first)
+    assert tree_of(host.seed("r2", second)) == after
+    # The first snapshot is still what it was.
+    assert tree_of(host.seed("r1", first)) == TREE
+
+
+def test_what_a_run_writes_changes_no_other_run(host: Host) -> None:
+    digest = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), digest)
+    folder = host.seed("r1", digest)
+    with (folder / "train.py").open("a") as file:
+        file.write("more")
+    assert tree_of(host.seed("r2", digest)) == TREE
+    # A second attempt of the same run continues where the first one was.
+    assert (host.seed("r1", digest) / "train.py").read_text().endswith("more")
+
+
+def test_what_a_run_made_stays_and_the_rest_goes(host: Host) -> None:
+    digest = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), digest)
+    folder = host.seed("r1", digest)
+    (folder / "train.py").write_text("print('HELLO')\n")
+    (folder / "data" / "new").write_text("made")
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to("data/new")
+    kitrun().settle("r1", digest, stores=str(host.store), root=str(host.runs))
+    made = {b"train.py": b"print('HELLO')\n", b"data/new": b"made", b"latest": ("link", b"data/new")}
+    assert tree_of(folder) == made
+    host.seed("r2", digest)
+    kitrun().settle("r2", digest, stores=str(host.store), root=str(host.runs))
+    assert names_in(host.runs / "r2") == []
+
+
+def test_a_snapshot_that_is_here_is_held(host: Host) -> None:
+    digest = sha(manifest_of(TREE))
+    pack = pack_of(TREE)
+    host.take(pack, digest)
+    again = code.Cargo({"digest": digest, "base": None, "store": str(host.store)}, [sha(pack)])
+    assert again.held() == 1
+
+
+def test_a_base_that_is_not_here_is_refused(host: Host) -> None:
+    cargo = code.Cargo({"digest": "a" * 64, "base": "b" * 64, "store": str(host.store)}, ["c" * 64])
+    with pytest.raises(code.Refused, match="bbbbbbbbbbbb is not here") as refused:
+        cargo.held()
+    assert refused.value.kind == "base"
+
+
+@pytest.mark.parametrize("digest", ["", "../../../etc/passwd", "A" * 64, "a" * 63 + "/"])
+def test_only_a_digest_becomes_a_name(host: Host, digest: str) -> None:
+    with pytest.raises(code.Refused, match="not a digest"):
+        code.Cargo({"digest": digest, "base": None, "store": str(host.store)}, [])
+
+
+def wrong_packs() -> dict[str, bytes]:
+    good = pack_of(TREE)
+    return {
+        "wrong bytes": good[:-3] + b"xyz",
+        "ends too early": good[:-1],
+        "another snapshot": good.replace(b"train.py", b"trail.py"),
+        "something else": pack_of(TREE, digest="0" * 64),
+    }
+
+
+@pytest.mark.parametrize("name", wrong_packs())
+def test_a_wrong_pack_makes_no_snapshot(host: Host, name: str) -> None:
+    digest = sha(manifest_of(TREE))
+    with pytest.raises(code.Refused, match=name):
+        host.take(wrong_packs()[name], digest)
+    assert not (host.store / "manifests" / digest).exists()
+    with pytest.raises(kitrun().NoCode, match="is not here"):
+        host.seed("r1", digest)
+    assert not (host.runs / "r1").exists()
+    # The right pack works.
+    host.take(pack_of(TREE), digest)
+    assert tree_of(host.seed("r1", digest)) == TREE
+
+
+def test_a_damaged_store_starts_no_run(host: Host) -> None:
+    digest = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), digest)
+    name = sha(b"odd names\n")
+    (host.store / "objects" / name[:2] / name).write_bytes(b"cut")
+    with pytest.raises(kitrun().NoCode, match="damaged"):
+        host.seed("r1", digest)
+    assert names_in(host.runs / "r1") == []
+    path = host.store / "manifests" / digest
+    path.write_bytes(path.read_bytes().replace(b"train.py", b"trail.py"))
+    with pytest.raises(kitrun().NoCode, match="damaged"):
+        host.seed("r2", digest)
+
+
+def test_old_snapshots_go_and_what_others_use_stays(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MOST", 3)
+    monkeypatch.setattr(code, "KEPT", 2)
+    digests = []
+    for number in range(4):
+        tree: Tree = {b"shared": b"the same", b"own": b"%d" % number}
+        digests.append(sha(manifest_of(tree)))
+        cargo = host.take(pack_of(tree), digests[-1])
+        cargo.confirm(["gpu1"])
+        os.utime(host.store / "manifests" / digests[-1], (number, number))
+    assert names_in(host.store / "manifests") == sorted(digests[2:])
+    assert names_in(host.store / "confirmed") == sorted(digests[2:])
+    assert tree_of(host.seed("r1", digests[2])) == {b"shared": b"the same", b"own": b"2"}
+    assert not list((host.store / "objects").rglob(sha(b"0")))
+
+
+def test_the_head_lists_who_has_what(host: Host) -> None:
+    first, second = sha(manifest_of(TREE)), sha(manifest_of({b"a": b"b"}))
+    host.take(pack_of(TREE), first).confirm(["gpu2", "gpu1"])
+    host.take(pack_of({b"a": b"b"}), second)
+    host.take(pack_of(TREE), first).confirm(["gpu3"])
+    for age, digest in enumerate((first, second)):
+        os.utime(host.store / "manifests" / digest, (age, age))
+    host.runs.mkdir(parents=True)
+
+    def snapshots() -> Any:
+        return kitrun().snapshots(stores=str(host.store), root=str(host.runs))
+
+    assert snapshots() == {second: [], first: ["gpu1", "gpu2", "gpu3"]}
+    assert list(snapshots()) == [second, first]
+    # A node that lacked it makes all doubtful, until kit has asked the hosts again.
+    kitrun().doubt(root=str(host.runs))
+    os.utime(host.store / "confirmed" / first, (1, 1))
+    assert snapshots()[first] == []
+
+
+def test_a_pack_may_come_in_any_stream(host: Host) -> None:
+    """The last object may be here already, and its bytes are passed by."""
+    digest = sha(manifest_of(TREE))
+    cargo = host.take(pack_of(TREE), digest)
+    (host.store / "manifests" / digest).unlink()
+    cargo._unpack(io.BytesIO(pack_of(TREE)))
+    assert tree_of(host.seed("r1", digest)) == TREE

@@ -1,0 +1,154 @@
+"""A whole ship of code: a folder here, the operator, its porters as programs, and a store on each host.
+
+What ssh would start on a VM is started here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.errors import StepError
+from kit.model.code import Snapshot
+from kit.model.host import Login
+from kit.remote.code.snapshot import take
+from kit.remote.ship import porters
+from kit.remote.ship.broadcast import Shipped, ship_code
+from kit.remote.ship.faults import BaseMissingError
+from kit.remote.ship.lanes import Target
+from kit.remote.ship.porter import manifest
+from kit.remote.ship.spool import PackSpool
+from tests.fakes.reporter import Remembering
+
+HOSTS = ("head", "one", "two")
+
+
+class Cluster:
+    """Each host has a folder, in which its store is at the same path below."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.code = folder / "mine"
+        self.code.mkdir()
+        (self.code / "train.py").write_text("print('hello')\n")
+        (self.code / "lib").mkdir()
+        (self.code / "lib" / "net.py").write_text("layers = 3\n")
+        self.reporter = Remembering()
+
+    def store(self, host: str) -> Path:
+        return self.folder / host / "code"
+
+    def ship(self, snapshot: Snapshot, base: Snapshot | None = None, hosts: tuple[str, ...] = HOSTS) -> Shipped:
+        logins = {
+            name: Login(host=name, address=name, user=None, port=None, key=None, known_hosts=None) for name in hosts
+        }
+        return ship_code(
+            PackSpool(snapshot, base.manifest if base else None),
+            store="code",
+            owner="mine",
+            targets=[Target(login=login, address="127.0.0.1") for login in logins.values()],
+            confirm="head",
+            reporter=self.reporter,
+        )
+
+    def has(self, host: str, snapshot: Snapshot) -> bool:
+        """Return whether the host has the manifest, and all its objects, with the right bytes."""
+        path = self.store(host) / "manifests" / snapshot.digest
+        if not path.exists():
+            return False
+        assert path.read_bytes() == snapshot.manifest
+        for entry in manifest.parse(snapshot.manifest):
+            if entry.kind == manifest.FILE:
+                data = (self.store(host) / "objects" / entry.digest[:2] / entry.digest).read_bytes()
+                assert data == (self.code / entry.path.decode()).read_bytes()
+        return True
+
+    def confirmed(self, snapshot: Snapshot) -> list[str]:
+        path = self.store("head") / "confirmed" / snapshot.digest
+        return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="kit-code-test-") as folder:
+        made = Cluster(Path(folder))
+
+        def local(login: Login, **_: Any) -> tuple[str, ...]:
+            home = Path(folder) / login.host
+            home.mkdir(exist_ok=True)
+            return ("env", "-C", str(home), "sh", "-c")
+
+        monkeypatch.setattr(porters, "openssh_argv", local)
+        monkeypatch.setattr(porters, "as_root", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        yield made
+
+
+def test_every_host_has_it_and_the_head_knows(cluster: Cluster) -> None:
+    snapshot = take(cluster.code)
+    shipped = cluster.ship(snapshot)
+    assert not shipped.failures
+    assert all(cluster.has(host, snapshot) for host in HOSTS)
+    assert cluster.confirmed(snapshot) == sorted(HOSTS)
+    # Neither a host nor this machine keeps the pack.
+    assert all(not list(cluster.store(host).rglob("*.part")) for host in HOSTS)
+    assert all(not (cluster.store(host) / "incoming").exists() for host in HOSTS)
+    assert not list(cluster.folder.glob("kit-ship-*"))
+
+
+def test_a_change_is_all_that_is_sent(cluster: Cluster) -> None:
+    (cluster.code / "big").write_bytes(bytes(range(256)) * 4096)
+    first = take(cluster.code)
+    assert cluster.ship(first).sent > 10_000
+    (cluster.code / "train.py").write_text("print('again')\n")
+    second = take(cluster.code)
+    pack = PackSpool(second, first.manifest)
+    size = pack.pack.size
+    pack.close()
+    assert size < 2000
+    assert not cluster.ship(second, first).failures
+    assert all(cluster.has(host, second) for host in HOSTS)
+
+
+def test_a_host_without_the_base_says_so_and_the_others_get_it(cluster: Cluster) -> None:
+    first = take(cluster.code)
+    cluster.ship(first, hosts=("head", "one"))
+    assert cluster.confirmed(first) == ["head", "one"]
+    (cluster.code / "train.py").write_text("print('again')\n")
+    second = take(cluster.code)
+    shipped = cluster.ship(second, first)
+    assert list(shipped.failures) == ["two"]
+    assert isinstance(shipped.failures["two"], BaseMissingError)
+    assert cluster.confirmed(second) == ["head", "one"]
+    assert not cluster.ship(second, hosts=("head", "two")).failures
+    assert cluster.has("two", second)
+    assert cluster.confirmed(second) == sorted(HOSTS)
+
+
+def test_a_host_that_cannot_store_it_is_named_and_the_others_get_it(cluster: Cluster) -> None:
+    snapshot = take(cluster.code)
+    cluster.store("one").mkdir(parents=True)
+    (cluster.store("one") / "objects").write_text("a file where the store has a folder")
+    shipped = cluster.ship(snapshot)
+    assert list(shipped.failures) == ["one"]
+    assert isinstance(shipped.failures["one"], StepError)
+    assert "the code did not arrive" in shipped.failures["one"].message
+    assert cluster.has("head", snapshot)
+    assert cluster.has("two", snapshot)
+    assert cluster.confirmed(snapshot) == ["head", "two"]
+
+
+def test_what_is_there_is_not_sent_again(cluster: Cluster) -> None:
+    snapshot = take(cluster.code)
+    cluster.ship(snapshot, hosts=("head",))
+    before = {path: path.stat().st_mtime_ns for path in cluster.store("head").rglob("objects/*/*")}
+    assert not cluster.ship(snapshot).failures
+    assert {path: path.stat().st_mtime_ns for path in cluster.store("head").rglob("objects/*/*")} == before
+    assert cluster.confirmed(snapshot) == sorted(HOSTS)
