@@ -192,6 +192,8 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
 PULLED = ClusterSpec(registry="r.example.com/t")
 RUN = ["run", "-np", "4", "-npernode", "2", "-x", "A=1", "-x", "B", "-H", "gpu1", "--oversubscribe", "--tag-output"]
 
+WHOLE_LOG = {"rank": None, "since_s": None, "tail": None, "tagged": False, "door": None}
+
 # Words → the flow, what it is given after the context (and by name), how stdout begins, exit code.
 Row = tuple[list[str], str, tuple[Any, ...], dict[str, Any], str, int]
 VERBS: list[Row] = [
@@ -265,16 +267,21 @@ VERBS: list[Row] = [
         {"door": None}, "from the job\n", 7,
     ),
     (["runs"], "listing", (), {}, "from the job\nRUN ", 0),
-    (["attach", "--tag-output"], "attach", (None,), {"tagged": True, "door": None}, "from the job\n", 9),
-    (["attach", "2026"], "attach", ("2026",), {"tagged": False, "door": None}, "from the job\n", 9),
+    (["attach", "--tag-output"], "attach", (None,), {**WHOLE_LOG, "tagged": True}, "from the job\n", 9),
+    (["attach", "2026"], "attach", ("2026",), WHOLE_LOG, "from the job\n", 9),
+    (["attach", "--rank", "1", "--tail", "5", "--since", "90s"], "attach", (None,),
+     {**WHOLE_LOG, "rank": 1, "tail": 5, "since_s": 90}, "from the job\n", 9),
     (["wait", "2026"], "wait", ("2026",), {"door": None}, "from the job\n", 9),
     (["stop"], "stop", (None,), {"grace_s": None, "door": None}, "from the job\nNothing to do: run 20261121", 0),
     (["stop", "2026", "--grace", "2m"], "stop", ("2026",), {"grace_s": 120, "door": None}, "from the job\n", 0),
     (["logs", "20261121-101500-3fa2", "--rank", "3", "--since", "10m"], "run_logs", ("20261121-101500-3fa2",),
-     {"rank": 3, "since_s": 600, "follow": False, "tagged": False, "door": None}, "from the job\n", 0),
-    (["logs", "20261121-10"], "run_logs", ("20261121-10",),
-     {"rank": None, "since_s": None, "follow": False, "tagged": False, "door": None}, "from the job\n", 0),
-    (["logs", "gpu2"], "logs", ("gpu2",), {"tail": None, "live": False}, "from the job\n", 4),
+     {**WHOLE_LOG, "rank": 3, "since_s": 600, "follow": False}, "from the job\n", 0),
+    (["logs", "20261121-10"], "run_logs", ("20261121-10",), {**WHOLE_LOG, "follow": False}, "from the job\n", 0),
+    (["logs"], "run_logs", (None,), {**WHOLE_LOG, "follow": False}, "from the job\n", 0),
+    (["logs", "-f", "--tail", "3"], "run_logs", (None,), {**WHOLE_LOG, "tail": 3, "follow": True}, "from the job\n", 0),
+    (["logs", "gpu2"], "logs", ("gpu2",), {"tail": None, "since_s": None, "live": False}, "from the job\n", 4),
+    (["logs", "--nodes", "gpu[1-2]"], "logs", ("gpu[1-2]",), {"tail": None, "since_s": None, "live": False},
+     "from the job\n", 4),
     (["local", "-np", "2", "ls"], "local", (ClusterSpec(), Path(), RunRequest(np=2, command=("ls",))), {}, "", 7),
     (["local", "--dry-run"], "local", (ClusterSpec(), Path(), RunRequest(dry_run=True)), {}, "# in a new", 0),
     (["compose"], "compose_file", (None,), {}, "from the job\nservices: {}\n", 0),
@@ -282,7 +289,8 @@ VERBS: list[Row] = [
     (["stack"], "stack_file", (), {}, "from the job\nversion: 3\n", 0),
     (["ps"], "ps", (), {}, "from the job\nCluster kit", 0),
     (["exec", "gpu1", "--", "ls"], "exec_hosts", ("gpu1", ("ls",)), {}, "from the job\n", 3),
-    (["logs", "-f", "--tail", "3"], "logs", (None,), {"tail": 3, "live": True}, "from the job\n", 4),
+    (["logs", "--nodes", "-f", "--tail", "3", "--since", "1h"], "logs", (None,),
+     {"tail": 3, "since_s": 3600, "live": True}, "from the job\n", 4),
     (["ssh", "gpu1", "--", "ls"], "ssh", ("gpu1", ("ls",)), {"tty": False}, "from the job\n", 0),
     (["lab", "status"], "lab_status", ("lab",), {"folder": Path()}, "There is no lab.", 0),
     (["lab", "link-rate", "200mbit", "--name", "b"], "lab_link_rate", ("200mbit", "b"), {"folder": Path()},
@@ -318,6 +326,11 @@ def test_a_held_lock_is_released_only_after_a_yes(flows: Flows, monkeypatch: pyt
     assert main(["lock", "release"], environ={}) == 0
     assert "lock_release" not in flows.calls
     assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
+
+
+def test_ranks_are_not_of_a_nodes_log(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "--nodes", "--rank", "1"], environ={}) == 2
+    assert "are for the log of a run" in capsys.readouterr().err
 
 
 def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
 from tests.fakes.head import Head, until
 from tests.fakes.reporter import Remembering
+
+DETACHED = RunPolicy(operator=None)
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
@@ -106,6 +109,44 @@ def test_detached(cluster: Cluster) -> None:
     assert wait(cluster.context(), ended.id).exit_code == 0
     assert run_logs(cluster.context(), ended.id, rank=0, since_s=600, follow=None, tagged=True).exit_code == 0
     assert cluster.out == ["went-on"] * 3
+    cluster.head.nothing_left()
+
+
+def test_parts_of_a_log(cluster: Cluster) -> None:
+    result = cluster.run("for n in 1 2 3; do echo $OMPI_COMM_WORLD_RANK.$n; done", np=2)
+    verbs: tuple[Callable[..., Any], ...] = (attach, partial(run_logs, follow=False))
+    for verb in verbs:
+        cluster.reporter.events.clear()
+        part: dict[str, Any] = {"rank": 1, "tail": 2, "since_s": 60.0, "tagged": False}
+        # The beginning of an id, or nothing for the latest run.
+        for word in (result.plan.run_id[:15], None):
+            verb(cluster.context(), word, **part)
+        assert cluster.out == ["1.2", "1.3"] * 2
+        cluster.reporter.events.clear()
+        verb(cluster.context(), None, **{**part, "tail": 0})
+        assert cluster.out == []
+        with pytest.raises(InputError, match=f"run {result.plan.run_id} has no rank 2") as caught:
+            verb(cluster.context(), None, **{**part, "rank": 2})
+        assert caught.value.hint == "its ranks are 0 to 1"
+        with pytest.raises(InputError, match="no run 'x' on the head"):
+            verb(cluster.context(), "x", **part)
+
+
+def test_a_tail_goes_on_with_what_comes(cluster: Cluster) -> None:
+    gate = cluster.head.folder / "gate"
+    os.mkfifo(gate)
+    cluster.run(f"echo old; echo new; read -r word <{gate}; echo $word", np=1, detach=True, policy=DETACHED)
+    until(lambda: b"new\n" in cluster.log())
+
+    def go_on() -> None:
+        until(lambda: cluster.out == ["new"])
+        gate.write_text("later\n")
+
+    opener = threading.Thread(target=go_on)
+    opener.start()
+    ended = attach(cluster.context(), None, tagged=False, tail=1)
+    opener.join()
+    assert (ended.exit_code, cluster.out) == (0, ["new", "later"])
     cluster.head.nothing_left()
 
 

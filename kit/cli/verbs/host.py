@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
-from kit.cli.verbs.options import CLUSTER, FAILED, TAG_OUTPUT, WORK
-from kit.cli.verbs.values import lines, span
+from kit.cli.verbs.options import CLUSTER, FAILED, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
+from kit.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,21 +20,26 @@ if TYPE_CHECKING:
 def logs(session: Session) -> int:
     args = session.args
     context = session.context()
-    if args.host and _is_run(args.host, context.inventory.names):
-        from kit.flows.run.dial import dialled
+    if args.nodes or (args.run and not is_run(args.run, context.inventory.names)):
+        if args.rank is not None or args.tag_output:
+            raise InputError(
+                "--rank and --tag-output are for the log of a run",
+                hint="name a run instead of hosts: kit logs ID",
+            )
+        from kit.flows.cluster.logs import logs
 
-        with dialled(context) as door:
-            from kit.flows.run.attach import run_logs
+        return logs(context, args.run, tail=args.tail, since_s=args.since, live=args.follow)
+    from kit.flows.run.dial import dialled
 
-            manner = {"rank": args.rank, "since_s": args.since, "follow": args.follow, "tagged": args.tag_output}
-            run_logs(context, args.host, **manner, door=door)
-        return 0
-    from kit.flows.cluster.logs import logs
+    with dialled(context) as door:
+        from kit.flows.run.attach import run_logs
 
-    return logs(context, args.host, tail=args.tail, live=args.follow)
+        part = {"rank": args.rank, "since_s": args.since, "tail": args.tail, "tagged": args.tag_output}
+        session.remember([run_logs(context, args.run, **part, follow=args.follow, door=door).id])
+    return 0
 
 
-def _is_run(word: str, hosts: Sequence[str]) -> bool:
+def is_run(word: str, hosts: Sequence[str]) -> bool:
     """Return whether the word is the id of a run, or the beginning of one that is not a host's name."""
     import re
 
@@ -98,21 +103,27 @@ VERBS = (
         group=WORK,
         operands=(
             Operand(
-                name="host",
-                help="A run's id or the beginning of it, or a host (default: all hosts)",
+                name="run",
+                help="A run's id, or the beginning of it (default: the latest run); or hosts, for their nodes",
                 optional=True,
                 complete=candidates.run_or_host,
             ),
         ),
         options=(
+            Option(flags=("--nodes",), help="Print the logs of the nodes' containers, of all hosts or of those named"),
             Option(flags=("-f", "--follow"), help="Print new lines as they come, until Ctrl-C"),
-            Option(flags=("--tail",), value="N", kind=lines, help="For hosts: print only the last N lines"),
-            Option(flags=("--rank",), value="N", kind=lines, help="For a run: print only this rank's lines"),
-            Option(flags=("--since",), value="TIME", kind=span, help="For a run: print only the lines of the last 10m"),
+            TAIL,
+            SINCE,
+            RANK,
             TAG_OUTPUT,
             *CLUSTER,
         ),
-        examples=("kit logs", "kit logs gpu3 -f --tail 20", "kit logs 20261121-101500-3fa2 --rank 3 --since 10m"),
+        examples=(
+            "kit logs",
+            "kit logs 20261121-101500-3fa2 --rank 3 --since 10m",
+            "kit logs --nodes",
+            "kit logs 'gpu[1-2]' -f --tail 20",
+        ),
         exits=FAILED,
     ),
     Verb(

@@ -102,6 +102,10 @@ X = Option(
 )
 OVERSUBSCRIBE = Option(flags=("--oversubscribe",), help="Allow more ranks than slots")
 TAG_OUTPUT = Option(flags=("--tag-output",), help="Begin each output line with its rank")
+# Which lines of a log.
+TAIL = Option(flags=("--tail",), value="N", kind=lines, help="Begin with the last N lines")
+SINCE = Option(flags=("--since",), value="TIME", kind=span, help="Print only lines that are younger than this: 10m")
+RANK = Option(flags=("--rank",), value="N", kind=lines, help="Print only this rank's lines")
 LIMITS = (
     Option(
         flags=("--start-timeout",),

@@ -18,8 +18,11 @@ from kit.cli.verbs.options import (
     LIMITS,
     NP,
     OVERSUBSCRIBE,
+    RANK,
     RUN,
+    SINCE,
     TAG_OUTPUT,
+    TAIL,
     WORK,
     X,
 )
@@ -132,7 +135,9 @@ def attach(session: Session) -> int:
     with dialled(context) as door:
         from kit.flows.run.attach import attach
 
-        record = attach(context, session.args.run, tagged=session.args.tag_output, door=door)
+        args = session.args
+        part = {"rank": args.rank, "since_s": args.since, "tail": args.tail, "tagged": args.tag_output}
+        record = attach(context, args.run, **part, door=door)
     return _show_record(session, record)
 
 
@@ -265,8 +270,8 @@ VERBS = (
         handler=attach,
         group=WORK,
         operands=(RUN,),
-        options=(TAG_OUTPUT, *CLUSTER),
-        examples=("kit attach", "kit attach 20261121-101500-3fa2"),
+        options=(TAIL, SINCE, RANK, TAG_OUTPUT, *CLUSTER),
+        examples=("kit attach", "kit attach 20261121-10 --tail 20", "kit attach --rank 0"),
         exits=JOB,
     ),
     Verb(

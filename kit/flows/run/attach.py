@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from kit.errors import InputError, NotReadyError
-from kit.events import Silent
+from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine
 from kit.flows.context import Context
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import listing, runs_folder
@@ -20,12 +21,22 @@ from kit.remote.run.door import Door, LogFile
 WHOLE_LOG = 0
 
 
-def attach(context: Context, run: str | None, *, tagged: bool, door: Door | None = None) -> RunRecord:
-    """Print the whole log, then follow it. Ctrl-C ends the printing only; the run's state is then `running`.
+def attach(
+    context: Context,
+    run: str | None,
+    *,
+    tagged: bool,
+    rank: int | None = None,
+    since_s: float | None = None,
+    tail: int | None = None,
+    door: Door | None = None,
+) -> RunRecord:
+    """Print the log, or the part of it that is wanted, then follow it. Ctrl-C ends the printing only.
 
-    `door`, here and below, is one that is already connecting (kit.flows.run.dial).
+    After Ctrl-C, the run's state is `running`. `door`, here and below, is one that is already connecting
+    (kit.flows.run.dial). `rank` selects one rank, `since_s` the lines of the last seconds, `tail` the last lines.
     """
-    return _look(context, run, Manner(tagged=tagged), door=door)
+    return run_logs(context, run, rank=rank, since_s=since_s, follow=True, tagged=tagged, tail=tail, door=door)
 
 
 def wait(context: Context, run: str | None, *, door: Door | None = None) -> RunRecord:
@@ -35,17 +46,19 @@ def wait(context: Context, run: str | None, *, door: Door | None = None) -> RunR
 
 def run_logs(
     context: Context,
-    run: str,
+    run: str | None,
     *,
     rank: int | None,
     since_s: float | None,
     follow: bool | None,
     tagged: bool,
+    tail: int | None = None,
     door: Door | None = None,
 ) -> RunRecord:
-    """Print the log of a run: of one rank, or from `since_s` seconds ago, if given."""
+    """Print the log of a run, or the part of it that is wanted (see `attach`)."""
     since = time.time() - since_s if since_s is not None else 0.0
-    return _look(context, run, Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow)), door=door)
+    manner = Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow))
+    return _look(context, run, manner, tail=tail, door=door)
 
 
 def open_door(context: Context, door: Door | None = None) -> Door:
@@ -75,34 +88,104 @@ def no_such_run(run: str | None) -> Exception:
     return InputError(f"no run '{run}' on the head, or several ids start with it", hint="list the runs: kit runs")
 
 
-def _look(context: Context, run: str | None, manner: Manner, *, silent: bool = False, door: Door | None) -> RunRecord:
+class _Last:
+    """A reporter that holds back all but the last lines of output, until `release`."""
+
+    def __init__(self, reporter: Reporter, count: int) -> None:
+        self._reporter = reporter
+        self._lines: deque[Event] = deque(maxlen=count)
+
+    def report(self, event: Event) -> None:
+        match event:
+            case OutputLine():
+                self._lines.append(event)
+            case UnfinishedLine():
+                # The whole line comes later.
+                pass
+            case _:
+                self._reporter.report(event)
+
+    def release(self) -> None:
+        while self._lines:
+            self._reporter.report(self._lines.popleft())
+
+
+def _look(
+    context: Context,
+    run: str | None,
+    manner: Manner,
+    *,
+    silent: bool = False,
+    tail: int | None = None,
+    door: Door | None,
+) -> RunRecord:
+    reporter: Reporter = Silent() if silent else context.reporter
     try:
         door = open_door(context, door)
     except NotReadyError as error:
-        return _from_disk(context, run, manner, error, silent=silent)
+        return _from_disk(context, run, manner, error, reporter, tail=tail)
+    # With `tail`, kit first reads what there is, and then follows what comes.
+    first = replace(manner, follow=manner.follow and tail is None)
+    last = _Last(reporter, tail) if tail is not None else None
     try:
-        answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": manner.follow})
+        answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow})
         record = answer.get("attached")
         if record is None:
             raise no_such_run(run)
-        follower = Follower(str(record["id"]), door, Silent() if silent else context.reporter, manner)
+        _check_rank(record_of(record), manner.rank)
+        follower = Follower(str(record["id"]), door, last or reporter, first)
         ending = follower.follow()
         door = follower.door
+        if last is not None:
+            last.release()
+            if manner.follow and ending is None and not follower.interrupted:
+                follower = _followed(follower, reporter, manner)
+                door = follower.door
+                ending = follower.ending
     finally:
         door.close()
     return outcome(record, ending)
 
 
-def _from_disk(context: Context, run: str | None, manner: Manner, error: NotReadyError, *, silent: bool) -> RunRecord:
+def _followed(before: Follower, reporter: Reporter, manner: Manner) -> Follower:
+    """Follow a run from where another follower stopped."""
+    before.door.close()
+    door = before.door.another()
+    try:
+        door.open()
+        door.ask({"op": "attach", "id": before.run_id, "offset": before.position, "follow": True})
+        follower = Follower(before.run_id, door, reporter, manner)
+        follower.follow(before.position)
+    except BaseException:
+        door.close()
+        raise
+    return follower
+
+
+def _check_rank(record: RunRecord, rank: int | None) -> None:
+    """Raise InputError if the run has no such rank."""
+    count = record.np + len(record.roles)
+    if rank is not None and rank >= count > 0:
+        ranks = "its only rank is 0" if count == 1 else f"its ranks are 0 to {count - 1}"
+        raise InputError(f"run {record.id} has no rank {rank}", hint=ranks)
+
+
+def _from_disk(
+    context: Context, run: str | None, manner: Manner, error: NotReadyError, reporter: Reporter, *, tail: int | None
+) -> RunRecord:
     """Read a run from the disk of the head's VM if its container is down. Raises `error` if no run matches."""
     matches = [record for record in listing(context).runs if record.id.startswith(run or "")]
     if not matches:
         raise error
     record = matches[0]
-    if not silent:
+    _check_rank(record, manner.rank)
+    if not isinstance(reporter, Silent):
+        last = _Last(reporter, tail) if tail is not None else None
         log = LogFile(context.login(context.inventory.head), f"{runs_folder(context)}/{record.id}/log")
         try:
-            Follower(record.id, log, context.reporter, replace(manner, follow=False)).follow()
+            Follower(record.id, log, last or reporter, replace(manner, follow=False)).follow()
         finally:
             log.close()
+        if last is not None:
+            last.release()
     return record

@@ -74,6 +74,11 @@ class Follower:
     # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
     _roles: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def position(self) -> int:
+        """Return the byte of the log up to which this has read."""
+        return self._base + self._log.taken
+
     def follow(self, offset: int = 0) -> Mapping[str, Any] | None:
         """Print until the run or its log ends, or Ctrl-C. The door must be open, with the log requested.
 

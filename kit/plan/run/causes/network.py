@@ -9,7 +9,7 @@ HUNG_UP = Rule(
     name="ssh-closed",
     text="a node's sshd closed the connection before the login",
     hint="it had too many connections at once (MaxStartups), or it blocks the head after refused "
-    "logins; see its log: kit logs",
+    "logins; see its log: kit logs --nodes",
     says=("kex_exchange_identification: ", "ssh_exchange_identification: ", "banner exchange: "),
 )
 
