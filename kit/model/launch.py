@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from kit.model.run import Place
 
@@ -86,7 +86,10 @@ class LaunchPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterRecord:
-    """The cluster as deploy recorded it on the head (cluster.json). Runs use this record, not local files."""
+    """The cluster as deploy recorded it on the head (cluster.json). Runs use this record, not local files.
+
+    `settings` are those of kit.yaml that need a deploy (kit.plan.cluster.drift). It is empty if an older kit deployed.
+    """
 
     name: str
     image: str
@@ -94,15 +97,17 @@ class ClusterRecord:
     ssh_port: int
     nodes: tuple[Node, ...]
     head_runs_ranks: bool
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRequest:
     """The options of `kit run`.
 
-    `env` has (name, value); the value None forwards the variable. An empty command means kit.yaml's. With the
-    launcher ps, the ranks are the workers of a parameter server, and `servers` is its number of servers. `code` is the
-    folder of --code, or `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path.
+    `env` has (name, value); the value None forwards the variable. `as_deployed` accepts a cluster that was deployed
+    with other settings than kit.yaml has now. An empty command means kit.yaml's. With the launcher ps, the ranks are
+    the workers of a parameter server, and `servers` is its number of servers. `code` is the folder of --code, or
+    `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path.
     """
 
     np: int | None = None
@@ -112,6 +117,7 @@ class RunRequest:
     oversubscribe: bool = False
     tag_output: bool = False
     dry_run: bool = False
+    as_deployed: bool = False
     detach: bool = False
     wait: bool = False
     launcher: Literal["mpi", "ps"] = "mpi"

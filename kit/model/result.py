@@ -90,8 +90,11 @@ class NodeStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PsResult:
+    """`differs` has the settings of kit.yaml that a deploy would change: `shm_size: 1gb → 2gb`."""
+
     cluster: str
     nodes: tuple[NodeStatus, ...]
+    differs: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

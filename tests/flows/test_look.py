@@ -30,6 +30,18 @@ def test_ps_before_any_deploy(fleet: Fleet, reporter: Remembering) -> None:
     assert fleet.changes == {}
 
 
+def test_ps_names_settings_that_are_not_deployed(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    assert ps(fleet.context(reporter)).differs == ()
+    assert ps(fleet.context(reporter, shm_size="2gb")).differs == ("shm_size: 1gb → 2gb",)
+    # An older kit, and a record that cannot be read.
+    record = "/opt/kit/lab/cluster.json"
+    content, mode = fleet["gpu1"].files[record]
+    for text in (b"{}", content.replace(b'"settings"', b'"others"')):
+        fleet["gpu1"].files[record] = (text, mode)
+        assert ps(fleet.context(reporter, shm_size="2gb")).differs == ()
+
+
 def test_ps_with_ranks_and_a_host_that_is_gone(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     fleet["gpu2"].ranks = [("r1", 3, 40), ("r1", 2, 39), ("r1", 2, 41), ("r2", 0, 50)]

@@ -79,6 +79,24 @@ def test_the_settings_of_runs_reach_the_head(cluster: Cluster) -> None:
     assert len(cluster.head.left()) == 3
 
 
+CHANGED = {"env": {"FOO": "1"}, "shm_size": "2gb", "mpi": {"bind_to": "core"}}
+
+
+def test_a_run_refuses_settings_that_are_not_deployed(cluster: Cluster) -> None:
+    with pytest.raises(NotReadyError) as caught:
+        cluster.run("true", spec=CHANGED)
+    assert "env.FOO: added; shm_size: 1gb → 2gb" in caught.value.message
+    assert "bind_to" not in caught.value.message
+    assert caught.value.exit_code == 5
+    assert cluster.records == []
+    cluster.head.nothing_left()
+
+
+def test_a_run_may_use_the_cluster_as_it_was_deployed(cluster: Cluster) -> None:
+    assert cluster.run("true", spec=CHANGED, as_deployed=True).exit_code == 0
+    assert cluster.run("true", spec={"mpi": {"bind_to": "core"}, "command": ["true"]}).exit_code == 0
+
+
 def test_a_run_uses_the_door_that_is_already_connecting(cluster: Cluster) -> None:
     with dialled(cluster.context()) as door:
         assert cluster.run("true", door=door).exit_code == 0

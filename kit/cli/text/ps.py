@@ -36,6 +36,9 @@ def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> s
         rows, header = [(node.host, node.address, *_shared(node)) for node in value.nodes], HEADER
     runs = sorted({run for node in value.nodes for run in node.ranks})
     tail = f"\nRunning: {', '.join(runs)}" if runs else ""
+    if value.differs:
+        tail += f"\nkit.yaml differs from what is deployed (deployed → now): {'; '.join(value.differs)}"
+        tail += "\n  → run: kit deploy"
     text = table(rows, header, width=None if verbose else width, flexible=FLEXIBLE, least=LEAST)
     return f"{head}\n{text}{tail}"
 

@@ -49,6 +49,7 @@ def run(session: Session) -> int:
         oversubscribe=args.oversubscribe,
         tag_output=args.tag_output,
         dry_run=args.dry_run,
+        as_deployed=args.as_deployed,
         detach=args.detach,
         wait=args.wait,
         launcher=args.launcher or "mpi",
@@ -216,14 +217,16 @@ VERBS = (
             Option(flags=("--keep",), help="Keep the run alive if this kit is killed or loses its connection"),
             CODE,
             Option(flags=("--wait",), help="Wait for slots that other runs hold"),
+            Option(flags=("--as-deployed",), help="Run even if kit.yaml has other settings than the last deploy"),
             *LAUNCHER,
             *LIMITS,
             DRY_RUN,
             *CLUSTER,
         ),
         notes="The command is everything from the first plain word or -- on, with its own flags. Without a command, "
-        "kit runs the one in kit.yaml. Ctrl-C ends every rank on every host before kit returns. When a run "
-        "reaches a time limit, kit reports what each rank was doing, and exits with code 124.",
+        "kit runs the one in kit.yaml. If env:, volumes: or another setting that takes effect with a deploy has "
+        "changed, kit names it and starts nothing. Ctrl-C ends every rank on every host before kit returns. When a "
+        "run reaches a time limit, kit reports what each rank was doing, and exits with code 124.",
         examples=(
             "kit run --np 8 --npernode 2",
             "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 from kit.errors import KitError, SlowError
@@ -11,7 +12,9 @@ from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.result import NodeStatus, PsResult
-from kit.plan.cluster import network, nodes
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster import drift, network, nodes
+from kit.plan.cluster.record import from_text
 from kit.remote.cluster.observe import observe_ranks
 from kit.remote.ssh import fanout
 
@@ -21,16 +24,28 @@ def ps(context: Context) -> PsResult:
     spec = context.spec
     tag = content(spec.image).tag
 
+    records: list[str] = []
+
     def work(host: Host) -> NodeStatus:
         with closing(context.connect(host)) as transport:
             facts, ranks = observe_ranks(transport, folder=names.folder(spec.name), image=tag)
+        if host == context.inventory.head and facts.record:
+            records.append(facts.record)
         return _row(context, facts, ranks)
 
     outcome = fanout.each(context.inventory.hosts, work)
     rows = [
         outcome.results.get(host.name) or _lost(host, outcome.failures[host.name]) for host in context.inventory.hosts
     ]
-    return PsResult(cluster=spec.name, nodes=tuple(rows))
+    return PsResult(cluster=spec.name, nodes=tuple(rows), differs=_differing(records, spec))
+
+
+def _differing(records: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the settings of kit.yaml that differ from those in the head's record, if the head has a readable one."""
+    try:
+        return drift.differences(from_text(records[0]).settings, spec) if records else ()
+    except KitError:
+        return ()
 
 
 def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:

@@ -20,6 +20,7 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RunRecord
+from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
 from kit.plan.run import leases, records, roles
 from kit.remote.machine.operator import operator
@@ -44,6 +45,9 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     door = open_door(context, door)
     try:
         cluster = from_text(door.record)
+        differing = drift.differences(cluster.settings, context.spec)
+        if differing and not request.as_deployed:
+            raise drift.refusal(differing)
         nodes = [_node(host, cluster) for host in selected]
         living = [records.record_of(fields) for fields in door.living]
         snapshot = taking.result() if taking else None

@@ -8,7 +8,7 @@ from kit.errors import KitError
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import network
+from kit.plan.cluster import drift, network
 
 
 def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[Node, ...], list[KitError]]:
@@ -48,4 +48,5 @@ def cluster_record(
         ssh_port=spec.ssh_port,
         nodes=tuple(nodes),
         head_runs_ranks=spec.head_runs_ranks,
+        settings=drift.deployed_settings(spec),
     )

@@ -23,6 +23,7 @@ RECORDS = st.builds(
     ssh_port=st.integers(1, 65535),
     nodes=st.lists(NODES, max_size=5).map(tuple),
     head_runs_ranks=st.booleans(),
+    settings=st.dictionaries(TEXT, st.one_of(st.none(), TEXT, st.integers(), st.lists(TEXT, max_size=2)), max_size=3),
 )
 
 

@@ -1,0 +1,82 @@
+"""Compares the settings that a deploy wrote with those that the next one would write. Only these need a deploy.
+
+The record on the head (cluster.json) has the settings. Of variables it has only digests, because a value may be a token
+and others can read the record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kit.errors import NotReadyError
+from kit.model.spec import ClusterSpec
+
+# How a value is shown: a list of packages may be long.
+_LONGEST = 60
+# Shown beside the first ones.
+_MOST = 6
+ABSENT = "unset"
+
+
+def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the settings that take effect with a deploy, by their path in kit.yaml, as JSON keeps them."""
+    return {
+        "orchestrator": spec.orchestrator,
+        **{f"image.{name}": _plain(value) for name, value in asdict(spec.image).items()},
+        "ssh_port": spec.ssh_port,
+        "network": spec.network,
+        "slots": spec.slots,
+        "volumes": list(spec.volumes),
+        **{f"env.{name}": {"sha256": _digest(spec.name, name, value)} for name, value in sorted(spec.env.items())},
+        "shm_size": spec.shm_size,
+        **{f"ulimits.{name}": value for name, value in asdict(spec.ulimits).items()},
+    }
+
+
+def differences(deployed: Mapping[str, Any], spec: ClusterSpec) -> tuple[str, ...]:
+    """Return `shm_size: 1gb → 2gb` for each setting that differs. Nothing if an older kit deployed without a record."""
+    return tuple(_differences(deployed, deployed_settings(spec))) if deployed else ()
+
+
+def refusal(differing: tuple[str, ...]) -> NotReadyError:
+    """Return the error of a run whose kit.yaml is not what is deployed."""
+    shown = "; ".join(differing[:_MOST]) + (f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else "")
+    return NotReadyError(
+        f"kit.yaml differs from what is deployed (deployed → now): {shown}",
+        hint="run: kit deploy; or use the cluster as it was deployed: kit run --as-deployed",
+    )
+
+
+def _differences(deployed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    # A setting that the record does not have is newer than the deploy. Only variables come and go.
+    for path in dict.fromkeys([*wanted, *deployed]):
+        is_variable = path.startswith("env.")
+        before, after = deployed.get(path), wanted.get(path)
+        if before == after or not (is_variable or (path in deployed and path in wanted)):
+            continue
+        if not is_variable:
+            yield f"{path}: {_shown(before)} → {_shown(after)}"
+        elif path not in deployed:
+            yield f"{path}: added"
+        else:
+            yield f"{path}: {'changed' if path in wanted else 'removed'}"
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _digest(cluster: str, name: str, value: str) -> str:
+    """Return a digest that is too short to confirm a guess of the value, and long enough to notice a change."""
+    return hashlib.sha256(f"{cluster}\0{name}\0{value}".encode()).hexdigest()[:8]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ABSENT
+    text = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
