@@ -57,7 +57,7 @@ def load(
     """
     problems: list[InputError] = []
     inventory = _attempt(problems, lambda: load_hosts(folder, hosts_flag=hosts_flag, environ=environ))
-    spec = _attempt(problems, lambda: load_spec(folder, config_flag=config_flag, flags=flags, environ=environ))
+    spec = _attempt(problems, lambda: _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=True))
     if inventory is None or spec is None:
         raise problems[0] if len(problems) == 1 else InputErrors(problems)
     return Settings(inventory=_without_logins(inventory, flags, environ), spec=spec, folder=folder)
@@ -107,6 +107,18 @@ def load_spec(
     environ: Mapping[str, str],
 ) -> ClusterSpec:
     """Return the spec for a verb that needs no hosts. Parameters and errors are those of `load`."""
+    return _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=False)
+
+
+def _load_spec(
+    folder: Path,
+    config_flag: str | Path | None,
+    *,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    on_vms: bool,
+) -> ClusterSpec:
+    """Return the spec. `on_vms`: its volumes are mounted on VMs, which do not have the folders of this machine."""
     named = str(config_flag) if config_flag else environ.get(CONFIG_VARIABLE, "")
     path = expanded(named) if named else folder / "kit.yaml"
     text = _text_of(path)
@@ -117,6 +129,8 @@ def load_spec(
             file=str(path),
         )
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
+    if on_vms:
+        _refuse_relative_volumes(document)
     _make_absolute(document.data, path.absolute().parent)
     over = _from_environment(environ) | _from_flags(flags)
     return validate(document, over)
@@ -185,9 +199,30 @@ def _make_absolute(data: dict[str, object], base: Path) -> None:
     volumes = data.get("volumes")
     if isinstance(volumes, list):
         for position, volume in enumerate(volumes):
-            if isinstance(volume, str) and volume.startswith(("./", "../")):
+            if isinstance(volume, str) and _is_relative(volume):
                 source, colon, rest = volume.partition(":")
                 volumes[position] = absolute(source, base) + colon + rest
+
+
+def _refuse_relative_volumes(document: Document) -> None:
+    """Add a problem for each volume whose source is relative. The engine of a VM would create it, empty."""
+    volumes = document.data.get("volumes")
+    for position, volume in enumerate(volumes if isinstance(volumes, list) else ()):
+        if isinstance(volume, str) and _is_relative(volume):
+            whole = f"/data:{volume.partition(':')[2] or '/data'}"
+            document.problems.append(
+                InputError(
+                    f"volumes, item {position + 1}: {shown(volume)} starts at a folder of this machine, "
+                    "and the VMs do not have it",
+                    hint=f"write a whole path of the VMs, such as {whole}; for your own code, write code: . instead",
+                    file=document.source,
+                    line=document.line_of(("volumes", position)),
+                )
+            )
+
+
+def _is_relative(volume: str) -> bool:
+    return volume.startswith(("./", "../")) or volume.partition(":")[0] in (".", "..")
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Override]:

@@ -345,3 +345,11 @@ def test_down_names_the_host_that_fails_and_takes_the_others_down(
         down(fleet.context(reporter))
     assert caught.value.host == "gpu2"
     assert [name for name, vm in fleet.vms.items() if vm.containers or vm.files] == ["gpu2"]
+
+
+def test_a_source_of_a_volume_that_no_host_has_is_a_warning(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].folders.add("/data")
+    volumes = ("/data:/data:ro", "/typo:/typo", "named:/named")
+    deploy(fleet.context(reporter, volumes=volumes))
+    (warned,) = reporter.warnings
+    assert "no host has /typo, which volumes: in kit.yaml mounts" in warned.text

@@ -21,6 +21,7 @@ from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan
 from kit.model.result import DeployResult, HostResult
 from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
+from kit.plan.cluster import checks
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.nodes import nodes_of
@@ -72,6 +73,7 @@ def _plan(context: Context, *, dry_run: bool, force: bool, again: bool = False) 
     if not again:
         _warn_of_leavers(context, observed, nodes)
         _warn_of_heartbeat(context, observed[0])
+        _warn_of_missing_sources(context, observed)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
     plan = plans.deploy_plan(spec, observed, nodes, image, keys)
     if not dry_run and not force:
@@ -175,6 +177,12 @@ def _warn_of_heartbeat(context: Context, head: HostFacts) -> None:
     if text is not None:
         hint = f"kit ssh {head.host.name} -- docker swarm update --dispatcher-heartbeat {HEARTBEAT_S}s"
         context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _warn_of_missing_sources(context: Context, observed: Sequence[HostFacts]) -> None:
+    for path in checks.missing_sources(observed, context.spec):
+        text = f"no host has {path}, which volumes: in kit.yaml mounts; ranks will see an empty folder"
+        context.reporter.report(Warned(text=text, hint="put the data there on every host, or correct the path"))
 
 
 def _supplied(

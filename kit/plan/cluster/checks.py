@@ -19,6 +19,17 @@ PYTHON = (3, 6)
 _KERNELS = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l"}
 
 
+def bind_sources(spec: ClusterSpec) -> list[str]:
+    """Return the paths on VMs that volumes name."""
+    return [volume.split(":")[0] for volume in spec.volumes if volume[0] in "/."]
+
+
+def missing_sources(observed: Sequence[HostFacts], spec: ClusterSpec) -> list[str]:
+    """Return the sources of volumes that no host has. The engines would create them, empty."""
+    sources = dict.fromkeys(bind_sources(spec))
+    return [source for source in sources if all(source in facts.absent for facts in observed)]
+
+
 def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, ships: bool = True) -> list[KitError]:
     """Return the problems of one host. `image_size` is in bytes, 0 if the host has the image or the size is unknown.
 

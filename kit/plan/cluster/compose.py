@@ -18,9 +18,9 @@ from kit.plan.cluster.verify import wait_sshd
 from kit.plan.swarm.leave import leaving
 
 
-def paths(_spec: ClusterSpec) -> tuple[str, ...]:
-    """Return no path: Compose creates the folders that mounts need."""
-    return ()
+def paths(spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the sources of mounts. Compose creates those that are missing, so the plan has no step for them."""
+    return tuple(checks.bind_sources(spec))
 
 
 def problems(_observed: Sequence[HostFacts], _nodes: Sequence[Node]) -> list[KitError]:

@@ -14,6 +14,7 @@ from kit.model.spec import ClusterSpec
 from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
 from kit.plan.cluster import network
 from kit.plan.cluster import stack as services
+from kit.plan.cluster.checks import bind_sources
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import (
     PRIVATE,
@@ -31,7 +32,7 @@ from kit.plan.swarm import checks, manager, stack
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
     """Return the folders that mounts need."""
-    return (f"{names.folder(spec.name)}/{names.STATE}", *stack.bind_sources(spec))
+    return (f"{names.folder(spec.name)}/{names.STATE}", *bind_sources(spec))
 
 
 def problems(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
@@ -97,7 +98,7 @@ def _host_steps(
     yield from changes
     yield from stale_steps(files, facts, head=head)
     state_folder = f"{names.folder(spec.name)}/{names.STATE}"
-    folders = [state_folder, *stack.bind_sources(spec)]
+    folders = [state_folder, *bind_sources(spec)]
     for path in dict.fromkeys(folders):
         if path in facts.absent:
             yield MakeFolder(path=path, mode="700" if path == state_folder else "755", why="a mount needs it")

@@ -161,11 +161,6 @@ def bytes_of(size: str) -> int:
     return int(digits) * UNITS[size[len(digits)].lower()]
 
 
-def bind_sources(spec: ClusterSpec) -> list[str]:
-    """Return the folders on VMs that volumes name."""
-    return [volume.split(":")[0] for volume in spec.volumes if volume[0] in "/."]
-
-
 def _bind(source: str, target: str) -> dict[str, Any]:
     return {"type": "bind", "source": source, "target": target}
 

@@ -127,11 +127,11 @@ def test_paths_in_files_begin_in_the_folder_of_the_file(
     (folder / "kit.yaml").write_text(
         "ssh: {key: id, known_hosts: ~/known}\nvolumes: [./data:/data:ro, ../up:/up, /abs:/abs, named:/named]\n"
     )
-    loaded = load(folder, flags={}, environ={})
-    assert [h.key for h in loaded.inventory.hosts] == [None, str(folder / "keys/a"), "/home/me/b", "/c"]
-    assert loaded.spec.ssh.key == str(folder / "id")
-    assert loaded.spec.ssh.known_hosts == "/home/me/known"
-    assert loaded.spec.volumes == (
+    assert [h.key for h in load_hosts(folder, environ={}).hosts] == [None, str(folder / "keys/a"), "/home/me/b", "/c"]
+    spec = load_spec(folder, flags={}, environ={})
+    assert spec.ssh.key == str(folder / "id")
+    assert spec.ssh.known_hosts == "/home/me/known"
+    assert spec.volumes == (
         f"{folder}/data:/data:ro",
         f"{folder.parent}/up:/up",
         "/abs:/abs",
@@ -185,6 +185,24 @@ def test_code_from_a_repository_is_refused(folder: Path, value: str) -> None:
     assert "clone it with git" in (caught.value.hint or "")
     with pytest.raises(InputError, match=f"--code: '{re.escape(value)}' is a repository"):
         load_spec(folder, flags={"code": value}, environ={})
+
+
+def test_vms_do_not_have_the_folders_of_this_machine(folder: Path) -> None:
+    """kit local has them: it uses load_spec."""
+    (folder / "kit.yaml").write_text("name: 7!\nvolumes:\n- /data:/data\n- ./code:/code:ro\n- .:/here\n- ../up:/up\n")
+    with pytest.raises(InputErrors) as caught:
+        load(folder, flags={}, environ={})
+    name, *volumes = caught.value.problems
+    assert str(name).startswith(f"{folder}/kit.yaml:1: name:")
+    assert [problem.line for problem in volumes] == [4, 5, 6]
+    assert "volumes, item 2: './code:/code:ro' starts at a folder of this machine" in volumes[0].message
+    assert volumes[0].hint
+    assert "such as /data:/code:ro; for your own code, write code: ." in volumes[0].hint
+    assert caught.value.exit_code == 2
+    (folder / "kit.yaml").write_text("volumes: [/data:/data, named:/named]\n")
+    assert load(folder, flags={}, environ={}).spec.volumes == ("/data:/data", "named:/named")
+    (folder / "kit.yaml").write_text("volumes: [.:/here]\n")
+    assert load_spec(folder, flags={}, environ={}).volumes == (f"{folder}:/here",)
 
 
 def test_flags_and_variables_name_other_files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
