@@ -112,6 +112,18 @@ class Session:
         if shown:
             self.terminal.say(shown)
 
+    def fitted(self, text: Callable[..., str]) -> Callable[[Any], str]:
+        """Return `text` with the terminal's width as its `width`, for `show`.
+
+        The width is None, and `text` cuts nothing, if stdout is no terminal, and with --verbose.
+        """
+        return lambda value: text(value, width=self.width)
+
+    @property
+    def width(self) -> int | None:
+        """The columns that a table may take, or None for any number."""
+        return None if self.args.verbose else self.terminal.width
+
     def emit(self, kind: str, value: Any) -> None:
         """Print one JSON object while the work continues. Without --json, print nothing."""
         if self.json:

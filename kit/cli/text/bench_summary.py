@@ -13,6 +13,8 @@ from kit.plan.bench.report.rows import marks, rows
 Paint = Callable[[str, Style], str]
 
 _REASON = 48
+# So much of a verdict says which it is: "within the noise", "too few repeats…".
+_VERDICT = 16
 
 
 def bench_table(summary: Summary, *, width: int | None = None) -> str:
@@ -57,11 +59,11 @@ def comparison(
     if shown:
         body = [_change(change) for change in shown]
         header = ("CASE", "METRIC", "SIZE", "A", "B", "CHANGE", "")
-        text = fitted(body, header, width, flexible=("CASE", "METRIC"))
+        text = fitted(body, header, width, flexible=("", "CASE", "METRIC"), least=_VERDICT)
         parts.append(_painted(text, shown, paint))
     parts.append("\n".join(_counted(value, hidden=len(value.changes) - len(shown))))
     for title, only in (("Only in a", value.only_a), ("Only in b", value.only_b)):
-        parts += [f"{title}:\n" + table(list(only.items()), indent="  ")] if only else []
+        parts += [f"{title}:\n" + table(list(only.items()), indent="  ", width=width, flexible=(1, 0))] if only else []
     return "\n\n".join(parts)
 
 

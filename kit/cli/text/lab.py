@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from kit.model.lab import LabRemoved, LabStatus
 
 
-def lab(value: LabStatus) -> str:
+def lab(value: LabStatus, *, width: int | None = None) -> str:
     """Return the lab's state, and a line for each host."""
     if not value.hosts:
         return "There is no lab. To make one: kit lab up"
     rows = [(host.name, host.address, host.state) for host in value.hosts]
     head = f"Lab {value.name}: {value.shape}; {value.state}; network {value.network}; files in {value.folder}"
-    return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'STATE'))}"
+    return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'STATE'), width=width, flexible=('STATE', 'HOST'))}"
 
 
 def lab_removed(value: LabRemoved) -> str:

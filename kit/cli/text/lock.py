@@ -39,4 +39,4 @@ def audit(value: AuditResult, *, width: int | None = None) -> str:
     if not value.entries:
         return f"The audit of cluster {value.cluster} is empty."
     rows = [(e.time, e.who, e.verb, e.outcome, f"{e.seconds:.1f} s", e.what) for e in value.entries]
-    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"), width=width, flexible=("WHAT",))
+    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"), width=width, flexible=("WHAT", "WHO"))

@@ -9,13 +9,13 @@ from kit.model.plan import VERIFY, HostPlan, Plan, Round, Step
 from kit.model.text import fold
 
 
-def plan(value: Plan, *, verbose: bool = False) -> str:
-    """Return the plan, with equal hosts folded. `verbose` adds addresses and the content of files."""
+def plan(value: Plan, *, verbose: bool = False, width: int | None = None) -> str:
+    """Return the plan, with equal hosts folded. `verbose` adds addresses and the content of files, and cuts no line."""
     if value.empty:
         return f"Nothing to do: cluster {value.cluster} is as it should be on {hosts(value.hosts)}."
     parts = [f"Plan for cluster {value.cluster}"]
     for number, part in enumerate(value.rounds):
-        parts += [_heading(part, first=number == 0), *_sections(part.hosts, verbose=verbose)]
+        parts += [_heading(part, first=number == 0), *_sections(part.hosts, verbose=verbose, width=width)]
     busy = {host for host, _ in value.steps(without=VERIFY)}
     idle = [host for host in value.hosts if host not in busy]
     if idle:
@@ -29,10 +29,10 @@ def _heading(part: Round, *, first: bool) -> str:
     return f"Then, {part.name}:" if part.needs == "host" else f"Then, when every host is done, {part.name}:"
 
 
-def _sections(plans: Iterable[HostPlan], *, verbose: bool) -> list[str]:
+def _sections(plans: Iterable[HostPlan], *, verbose: bool, width: int | None) -> list[str]:
     names_by_text: dict[str, list[str]] = {}
     for host in plans:
-        names_by_text.setdefault(_steps(host.steps, verbose=verbose), []).append(host.host)
+        names_by_text.setdefault(_steps(host.steps, verbose=verbose, width=width), []).append(host.host)
     return [f"{_named(names)}\n{text}" for text, names in names_by_text.items()]
 
 
@@ -40,9 +40,10 @@ def _named(names: Sequence[str]) -> str:
     return fold(names) if len(names) == 1 else f"{fold(names)}  ({len(names)} hosts)"
 
 
-def _steps(steps: Sequence[Step], *, verbose: bool) -> str:
+def _steps(steps: Sequence[Step], *, verbose: bool, width: int | None) -> str:
     rows = [(*(step.full_line() if verbose else step.line()), f"because {step.why}") for step in steps]
-    text = table(rows, indent="  ")
+    # The reason is cut first, then the object of the step, which is the column before it.
+    text = table(rows, indent="  ", width=None if verbose else width, flexible=(-1, -2))
     if not verbose:
         return text
     parts = []

@@ -6,7 +6,7 @@ from kit.cli.text.table import table
 from kit.flows.predict import Answer
 
 
-def text(answer: Answer) -> str:
+def text(answer: Answer, *, width: int | None = None) -> str:
     """Return the prediction for the requested ranks, the smaller sizes, and every assumption."""
     last = answer.predictions[-1]
     head = (
@@ -33,7 +33,8 @@ def text(answer: Answer) -> str:
         rows.append([*row, f"{_rate(answer, number):.1f}"] if answer.batch_size else row)
     if answer.batch_size:
         header.append("IMAGES/s")
-    assumed = table([(a.what, a.value, a.source) for a in answer.assumptions], ("ASSUMED", "VALUE", "FROM"))
+    assumptions = [(a.what, a.value, a.source) for a in answer.assumptions]
+    assumed = table(assumptions, ("ASSUMED", "VALUE", "FROM"), width=width, flexible=("FROM", "VALUE", "ASSUMED"))
     return "\n\n".join([head, parts, table(rows, header), assumed])
 
 

@@ -16,12 +16,14 @@ def table(
     indent: str = "",
     *,
     width: int | None = None,
-    flexible: Sequence[str] = (),
+    flexible: Sequence[str | int] = (),
     least: int = _LEAST,
 ) -> str:
     """Return columns as wide as their widest cell, two spaces apart, with numbers to the right.
 
     The `flexible` columns are cut, in this order, until the table is at most `width` wide. They keep `least` letters.
+    Name them by their heading or, without a header, by their position: -1 is the last. Do not name columns of figures,
+    because half a number is a wrong one.
     """
     body = [list(row) for row in rows]
     cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
@@ -33,8 +35,8 @@ def table(
     if width is not None:
         for name in flexible:
             over = sum(widths) + 2 * (len(widths) - 1) + len(indent) - width
-            if over > 0 and name in header:
-                at = list(header).index(name)
+            if over > 0 and (isinstance(name, int) or name in header):
+                at = name if isinstance(name, int) else list(header).index(name)
                 widths[at] = min(widths[at], max(least, widths[at] - over))
         cells = [[cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in cells]
     return "\n".join(
@@ -51,11 +53,18 @@ def hosts(names: Sequence[str]) -> str:
     return f"{len(names)} host{'' if len(names) == 1 else 's'}: {fold(names)}"
 
 
-def fitted(body: Sequence[Sequence[str]], header: Sequence[str], width: int | None, *, flexible: Sequence[str]) -> str:
+def fitted(
+    body: Sequence[Sequence[str]],
+    header: Sequence[str],
+    width: int | None,
+    *,
+    flexible: Sequence[str],
+    least: int = _LEAST,
+) -> str:
     """Return a table without the columns that are empty; see `table` for the rest."""
     keep = [i for i in range(len(header)) if any(row[i] for row in body)]
     cells = [[row[i] for i in keep] for row in body]
-    return table(cells, [header[i] for i in keep], width=width, flexible=flexible)
+    return table(cells, [header[i] for i in keep], width=width, flexible=flexible, least=least)
 
 
 def cut(text: str, room: int) -> str:

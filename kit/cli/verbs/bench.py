@@ -29,7 +29,7 @@ def bench(session: Session) -> int:
     if args.resume or args.session:
         _check_resume(session, options)
     if args.dry_run:
-        session.show("bench-plan", bench_plan(session.context(), options), text.plan)
+        session.show("bench-plan", bench_plan(session.context(), options), session.fitted(text.plan))
         return 0
     request = BenchRequest(
         options=options,
@@ -66,7 +66,7 @@ def _show_result(session: Session, result: BenchResult) -> None:
     report = write(result.folder)
     shown = {"session": result.session.id, "folder": result.folder, "seconds": result.seconds,
              "failed": result.failed, "files": report.files, "summary": report.summary}  # fmt: skip
-    session.show("bench", shown, lambda _: summary_text(report.summary, width=session.terminal.width))
+    session.show("bench", shown, lambda _: summary_text(report.summary, width=session.width))
     if session.json:
         return
     session.terminal.tell("\n".join(str(path) for path in report.files))
@@ -78,7 +78,7 @@ def listing(session: Session) -> int:
     from kit.cli.text import bench as text
     from kit.flows.bench.listing import sessions
 
-    session.show("bench-sessions", sessions(session.folder), text.sessions)
+    session.show("bench-sessions", sessions(session.folder), session.fitted(text.sessions))
     return 0
 
 

@@ -22,7 +22,7 @@ def report(session: Session) -> int:
     from kit.flows.bench.report import find, write
 
     def text(written: BenchReport) -> str:
-        return summary_text(written.summary, width=session.terminal.width)
+        return summary_text(written.summary, width=session.width)
 
     written = write(find(session.folder, session.args.session))
     session.show("bench-report", written, text)
@@ -46,7 +46,7 @@ def compare(session: Session) -> int:
     session.show(
         "bench-comparison",
         result,
-        lambda value: comparison(value, width=terminal.width, verbose=session.args.verbose, paint=paint),
+        lambda value: comparison(value, width=session.width, verbose=session.args.verbose, paint=paint),
     )
     if plot and not session.json:
         terminal.tell(str(plot))

@@ -23,7 +23,8 @@ def deploy(session: Session) -> int:
     dry = session.args.dry_run
     result = deploy(session.context(), dry_run=dry, force=session.args.force)
     if dry:
-        session.show("plan", result.plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose))
+        width = session.width
+        session.show("plan", result.plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose, width=width))
     else:
         session.show("deploy", result, text.deploy)
     return 0

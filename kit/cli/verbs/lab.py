@@ -23,7 +23,7 @@ def lab_up(session: Session) -> int:
     given = {"name": _lab_name(session), "hosts": args.lab_hosts, "slots": args.slots, "user": args.user}
     spec = LabSpec(**{key: value for key, value in given.items() if value is not None}, link_rate=args.link_rate)
     status = lab_up(spec, folder=session.folder, reporter=session.reporter, consent=session.consent)
-    session.show("lab", status, text.lab)
+    session.show("lab", status, session.fitted(text.lab))
     return 0
 
 
@@ -31,7 +31,7 @@ def lab_status(session: Session) -> int:
     from kit.cli.text import lab as text
     from kit.flows.lab.lab import lab_status
 
-    session.show("lab", lab_status(_lab_name(session), folder=session.folder), text.lab)
+    session.show("lab", lab_status(_lab_name(session), folder=session.folder), session.fitted(text.lab))
     return 0
 
 

@@ -45,7 +45,7 @@ def audit(session: Session) -> int:
     result = read_audit(session.context(), session.args.last or AUDIT_LINES)
     session.close()
     if not session.json:
-        session.terminal.say(text.audit(result, width=session.terminal.width))
+        session.terminal.say(text.audit(result, width=session.width))
     for entry in result.entries:
         session.emit("audit", entry)
     return 0

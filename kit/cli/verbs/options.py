@@ -51,7 +51,10 @@ GLOBAL = (
         help="Show progress on stderr as bars (tty), as lines (plain) or not at all (quiet)",
     ),
     Option(flags=("-q", "--quiet"), help="Print only results, warnings and errors"),
-    Option(flags=("-v", "--verbose"), help="Print more: the content of files in plans, times in progress"),
+    Option(
+        flags=("-v", "--verbose"),
+        help="Print more: the content of files in plans, times in progress, long cells of tables",
+    ),
     Option(flags=("--no-color",), help="Print without colors, like NO_COLOR=1"),
     VERSION,
 )

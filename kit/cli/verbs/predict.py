@@ -28,7 +28,7 @@ def predict(session: Session) -> int:
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if "step_ms" in given and "img_sec" in given:
         raise InputError("--step-ms and --img-sec exclude each other", hint="give one of them")
-    session.show("prediction", predict(PredictRequest(**given), folder=session.folder), text.text)
+    session.show("prediction", predict(PredictRequest(**given), folder=session.folder), session.fitted(text.text))
     return 0
 
 

@@ -125,7 +125,7 @@ def runs(session: Session) -> int:
 
     result = listing(session.context())
     session.remember(run.id for run in result.runs)
-    session.show("runs", result, lambda value: text.runs(value, width=session.terminal.width))
+    session.show("runs", result, session.fitted(text.runs))
     return 0
 
 

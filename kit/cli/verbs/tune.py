@@ -29,7 +29,7 @@ def tune(session: Session) -> int:
     request = TuneRequest(
         file=file, minutes=args.minutes or MINUTES, dry_run=args.dry_run, force=args.force, fp16=args.fp16
     )
-    session.show("tune", tune(session.context(), request), text.text)
+    session.show("tune", tune(session.context(), request), session.fitted(text.text))
     return 0
 
 
