@@ -73,7 +73,10 @@ def _args(walk: Walk, verb: Verb) -> SimpleNamespace:
         given = walk.operands[place] if place < len(walk.operands) else None
         if given is not None:
             _value(operand.name, given, operand.choices, str, walk)
-        setattr(args, operand.name, given)
+            if getattr(args, operand.name, None) is not None:
+                raise InputError(f"{operand.name} are given twice: '{given}' and by -H", hint=walk.usage)
+        if given is not None or not hasattr(args, operand.name):
+            setattr(args, operand.name, given)
     missing = [operand.name for operand in verb.operands[len(walk.operands) :] if not operand.optional]
     if missing:
         raise InputError(f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing", hint=walk.usage)

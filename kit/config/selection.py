@@ -11,12 +11,15 @@ from kit.model.host import Host, Inventory
 
 
 def select_hosts(inventory: Inventory, wanted: str) -> Inventory:
-    """Return the hosts that `wanted` names by name or address, once each, in the order of the hosts file.
+    """Return the hosts that `wanted` names, once each, in the order of the hosts file.
+
+    A host has its name and its address. `head` is the first host, unless another host has that name.
 
     Raises InputError for an unknown host, with similar names, and for a list that cannot be read.
     """
     by_word = {host.address.lower(): host for host in reversed(inventory.hosts)}
     by_word |= {host.name.lower(): host for host in inventory.hosts}
+    by_word.setdefault("head", inventory.head)
     chosen: set[str] = set()
     for word in _split(wanted):
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from kit.errors import InputError
+from kit.model import quantity
 from kit.model.allreduce import Algorithm, Library
 from kit.model.scaling import Assumption, Gradients, Links, Prediction, Training
 from kit.plan.predict import gradients as table
@@ -127,11 +127,13 @@ def sweep(ranks: int) -> tuple[int, ...]:
 
 
 def rate(text: str, flag: str) -> float:
-    """Return a rate in tc's notation (200mbit, 8gbit, 12.5gbit) as bytes per second."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(k|m|g)bit", text.strip().lower(), re.ASCII)
-    if not match or float(match[1]) <= 0:
-        raise InputError(f"{flag} '{text}' is not a rate", hint="write a number and kbit, mbit or gbit: 200mbit, 8gbit")
-    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]] / 8
+    """Return a rate (200mbit, 8gbit, 12.5Gbps) as bytes per second."""
+    try:
+        return quantity.bits_per_second(text) / 8
+    except ValueError:
+        raise InputError(
+            f"{flag} '{text}' is not a rate", hint="write a number and kbit, mbit or gbit: 200mbit, 8gbit"
+        ) from None
 
 
 def _intra_rate(text: str) -> float:

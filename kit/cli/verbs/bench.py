@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import CLUSTER, DRY_RUN, FAILED, MEASURE
-from kit.cli.verbs.values import count, names, numbers, positive, span, words
+from kit.cli.verbs.values import count, milliseconds, names, numbers, span, words
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -159,7 +159,12 @@ VERBS = (
                 complete=candidates.model,
                 help="Simulate: sleep instead of computing, and exchange this model's gradients",
             ),
-            Option(flags=("--step-ms",), value="MS", kind=positive, help="Set the length of that step (default: 200)"),
+            Option(
+                flags=("--step-ms",),
+                value="TIME",
+                kind=milliseconds,
+                help="Set the step to 290ms, 1.5s (default: 200)",
+            ),
             Option(flags=("--repeats",), value="N", kind=count, help="Launch each case N times (default: 3)"),
             Option(
                 flags=("--case-timeout",), value="TIME", kind=span, help="End a launch after this time (default: 10m)"

@@ -108,7 +108,7 @@ VERBS = (
         operands=(
             Operand(
                 name="host",
-                help="A host of the hosts file (default: the head)",
+                help="A host: its name or address, or head (default: head)",
                 optional=True,
                 complete=candidates.host,
             ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
-from kit.cli.verbs.options import CLUSTER, FAILED, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
+from kit.cli.verbs.options import CLUSTER, FAILED, HOSTS, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def logs(session: Session) -> int:
     args = session.args
     context = session.context()
-    if args.nodes or (args.run and not is_run(args.run, context.inventory.names)):
+    if args.nodes or args.hosts or (args.run and not is_run(args.run, context.inventory.names)):
         if args.rank is not None or args.tag_output:
             raise InputError(
                 "--rank and --tag-output are for the log of a run",
@@ -28,7 +28,9 @@ def logs(session: Session) -> int:
             )
         from kit.flows.cluster.logs import logs
 
-        return logs(context, args.run, tail=args.tail, since_s=args.since, live=args.follow)
+        if args.hosts and args.run:
+            raise InputError(f"hosts are given twice: '{args.run}' and by -H", hint="name them once")
+        return logs(context, args.hosts or args.run, tail=args.tail, since_s=args.since, live=args.follow)
     from kit.flows.run.dial import dialled
 
     with dialled(context) as door:
@@ -110,6 +112,7 @@ VERBS = (
             ),
         ),
         options=(
+            HOSTS,
             Option(flags=("--nodes",), help="Print the logs of the nodes' containers, of all hosts or of those named"),
             Option(flags=("-f", "--follow"), help="Print new lines as they come, until Ctrl-C"),
             TAIL,
@@ -136,12 +139,13 @@ VERBS = (
         operands=(
             Operand(
                 name="hosts",
-                help="Hosts, such as gpu1,gpu3 or gpu[1-4] (default: all)",
+                help="Hosts: gpu1,gpu3, gpu[1-4], head, or addresses (default: all)",
                 optional=True,
                 complete=candidates.hosts,
             ),
         ),
         options=(
+            HOSTS,
             Option(flags=("-b", "--fold"), help="Wait for all hosts, and print equal output once, below its hosts"),
             *CLUSTER,
         ),
@@ -166,7 +170,7 @@ VERBS = (
         handler=ssh,
         group=WORK,
         command="dashes",
-        operands=(Operand(name="host", help="A host of the hosts file", complete=candidates.host),),
+        operands=(Operand(name="host", help="A host: its name or address, or head", complete=candidates.host),),
         options=CLUSTER,
         examples=("kit ssh gpu2", "kit ssh gpu2 -- nvidia-smi"),
         exits=(("N", "ssh's own exit code"),),

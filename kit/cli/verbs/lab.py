@@ -45,9 +45,15 @@ def lab_down(session: Session) -> int:
 
 
 def lab_link_rate(session: Session) -> int:
+    from contextlib import suppress
+
     from kit.flows.lab.lab import lab_link_rate
+    from kit.model.quantity import in_words_of_tc
 
     name, rate = _lab_name(session), session.args.rate
+    # The flow refuses what is no rate.
+    with suppress(ValueError):
+        rate = in_words_of_tc(rate)
     status = lab_link_rate(rate, name, folder=session.folder)
     now = "have no limit now" if rate == "none" else f"now carry {rate} in each direction"
     session.show("lab", status, f"The links of lab {name} {now}.")
@@ -71,7 +77,7 @@ VERBS = (
         options=(
             Option(flags=("--hosts",), value="N", kind=count, to="lab_hosts", help="Make N hosts (default: 4)"),
             Option(flags=("--slots",), value="N", kind=count, help="Give each host N slots (default: 2)"),
-            Option(flags=("--link-rate",), value="RATE", kind=rate, help="Limit each host's link, such as to 200mbit"),
+            Option(flags=("--link-rate",), value="RATE", kind=rate, help="Limit each host's link: 200mbit, 8Gbps"),
             Option(
                 flags=("--user",),
                 value="USER",

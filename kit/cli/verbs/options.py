@@ -164,7 +164,7 @@ HOSTS = Option(
     kind=words,
     complete=candidates.hosts,
     to="hosts",
-    help="Use only these hosts, such as gpu1 or gpu[1-4]",
+    help="Use only these hosts: gpu1,gpu3, gpu[1-4], head, or addresses",
 )
 RUN = Operand(
     name="run",

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import MEASURE
-from kit.cli.verbs.values import count, not_negative, positive, share, words
+from kit.cli.verbs.values import (
+    count,
+    microseconds,
+    milliseconds,
+    milliseconds_or_0,
+    not_negative,
+    positive,
+    share,
+    words,
+)
 from kit.errors import InputError
 from kit.model.allreduce import ALGORITHMS, LIBRARIES
 
@@ -63,9 +72,9 @@ VERBS = (
             Option(flags=("--per-host",), value="N", kind=count, help="Put N ranks on each host (default: 1)"),
             Option(
                 flags=("--step-ms",),
-                value="MS",
-                kind=positive,
-                help="Set the measured time of forward and backward of one rank alone",
+                value="TIME",
+                kind=milliseconds,
+                help="Set the measured time of forward and backward of one rank alone: 290, 290ms, 1.5s",
             ),
             Option(
                 flags=("--img-sec",),
@@ -77,7 +86,10 @@ VERBS = (
                 flags=("--batch-size",), value="N", kind=count, help="Set images per rank and step, to report a rate"
             ),
             Option(
-                flags=("--link",), value="RATE", kind=words, help="Set the rate of each host's link: 8gbit, 200mbit"
+                flags=("--link",),
+                value="RATE",
+                kind=words,
+                help="Set the rate of each host's link: 8gbit, 8Gbps",
             ),
             Option(
                 flags=("--intra",),
@@ -114,12 +126,17 @@ VERBS = (
                 kind=not_negative,
                 help="Set the size of Horovod's fusion buffer (default: 128)",
             ),
-            Option(flags=("--cycle-ms",), value="MS", kind=not_negative, help="Set Horovod's cycle time (default: 1)"),
+            Option(
+                flags=("--cycle-ms",),
+                value="TIME",
+                kind=milliseconds_or_0,
+                help="Set Horovod's cycle time in ms (default: 1)",
+            ),
             Option(
                 flags=("--latency-us",),
-                value="US",
-                kind=not_negative,
-                help="Set the latency of a message between hosts (default: 50)",
+                value="TIME",
+                kind=microseconds,
+                help="Set the latency of a message between hosts: 50, 50us, 0.1ms (default: 50)",
             ),
             Option(
                 flags=("--payload-share",),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,3})?"
+from kit.model import quantity
+
+_SIGNED = re.compile(r"-?[0-9.]+", re.ASCII)
 
 
 def words(text: str) -> str:
@@ -65,24 +66,42 @@ def share(text: str) -> float:
 
 
 def minutes(text: str) -> float:
-    """Return minutes, from 1 to 120."""
-    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,2})?", text, re.ASCII) or not 1 <= float(text) <= 120:
-        raise ValueError(f"'{text}' is not a number of minutes from 1 to 120")
-    return float(text)
+    """Return minutes, from 1 to 120: 5, 5m or 1h30m."""
+    value = quantity.seconds(text, unit="m") / 60
+    if not 1 <= value <= 120:
+        raise ValueError(f"'{text}' is not a time from 1 to 120 minutes")
+    return value
 
 
 def span(text: str) -> float:
-    """Return a time in seconds: 90, 90s, 10m, 8h, 2d or 1h30m."""
-    if not re.fullmatch(rf"{_NUMBER}|(?:{_NUMBER}[dhms])+", text, re.ASCII):
-        raise ValueError(f"'{text}' is not a time such as 90s, 10m or 8h")
-    return sum(float(number) * _SECONDS[unit or "s"] for number, unit in re.findall(r"([0-9.]+)([dhms]?)", text))
+    """Return a time in seconds: 90, 90s, 290ms, 10m, 8h, 2d or 1h30m."""
+    return quantity.seconds(text)
+
+
+def milliseconds(text: str) -> float:
+    """Return a time above 0 in milliseconds: 290, 290ms or 1.5s."""
+    if _SIGNED.fullmatch(text):
+        return positive(text)
+    return positive(f"{round(quantity.seconds(text) * 1e3, 6):f}")
+
+
+def milliseconds_or_0(text: str) -> float:
+    """Return a time in milliseconds, or 0."""
+    if _SIGNED.fullmatch(text):
+        return not_negative(text)
+    return round(quantity.seconds(text, unit="ms") * 1e3, 6)
+
+
+def microseconds(text: str) -> float:
+    """Return a time in microseconds, or 0: 50, 50us or 0.1ms."""
+    if _SIGNED.fullmatch(text):
+        return not_negative(text)
+    return round(quantity.seconds(text, unit="us") * 1e6, 6)
 
 
 def rate(text: str) -> str:
-    """Return a rate as tc takes it: 200mbit, 1gbit."""
-    if not re.fullmatch(r"[1-9][0-9]{0,5}(k|m|g)bit", text, re.ASCII):
-        raise ValueError(f"'{text}' is not a rate such as 200mbit or 1gbit")
-    return text
+    """Return a rate as tc takes it (200mbit, 1gbit) of one that people write: 8Gbps."""
+    return quantity.in_words_of_tc(text)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -40,6 +40,14 @@ MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("run -n=8", "run", {"np": 8}),
     ("run --timeout 1h30m --stall-timeout 90", "run", {"timeout": 5400.0, "stall_timeout": 90.0}),
     ("completion zsh", "completion", {"shell": "zsh"}),
+    (
+        "predict --step-ms 1.5s --cycle-ms 5ms --latency-us 0.1ms",
+        "predict",
+        {"step_ms": 1500, "cycle_ms": 5, "latency_us": 100},
+    ),
+    ("predict --step-ms 290", "predict", {"step_ms": 290}),
+    ("tune --minutes 90s", "tune", {"minutes": 1.5}),
+    ("lab up --link-rate 1Gbps", "lab up", {"link_rate": "1gbit"}),
     ("run -n8 ls", "run", {"np": 8, "command": ("ls",)}),
     ("run --np=8 ls", "run", {"np": 8, "command": ("ls",)}),
     (
@@ -64,6 +72,7 @@ MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("logs --nodes gpu[1-2]", "logs", {"run": "gpu[1-2]", "nodes": True}),
     ("attach --rank 0 --tail 5 --since 1h30m", "attach", {"run": None, "rank": 0, "tail": 5, "since": 5400.0}),
     ("exec -- nvidia-smi -L", "exec", {"hosts": None, "command": ("nvidia-smi", "-L")}),
+    ("exec -H gpu[1-2] -- a", "exec", {"hosts": "gpu[1-2]", "command": ("a",)}),
     ("exec gpu[1-2] -- a -- b", "exec", {"hosts": "gpu[1-2]", "command": ("a", "--", "b")}),
     ("ssh gpu1", "ssh", {"host": "gpu1", "command": ()}),
     ("ssh gpu1 -- ls -l", "ssh", {"host": "gpu1", "command": ("ls", "-l")}),
@@ -129,6 +138,9 @@ WRONG = [
     ("run --timeout 1h30", "--timeout: '1h30' is not a time", "kit run"),
     ("completion tcsh", "shell: 'tcsh' is not one of: bash, zsh, fish", "kit completion"),
     ("logs --tail x", "--tail: 'x' is not a whole number", "kit logs"),
+    ("exec gpu1 -H gpu2 -- ls", "hosts are given twice: 'gpu1' and by -H", "kit exec"),
+    ("predict --step-ms 0", "--step-ms: '0' is not a number above 0", "kit predict"),
+    ("tune --minutes 3h", "--minutes: '3h' is not a time from 1 to 120 minutes", "kit tune"),
     ("lab up --link-rate fast", "--link-rate: 'fast' is not a rate such as 200mbit", "kit lab up"),
 ]
 

@@ -19,6 +19,8 @@ INVENTORY = parse_hosts("gpu[01-04]\n10.0.0.9 name=far\n", source="hosts")
         ("gpu[02,04] far", ["gpu02", "gpu04", "far"]),
         ("far,gpu01,far", ["gpu01", "far"]),
         ("10.0.0.9,GPU03", ["gpu03", "far"]),
+        ("far,head", ["gpu01", "far"]),
+        ("HEAD", ["gpu01"]),
     ],
 )
 def test_hosts_come_in_the_order_of_the_file_each_once(wanted: str, names: list[str]) -> None:
@@ -44,7 +46,13 @@ def test_an_unknown_host_gets_similar_names(wanted: str, message: str, hint: str
     assert hint in (caught.value.hint or "")
 
 
+def test_a_host_that_is_named_head_is_that_host() -> None:
+    inventory = parse_hosts("gpu1\ngpu2 name=head\n", source="hosts")
+    assert select_hosts(inventory, "head").names == ("head",)
+
+
 def test_one_host() -> None:
+    assert select_host(INVENTORY, "head").name == "gpu01"
     assert select_host(INVENTORY, "10.0.0.9").name == "far"
     with pytest.raises(InputError) as caught:
         select_host(INVENTORY, "gpu[01-02]")
