@@ -19,7 +19,7 @@ def test_it_writes_two_files_that_kit_reads(tmp_path: Path) -> None:
     result = init(folder)
     assert result.written == (folder / "hosts", folder / "kit.yaml")
     assert result.replaced == ()
-    assert load_spec(folder, flags={}, environ={}) == ClusterSpec()
+    assert load_spec(folder, flags={}, environ={}) == ClusterSpec(code=str(folder))
     with pytest.raises(InputError, match="hosts names no VM"):
         load(folder, flags={}, environ={})
     with (folder / "hosts").open("a") as hosts:
