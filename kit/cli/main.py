@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.cli.verbs.grammar import Verb
 
-# An error names this many ranges of hosts, and counts the others.
-MOST_RANGES = 16
 EXIT_PIPE = 141
 """The reader of our output went away: a shell reports SIGPIPE like this."""
 
@@ -140,12 +138,10 @@ def _error_text(error: KitError, terminal: Terminal) -> str:
 def _failures(error: HostsFailed) -> list[str]:
     """Return the lines of the failed hosts. Failures that differ only in the host share a line."""
     from kit.model.failures import alike  # noqa: PLC0415
-    from kit.model.text import fold  # noqa: PLC0415
 
     lines = []
     for failure in alike(error.failures):
-        hosts = fold(failure.hosts, most=MOST_RANGES)
-        lines.append(f"{hosts}: {failure.message}" if hosts else failure.message)
+        lines.append(str(failure))
         if failure.hint:
             lines.append(f"  → {failure.hint}")
     return lines

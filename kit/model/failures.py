@@ -10,8 +10,9 @@ from kit.model.text import fold
 
 # Takes the place of a host in a text. No message has this character.
 _HOST = "\0"
-# A message names at most this many ranges of addresses.
+# A message names at most this many ranges of addresses, and a line this many ranges of hosts.
 _ADDRESSES = 3
+_HOSTS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +23,11 @@ class SharedFailure:
     message: str
     hint: str | None
     exit_code: int
+
+    def __str__(self) -> str:
+        """Return `gpu[1-4]: message`, as the text of an error with one host."""
+        hosts = fold(self.hosts, most=_HOSTS)
+        return f"{hosts}: {self.message}" if hosts else self.message
 
 
 def alike(errors: Iterable[KitError]) -> tuple[SharedFailure, ...]:

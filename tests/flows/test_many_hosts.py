@@ -18,6 +18,8 @@ from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps
 from kit.flows.image.content import content
+from kit.flows.run.run import _clean_up, run
+from kit.model.launch import RunRequest
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed
 from tests.fakes.fleet import FakeTransport, Fleet
@@ -106,6 +108,24 @@ def test_an_error_of_all_hosts_is_one(many: Fleet, reporter: Remembering, monkey
         "  gpu[1-256]: the host key of root@10.0.0.[1-249],10.0.1.[0-6] is not known here",
         "    → connect once: ssh 10.0.0.1 (and the same for 255 more hosts)",
     ]
+
+
+def test_ranks_that_may_be_left_on_many_hosts_are_one_warning(
+    many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = many.context(reporter)
+    plan = run(context, RunRequest(np=512, dry_run=True, command=("true",))).plan
+
+    def answer(_self: FakeTransport, _argv: list[str], **_: object) -> Completed:
+        return Completed(code=0, stdout=b"0\n", stderr=b"")
+
+    monkeypatch.setattr(FakeTransport, "run", answer)
+    lose(monkeypatch, *(f"gpu{number}" for number in range(100, 201)))
+    assert _clean_up(context, plan) == "not known on gpu[100-200]"
+    (warning,) = reporter.warnings
+    assert warning.text == (
+        "gpu[100-200]: cannot tell whether ranks are left: the host key of root@10.0.0.[100-200] is not known here"
+    )
 
 
 def test_ctrl_c_names_the_hosts_that_are_not_done(

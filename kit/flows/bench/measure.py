@@ -15,6 +15,7 @@ from kit.flows.bench.launch import Launched, launch
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
+from kit.model.failures import alike
 from kit.plan.bench import load
 from kit.plan.bench.cases import LADDER, BenchOptions, Planned
 from kit.plan.bench.headline import headline, span
@@ -254,7 +255,7 @@ class _Session:
 
     def _launch(self, case: Case) -> Launched:
         if case.rung == "reach":
-            broken = [str(error) for error in self.survey.failures.values()]
+            broken = [str(failure) for failure in alike(self.survey.failures.values())]
             if broken:
                 return Launched(failure="; ".join(broken))
         if case.command[0] == "tcp_probe":

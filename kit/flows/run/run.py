@@ -187,16 +187,18 @@ def _clean_up(context: Context, plan: LaunchPlan) -> str:
     # mpirun runs on the head, even if the head has no ranks.
     host_names = dict.fromkeys([context.inventory.head.name, *(node.name for node in plan.placement.nodes)])
     hosts = [context.host(name) for name in host_names]
-    from kit.remote.run.sweep import sweep  # noqa: PLC0415  (fabric: only after a failure)
+    # Only after a failure:
+    from kit.model.failures import alike  # noqa: PLC0415
+    from kit.model.text import fold  # noqa: PLC0415
+    from kit.remote.run.sweep import sweep  # noqa: PLC0415
 
     left, failures = sweep(hosts, plan.run_id, context.connect)
-    for host, error in failures.items():
-        context.reporter.report(
-            Warned(text=f"{host}: cannot tell whether ranks are left: {error.message}", hint="check later: kit ps")
-        )
+    for failure in alike(failures.values()):
+        text = f"{fold(failure.hosts)}: cannot tell whether ranks are left: {failure.message}"
+        context.reporter.report(Warned(text=text, hint="check later: kit ps"))
     for host, count in left.items():
         if count:
             context.reporter.report(
                 Warned(text=f"{host}: {count} processes of the run are still running", hint=f"kit ssh {host}; then: ps")
             )
-    return f"{sum(left.values())}" if not failures else f"not known on {', '.join(failures)}"
+    return f"{sum(left.values())}" if not failures else f"not known on {fold(failures)}"
