@@ -58,6 +58,7 @@ def ship_image(execution: Execution, steps: Mapping[str, Ship]) -> Mapping[str, 
         if error is None:
             execution.reporter.report(HostDone(host=host, text="has the image"))
         else:
+            error.address = error.address or execution.logins[host].address
             execution.reporter.report(HostFailed(host=host, text=error.message, hint=error.hint))
     return failures
 
