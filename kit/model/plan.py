@@ -13,12 +13,13 @@ from typing import Literal
 from kit.model.secret import Secret
 from kit.model.text import fold, size
 
-# The rounds that every orchestrator has. Swarm adds its own between the last two.
+# The rounds of a deploy, whatever the orchestrator. Swarm adds its own between the last two.
 TAKE_OFF, SHIP, PULL, SET_UP, VERIFY = "take off", "ship", "pull", "set up", "verify"
 
 # Whether a round begins after failures of earlier rounds.
 # all: only if no host has failed; otherwise the plan ends here. host: on the hosts that have not failed.
-Needs = Literal["all", "host"]
+# reached: like host, but only if each failure so far is a host that kit cannot reach; otherwise the plan ends here.
+Needs = Literal["all", "host", "reached"]
 
 
 class Step(ABC):

@@ -142,7 +142,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
                 plan=PLAN, dry_run=False, changed=True, hosts=(HostResult(host="gpu1", status="ok"),), seconds=1.0
             )
         },
-        "kit.flows.cluster.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)})},
+        "kit.flows.cluster.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)}), "plan_down": PLAN},
         "kit.flows.cluster.lock": {
             "lock_status": LockStatus(cluster="kit", state="held", holder=HOLDER),
             "lock_release": None,
@@ -214,6 +214,7 @@ VERBS: list[Row] = [
     (["image", "push", "r.example.com/t", "--builder", "head"], "push_from_head", ("r.example.com/t",), {"login": None},
      "from the job\nr.example.com/kit:cpu-0123", 0),
     (["image", "build", "--builder", "head"], "build_on_head", (), {"force": False}, "from the job\nkit:cpu-0123", 0),
+    (["down", "--dry-run", "--images"], "plan_down", (), {"images": True}, "from the job\nPlan for cluster kit", 0),
     (["down", "--images"], "down", (), {"images": True}, "from the job\nRemoved cluster kit from 1 host: gpu1.\n", 0),
     (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
     (

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
+from kit.events import HostDone, Phase
 from kit.flows.cluster.deploy import deploy
-from kit.flows.cluster.down import down
+from kit.flows.cluster.down import down, plan_down
 from kit.model.plan import VERIFY, Ship, WriteFile
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
@@ -324,6 +325,28 @@ def test_down_with_images_and_twice(fleet: Fleet, reporter: Remembering) -> None
     assert any(line.startswith("image ") for line in down(context, images=True).removed["gpu2"])
     assert all(vm.images == {} for vm in fleet.vms.values())
     assert down(context, images=True).removed == dict.fromkeys(fleet.vms, ())
+
+
+def test_the_plan_of_down_contacts_no_host(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter)
+    deploy(context)
+    fleet.forget_changes()
+    for vm in fleet.vms.values():
+        vm.faults.add("unreachable")
+    plan = plan_down(context, images=True)
+    assert [(part.name, len(part.hosts)) for part in plan.rounds] == [
+        ("take off", 1), ("take down", 4), ("leave the swarm", 1),
+    ]  # fmt: skip
+    assert fleet.changes == {}
+    assert fleet.taken == ["kit deploy"]
+
+
+def test_down_reports_its_rounds_and_what_it_removed(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    reporter.events.clear()
+    down(fleet.context(reporter))
+    assert [phase.name for phase in reporter.of(Phase)] == ["lock", "take off", "take down", "leave the swarm"]
+    assert [event.text for event in reporter.of(HostDone)] == ["nothing there", *["removed 2"] * 5]
 
 
 def test_down_leaves_another_cluster_alone(fleet: Fleet, reporter: Remembering) -> None:

@@ -16,6 +16,7 @@ from kit.flows.cluster.lock import lock_release, lock_status
 from kit.flows.cluster.ps import ps
 from kit.model.host import Login
 from kit.model.plan import Plan
+from kit.model.swarm import StackRemove
 from kit.remote.cluster import execute
 from kit.remote.cluster.execution import Execution
 from kit.remote.cluster.steps import OnHost
@@ -122,6 +123,23 @@ def test_a_lock_that_is_taken_away_stops_the_deploy(
     assert all(vm.containers == [] for vm in fleet.vms.values())
     # Each host had one step at the most, and the two threads may have seen the same lock.
     assert all(len(changed) <= 2 for changed in fleet.changes.values())
+
+
+def test_a_lock_that_is_taken_away_stops_down(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter))
+    real = execute.ON_HOST[StackRemove]
+
+    def then_released(execution: Execution, transport: Transport, step: Any) -> None:
+        real(execution, transport, step)
+        lock_release(fleet.context(reporter), lock_status(fleet.context(reporter)))
+
+    table: dict[Any, OnHost] = {**execute.ON_HOST, StackRemove: then_released}
+    monkeypatch.setattr(execute, "ON_HOST", table)
+    with pytest.raises(NotReadyError, match="was lost"):
+        down(fleet.context(reporter))
+    assert all(len(vm.containers) == 1 for vm in fleet.vms.values())
 
 
 def test_a_lock_that_was_lost_at_the_very_end_is_told(

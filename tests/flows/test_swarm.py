@@ -320,6 +320,20 @@ def test_down_without_the_head_takes_the_others_out_of_the_swarm(fleet: Fleet, c
     assert all(fleet[name].swarm is None and not fleet[name].containers for name in ("gpu2", "gpu3", "gpu4"))
 
 
+def test_down_stops_if_the_stack_cannot_be_removed(
+    fleet: Fleet, context: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Swarm would start the containers again that kit removes from the others."""
+    deploy(context())
+    monkeypatch.setattr(
+        type(fleet["gpu1"]), "_swarm_remove", lambda *_: Completed(code=1, stdout=b"", stderr=b"no quorum")
+    )
+    with pytest.raises(StepError, match="the stack could not be removed: no quorum") as caught:
+        down(context())
+    assert caught.value.host == "gpu1"
+    assert services(fleet) == ALL
+
+
 def test_the_stack_file_is_printed_as_it_is_on_the_head(fleet: Fleet, context: Deployed) -> None:
     before = stack_file(context()).text
     assert "docker secret create kit-lab-node-by-hand" in before

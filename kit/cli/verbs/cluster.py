@@ -67,14 +67,21 @@ def ps(session: Session) -> int:
 
 def down(session: Session) -> int:
     from kit.cli.text import cluster as text
-    from kit.flows.cluster.down import down
+    from kit.cli.text import plan as plantext
+    from kit.flows.cluster.down import down, plan_down
     from kit.model.text import fold
 
     context = session.context()
+    images = session.args.images
+    if session.args.dry_run:
+        plan = plan_down(context, images=images)
+        session.show("plan", plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose))
+        session.terminal.tell("kit did not contact any host: kit down skips what a host does not have.")
+        return 0
     if not session.confirms(f"Remove cluster {context.spec.name} from {fold(context.inventory.names)}?"):
         session.terminal.tell("Nothing was removed.")
         return 0
-    session.show("down", down(context, images=session.args.images), text.down)
+    session.show("down", down(context, images=images), text.down)
     return 0
 
 
@@ -153,11 +160,12 @@ VERBS = (
         handler=down,
         group=CLUSTERS,
         options=(
+            DRY_RUN,
             Option(flags=("--images",), help="Remove kit's images from the hosts, too"),
             YES,
             *CLUSTER,
         ),
-        examples=("kit down", "kit down --images --yes"),
+        examples=("kit down", "kit down --dry-run", "kit down --images --yes"),
         exits=(*FAILED, LOCKED),
     ),
 )

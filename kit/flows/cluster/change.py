@@ -13,6 +13,7 @@ from kit.flows.context import Context
 from kit.model import names
 from kit.model.lock import AuditEntry
 from kit.remote.cluster import audit
+from kit.remote.cluster.execution import Execution
 from kit.remote.cluster.lock import Lock
 from kit.remote.machine.operator import operator
 
@@ -28,6 +29,19 @@ class Change:
         """Raise NotReadyError if the lock was lost: then nothing more may begin."""
         if self.lock is not None:
             self.lock.check()
+
+    def execution(self, context: Context, *, removed: dict[str, list[str]] | None = None) -> Execution:
+        """Return what the steps of this change's plan share. Steps add to `removed` what they remove from a host."""
+        return Execution(
+            cluster=context.spec.name,
+            hosts={host.name: host for host in context.inventory.hosts},
+            logins=context.logins,
+            connect=context.connect,
+            engine_of=context.engine_of,
+            reporter=context.reporter,
+            check=self.check,
+            removed=removed,
+        )
 
 
 @contextmanager

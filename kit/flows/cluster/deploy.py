@@ -29,7 +29,6 @@ from kit.plan.cluster.record import from_text
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm import checks as swarm_checks
 from kit.remote.cluster.execute import execute
-from kit.remote.cluster.execution import Execution
 from kit.remote.cluster.keys import make_key
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
@@ -233,16 +232,7 @@ def _keys(held: HeldKeys, cluster: str) -> ClusterKeys:
 
 
 def _execute(context: Context, plan: Plan, change: Change) -> None:
-    execution = Execution(
-        cluster=context.spec.name,
-        hosts={host.name: host for host in context.inventory.hosts},
-        logins=context.logins,
-        connect=context.connect,
-        engine_of=context.engine_of,
-        reporter=context.reporter,
-        check=change.check,
-    )
-    failures = execute(execution, plan)
+    failures = execute(change.execution(context), plan)
     if failures:
         # If the lock was lost, that is the one cause for all hosts.
         change.check()

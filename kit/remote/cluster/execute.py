@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import KitError
+from kit.errors import KitError, UnreachableError
 from kit.events import HostDone, HostFailed, Phase
 from kit.model.host import Host
-from kit.model.plan import HostPlan, Plan
+from kit.model.plan import HostPlan, Needs, Plan
 from kit.remote.cluster import steps
 from kit.remote.cluster.execution import Execution
 from kit.remote.ssh import fanout
@@ -28,13 +28,19 @@ def execute(execution: Execution, plan: Plan) -> dict[str, KitError]:
     """
     failures: dict[str, KitError] = {}
     for part in plan.rounds:
-        if failures and part.needs == "all":
+        if not _begins(part.needs, failures):
             break
         ready = [host for host in part.hosts if host.host not in failures]
         if ready:
             execution.reporter.report(Phase(name=part.name, hosts=tuple(host.host for host in ready)))
             failures |= (at_once if part.together else side_by_side)(execution, ready)
     return failures
+
+
+def _begins(needs: Needs, failures: Mapping[str, KitError]) -> bool:
+    if needs == "all":
+        return not failures
+    return needs == "host" or all(isinstance(error, UnreachableError) for error in failures.values())
 
 
 def side_by_side(execution: Execution, plans: Sequence[HostPlan]) -> Mapping[str, KitError]:
@@ -50,7 +56,7 @@ def side_by_side(execution: Execution, plans: Sequence[HostPlan]) -> Mapping[str
             except KitError as error:
                 execution.reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
                 raise
-        execution.reporter.report(HostDone(host=host.name))
+        execution.reporter.report(HostDone(host=host.name, text=execution.summary(host.name)))
 
     return fanout.each([execution.hosts[name] for name in steps_of], work).failures
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 QUOTED_LINES = 15
 
 
-class Forming:
-    """What steps of a swarm pass on: the node ids of hosts that joined, and the token with which they do.
+class SwarmProgress:
+    """What steps of a swarm pass on: the node ids of hosts that joined or left, and the token with which they join.
 
-    The token goes from the head to the standard input of a host, and is stored nowhere.
+    The token goes from the head to the standard input of a host, and is stored nowhere. `stay` has the ids of nodes
+    that must stay because somebody else uses the swarm, or `all`.
     """
 
     def __init__(self) -> None:
         self.ids: dict[str, str] = {}
+        self.left: list[str] = []
+        self.stay: tuple[str, ...] = ()
         self._token: Secret | None = None
         self._lock = threading.Lock()
 
@@ -67,7 +70,8 @@ def nothing() -> None:
 class Execution:
     """One execution of a plan of `cluster`, used by several threads, one a host. The head is the first host.
 
-    `check` is called before each step, and raises a KitError if no further step may begin.
+    `check` is called before each step, and raises a KitError if no further step may begin. `removed` collects a line
+    for each thing that steps remove from a host. It is None if the verb does not report that.
     """
 
     cluster: str
@@ -77,8 +81,9 @@ class Execution:
     engine_of: Callable[[Login], Engine]
     reporter: Reporter
     check: Callable[[], None] = nothing
-    swarm: Forming = field(default_factory=Forming)
+    swarm: SwarmProgress = field(default_factory=SwarmProgress)
     registries: Registries = field(default_factory=Registries)
+    removed: dict[str, list[str]] | None = None
 
     @property
     def folder(self) -> str:
@@ -91,6 +96,17 @@ class Execution:
 
     def progress(self, host: str, text: str, fraction: float | None = None) -> None:
         self.reporter.report(HostStep(host=host, text=text, fraction=fraction))
+
+    def record_removed(self, host: str, lines: Iterable[str]) -> None:
+        if self.removed is not None:
+            self.removed.setdefault(host, []).extend(lines)
+
+    def summary(self, host: str) -> str:
+        """Return what the progress shows for a host that has finished a round."""
+        if self.removed is None:
+            return "done"
+        count = len(self.removed.get(host, ()))
+        return f"removed {count}" if count else "nothing there"
 
     def begin(self, host: str, step: Step) -> None:
         """Report that a step begins, unless the check refuses it."""

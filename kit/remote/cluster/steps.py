@@ -116,16 +116,12 @@ def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers)
     require(done, name, "the head could not check its nodes", f"kit logs {name}")
 
 
-def remove_cluster(_execution: Execution, transport: Transport, step: RemoveCluster) -> None:
-    remove(transport, step)
-
-
-def remove(transport: Transport, step: RemoveCluster) -> tuple[str, ...]:
-    """Remove a cluster from one host. Return a line for each thing that was removed."""
+def remove_cluster(execution: Execution, transport: Transport, step: RemoveCluster) -> None:
+    name = transport.host.name
     argv = script("remove", step.cluster, step.folder, *step.images)
     done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
-    require(done, transport.host.name, "the cluster could not be removed", "look at it by hand: docker ps -a")
-    return tuple(done.text.splitlines())
+    require(done, name, "the cluster could not be removed", "look at it by hand: docker ps -a")
+    execution.record_removed(name, done.text.splitlines())
 
 
 ON_ALL: Mapping[type[Step], OnAll] = {Ship: ship_image}

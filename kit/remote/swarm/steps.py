@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 from kit.errors import KitError, StepError
@@ -37,6 +36,8 @@ from kit.remote.ssh.transport import Completed, Transport
 
 TIMEOUT_S = 90.0
 POLL_S = 0.3
+# What kit down reports for a host that left the swarm.
+MEMBERSHIP = "membership in the swarm"
 # A task that failed this often on one node will not run.
 ENOUGH_FAILURES = 3
 
@@ -88,8 +89,15 @@ def _join_token(execution: Execution) -> Secret:
     return Secret(done.stdout.strip())
 
 
-def swarm_leave(_execution: Execution, transport: Transport, step: SwarmLeave) -> None:
-    leave(transport, gone=step.others)
+def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) -> None:
+    """Leave a swarm that kit made, unless a node must stay. A manager leaves only when all others have left."""
+    progress = execution.swarm
+    argv = script("swarm_leave", names.MEMBER, " ".join(progress.stay), " ".join([*step.others, *progress.left]))
+    done = transport.run(argv, timeout_s=TIMEOUT_S)
+    require(done, transport.host.name, "the host could not leave the swarm", "by hand: docker swarm leave --force")
+    left = [line.split()[1] for line in done.text.splitlines() if line.startswith("left ")]
+    progress.left += left
+    execution.record_removed(transport.host.name, [MEMBERSHIP] * len(left))
 
 
 def label_nodes(execution: Execution, transport: Transport, step: LabelNodes) -> None:
@@ -129,8 +137,16 @@ def stack_deploy(_execution: Execution, transport: Transport, step: StackDeploy)
     require(done, transport.host.name, "docker stack deploy failed", f"run it by hand: {' '.join(argv)}")
 
 
-def stack_remove(_execution: Execution, transport: Transport, step: StackRemove) -> None:
-    remove_stack(transport, step.cluster)
+def stack_remove(execution: Execution, transport: Transport, step: StackRemove) -> None:
+    """Remove the cluster's stack on a manager. Do nothing on other hosts."""
+    name = transport.host.name
+    done = transport.run(script("swarm_remove", step.cluster), timeout_s=TIMEOUT_S)
+    if done.code != 0 and "sudo" in done.error_text:
+        return  # The next step on this host reports a login that cannot become root.
+    require(done, name, "the stack could not be removed", "by hand: docker stack ls, docker stack rm")
+    lines = [line.partition(" ") for line in done.text.splitlines()]
+    execution.swarm.stay = tuple(rest for word, _, rest in lines if word == "stay")
+    execution.record_removed(name, [rest for word, _, rest in lines if word == "removed"])
 
 
 def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> None:
@@ -186,39 +202,6 @@ def _no_tasks(name: str, worst: _Task | None, tasks: Sequence[_Task], stack: str
     why = f": {task.error or task.state}" if task else ""
     hint = f"kit ssh {name} -- docker stack ps --no-trunc {stack}"
     return StepError(f"Swarm does not start {what}{why}", hint=hint, host=name)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unstacked:
-    """What `remove_stack` did. `removed` has a line for each thing, `stay` the ids of nodes that must stay or `all`."""
-
-    manager: bool = False
-    removed: tuple[str, ...] = ()
-    stay: tuple[str, ...] = ()
-
-
-def remove_stack(transport: Transport, cluster: str) -> Unstacked:
-    """Remove the cluster's stack on a manager. Do nothing on other hosts."""
-    done = transport.run(script("swarm_remove", cluster), timeout_s=TIMEOUT_S)
-    if done.code != 0 and "sudo" in done.error_text:
-        return Unstacked()  # The step on this host reports a login that cannot become root.
-    require(done, transport.host.name, "the stack could not be removed", "by hand: docker stack ls, docker stack rm")
-    lines = [line.partition(" ") for line in done.text.splitlines()]
-    return Unstacked(
-        manager=any(word == "manager" for word, _, _ in lines),
-        removed=tuple(rest for word, _, rest in lines if word == "removed"),
-        stay=tuple(rest for word, _, rest in lines if word == "stay"),
-    )
-
-
-def leave(transport: Transport, *, stay: Sequence[str] = (), gone: Sequence[str] = ()) -> str | None:
-    """Leave a swarm that kit made. Return the id of the node that left, None if it stayed.
-
-    `stay` are the ids of nodes that must stay, or `all`. A manager leaves last: when all others are `gone` or down.
-    """
-    done = transport.run(script("swarm_leave", names.MEMBER, " ".join(stay), " ".join(gone)), timeout_s=TIMEOUT_S)
-    require(done, transport.host.name, "the host could not leave the swarm", "by hand: docker swarm leave --force")
-    return next((line.split()[1] for line in done.text.splitlines() if line.startswith("left ")), None)
 
 
 ON_HOST: Mapping[type[Step], Callable[[Execution, Transport, Any], None]] = {

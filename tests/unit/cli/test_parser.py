@@ -76,7 +76,7 @@ MEANINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("exec gpu[1-2] -- a -- b", "exec", {"hosts": "gpu[1-2]", "command": ("a", "--", "b")}),
     ("ssh gpu1", "ssh", {"host": "gpu1", "command": ()}),
     ("ssh gpu1 -- ls -l", "ssh", {"host": "gpu1", "command": ("ls", "-l")}),
-    ("down --images -y", "down", {"images": True, "yes": True}),
+    ("down --images -y", "down", {"images": True, "yes": True, "dry_run": False}),
     ("lab up --hosts 4 --slots 2 --link-rate 200mbit", "lab up", {"lab_hosts": 4, "slots": 2, "hosts_file": None}),
     ("--hosts f lab up --hosts 3", "lab up", {"lab_hosts": 3}),
     ("lab down", "lab down", {"name": None}),

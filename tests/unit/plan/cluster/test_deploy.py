@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal, cast
+from typing import Literal
 
 import pytest
 import yaml
@@ -23,7 +23,7 @@ from kit.plan.cluster.supply import Image
 from tests.fakes.deployed import after_steps, content_of
 from tests.fakes.facts import facts, gpus, host, interfaces, key, keys
 from tests.fakes.golden import check_golden
-from tests.fakes.plans import check_of, steps_of
+from tests.fakes.plans import check_of, plan_text, steps_of
 
 SPEC = ClusterSpec(name="lab", env={"TOKEN": "s3cret"})
 IMAGE = Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
@@ -77,26 +77,9 @@ def kinds(plan: Plan, name: str) -> list[str]:
     return [type(step).__name__ for step in steps(plan, name)]
 
 
-def told(plan: Plan) -> str:
-    """The plan as text: a line a step."""
-    lines = []
-    for part in plan.rounds:
-        lines.append(f"{part.name} (needs {part.needs}{', together' if part.together else ''}):")
-        for host_plan in part.hosts:
-            lines.append(f"{host_plan.host}:")
-            for step in host_plan.steps:
-                fields = {
-                    name: value for name, value in asdict(cast(Any, step)).items() if name not in ("why", "content")
-                }
-                words = " ".join(f"{name}={value}" for name, value in fields.items())
-                lines.append(f"  {step.kind} {words}  # {step.why}")
-                lines.extend(f"    | {line}" for line in step.detail().splitlines())
-    return "\n".join(lines) + "\n"
-
-
 def test_a_first_deploy_of_three_hosts() -> None:
     new = [facts(1), facts(2, gpus=gpus(2), gpu_runtime=True), facts(3, host=host(3, slots=4))]
-    check_golden("deploy-first.txt", told(plan_of(new)))
+    check_golden("deploy-first.txt", plan_text(plan_of(new)))
 
 
 def test_nothing_to_do() -> None:
@@ -110,7 +93,7 @@ def test_private_keys_and_settings_never_show() -> None:
     private = [step for _, step in plan.steps() if isinstance(step, WriteFile) and step.mode == "600"]
     assert any(b"PRIVATE" in content_of(step) for step in private)
     assert any(b"s3cret" in content_of(step) for step in private)
-    for shown in (repr(plan), str(plan), f"{plan}", json.dumps(asdict(plan), default=str), told(plan)):
+    for shown in (repr(plan), str(plan), f"{plan}", json.dumps(asdict(plan), default=str), plan_text(plan)):
         assert "PRIVATE" not in shown
         assert "s3cret" not in shown
 
@@ -156,8 +139,8 @@ def test_an_address_that_is_not_mpis_but_lies_in_its_network(network: str, bridg
     seen = [facts(1), facts(2, interfaces=interfaces(lo="127.0.0.1/8", br_5f1=bridge, eth0="10.0.0.2/24"))]
     plan = plan_of(seen, replace(SPEC, network=network))
     assert network_file(plan) == expected
-    (told_to_runs,) = (s for s in steps(plan, "gpu1") if isinstance(s, WriteFile) and s.path == "cluster.json")
-    assert f"{json.loads(content_of(told_to_runs))['network']}\n".encode() == expected
+    (record,) = (s for s in steps(plan, "gpu1") if isinstance(s, WriteFile) and s.path == "cluster.json")
+    assert f"{json.loads(content_of(record))['network']}\n".encode() == expected
 
 
 def test_every_change_is_verified_from_the_head() -> None:
@@ -285,7 +268,7 @@ def test_the_image_comes_from_a_registry() -> None:
     new = [facts(1), facts(2)]
     nodes, _ = nodes_of(new, SPEC)
     plan = plans.deploy_plan(SPEC, new, nodes, image, keys_for(new))
-    check_golden("deploy-pull.txt", told(plan))
+    check_golden("deploy-pull.txt", plan_text(plan))
     assert plan_of(carried_out(new, plan)).empty
 
 

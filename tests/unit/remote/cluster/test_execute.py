@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kit.errors import KitError, NotReadyError, StepError
+from kit.errors import KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase
 from kit.model import plan as model
 from kit.model import swarm as swarm_model
@@ -25,10 +25,11 @@ HOSTS = ("gpu1", "gpu2", "gpu3")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Do(Step):
-    """A step that is only written down. It fails if `fails`."""
+    """A step that is only written down. It fails if `fails`, or if kit cannot reach the host (`lost`)."""
 
     what: str
     fails: bool = False
+    lost: bool = False
     why: str = "a test needs it"
 
     def line(self) -> tuple[str, str]:
@@ -60,6 +61,8 @@ class Bench:
             raise NotReadyError("the lock was lost")
 
     def do(self, _execution: Execution, transport: Transport, step: Do) -> None:
+        if step.lost:
+            raise UnreachableError("no route", host=transport.host.name)
         self.done.append(step.what)
         if step.fails:
             raise StepError(f"{step.what} failed", host=transport.host.name)
@@ -124,6 +127,19 @@ def test_a_round_that_needs_all_hosts_ends_the_plan_after_a_failure(bench: Bench
         one_round("set up", {"gpu2": do("c2"), "gpu3": do("c3")}, needs="host"),
     )
     assert failed == {"gpu1"}
+    assert bench.done == ["a1"]
+
+
+def test_a_round_may_go_on_only_without_hosts_that_kit_cannot_reach(bench: Bench) -> None:
+    rounds = (
+        one_round("take off", {"gpu1": (Do(what="a1", lost=True),)}),
+        one_round("take down", {name: do(name) for name in HOSTS}, needs="reached"),
+        one_round("leave", {"gpu1": do("c1")}, needs="host"),
+    )
+    assert bench.run(*rounds) == {"gpu1"}
+    assert set(bench.done) == {"gpu2", "gpu3"}
+    bench.done.clear()
+    assert bench.run(one_round("take off", {"gpu1": do("a1", fails=True)}), *rounds[1:]) == {"gpu1"}
     assert bench.done == ["a1"]
 
 

@@ -1,0 +1,40 @@
+"""The plan of `kit down`. It is the same whatever hosts have: each step skips what it does not find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.model import names
+from kit.model.plan import TAKE_OFF, HostPlan, Plan, RemoveCluster, Round, plan_of
+from kit.model.spec import ClusterSpec
+from kit.model.swarm import StackRemove, SwarmLeave
+
+
+def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...]) -> Plan:
+    """Return the plan that removes the cluster from `hosts`, the head first, and also these images.
+
+    A host that kit cannot reach, even the head, does not keep the cluster on the others.
+    """
+    head, *others = hosts
+    stack = StackRemove(cluster=spec.name, why="Swarm would start its containers again")
+    remove = RemoveCluster(
+        folder=names.folder(spec.name), cluster=spec.name, images=images, why="kit down removes the cluster"
+    )
+    leave = SwarmLeave(others=(), why="this cluster does not need it any more")
+    return plan_of(
+        spec.name,
+        hosts,
+        (
+            Round(name=TAKE_OFF, hosts=(HostPlan(host=head, steps=(stack,)),)),
+            Round(
+                name="take down",
+                hosts=(
+                    HostPlan(host=head, steps=(remove,)),
+                    *(HostPlan(host=host, steps=(remove, leave)) for host in others),
+                ),
+                needs="reached",
+            ),
+            # The head leaves last: it manages the swarm, and the others need it to leave.
+            Round(name="leave the swarm", hosts=(HostPlan(host=head, steps=(leave,)),), needs="host"),
+        ),
+    )
