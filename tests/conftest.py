@@ -53,8 +53,8 @@ def make_head(tmp_path: Path) -> Iterator[MakeHead]:
         return heads[-1]
 
     yield make
-    for each in heads:
-        each.close()
+    for head in heads:
+        head.close()
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ def rest(process: subprocess.Popen[str], *, timeout: float) -> tuple[str, str]:
 
     After a readline(), communicate() is no help: it reads the descriptors, and loses what came along with the line.
     """
-    said = ["", ""]
+    texts = ["", ""]
 
     def read(place: int, stream: IO[str] | None) -> None:
         if stream:
-            said[place] = stream.read()
+            texts[place] = stream.read()
 
     if process.stdin:
         process.stdin.close()
     streams = [process.stdout, process.stderr]
-    readers = [threading.Thread(target=read, args=each, daemon=True) for each in enumerate(streams)]
+    readers = [threading.Thread(target=read, args=numbered, daemon=True) for numbered in enumerate(streams)]
     for reader in readers:
         reader.start()
     process.wait(timeout)
@@ -29,4 +29,4 @@ def rest(process: subprocess.Popen[str], *, timeout: float) -> tuple[str, str]:
         reader.join(timeout)
         if reader.is_alive():
             raise subprocess.TimeoutExpired(process.args, timeout)
-    return said[0], said[1]
+    return texts[0], texts[1]

@@ -74,9 +74,9 @@ def _read(terminal: int, pattern: str, patience_s: float) -> str:
         if not select.select([terminal], [], [], 0.2)[0]:
             continue
         text += os.read(terminal, 65536).decode(errors="replace")
-        found = re.search(pattern, text)
-        if found:
-            return found[0]
+        match = re.search(pattern, text)
+        if match:
+            return match[0]
     raise AssertionError(f"no {pattern} within {patience_s} s: {text!r}")
 
 

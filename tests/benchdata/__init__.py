@@ -107,7 +107,9 @@ def egs(factor: float = 1.0, **given: Any) -> tuple[Session, list[Sample]]:
              command=("mxnet_benchmark", "--model", "resnet18_v1", "--batch-size", "8", "--json"))
         for count in RATES
     ]  # fmt: skip
-    samples = [each for one in cases for each in repeated(one, lambda f, n=one.np: training(RATES[n] * f * factor, n))]
+    samples = [
+        sample for one in cases for sample in repeated(one, lambda f, n=one.np: training(RATES[n] * f * factor, n))
+    ]
     return session("egs", cases, **given), samples
 
 
@@ -134,10 +136,10 @@ def ladder() -> tuple[Session, list[Sample]]:
         ("4", 2): {"disturbed": "load of 3.1 on gpu2 before it began", "result": training(150.0, 4)},
         ("8", 1): {"failure": "rank 5 on gpu3 ended with exit code 1", "result": {}},
     }
-    for each in trained:
-        change = {} if each.warmup else changed.get((each.case.rpartition("/")[2], each.repeat), {})
-        samples.append(dataclasses.replace(each, **change))
-    cases = [dataclasses.replace(each, proves=PROVES[each.rung]) for each in (*rungs, *first.cases)]
+    for item in trained:
+        change = {} if item.warmup else changed.get((item.case.rpartition("/")[2], item.repeat), {})
+        samples.append(dataclasses.replace(item, **change))
+    cases = [dataclasses.replace(item, proves=PROVES[item.rung]) for item in (*rungs, *first.cases)]
     return session("ladder", cases), samples
 
 
@@ -151,7 +153,7 @@ def compression() -> tuple[Session, list[Sample]]:
              command=("paced_benchmark", "--model", "resnet50", *flags.get(way, ()), "--json"))
         for way in shares
     ]  # fmt: skip
-    samples = [each for one in cases for each in repeated(one, lambda f, w=str(one.x): paced(shares[w] * f, 8))]
+    samples = [sample for one in cases for sample in repeated(one, lambda f, w=str(one.x): paced(shares[w] * f, 8))]
     return session("compression", cases), samples
 
 
@@ -162,9 +164,9 @@ def networks() -> tuple[Session, list[Sample]]:
         for way in rates
     ]
     samples = [
-        each
+        sample
         for one in cases
-        for each in repeated(one, lambda f, w=str(one.x): network(rates[w][0] * f, rates[w][1] / f))
+        for sample in repeated(one, lambda f, w=str(one.x): network(rates[w][0] * f, rates[w][1] / f))
     ]
     return session("networks", cases, skipped={"overlay": "the hosts are in no common swarm"}), samples
 
@@ -173,13 +175,13 @@ def many(count: int = 300) -> tuple[Session, list[Sample]]:
     """Hundreds of settings."""
     cases = [case(f"tuning/x/{n}", title=f"setting {n}", np=8, x=f"setting-{n}", series="all") for n in range(count)]
     samples = [
-        each for n, one in enumerate(cases) for each in repeated(one, lambda f, n=n: training((100 + n % 7) * f, 8))
+        sample for n, one in enumerate(cases) for sample in repeated(one, lambda f, n=n: training((100 + n % 7) * f, 8))
     ]
     return session("tuning", cases), samples
 
 
-def write(folder: Path, found: tuple[Session, Sequence[Sample]]) -> Path:
+def write(folder: Path, session: tuple[Session, Sequence[Sample]]) -> Path:
     folder.mkdir(parents=True)
-    (folder / META).write_text(json.dumps(dataclasses.asdict(found[0])))
-    (folder / SAMPLES).write_text("".join(f"{json.dumps(dataclasses.asdict(each))}\n" for each in found[1]))
+    (folder / META).write_text(json.dumps(dataclasses.asdict(session[0])))
+    (folder / SAMPLES).write_text("".join(f"{json.dumps(dataclasses.asdict(sample))}\n" for sample in session[1]))
     return folder

@@ -144,8 +144,8 @@ class ScriptContract:
     def test_containers_of_every_cluster_are_seen(self, vm: Machine) -> None:
         vm.container("one", cluster=vm.cluster)
         vm.container("two", cluster=OTHER, running=False)
-        found = {c.name: (c.cluster, c.service, c.image, c.running, c.swarm) for c in vm.facts().containers}
-        assert found == {
+        containers = {c.name: (c.cluster, c.service, c.image, c.running, c.swarm) for c in vm.facts().containers}
+        assert containers == {
             "one": (vm.cluster, "mpinode", IMAGE, True, False),
             "two": (OTHER, "mpinode", IMAGE, False, False),
         }
@@ -210,9 +210,14 @@ class ScriptContract:
     def test_a_lock_that_is_held(self, vm: Machine) -> None:
         with vm.held() as pid:
             first, *rest = vm.lines("lock_status", vm.lock)
-            told = dict(line.split(" ", 1) for line in rest)
-            assert (first, told["pid"], told["who"], told["what"]) == ("kit-lock held", pid, "ann@laptop", "kit deploy")
-            assert int(told["now"]) >= int(told["since"])
+            fields = dict(line.split(" ", 1) for line in rest)
+            assert (first, fields["pid"], fields["who"], fields["what"]) == (
+                "kit-lock held",
+                pid,
+                "ann@laptop",
+                "kit deploy",
+            )
+            assert int(fields["now"]) >= int(fields["since"])
             assert vm.lines("lock_release", vm.lock, str(int(pid) + 1)) == ["kit-lock changed"]
             assert vm.lines("lock_status", vm.lock)[0] == "kit-lock held"
             assert vm.lines("lock_release", vm.lock, pid) == ["kit-lock released"]
@@ -341,8 +346,8 @@ class ScriptContract:
         node = vm.init()
         vm.member("n2")
         assert vm.lines("swarm_nodes", f"kit.{vm.cluster}", f"{node}=head", "n2=node") == []
-        found = {member.id: dict(member.labels) for member in vm.facts().swarm.nodes}
-        assert found == {node: {f"kit.{vm.cluster}": "head"}, "n2": {f"kit.{vm.cluster}": "node"}}
+        labels = {member.id: dict(member.labels) for member in vm.facts().swarm.nodes}
+        assert labels == {node: {f"kit.{vm.cluster}": "head"}, "n2": {f"kit.{vm.cluster}": "node"}}
 
     def test_a_cluster_goes_from_its_swarm(self, vm: Machine) -> None:
         node = vm.init()

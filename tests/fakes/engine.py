@@ -27,10 +27,10 @@ class FakeRegistry:
     password: str = "s3cret-pass"
     images: dict[str, str] = field(default_factory=dict)
     arch: str = "amd64"
-    asked: list[Mapping[str, str]] = field(default_factory=list)
+    logins: list[Mapping[str, str]] = field(default_factory=list)
 
     def check(self, auth: Mapping[str, str]) -> None:
-        self.asked.append(auth)
+        self.logins.append(auth)
         if auth != {"username": self.user, "password": self.password}:
             raise _error("unauthorized: authentication required")
 
@@ -79,7 +79,7 @@ class FakeApi:
     def push(
         self, repository: str, *, tag: str, auth_config: Mapping[str, str], **_: object
     ) -> Iterator[dict[str, Any]]:
-        self.registry.asked.append(auth_config)
+        self.registry.logins.append(auth_config)
         assert f"{repository}:{tag}" in self.vm.images
         yield {"status": "Pushing", "id": "1", "progressDetail": {"current": 2_000_000, "total": 7_000_000}}
         yield {"status": "Pushed", "id": "1"}

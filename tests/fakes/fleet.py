@@ -86,7 +86,7 @@ class Fleet:
         self.taken: list[str] = []
         self._ids = 0
         # Held while a host answers.
-        self.asked = threading.RLock()
+        self.answering = threading.RLock()
         self.registry = FakeRegistry()
         for n in range(1, count + 1):
             address = f"10.0.{n // 250}.{n % 250}"

@@ -11,7 +11,7 @@ def bare_path(folder: Path, tools: Iterable[str]) -> Path:
     """A new folder for PATH with these tools of this machine, and no others."""
     folder.mkdir()
     for tool in tools:
-        found = shutil.which(tool)
-        assert found, tool
-        (folder / tool).symlink_to(found)
+        program = shutil.which(tool)
+        assert program, tool
+        (folder / tool).symlink_to(program)
     return folder

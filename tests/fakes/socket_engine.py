@@ -59,7 +59,7 @@ class FakeEngine:
         self.layers: dict[str, bytes] = {}
         self.images: dict[str, dict[str, Any]] = {}
         self.archives: list[dict[str, bytes]] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.refuse: list[str] = []
         self.hang_up = False
         # What an image is as a tar, where the test says so, and whether a push reaches anybody.
@@ -80,13 +80,13 @@ class FakeEngine:
         return self._add([sha(layer) for layer in layers], list(tags), config)
 
     def _add(self, chain: list[str], tags: list[str], config: dict[str, Any]) -> str:
-        found = "sha256:" + sha(json.dumps([chain, config]).encode())
+        image_id = "sha256:" + sha(json.dumps([chain, config]).encode())
         for image in self.images.values():
             image["RepoTags"] = [tag for tag in image["RepoTags"] if tag not in tags]
         image = self.images.setdefault(
-            found,
+            image_id,
             {
-                "Id": found,
+                "Id": image_id,
                 "Architecture": "amd64",
                 "Os": "linux",
                 "Config": config,
@@ -95,14 +95,14 @@ class FakeEngine:
             },
         )
         image["RepoTags"] += tags
-        return found
+        return image_id
 
     def find(self, name: str) -> dict[str, Any] | None:
         return next((image for image in self.images.values() if name in (image["Id"], *image["RepoTags"])), None)
 
     def chain(self, name: str) -> list[str]:
-        found = self.find(name)
-        return [layer.removeprefix("sha256:") for layer in found["RootFS"]["Layers"]] if found else []
+        image = self.find(name)
+        return [layer.removeprefix("sha256:") for layer in image["RootFS"]["Layers"]] if image else []
 
     def load(self, body: bytes) -> str:
         """What is wrong with it, if anything."""
@@ -163,14 +163,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _asked(self) -> tuple[str, dict[str, str]]:
-        self.engine.asked.append(f"{self.command} {self.path}")
+    def _record_request(self) -> tuple[str, dict[str, str]]:
+        self.engine.requests.append(f"{self.command} {self.path}")
         parts = urlsplit(self.path)
         return unquote(parts.path), {key: value[0] for key, value in parse_qs(parts.query).items()}
 
     def do_GET(self) -> None:
         engine = self.engine
-        path, query = self._asked()
+        path, query = self._record_request()
         if path == "/info":
             self._answer({"DockerRootDir": str(engine.root)})
         elif path == "/images/json":
@@ -179,13 +179,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(engine.save(query["names"]))
         elif path.endswith(("/json", "/history")):
             name, _, what = path.removeprefix("/images/").rpartition("/")
-            found = engine.find(name)
-            if found is None:
+            image = engine.find(name)
+            if image is None:
                 self._answer({"message": f"No such image: {name}"}, 404)
             elif what == "history":
                 self._answer([{"Size": len(engine.layers[layer])} for layer in reversed(engine.chain(name))])
             else:
-                self._answer(found)
+                self._answer(image)
 
     def _labelled(self, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         wanted = json.loads(query.get("filters", "{}")).get("label", [])
@@ -196,30 +196,30 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         engine = self.engine
-        path, query = self._asked()
+        path, query = self._record_request()
         if path == "/images/load":
             if engine.hang_up:
                 self._answer({"message": "write /x: no space left on device"}, 500)
                 return
-            said = engine.load(self.rfile.read(int(self.headers["Content-Length"])))
-            self._answer(b'{"stream": "on its way"}\n' + json.dumps({"error": said} if said else {}).encode())
+            answer = engine.load(self.rfile.read(int(self.headers["Content-Length"])))
+            self._answer(b'{"stream": "on its way"}\n' + json.dumps({"error": answer} if answer else {}).encode())
             return
         name = path.removeprefix("/images/").rpartition("/")[0]
         if path.endswith("/tag"):
-            found = engine.find(name)
-            assert found
-            found["RepoTags"].append(f"{query['repo']}:{query['tag']}")
+            image = engine.find(name)
+            assert image
+            image["RepoTags"].append(f"{query['repo']}:{query['tag']}")
             self._answer({}, 201)
         elif path.endswith("/push"):
-            said = engine.push(name, query["tag"])
-            self._answer(json.dumps({"error": said} if said else {}).encode())
+            answer = engine.push(name, query["tag"])
+            self._answer(json.dumps({"error": answer} if answer else {}).encode())
 
     def do_DELETE(self) -> None:
         engine = self.engine
-        name = self._asked()[0].removeprefix("/images/")
-        found = engine.find(name)
-        if found:
-            found["RepoTags"] = [tag for tag in found["RepoTags"] if tag != name]
-            if not found["RepoTags"]:
-                del engine.images[found["Id"]]
+        name = self._record_request()[0].removeprefix("/images/")
+        image = engine.find(name)
+        if image:
+            image["RepoTags"] = [tag for tag in image["RepoTags"] if tag != name]
+            if not image["RepoTags"]:
+                del engine.images[image["Id"]]
         self._answer([])

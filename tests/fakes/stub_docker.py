@@ -43,9 +43,9 @@ def show(lines: list[str]) -> None:
 
 
 def containers(state: dict[str, Any], words: list[str]) -> None:
-    found = [c for c in state["containers"] if matches(c["labels"], words) and (c["running"] or "--all" in words)]
+    matching = [c for c in state["containers"] if matches(c["labels"], words) and (c["running"] or "--all" in words)]
     if "--quiet" in words:
-        show([c["name"] for c in found])
+        show([c["name"] for c in matching])
         return
     show(
         [
@@ -58,16 +58,16 @@ def containers(state: dict[str, Any], words: list[str]) -> None:
                     "Image": c["image"],
                 }
             )
-            for c in found
+            for c in matching
         ]
     )
 
 
 def inspect(state: dict[str, Any], name: str, form: str) -> None:
-    found = next((c for c in state["containers"] if c["name"] == name), None)
-    if found is None:
+    container = next((c for c in state["containers"] if c["name"] == name), None)
+    if container is None:
         end(f"Error: No such object: {name}")
-    status = "running:0" if found["running"] else "exited:3"
+    status = "running:0" if container["running"] else "exited:3"
     show([f"/{name}" if "Name" in form else status])
 
 

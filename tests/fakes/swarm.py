@@ -42,13 +42,13 @@ class FakeSwarm:
         return number
 
     def wanted(self, member: Member) -> dict[str, dict[str, Any]]:
-        found = {}
+        services = {}
         for name, body in self.services.items():
             (rule,) = body["deploy"]["placement"]["constraints"]
             key, _, value = rule.removeprefix("node.labels.").partition(" == ")
             if member.up and member.labels.get(key) == value:
-                found[name] = body
-        return found
+                services[name] = body
+        return services
 
     def reconcile(self) -> None:
         for member in self.members.values():
@@ -93,22 +93,22 @@ class SwarmScripts:
     swarm: FakeSwarm | None
 
     def _swarm_sections(self: FakeVM, cluster: str) -> dict[str, list[str]]:  # type: ignore[misc]
-        found = {"member": [self.files[MEMBER][0].decode()] if MEMBER in self.files else []}
+        sections = {"member": [self.files[MEMBER][0].decode()] if MEMBER in self.files else []}
         if self.swarm is None or self.swarm.manager is not self:
-            return found
-        found["nodes"] = [
+            return sections
+        sections["nodes"] = [
             json.dumps([m.id, {"Labels": m.labels, "Availability": m.availability}, m.vm.host.name,
                         {"State": "ready" if m.up else "down", "Addr": m.vm.internal}])
             for m in self.swarm.members.values()
         ]  # fmt: skip
         services = self.swarm.services.items()
-        found["services"] = [json.dumps([name, body["deploy"].get("labels", {})]) for name, body in services]
-        found["secrets"] = [
+        sections["services"] = [json.dumps([name, body["deploy"].get("labels", {})]) for name, body in services]
+        sections["secrets"] = [
             json.dumps([name, labels])
             for name, (labels, _) in self.swarm.secrets.items()
             if labels["kit.cluster"] == cluster
         ]
-        return found
+        return sections
 
     def _swarm_info(self: FakeVM) -> dict[str, Any]:  # type: ignore[misc]
         if self.swarm is None:
@@ -122,21 +122,21 @@ class SwarmScripts:
     def _make_folder(self: FakeVM, _stdin: bytes, path: str, _mode: str) -> Completed:  # type: ignore[misc]
         self.folders.add(path)
         self.changed.append(f"make {path}")
-        return said()
+        return completed()
 
     def _remove_node(self: FakeVM, _stdin: bytes, cluster: str) -> Completed:  # type: ignore[misc]
         self.containers = [c for c in self.containers if c.labels["kit.cluster"] != cluster]
         self.changed.append("remove node")
         if self.swarm:
             self.swarm.reconcile()
-        return said()
+        return completed()
 
     def _swarm_init(self: FakeVM, _stdin: bytes, *words: str) -> Completed:  # type: ignore[misc]
         _address, _port, file, _beat = words
         node = FakeSwarm(manager=self).add(self)
         self.files[file] = (node.encode(), "644")
         self.changed.append("swarm init")
-        return said(f"{node}\n")
+        return completed(f"{node}\n")
 
     def _swarm_join(self: FakeVM, stdin: bytes, file: str, _image: str) -> Completed:  # type: ignore[misc]
         request = json.loads(stdin)
@@ -148,7 +148,7 @@ class SwarmScripts:
         node = manager.swarm.add(self)
         self.files[file] = (node.encode(), "644")
         self.changed.append("swarm join")
-        return said(f"{node}\n")
+        return completed(f"{node}\n")
 
     def _swarm_nodes(self: FakeVM, _stdin: bytes, key: str, *pairs: str) -> Completed:  # type: ignore[misc]
         swarm = self._managed()
@@ -157,7 +157,7 @@ class SwarmScripts:
             swarm.members[node].labels[key] = value
         self.changed.append("label nodes")
         swarm.reconcile()
-        return said()
+        return completed()
 
     def _swarm_tasks(self: FakeVM, _stdin: bytes, *services: str) -> Completed:  # type: ignore[misc]
         swarm, lines = self._managed(), []
@@ -172,11 +172,11 @@ class SwarmScripts:
                     f"{name} {self.fleet.next_id()} {member.id} {state} {spec} {error}"
                     for _ in range(1 if there else 3)
                 ]
-        return said("".join(f"{line}\n" for line in lines if line.split()[0] in services))
+        return completed("".join(f"{line}\n" for line in lines if line.split()[0] in services))
 
     def _swarm_remove(self: FakeVM, _stdin: bytes, cluster: str) -> Completed:  # type: ignore[misc]
         if self.swarm is None or self.swarm.manager is not self:
-            return said()
+            return completed()
         swarm, lines = self.swarm, ["manager"]
         for name, body in list(swarm.services.items()):
             if body["deploy"].get("labels", {}).get("kit.cluster") == cluster:
@@ -192,33 +192,33 @@ class SwarmScripts:
             lines += [f"stay {member.id}"] * any(label.startswith("kit.") for label in member.labels)
         lines += ["stay all"] * any("labels" not in body["deploy"] for body in swarm.services.values())
         self.changed += [line for line in lines if line.startswith("removed")]
-        return said("".join(f"{line}\n" for line in lines))
+        return completed("".join(f"{line}\n" for line in lines))
 
     def _swarm_leave(self: FakeVM, _stdin: bytes, file: str, stay: str, gone: str) -> Completed:  # type: ignore[misc]
         if file not in self.files:
-            return said()
+            return completed()
         swarm, node = self.swarm, self.node_id
         if swarm is None or self.files[file][0].decode() != node:
             del self.files[file]
-            return said()
+            return completed()
         if {"all", node} & set(stay.split()) or any(c.task for c in self.containers):
-            return said()
+            return completed()
         if swarm.manager is self:
             others = [m.id for m in swarm.members.values() if m.up and m.id not in (node, *gone.split())]
             if swarm.services or others:
-                return said() if swarm.services else said(f"stays for {others[0]}\n")
+                return completed() if swarm.services else completed(f"stays for {others[0]}\n")
         swarm.members[node].up = False
         self.swarm, self.node_id = None, ""
         del self.files[file]
         self.changed.append("swarm leave")
-        return said(f"left {node}\n")
+        return completed(f"left {node}\n")
 
     def _swarm_docker(self: FakeVM, argv: list[str], stdin: bytes) -> Completed | None:  # type: ignore[misc]
         """docker swarm, secret, node, stack; None for another command."""
         match argv:
             case ["swarm", "join-token", "--quiet", "worker"]:
                 self._managed()
-                return said(f"{TOKEN}\n")
+                return completed(f"{TOKEN}\n")
             case ["secret", "create", *words, name, "-"]:
                 labels = dict(word.split("=", 1) for word in words if word != "--label")
                 self._managed().secrets[name] = (labels, stdin)
@@ -235,7 +235,7 @@ class SwarmScripts:
                 self._stack_deploy(file, name)
             case _:
                 return None
-        return said()
+        return completed()
 
     def _stack_deploy(self: FakeVM, file: str, name: str) -> None:  # type: ignore[misc]
         swarm = self._managed()
@@ -252,7 +252,7 @@ class SwarmScripts:
         return self.swarm
 
 
-def said(text: str = "") -> Completed:
+def completed(text: str = "") -> Completed:
     return Completed(code=0, stdout=text.encode(), stderr=b"")
 
 

@@ -17,7 +17,7 @@ from kit.errors import NotReadyError
 from kit.model.host import Host
 from kit.remote.cluster.observe import listener_word
 from kit.remote.ssh.transport import Completed
-from tests.fakes.swarm import FakeSwarm, SwarmScripts, failed, said
+from tests.fakes.swarm import FakeSwarm, SwarmScripts, completed, failed
 
 if TYPE_CHECKING:
     from tests.fakes.fleet import Fleet
@@ -62,7 +62,7 @@ class FakeLock:
             raise NotReadyError("the lock of the cluster was lost", host=self.vm.host.name)
 
     def release(self) -> None:
-        with self.vm.fleet.asked:
+        with self.vm.fleet.answering:
             self._release()
 
     def _release(self) -> None:
@@ -105,8 +105,8 @@ class FakeVM(SwarmScripts):
         return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
-        """None for a command that is none of kit's own. One at a time: kit asks hosts side by side."""
-        with self.fleet.asked:
+        """Return None for a command that is not one of kit's. Commands run one at a time, although kit uses threads."""
+        with self.fleet.answering:
             return self._answer(argv, stdin)
 
     def _answer(self, argv: list[str], stdin: bytes) -> Completed | None:
@@ -119,7 +119,7 @@ class FakeVM(SwarmScripts):
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
                 self._forget(path)
-            return said()
+            return completed()
         return None
 
     # The scripts, by their names
@@ -154,7 +154,7 @@ class FakeVM(SwarmScripts):
             **self._swarm_sections(folder.rpartition("/")[2]),
             "end": [],
         }  # fmt: skip
-        return said(
+        return completed(
             "".join(f"@@ {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
         )
 
@@ -165,11 +165,11 @@ class FakeVM(SwarmScripts):
             return failed(f"only a part of {path} arrived")
         self.files[f"{folder}/{path}"] = (stdin, mode)
         self.changed.append(f"write {path}")
-        return said()
+        return completed()
 
     def _wait_sshd(self, _stdin: bytes, word: str, _seconds: str, container: str) -> Completed:
         if any(listener_word(*one) == word for one in self._listening()):
-            return said()
+            return completed()
         return Completed(code=1, stdout=f"container {container}: restarting:4\n".encode(), stderr=b"")
 
     def _remove(self, _stdin: bytes, cluster: str, folder: str, *images: str) -> Completed:
@@ -183,31 +183,31 @@ class FakeVM(SwarmScripts):
             self._forget(folder)
         removed += [f"image {image}" for image in images if self.images.pop(image, None)]
         self.changed += removed
-        return said("".join(f"{line}\n" for line in removed))
+        return completed("".join(f"{line}\n" for line in removed))
 
     def _look(self, stdin: bytes, folder: str, image: str, wanted: str) -> Completed:
         state = self._observe(stdin, folder, image, wanted)
-        return said(f"{state.text}@@ ranks\n{self._ranks(stdin, folder).text}")
+        return completed(f"{state.text}@@ ranks\n{self._ranks(stdin, folder).text}")
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
-        return said("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
+        return completed("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
 
     def _compose_up(self, _stdin: bytes, folder: str, *options: str) -> Completed:
         return self._compose(f"{folder}/compose.yaml", force="--force-recreate" in options)
 
     def _lock_status(self, _stdin: bytes, file: str) -> Completed:
         if file not in self.locks:
-            return said("kit-lock free\n")
+            return completed("kit-lock free\n")
         lock = self.locks[file]
         state = "held" if lock.held else "stale"
-        return said(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
+        return completed(f"kit-lock {state}\nnow 1120\npid {lock.pid}\nsince 1000\nwho {lock.who}\nwhat {lock.what}\n")
 
     def _lock_release(self, _stdin: bytes, file: str, pid: str) -> Completed:
         if file in self.locks:
             if str(self.locks[file].pid) != pid:
-                return said("kit-lock changed\n")
+                return completed("kit-lock changed\n")
             self.locks.pop(file).held = False
-        return said("kit-lock released\n")
+        return completed("kit-lock released\n")
 
     def _audit(self, stdin: bytes, folder: str) -> Completed:
         if "disk full" in self.faults:
@@ -215,30 +215,30 @@ class FakeVM(SwarmScripts):
         if any(path.startswith(f"{folder}/") for path in self.files):
             before, _ = self.files.get(f"{folder}/var/audit", (b"", ""))
             self.files[f"{folder}/var/audit"] = (before + stdin, "600")
-        return said()
+        return completed()
 
     def _tail(self, _stdin: bytes, file: str, count: str) -> Completed:
         content, _ = self.files.get(file, (b"", ""))
-        return said("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
+        return completed("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
 
     def _runs(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.endswith("/var/runs")
-        return failed("sh: out of memory") if "disk full" in self.faults else said(self.runs)
+        return failed("sh: out of memory") if "disk full" in self.faults else completed(self.runs)
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.startswith("/opt/kit/")
         work = round(self.busy * 50)
         clocks = ["cpu 0 0 0 9000 0 0 0 0 0 0", f"cpu {work} 0 0 {9400 - work} 0 0 0 0 0 0"]
         living = "".join(f"living {run}\n" for run in self.living)
-        return said(f"cores 8\nbefore {clocks[0]}\nafter {clocks[1]}\n{living}end\n")
+        return completed(f"cores 8\nbefore {clocks[0]}\nafter {clocks[1]}\n{living}end\n")
 
     def _probe_clean(self, _stdin: bytes, mark: str) -> Completed:
         self.changed.append(f"clean {mark}")
-        return said()
+        return completed()
 
     def _stop_run(self, _stdin: bytes, run: str) -> Completed:
         self.ranks = [rank for rank in self.ranks if rank[0] != run]
-        return said("0\n")
+        return completed("0\n")
 
     def _end_exec(self, _stdin: bytes, mark: str) -> Completed:
         """End the command of an earlier exec, if it is the one with this mark."""
@@ -275,7 +275,7 @@ class FakeVM(SwarmScripts):
                 )
             if argv[2:4] == ["sh", "-c"] and argv[5:6] == ["kit-peers"]:
                 return self._peers(container, argv[6:])
-            return self.answers.get(" ".join(argv[2:]), said())
+            return self.answers.get(" ".join(argv[2:]), completed())
         return failed(f"docker: '{argv[0]}' is not a command of the fake")
 
     def _without_options(self, argv: list[str]) -> list[str]:
@@ -326,7 +326,7 @@ class FakeVM(SwarmScripts):
                 )
             )
             self.changed.append(f"up {service}")
-        return said()
+        return completed()
 
     def _peers(self, container: FakeContainer, addresses: list[str]) -> Completed:
         """Log in as ssh does: the port is open, the host key is the pinned one, and the client's key may log in."""
@@ -348,7 +348,7 @@ class FakeVM(SwarmScripts):
                 lines.append(f"{address} Host key verification failed.")
             elif f'from="{container.address}" {client}\n' not in peer.files[f"{folder}/authorized_keys"][0].decode():
                 lines.append(f"{address} root@{address}: Permission denied (publickey).")
-        return said("".join(f"{line}\n" for line in lines))
+        return completed("".join(f"{line}\n" for line in lines))
 
     def _client_key(self, container: FakeContainer, folder: str) -> str:
         """The public half of what the head logs in with: a file of the VM's, or a secret of the swarm's."""

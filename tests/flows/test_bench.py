@@ -71,9 +71,9 @@ class Bench:
     def context(self, **spec: object) -> Context:
         return replace(self.cluster.context(**spec), folder=self.folder)
 
-    def run(self, *, resume: str | None = None, force: bool = False, **asked: Any) -> BenchResult:
-        given = {"preset": "egs", "ranks": (1, 2), "repeats": 2, **asked} if resume is None else {}
-        spec = given.pop("spec", {}) if resume is None else asked.get("spec", {})
+    def run(self, *, resume: str | None = None, force: bool = False, **choices: Any) -> BenchResult:
+        given = {"preset": "egs", "ranks": (1, 2), "repeats": 2, **choices} if resume is None else {}
+        spec = given.pop("spec", {}) if resume is None else choices.get("spec", {})
         request = BenchRequest(options=BenchOptions(**given), resume=resume, force=force)
         return bench(self.context(**spec), request)
 
@@ -87,7 +87,7 @@ def one(cluster: Cluster, tmp_path: Path) -> Bench:
 
 
 def kept(samples: Sequence[Sample]) -> list[tuple[str, int, bool]]:
-    return [(each.case.rpartition("/")[2], each.repeat, each.warmup) for each in samples]
+    return [(sample.case.rpartition("/")[2], sample.repeat, sample.warmup) for sample in samples]
 
 
 def test_a_whole_session(one: Bench) -> None:
@@ -96,7 +96,7 @@ def test_a_whole_session(one: Bench) -> None:
     assert kept(result.samples) == [
         ("2", 1, True), ("1", 1, False), ("2", 1, False), ("1", 2, False), ("2", 2, False),
     ]  # fmt: skip
-    assert [each.result["ranks"] for each in result.samples] == [2, 1, 2, 1, 2]
+    assert [sample.result["ranks"] for sample in result.samples] == [2, 1, 2, 1, 2]
     assert one.called == [f"mxnet_benchmark {n}" for n in (2, 1, 2, 1, 2)]
     # What is on the disk is what came back.
     assert one.samples() == result.samples
@@ -141,17 +141,17 @@ def test_the_ladder_ends_at_the_rung_that_fails(one: Bench, program: str, text: 
     (failed,) = result.failed
     assert result.samples[-1] == failed
     assert why in (failed.failure or "")
-    told = one.cluster.reporter.warnings[-1]
-    assert told.text.startswith(f"rung {rung} failed: ")
-    assert "Once it passes, it proves that" in told.text
-    assert told.hint
+    warning = one.cluster.reporter.warnings[-1]
+    assert warning.text.startswith(f"rung {rung} failed: ")
+    assert "Once it passes, it proves that" in warning.text
+    assert warning.hint
     one.cluster.head.nothing_left()
 
 
 def test_a_host_that_is_away_is_where_the_ladder_ends(one: Bench) -> None:
     one.cluster.fleet["gpu3"].faults.add("unreachable")
     result = one.run(preset=LADDER, ranks=(), repeats=1)
-    assert [each.case for each in result.samples] == ["reach"]
+    assert [sample.case for sample in result.samples] == ["reach"]
     assert "gpu3: no SSH connection" in (result.failed[0].failure or "")
     # A table of a cluster that is not whole would be none of it.
     with pytest.raises(UnreachableError, match="no SSH connection"):
@@ -161,7 +161,7 @@ def test_a_host_that_is_away_is_where_the_ladder_ends(one: Bench) -> None:
 def test_in_a_preset_the_others_go_on(one: Bench) -> None:
     one.program("mxnet_benchmark", f"[ $OMPI_COMM_WORLD_SIZE = 1 ] && exit 5\n{PROGRAMS['mxnet_benchmark']}")
     result = one.run()
-    assert [each.case.rpartition("/")[2] for each in result.failed] == ["1"]
+    assert [sample.case.rpartition("/")[2] for sample in result.failed] == ["1"]
     # What failed is not tried again and again.
     assert kept(result.samples) == [("2", 1, True), ("1", 1, False), ("2", 1, False), ("2", 2, False)]
     # But when the session is resumed.
@@ -181,7 +181,9 @@ def test_in_a_preset_the_others_go_on(one: Bench) -> None:
 def test_a_case_that_takes_too_long(one: Bench) -> None:
     one.program("mxnet_benchmark", "sleep 600")
     result = one.run(ranks=(1,), timeout_s=0.5)
-    assert [(each.failure is not None and "0.5" in each.failure) or each.failure for each in result.failed] == [True]
+    assert [(sample.failure is not None and "0.5" in sample.failure) or sample.failure for sample in result.failed] == [
+        True
+    ]
     one.cluster.head.nothing_left()
 
 
@@ -252,7 +254,7 @@ def test_beside_another_run_it_does_not_begin(one: Bench) -> None:
     assert "--force" in (caught.value.hint or "")
     assert not (one.folder / "bench").exists()
     result = one.run(repeats=1, ranks=(1,), force=True)
-    assert all("another run was on the cluster" in (each.disturbed or "") for each in result.samples)
+    assert all("another run was on the cluster" in (sample.disturbed or "") for sample in result.samples)
 
 
 def test_a_value_that_may_be_a_secret_is_not_kept(one: Bench) -> None:
@@ -267,13 +269,13 @@ def test_disturbed_samples_are_marked(one: Bench) -> None:
     one.cluster.fleet["gpu1"].busy = 3.0
     one.cluster.fleet["gpu4"].living = ["20261121-101500-3fa2"]
     result = one.run(repeats=1, ranks=(1,))
-    for each in result.samples:
-        assert "3.0 of 8 cores of gpu1 were busy" in (each.disturbed or "")
-        assert "another run was on the cluster: 20261121-101500-3fa2" in (each.disturbed or "")
+    for sample in result.samples:
+        assert "3.0 of 8 cores of gpu1 were busy" in (sample.disturbed or "")
+        assert "another run was on the cluster: 20261121-101500-3fa2" in (sample.disturbed or "")
     # A load on a host with no rank of the case is none of its business.
     one.cluster.fleet["gpu4"].living = []
     one.cluster.fleet["gpu1"].busy, one.cluster.fleet["gpu2"].busy = 0.0, 3.0
-    assert {each.disturbed for each in one.run(repeats=1, ranks=(1,)).samples} == {None}
+    assert {sample.disturbed for sample in one.run(repeats=1, ranks=(1,)).samples} == {None}
 
 
 def test_a_network_probe_that_fails_is_cleaned_up_after(one: Bench) -> None:

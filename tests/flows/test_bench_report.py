@@ -68,8 +68,12 @@ def test_compare_in_words_and_as_json(kit: Callable[..., tuple[int, str, str]]) 
     assert "-20.0 %" in out
     assert "4 of 4 figures changed beyond the noise." in out
     code, out, _ = kit("bench", "compare", "20260101-egs", "20260101-egs", "--output", "json")
-    found = json.loads(out)
-    assert (code, found["kind"], {each["verdict"] for each in found["changes"]}) == (0, "bench-comparison", {"noise"})
+    comparison = json.loads(out)
+    assert (code, comparison["kind"], {change["verdict"] for change in comparison["changes"]}) == (
+        0,
+        "bench-comparison",
+        {"noise"},
+    )
 
 
 def test_sizes_within_the_noise_are_only_counted(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:

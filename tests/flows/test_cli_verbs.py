@@ -322,11 +322,11 @@ def test_verb_as_json(words: list[str], flows: Flows, capsys: pytest.CaptureFixt
 
 
 def test_a_held_lock_is_released_only_after_a_yes(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(Terminal, "agrees", lambda _, question: asked.append(question))
+    questions: list[str] = []
+    monkeypatch.setattr(Terminal, "agrees", lambda _, question: questions.append(question))
     assert main(["lock", "release"], environ={}) == 0
     assert "lock_release" not in flows.calls
-    assert asked[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
+    assert questions[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
 
 
 def test_ranks_are_not_of_a_nodes_log(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

@@ -217,14 +217,14 @@ def test_another_head(fleet: Fleet, reporter: Remembering) -> None:
 
 @pytest.mark.parametrize("network", ["auto", "10.0.0.0/24"])
 def test_a_host_more_leaves_the_others_running(fleet: Fleet, reporter: Remembering, network: str) -> None:
-    def told() -> bytes:
+    def record() -> bytes:
         return fleet["gpu1"].files["/opt/kit/lab/network"][0]
 
     deploy(fleet.context(reporter, names=["gpu1", "gpu2"], network=network))
-    before = told()
+    before = record()
     fleet.forget_changes()
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"], network=network))
-    assert (told() != before) == (network == "auto")
+    assert (record() != before) == (network == "auto")
     assert not any(change.startswith("up") for change in fleet["gpu1"].changed)
     assert fleet["gpu2"].changed == []
     assert services(fleet)["gpu4"] == ["mpinode"]

@@ -20,7 +20,7 @@ from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 
 
-def said(text: str, code: int = 0, error: str = "") -> Completed:
+def completed(text: str, code: int = 0, error: str = "") -> Completed:
     return Completed(code=code, stdout=text.encode(), stderr=error.encode())
 
 
@@ -80,7 +80,12 @@ def test_ranks_of(text: str, expected: dict[str, tuple[int, ...]]) -> None:
 
 def test_exec_folds_equal_output(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
-    for name, answer in {"gpu1": said("a\n"), "gpu2": said("b\n"), "gpu3": said("a\n"), "gpu4": said("a\n", 3)}.items():
+    for name, answer in {
+        "gpu1": completed("a\n"),
+        "gpu2": completed("b\n"),
+        "gpu3": completed("a\n"),
+        "gpu4": completed("a\n", 3),
+    }.items():
         fleet[name].answers["nvidia-smi -L"] = answer
     result = exec_hosts(fleet.context(reporter), None, ["nvidia-smi", "-L"])
     assert [(g.hosts, g.exit_code, g.output) for g in result.groups] == [
@@ -98,7 +103,7 @@ def test_exec_on_some(fleet: Fleet, reporter: Remembering) -> None:
 def test_exec_tells_the_others_output_where_one_host_fails(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     for vm in fleet.vms.values():
-        vm.answers["hostname"] = said("same\n")
+        vm.answers["hostname"] = completed("same\n")
     fleet["gpu2"].faults.add("unreachable")
     fleet["gpu3"].containers.clear()
     result = exec_hosts(fleet.context(reporter), None, ["hostname"])
@@ -124,7 +129,7 @@ def test_a_command_that_says_that_something_is_not_running_is_not_the_engine(
     fleet: Fleet, reporter: Remembering
 ) -> None:
     deploy(fleet.context(reporter, names=["gpu1"]))
-    fleet["gpu1"].answers["service x status"] = said("", 1, "x is not running\n")
+    fleet["gpu1"].answers["service x status"] = completed("", 1, "x is not running\n")
     (group,) = exec_hosts(fleet.context(reporter, names=["gpu1"]), None, ["service", "x", "status"]).groups
     assert (group.exit_code, group.output) == (1, "x is not running\n")
 

@@ -19,8 +19,8 @@ SEED = ["predict", "--model", "ResNet-50", "--gpus", "8", "--per-host", "2", "--
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main(words, environ={})
-    found = capsys.readouterr()
-    return code, found.out, found.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def test_the_answer_has_a_row_for_each_size_and_every_assumption(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,12 +43,12 @@ def test_the_answer_has_a_row_for_each_size_and_every_assumption(capsys: pytest.
 def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = printed(capsys, *SEED, "--output", "json")
     assert code == 0
-    found = json.loads(out)
-    assert (found["kind"], found["model"], found["gradient_bytes"]) == ("prediction", "resnet50", 4 * 25_583_592)
-    last = found["predictions"][-1]
+    report = json.loads(out)
+    assert (report["kind"], report["model"], report["gradient_bytes"]) == ("prediction", "resnet50", 4 * 25_583_592)
+    last = report["predictions"][-1]
     assert last["efficiency"] == pytest.approx(last["alone"] / last["step"])
     assert last["step"] == pytest.approx(0.29 + last["exposed"])
-    assert {"what", "value", "source"} == set(found["assumptions"][0])
+    assert {"what", "value", "source"} == set(report["assumptions"][0])
 
 
 def test_the_rate_of_one_gpu_says_as_much_as_its_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ def test_the_password_is_in_no_plan_and_no_event(fleet: Fleet, reporter: Remembe
     changed = [vm.changed for vm in fleet.vms.values()]
     assert fleet.registry.password not in repr((plan, reporter.events, files, changed))
     assert fleet.registry.password not in json.dumps(asdict(plan), default=str)
-    assert {"username": "ann", "password": fleet.registry.password} in fleet.registry.asked
+    assert {"username": "ann", "password": fleet.registry.password} in fleet.registry.logins
 
 
 def test_an_image_that_is_not_there_is_told_before_anything_is_changed(fleet: Fleet, reporter: Remembering) -> None:
@@ -169,7 +169,7 @@ def test_build_and_push_from_the_head(fleet: Fleet, reporter: Remembering) -> No
     result = push_from_head(fleet.context(reporter), REGISTRY, login=login)
     assert result.image == NAME
     assert result.digest == fleet.registry.images[NAME]
-    assert fleet.registry.asked == [{"username": "bob", "password": "s3cret-pass"}]
+    assert fleet.registry.logins == [{"username": "bob", "password": "s3cret-pass"}]
     assert fleet["gpu1"].images.keys() == {TAG, "debian:bookworm-slim"}
 
 

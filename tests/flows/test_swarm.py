@@ -85,10 +85,10 @@ def test_no_private_key_lies_on_a_disk_and_no_token_is_told(
     stack_file, mode = fleet["gpu1"].files["/opt/kit/lab/stack.yaml"]
     assert mode == "600"
     assert b"s3cret-env" in stack_file
-    for told in (repr(result.plan), repr(reporter.events)):
-        assert "PRIVATE" not in told
-        assert TOKEN not in told
-        assert "s3cret-env" not in told
+    for text in (repr(result.plan), repr(reporter.events)):
+        assert "PRIVATE" not in text
+        assert TOKEN not in text
+        assert "s3cret-env" not in text
 
 
 def test_nodes_share_a_host_key_which_is_not_the_heads(fleet: Fleet, context: Deployed) -> None:
@@ -358,9 +358,9 @@ def test_a_swarm_of_somebody_elses_that_gives_up_early_is_told(
 ) -> None:
     swarm = foreign(fleet, "gpu1")
     assert swarm.manager is fleet["gpu1"]
-    told = fleet["gpu1"]._swarm_info()
+    sections = fleet["gpu1"]._swarm_info()
     beat = {"Cluster": {"Spec": {"Dispatcher": {"HeartbeatPeriod": 5_000_000_000}}}}
-    fleet["gpu1"].info["Swarm"] = {**told, **beat}
+    fleet["gpu1"].info["Swarm"] = {**sections, **beat}
     deploy(context(), dry_run=True)
     (warned,) = (event for event in reporter.events if isinstance(event, Warned))
     assert "15 s" in warned.text

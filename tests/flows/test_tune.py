@@ -169,10 +169,10 @@ def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
     by_hand = KIT_YAML + f"  args: {own}\nenv:\n  OMP_NUM_THREADS: 7\n"
     bed.file.write_text(by_hand)
     result = bed.tune(perf, dry_run=True)
-    kept = {each.path: each for each in result.kept}
+    kept = {setting.path: setting for setting in result.kept}
     assert (kept["env.OMP_NUM_THREADS"].value, kept["env.OMP_NUM_THREADS"].wanted) == ("7", "4")
     assert kept["mpi.args"].wanted.startswith(own + " --mca btl_tcp_flags")
-    assert not {each.path for each in result.changed} & set(kept)
+    assert not {setting.path for setting in result.changed} & set(kept)
     assert "kit keeps your env.OMP_NUM_THREADS: 7." in text(result)
     # What was measured had the person's own words in it.
     assert all(args[:3] == ("--mca", "btl_tcp_sndbuf", "1048576") for args, _ in perf.calls)
@@ -186,7 +186,7 @@ def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
 def test_where_nothing_gains_mpi_stays_as_it_is(bed: Bed) -> None:
     result = bed.tune(Perf(lambda _parameters: 0.9))
     assert result.after == result.before
-    assert "mpi.args" not in {each.path for each in result.changed}
+    assert "mpi.args" not in {setting.path for setting in result.changed}
 
 
 def test_no_gain_with_small_messages_says_what_more_time_would_show(bed: Bed) -> None:
@@ -195,7 +195,7 @@ def test_no_gain_with_small_messages_says_what_more_time_would_show(bed: Bed) ->
 
     enough = False
     short = bed.tune(Perf(large_ones_alone), minutes=1.0, dry_run=True)
-    (advice,) = [each for each in short.advice if "--minutes" in each]
+    (advice,) = [line for line in short.advice if "--minutes" in line]
     assert advice.startswith("no algorithm gained with messages of 1 MB, the largest that the time allowed, ")
     minutes = float(advice.partition("--minutes ")[2].split()[0])
     assert 1 < minutes < 10
@@ -205,7 +205,7 @@ def test_no_gain_with_small_messages_says_what_more_time_would_show(bed: Bed) ->
     assert longer.before is not None
     assert longer.before.timing is not None
     assert longer.before.timing.bytes == 8 * MIB
-    assert not [each for each in longer.advice if "--minutes" in each]
+    assert not [line for line in longer.advice if "--minutes" in line]
     enough = True
     assert bed.tune(Perf(large_ones_alone), minutes=minutes, dry_run=True).changed
 
@@ -213,7 +213,7 @@ def test_no_gain_with_small_messages_says_what_more_time_would_show(bed: Bed) ->
 def test_a_candidate_that_fails_is_told_and_not_tried_again(bed: Bed) -> None:
     perf = Perf(lambda parameters: 0.0 if parameters.get("btl_tcp_links") else like_a_real_one(parameters))
     result = bed.tune(perf)
-    failed = {each.name: each.failure for each in result.tried if each.failure}
+    failed = {candidate.name: candidate.failure for candidate in result.tried if candidate.failure}
     assert failed
     assert set(failed.values()) == {"mpi_perf failed: no such transport"}
     assert sum("btl_tcp_links" in args for args, _ in perf.calls) == len(failed)
@@ -232,7 +232,7 @@ def test_a_failure_in_the_second_round_of_what_is_in_use_does_not_undo_the_first
     result = tune(context, TuneRequest(file=bed.file), run=disturbed, wire=wire)
     assert result.before is not None
     assert (result.before.failure, len(result.before.timing.seconds if result.before.timing else ())) == (None, 4)
-    assert [each for each in result.skipped if "did not end within" in each]
+    assert [line for line in result.skipped if "did not end within" in line]
     assert result.after is not None
     assert result.after.name == "duplex-ring"
 
@@ -330,10 +330,10 @@ def test_a_faster_network_is_written_first_and_the_rest_is_for_after_the_deploy(
     # An all-reduce of the network that is left would tune the wrong one.
     assert (perf.calls, result.before, result.after, result.tried) == ([], None, None, ())
     assert result.wire == 11.9e6
-    assert [(each.network, each.rate) for each in result.networks] == [("10.1.0.0/24", 118e6)]
+    assert [(item.network, item.rate) for item in result.networks] == [("10.1.0.0/24", 118e6)]
     # Both were measured again before kit recreates containers.
     assert wires.calls == ["10.0", "10.1", "10.0", "10.1"]
-    changed = {each.path: each for each in result.changed}
+    changed = {item.path: item for item in result.changed}
     assert changed["network"].value == "10.1.0.0/24"
     assert "env.OMP_NUM_THREADS" in changed
     assert "mpi.args" not in changed
@@ -365,8 +365,8 @@ def test_after_the_deploy_the_rest_is_tuned_and_the_network_stays(bed: Bed, perf
     deploy(replace(bed.fleet.context(bed.reporter), spec=load_spec(bed.file.read_text(), source="kit.yaml")))
     result = bed.tune(perf, wire=wires)
     assert result.wire == 118e6
-    assert [(each.network, each.rate) for each in result.networks] == [("10.0.0.0/24", 11.9e6)]
-    changed = {each.path for each in result.changed}
+    assert [(item.network, item.rate) for item in result.networks] == [("10.0.0.0/24", 11.9e6)]
+    changed = {item.path for item in result.changed}
     assert "mpi.args" in changed
     assert "network" not in changed
     third = bed.tune(perf, wire=wires)
@@ -377,9 +377,9 @@ def test_after_the_deploy_the_rest_is_tuned_and_the_network_stays(bed: Bed, perf
 @pytest.mark.parametrize("rate", [20e6, 24e6, 26e6])
 def test_a_network_that_is_not_faster_is_in_the_table_alone(bed: Bed, perf: Perf, rate: float) -> None:
     result = bed.tune(perf, wire=Wires(net0=24e6, net1=rate))
-    assert "network" not in {each.path for each in result.changed}
+    assert "network" not in {item.path for item in result.changed}
     assert result.after is not None
-    assert [each.rate for each in result.networks] == [rate]
+    assert [item.rate for item in result.networks] == [rate]
     assert f"10.1.0.0/24 (eth1), not in use: {rate / 1e6:.1f} MB/s" in text(result)
     assert text(result).count("10.1.0.0/24") == 1
 
@@ -388,15 +388,15 @@ def test_a_moment_of_noise_moves_no_cluster(bed: Bed, perf: Perf) -> None:
     wires = Wires(net0=20e6, net1=30e6)
 
     def noisy(nodes: Any, *rest: Any, seconds: float) -> Mapping[str, float]:
-        found = wires(nodes, *rest, seconds=seconds)
+        rates = wires(nodes, *rest, seconds=seconds)
         # From the second time on, the network in use is as fast as the other.
         wires.rates["10.0."] = 29e6
-        return found
+        return rates
 
     wires.rates = {"10.0.": 20e6, "10.1.": 30e6}
     result = bed.tune(perf, wire=noisy)
     assert result.wire == 29e6
-    assert "network" not in {each.path for each in result.changed}
+    assert "network" not in {setting.path for setting in result.changed}
 
 
 def test_a_network_of_a_person_stays_and_is_tuned(bed: Bed, perf: Perf) -> None:
@@ -407,7 +407,7 @@ def test_a_network_of_a_person_stays_and_is_tuned(bed: Bed, perf: Perf) -> None:
     assert (kept.path, kept.value, kept.wanted) == ("network", "10.0.0.0/24", "10.1.0.0/24")
     assert "kit keeps your network: 10.0.0.0/24. It would write 10.1.0.0/24: with TCP on all links" in text(result)
     assert perf.calls
-    assert "mpi.args" in {each.path for each in result.changed}
+    assert "mpi.args" in {setting.path for setting in result.changed}
 
     bed.tune(perf, wire=wires, force=True)
     assert load_spec(bed.file.read_text(), source="kit.yaml").network == "10.1.0.0/24"
@@ -417,7 +417,7 @@ def test_internal_of_the_hosts_file_is_told_and_nothing_is_written(bed: Bed, per
     vm = bed.fleet["gpu2"]
     vm.host = replace(vm.host, internal=vm.internal)
     result = bed.tune(perf, wire=Wires(net0=11.9e6, net1=118e6))
-    assert "network" not in {each.path for each in result.changed} | {each.path for each in result.kept}
+    assert "network" not in {setting.path for setting in result.changed} | {setting.path for setting in result.kept}
     assert "Change it to gpu2 internal=10.1.0.2; or remove internal= from gpu2" in text(result)
     assert perf.calls
 
@@ -426,7 +426,7 @@ def test_a_variable_for_the_network_is_told_and_nothing_is_written(bed: Bed, per
     spec = replace(load_spec(KIT_YAML, source="kit.yaml"), network="10.0.0.0/24")
     context = replace(bed.fleet.context(bed.reporter), spec=spec)
     result = tune(context, TuneRequest(file=bed.file), run=perf, wire=Wires(net0=11.9e6, net1=118e6))
-    assert "network" not in {each.path for each in result.changed}
+    assert "network" not in {setting.path for setting in result.changed}
     assert "--network or KIT_NETWORK is 10.0.0.0/24" in text(result)
 
 
@@ -463,14 +463,14 @@ def test_tcp_that_fails_on_every_host_is_no_reason_to_stop(bed: Bed, perf: Perf,
 
 def test_fp16_is_written_with_consent_alone(bed: Bed, perf: Perf) -> None:
     without = bed.tune(perf)
-    assert "env.KIT_COMPRESSION" not in {each.path for each in without.changed}
+    assert "env.KIT_COMPRESSION" not in {item.path for item in without.changed}
     assert "kit tune --fp16 measures it, and writes it if it gains" in text(without)
 
     result = bed.tune(perf, fp16=True)
     (setting,) = result.changed
     assert (setting.path, setting.value) == ("env.KIT_COMPRESSION", "fp16")
     sizes = [words[words.index("--sizes") + 1] for _, words in perf.calls]
-    whole, half = next(map(int, each.split(",")) for each in sizes if each.count(",") == 1)
+    whole, half = next(map(int, item.split(",")) for item in sizes if item.count(",") == 1)
     assert half * 2 == whole
     assert f"an all-reduce of {whole // MIB} MB on 8 ranks takes" in setting.reason
     assert load_spec(bed.file.read_text(), source="kit.yaml").env["KIT_COMPRESSION"] == "fp16"
@@ -486,7 +486,7 @@ def test_fp16_is_written_with_consent_alone(bed: Bed, perf: Perf) -> None:
 def test_compression_of_a_person_stays(bed: Bed, perf: Perf) -> None:
     bed.file.write_text(KIT_YAML + "env:\n  KIT_COMPRESSION: none\n")
     result = bed.tune(perf, fp16=True, dry_run=True)
-    kept = {each.path: each for each in result.kept}
+    kept = {setting.path: setting for setting in result.kept}
     assert (kept["env.KIT_COMPRESSION"].value, kept["env.KIT_COMPRESSION"].wanted) == ("none", "fp16")
 
 
@@ -498,7 +498,7 @@ def test_half_the_bytes_that_gain_nothing_or_fail_are_told(
 
     monkeypatch.setattr(perf, "row", flat)
     result = bed.tune(perf, fp16=True, dry_run=True)
-    assert "env.KIT_COMPRESSION" not in {each.path for each in result.changed}
+    assert "env.KIT_COMPRESSION" not in {item.path for item in result.changed}
     assert "half precision on the wire gains nothing beyond the noise" in text(result)
 
     def broken(context: Context, request: RunRequest) -> RunResult:
@@ -508,4 +508,4 @@ def test_half_the_bytes_that_gain_nothing_or_fail_are_told(
     spec = load_spec(KIT_YAML, source="kit.yaml")
     context = replace(bed.fleet.context(bed.reporter), spec=spec)
     result = tune(context, TuneRequest(file=bed.file, fp16=True, dry_run=True), run=broken, wire=wire)
-    assert any(each.startswith("half the bytes, for --fp16: mpi_perf failed") for each in result.skipped)
+    assert any(item.startswith("half the bytes, for --fp16: mpi_perf failed") for item in result.skipped)

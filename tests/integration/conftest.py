@@ -155,9 +155,9 @@ def cluster(image: ImageResult, bases: Any) -> Iterator[Cluster]:
         if not kept:
             undo.callback(shutil.rmtree, folder, ignore_errors=True)
             undo.enter_context(taken_down(folder, name))
-        yield (found := _deployed(folder, name))
+        yield (deployed := _deployed(folder, name))
         if not kept:
-            _down(found)
+            _down(deployed)
 
 
 def _deployed(folder: Path, name: str) -> Cluster:

@@ -308,8 +308,8 @@ def page() -> str:
         for fault in FAULTS:
             cell = CELLS.get((fault, moment))
             if cell is not None:
-                said = ", ".join(f"`{words}`" for words in cell.sees)
-                lines.append(f"| {fault} | {cell.how} | {cell.code} | {said} | {cell.then} |")
+                words_seen = ", ".join(f"`{words}`" for words in cell.sees)
+                lines.append(f"| {fault} | {cell.how} | {cell.code} | {words_seen} | {cell.then} |")
         lines.append("")
     lines += ["## Left out", "", "| fault | moment | why |", "|---|---|---|"]
     reasons: dict[tuple[str, str], list[str]] = {}

@@ -44,9 +44,9 @@ class Registry:
 
 def binary(folder: Path) -> str | None:
     """docker-registry: installed, or unpacked from Debian's package. None where neither can be had."""
-    found = shutil.which("docker-registry")
-    if found or shutil.which("apt-get") is None:
-        return found
+    program = shutil.which("docker-registry")
+    if program or shutil.which("apt-get") is None:
+        return program
     for update in (False, True):
         if update and (os.geteuid() != 0 or subprocess.run(["apt-get", "update", "-qq"], check=False).returncode):
             return None

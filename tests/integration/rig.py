@@ -177,9 +177,9 @@ def until(what: str, probe: Callable[[], T | None], *, patience_s: float = PATIE
     """The first result of `probe` that is true. Fails with `what` when the patience is over."""
     deadline = time.monotonic() + patience_s
     while True:
-        found = probe()
-        if found:
-            return found
+        result = probe()
+        if result:
+            return result
         assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
         time.sleep(0.1)
 
@@ -231,10 +231,10 @@ class VM:
             assert gone or done.returncode == 0, f"{self.name}: {done.stderr}"
             return None if gone else done.stdout.strip() or "[]"
 
-        found: list[dict[str, Any]] = json.loads(
+        containers: list[dict[str, Any]] = json.loads(
             until(f"the containers of {self.name} stay the same for a moment", look)
         )
-        return found
+        return containers
 
     def files(self, cluster: str) -> dict[str, str]:
         """Path below the cluster's folder → mode, owner, group, time of the last change, inode, digest."""
@@ -277,14 +277,14 @@ class VM:
         links = "for pid in $@; do ls -l /proc/$pid/fd 2>/dev/null; done; cat /proc/net/tcp"
         text = self.script(links, *(str(pid) for pid in pids))
         inodes = set(re.findall(r"socket:\[(\d+)\]", text))
-        found = set()
+        addresses = set()
         for line in text.splitlines():
             words = line.split()
             # sl local remote st tx:rx tr:when retrnsmt uid timeout inode; 01 is ESTABLISHED
             if len(words) > 9 and words[0].endswith(":") and words[3] == "01" and words[9] in inodes:
                 raw = bytes.fromhex(words[2].partition(":")[0])[::-1]
-                found.add(".".join(str(byte) for byte in raw))
-        return found
+                addresses.add(".".join(str(byte) for byte in raw))
+        return addresses
 
 
 def everywhere(hosts: Sequence[VM], work: Callable[[VM], T]) -> dict[str, T]:
@@ -319,7 +319,7 @@ class Cluster:
 
     def marked(self) -> dict[str, list[Marked]]:
         """Processes of runs on the hosts that have any."""
-        return {name: found for name, found in everywhere(self.hosts, VM.marked).items() if found}
+        return {name: processes for name, processes in everywhere(self.hosts, VM.marked).items() if processes}
 
     def ranks(self) -> dict[str, list[int]]:
         return everywhere(self.hosts, VM.ranks)

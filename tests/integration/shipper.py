@@ -45,7 +45,7 @@ def targets(folder: Path, names: list[str]) -> list[Target]:
     ]
 
 
-def told(shipped: Shipped) -> dict[str, object]:
+def summary(shipped: Shipped) -> dict[str, object]:
     failures = {host: f"{error.message} → {error.hint}" for host, error in shipped.failures.items()}
     return {**dataclasses.asdict(dataclasses.replace(shipped, failures={})), "failures": failures}
 
@@ -55,7 +55,7 @@ def main() -> None:
     source = next(iter(targets(Path(folder), [name[1:] for name in names if name[0] == "+"])), None)
     wanting = targets(Path(folder), [name for name in names if name[0] != "+"])
     shipped = ship(image, owner=OWNER, targets=wanting, reporter=Lines(), source=source)
-    say({"Shipped": told(shipped)})
+    say({"Shipped": summary(shipped)})
 
 
 if __name__ == "__main__":

@@ -41,18 +41,18 @@ def samples(folder: Path) -> list[dict[str, Any]]:
 def test_the_ladder_up_to_training(cluster: Cluster, sessions: Path) -> None:
     done = bench(cluster, sessions, "--repeats", "1", "--ranks", "2", *TINY)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = objects(done)[-1]
-    assert (told["kind"], told["failed"]) == ("bench", [])
-    found = {each["case"]: each for each in samples(sessions)}
-    assert list(found) == ["reach", "hello", "ring", "collectives", "training/mxnet-resnet18_v1/2"]
-    hello = found["hello"]["result"]
-    assert Counter(each["host"] for each in hello["placement"]) == {host.name: 2 for host in cluster.hosts}
-    tests = {test["test"]: test["rows"] for test in found["collectives"]["result"]["tests"]}
+    result = objects(done)[-1]
+    assert (result["kind"], result["failed"]) == ("bench", [])
+    by_case = {sample["case"]: sample for sample in samples(sessions)}
+    assert list(by_case) == ["reach", "hello", "ring", "collectives", "training/mxnet-resnet18_v1/2"]
+    hello = by_case["hello"]["result"]
+    assert Counter(sample["host"] for sample in hello["placement"]) == {host.name: 2 for host in cluster.hosts}
+    tests = {test["test"]: test["rows"] for test in by_case["collectives"]["result"]["tests"]}
     assert set(tests) >= {"latency", "bandwidth", "allreduce", "bcast", "allgather"}
     assert all(row["seconds"] > 0 for rows in tests.values() for row in rows)
-    assert found["training/mxnet-resnet18_v1/2"]["result"]["ranks"] == 2
+    assert by_case["training/mxnet-resnet18_v1/2"]["result"]["ranks"] == 2
     # Each figure is on the page, which is whole by itself.
-    assert {Path(path).name for path in told["files"]} >= {"results.csv", "report.html"}
+    assert {Path(path).name for path in result["files"]} >= {"results.csv", "report.html"}
     assert not any(cluster.ranks().values())
 
 
@@ -68,13 +68,13 @@ def test_a_table_that_was_interrupted_is_gone_on_with(cluster: Cluster, sessions
     assert "--resume" in err
     assert not any(cluster.ranks().values())
     before = samples(sessions)
-    assert all(each["failure"] is None for each in before)
+    assert all(sample["failure"] is None for sample in before)
 
     done = cluster.kit("bench", "--session", str(sessions), "--output", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     after = samples(sessions)
     assert after[: len(before)] == before
-    keys = [(each["case"].rpartition("/")[2], each["repeat"], each["warmup"]) for each in after]
+    keys = [(sample["case"].rpartition("/")[2], sample["repeat"], sample["warmup"]) for sample in after]
     assert keys == [("2", 1, True), ("1", 1, False), ("2", 1, False), ("1", 2, False), ("2", 2, False)]
     rates = [row for row in objects(done)[-1]["summary"]["cases"] if row["state"] == "measured"]
     assert len(rates) == 2
@@ -90,9 +90,9 @@ def test_a_case_with_a_parameter_server_takes_the_first_workers_result(
     done = bench(cluster, sessions, *words, *TINY)
     assert done.returncode == 0, done.stdout + done.stderr
     assert objects(done)[-1]["failed"] == []
-    (found,) = samples(sessions)
-    assert (found["case"], found["failure"]) == ("kvstore/mlp/dist_async", None)
-    result = found["result"]
+    (sample,) = samples(sessions)
+    assert (sample["case"], sample["failure"]) == ("kvstore/mlp/dist_async", None)
+    result = sample["result"]
     assert (result["model"], result["ranks"], result["servers"], len(result["iters"])) == ("mlp", 2, 2, 2)
     assert result["img_sec_total"] > 0
     # Of both, not only of the worker that reports it.
@@ -108,10 +108,10 @@ def test_tcp_through_each_network_and_nothing_is_left(cluster: Cluster, sessions
             heard += listeners(cluster)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    found = samples(sessions)
-    assert [each["result"]["network"] for each in found] == ["bare", "host", "bridge"]
-    for each in found:
-        rows = {test["test"]: test["rows"] for test in each["result"]["tests"]}
+    taken = samples(sessions)
+    assert [sample["result"]["network"] for sample in taken] == ["bare", "host", "bridge"]
+    for sample in taken:
+        rows = {test["test"]: test["rows"] for test in sample["result"]["tests"]}
         assert [row["bytes"] for row in rows["latency"]] == [8, 1024, 65536]
         assert rows["bandwidth"][0]["algbw"] > 0
     assert "overlay" in json.loads((sessions / "session.json").read_text())["skipped"]
@@ -127,16 +127,16 @@ def listeners(cluster: Cluster) -> list[tuple[str, bool]]:
     """Who listens on a port of probes: the address, and whether it answers one who does not know the secret."""
     rows = cluster.head.text("ss", "-Hltn").splitlines()
     ends = [row.split()[3].rpartition(":") for row in rows]
-    found = []
+    addresses = []
     for address, _, port in ends:
         if int(port) in PORTS:
             try:
                 with socket.create_connection((cluster.head.address, int(port)), timeout=2) as link:
                     link.sendall(b"x" * 64)
-                    found.append((address, bool(link.recv(1))))
+                    addresses.append((address, bool(link.recv(1))))
             except OSError:
-                found.append((address, False))
-    return found
+                addresses.append((address, False))
+    return addresses
 
 
 def traces(host: Any) -> str:

@@ -34,7 +34,7 @@ EVIL = """<script>alert(1)</script>"><img src="http://example.invalid/x" onerror
 def hostile() -> tuple[Session, Sequence[Sample]]:
     """Whatever hosts and people may call things."""
     session, samples = benchdata.compression()
-    cases = tuple(dataclasses.replace(each, title=EVIL, series=EVIL, x=f"{each.x}{EVIL}") for each in session.cases)
+    cases = tuple(dataclasses.replace(case, title=EVIL, series=EVIL, x=f"{case.x}{EVIL}") for case in session.cases)
     failed = benchdata.sample(cases[0].id, 2, {}, failure=EVIL, disturbed=EVIL)
     facts = {"hosts": [{"name": EVIL, "os": EVIL}], EVIL: EVIL}
     return dataclasses.replace(session, cluster=EVIL, facts=facts, cases=cases, skipped={EVIL: EVIL}, started=EVIL), [
@@ -47,14 +47,14 @@ def long_words() -> tuple[Session, Sequence[Sample]]:
     """Names that nothing can be broken at."""
     session, samples = benchdata.compression()
     word = "fusion-64MB,cycle-1ms," * 6
-    cases = tuple(dataclasses.replace(each, title=word, series=word, x=f"{each.x}{word}") for each in session.cases)
+    cases = tuple(dataclasses.replace(case, title=word, series=word, x=f"{case.x}{word}") for case in session.cases)
     return dataclasses.replace(session, cluster="c" * 63, facts={"f" * 80: "g" * 300}, cases=cases), samples
 
 
 def failures() -> tuple[Session, Sequence[Sample]]:
     session, samples = benchdata.egs()
     return session, [
-        dataclasses.replace(each, failure="rank 3 on gpu2 ended with signal 9", result={}) for each in samples
+        dataclasses.replace(sample, failure="rank 3 on gpu2 ended with signal 9", result={}) for sample in samples
     ]
 
 
@@ -101,19 +101,19 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iter
     write(folder)
     page = browser.new_page()
     page.folder = folder
-    told: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("dialog", lambda dialog: told.append(dialog.message))
+    errors: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", lambda dialog: errors.append(dialog.message))
     page.on("dialog", lambda dialog: dialog.dismiss())
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     address = (folder / "report.html").as_uri()
     page.goto(address)
     yield page
     page.close()
-    assert told == []
-    assert asked == [address]
+    assert errors == []
+    assert requests == [address]
 
 
 def test_it_fits_a_phone_a_screen_and_paper(opened: Any) -> None:
@@ -127,10 +127,10 @@ def test_it_fits_a_phone_a_screen_and_paper(opened: Any) -> None:
     ):
         opened.set_viewport_size(size)
         opened.emulate_media(media=media)
-        found = opened.evaluate(LAID_OUT)
-        assert found["width"] <= size["width"], (size, media)
-        assert len(found["charts"]) == expected
-        for chart in found["charts"]:
+        layout = opened.evaluate(LAID_OUT)
+        assert layout["width"] <= size["width"], (size, media)
+        assert len(layout["charts"]) == expected
+        for chart in layout["charts"]:
             assert chart["drawings"] == 1, chart
             assert chart["width"] >= 250, chart
             assert chart["height"] >= 40, chart
@@ -214,7 +214,7 @@ def test_paper_has_whole_charts(opened: Any, tmp_path: Path) -> None:
     opened.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True)
     pages = PdfReader(tmp_path / "report.pdf").pages
     assert len(pages) >= 2
-    assert [round(float(each)) for each in pages[0].mediabox[2:]] == [595, 842]
+    assert [round(float(side)) for side in pages[0].mediabox[2:]] == [595, 842]
     # Letters may have been drawn joined, and spaces wide.
     texts = [" ".join(unicodedata.normalize("NFKC", page.extract_text()).split()) for page in pages]
     for chart in charts(load(opened.folder)):
@@ -233,11 +233,11 @@ def test_names_are_text_and_nothing_else(opened: Any) -> None:
 @pytest.mark.parametrize("opened", ["ladder"], indirect=True)
 def test_it_can_be_read_without_eyes(opened: Any) -> None:
     """Charts say in words what they show, tables have heads, and headings go down one step at a time."""
-    told = opened.evaluate(
+    descriptions = opened.evaluate(
         "[...document.querySelectorAll('svg[role=img]')].map(each => each.getAttribute('aria-label'))"
     )
-    assert told
-    assert all(len(each) > 40 for each in told)
+    assert descriptions
+    assert all(len(text) > 40 for text in descriptions)
     assert opened.evaluate("document.querySelectorAll('th:not([scope])').length") == 0
     levels = opened.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(each => Number(each.tagName[1]))")
     assert levels[0] == 1

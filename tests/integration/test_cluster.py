@@ -56,11 +56,11 @@ def test_files_have_owner_and_mode(cluster: Cluster) -> None:
     head = {"./cluster.json": "644", "./hosts": "644", "./ssh/id_ed25519": "600", "./ssh/id_ed25519.pub": "644",
             "./ssh/known_hosts": "644", "./ssh/config": "644", "./network": "644", "./verified": "644"}  # fmt: skip
     for host in cluster.hosts:
-        found = {path: words.split() for path, words in host.files(cluster.name).items()}
-        assert {tuple(words[1:3]) for words in found.values()} == {("root", "root")}
+        files = {path: words.split() for path, words in host.files(cluster.name).items()}
+        assert {tuple(words[1:3]) for words in files.values()} == {("root", "root")}
         wanted = {**everyone, **head} if host == cluster.head else everyone
         # Another test checks the audit.
-        modes = {path: words[0] for path, words in found.items() if not path.startswith("./var")}
+        modes = {path: words[0] for path, words in files.items() if not path.startswith("./var")}
         assert modes == {".": "755", "./ssh": "755", **wanted}
 
 
@@ -94,9 +94,9 @@ def test_a_second_deploy_changes_nothing(cluster: Cluster) -> None:
     result = objects(done)[-1]
     assert (result["kind"], result["changed"]) == ("deploy", False)
     assert {host["status"] for host in result["hosts"]} == {"unchanged"}
-    told = cluster.kit("deploy")
-    assert told.returncode == 0
-    assert "othing" in told.stdout
+    deployed = cluster.kit("deploy")
+    assert deployed.returncode == 0
+    assert "othing" in deployed.stdout
     assert cluster.state() == before
 
 
@@ -218,19 +218,19 @@ def test_logs_follow_until_ctrl_c(cluster: Cluster) -> None:
         assert process.stdout
         assert process.stderr
         pipes = [process.stdout.fileno(), process.stderr.fileno()]
-        said = b""
+        output = b""
 
         # Somebody knocks at the door of the head's sshd; the refusal is a line of its log. Again, until kit follows it.
-        def told() -> bool:
-            nonlocal said
+        def visit_printed() -> bool:
+            nonlocal output
             cluster.inside(cluster.head, "ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
                            "-p", "33", f"nobody@{cluster.head.address}", "true")  # fmt: skip
-            assert process.poll() is None, said
+            assert process.poll() is None, output
             for pipe in select.select(pipes, [], [], 1.0)[0]:
-                said += os.read(pipe, 65536)
-            return b"nobody" in said
+                output += os.read(pipe, 65536)
+            return b"nobody" in output
 
-        until("kit reports the visit", told)
+        until("kit reports the visit", visit_printed)
         process.send_signal(2)
         process.communicate(timeout=120)
     assert process.returncode == 130
@@ -294,5 +294,5 @@ def test_the_image_is_the_same_everywhere(cluster: Cluster) -> None:
     def ids(host: VM) -> set[str]:
         return {container["Image"] for container in host.containers(cluster.name)}
 
-    found = everywhere(cluster.hosts, ids)
-    assert len(set.union(*found.values())) == 1
+    images = everywhere(cluster.hosts, ids)
+    assert len(set.union(*images.values())) == 1

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kit.plan.tune.candidates import CANDIDATES, RULES
 from tests.integration.rig import VM, Cluster, everywhere
 
-RING = dict(next(each.parameters for each in CANDIDATES if each.name == "ring"))
+RING = dict(next(candidate.parameters for candidate in CANDIDATES if candidate.name == "ring"))
 # Of eight ranks the rules send from 512 KiB on in a ring.
 LARGE, SMALL = 1 << 20, 4096
 TO_THE_NEXT = {rank: {(rank + 1) % 8} for rank in range(8)}
@@ -31,15 +31,15 @@ def peers(cluster: Cluster, size: int, parameters: Mapping[str, str]) -> dict[in
     words = [f"OMPI_MCA_{name}={value}" for name, value in {**WATCHED, **parameters}.items()]
     perf = ("mpi_perf", "allreduce", "--sizes", str(size), "--repeats", "1", "--seconds", "0.01")
 
-    def told(host: VM) -> str:
+    def traffic(host: VM) -> str:
         done = cluster.inside(host, "sh", "-c", f"cat {COUNTS}.*.prof && rm {COUNTS}.*.prof")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     done = cluster.kit("run", "--", "env", *words, *perf)
     assert done.returncode == 0, done.stderr
-    found: defaultdict[int, set[int]] = defaultdict(set)
-    for text in everywhere(cluster.hosts, told).values():
+    ranks_by_peer: defaultdict[int, set[int]] = defaultdict(set)
+    for text in everywhere(cluster.hosts, traffic).values():
         for line in text.splitlines():
             # E rank peer, '7340032 bytes', and how many messages of which size; other lines are sums of these.
             kind, *numbers = line.split("\t")
@@ -47,8 +47,8 @@ def peers(cluster: Cluster, size: int, parameters: Mapping[str, str]) -> dict[in
                 rank, peer, sent = (int(number.partition(" ")[0]) for number in numbers[:3])
                 # A ring sends the least at a time, an eighth. What ranks agree on beside it is some hundred bytes.
                 if sent >= size // 8:
-                    found[rank].add(peer)
-    return dict(found)
+                    ranks_by_peer[rank].add(peer)
+    return dict(ranks_by_peer)
 
 
 def test_the_rules_send_large_messages_in_a_ring_and_small_ones_as_before(cluster: Cluster) -> None:
@@ -62,5 +62,5 @@ def test_the_rules_send_large_messages_in_a_ring_and_small_ones_as_before(cluste
 def test_rules_that_are_not_there_are_passed_over_in_silence(cluster: Cluster) -> None:
     """Why the file's place in the image may not change: a kit.yaml that names it would do nothing, and not say so."""
     nowhere = {name: "/nowhere.conf" if value == RULES else value for name, value in RING.items()}
-    found = peers(cluster, LARGE, nowhere)
-    assert all(len(others) > 1 for others in found.values()), found
+    without_rules = peers(cluster, LARGE, nowhere)
+    assert all(len(others) > 1 for others in without_rules.values()), without_rules

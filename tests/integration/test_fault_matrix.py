@@ -188,10 +188,10 @@ def kill(scene: Scene, host: str, wanted: Callable[[str, int | None], bool]) -> 
     """KILL to the processes of a run on a host that are `wanted` by command line and rank, once there are any."""
     vm = scene.host(host)
 
-    def found() -> list[str]:
-        return [str(each.pid) for each in vm.marked() if wanted(each.command, each.rank)]
+    def pids() -> list[str]:
+        return [str(process.pid) for process in vm.marked() if wanted(process.command, process.rank)]
 
-    vm.text("kill", "-KILL", *until(f"such a process on {host}", found))
+    vm.text("kill", "-KILL", *until(f"such a process on {host}", pids))
 
 
 def is_mpirun(command: str, _rank: int | None) -> bool:

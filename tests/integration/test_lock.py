@@ -32,13 +32,13 @@ def deploying(cluster: Cluster, *, until_line: str) -> Iterator[subprocess.Popen
     words = ("deploy", "--verbose", "--progress", "plain")
     with cluster.running(*words, KIT_SHM_SIZE=next(SIZES)) as process:
         assert process.stderr is not None
-        said = []
+        lines = []
         for line in process.stderr:
-            said.append(line)
+            lines.append(line)
             if until_line in line:
                 break
         else:
-            raise AssertionError(f"never said: {until_line}\n{''.join(said)}")
+            raise AssertionError(f"never said: {until_line}\n{''.join(lines)}")
         yield process
 
 
@@ -128,9 +128,9 @@ def test_a_lock_that_is_taken_away_stops_its_deploy(fired: Cluster) -> None:
         assert (released.returncode, "is free" in released.stdout) == (0, True), released.stderr
         assert lock(fired) == "free"
         process.send_signal(signal.SIGCONT)
-        _, said = rest(process, timeout=120)
-    assert process.returncode == 5, said
-    assert "the lock of the cluster was lost" in said
+        _, output = rest(process, timeout=120)
+    assert process.returncode == 5, output
+    assert "the lock of the cluster was lost" in output
     assert fired.state() == before, "it began something"
     assert audit(fired, 1) == [("lock release", "done")]
     assert "Nothing to do" in fired.kit("lock", "release").stdout

@@ -45,15 +45,15 @@ def png(rows: list[list[int]]) -> bytes:
 
 def bars() -> bytes:
     """A RecordIO file of noisy pictures with one bright bar each: its place is the class."""
-    found = []
+    pictures = []
     for number in range(IMAGES):
         label = number % CLASSES
         # Gray noise that is the same each time.
         noise = [[(x * 7919 + y * 104729 + number * 1299709) % 997 % 120 for x in range(SIDE)] for y in range(SIDE)]
         rows = [[grey + 120 * (y * CLASSES // SIDE == label) for grey in row] for y, row in enumerate(noise)]
         body = struct.pack("<IfQQ", 0, label, number, 0) + png(rows)
-        found.append(struct.pack("<II", 0xCED7230A, len(body)) + body + b"\0" * (-len(body) % 4))
-    return b"".join(found)
+        pictures.append(struct.pack("<II", 0xCED7230A, len(body)) + body + b"\0" * (-len(body) % 4))
+    return b"".join(pictures)
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,15 @@ def result(done: Done) -> dict[str, Any]:
     """The one object on stdout."""
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
-    found: dict[str, Any] = json.loads(line)
-    return found
+    values: dict[str, Any] = json.loads(line)
+    return values
 
 
 def kill(host: VM, rank: int) -> None:
     """What the rank is, and not what mpirun's daemon started to watch over it."""
-    found = [each for each in host.marked() if each.rank == rank and "kit-rank" not in each.command]
-    assert found, f"no rank {rank} on {host.name}"
-    host.text("kill", "-KILL", *(str(each.pid) for each in found))
+    processes = [process for process in host.marked() if process.rank == rank and "kit-rank" not in process.command]
+    assert processes, f"no rank {rank} on {host.name}"
+    host.text("kill", "-KILL", *(str(process.pid) for process in processes))
 
 
 def test_sums_are_right_and_a_server_that_is_killed_ends_the_run(cluster: Cluster) -> None:
@@ -99,14 +99,14 @@ def test_sums_are_right_and_a_server_that_is_killed_ends_the_run(cluster: Cluste
         out = cluster.kit("logs", run).stdout
         return out if out.count("\n") == 4 else ""
 
-    said = until("all sums", sums, patience_s=300)
+    sums_printed = until("all sums", sums, patience_s=300)
     addresses = [host.address for host in cluster.hosts]
-    lines = sorted(line.split() for line in said.splitlines())
+    lines = sorted(line.split() for line in sums_printed.splitlines())
     assert lines == [[str(n), "4", addresses[n], "10.0", "10.0", "10.0"] for n in range(4)]
     # Ranks 4 and 5 are the servers, on the first hosts, and 6, on the head, is the scheduler.
     assert cluster.ranks() == {"gpu1": [0, 4, 6], "gpu2": [1, 5], "gpu3": [2], "gpu4": [3]}
     # Nobody goes by way of docker0, which has the same address everywhere.
-    far = everywhere(cluster.hosts, lambda host: host.peers([each.pid for each in host.marked() if each.rank]))
+    far = everywhere(cluster.hosts, lambda host: host.peers([process.pid for process in host.marked() if process.rank]))
     assert set().union(*far.values()) <= set(addresses)
 
     # They hold no slot: another run finds all that the workers left.
@@ -147,13 +147,13 @@ def test_training_from_records_converges_and_two_bits_send_less(cluster: Cluster
     train += ["--data-train", data, "--batch-size", str(BATCH), "--num-epochs", str(EPOCHS), "--lr", "0.02"]
     train += ["--num-warmup", "2", "--num-batches-per-iter", "20", "--kv-store", "dist_sync", "--json"]
     words = ["--np", "2", "--npernode", "1", "--launcher", "ps", "--servers", "1", "--"]
-    told, bytes_sent = [], []
+    results, bytes_sent = [], []
     for more in ([], ["--gc-type", "2bit", "--gc-threshold", "0.5"]):
         before = sent(cluster.hosts[1])
-        told.append(result(cluster.kit("run", *words, *train, *more)))
+        results.append(result(cluster.kit("run", *words, *train, *more)))
         bytes_sent.append(sent(cluster.hosts[1]) - before)
-    assert [each["accuracy"] > 0.9 for each in told] == [True, True], told
-    plain, compressed = told
+    assert [trained["accuracy"] > 0.9 for trained in results] == [True, True], results
+    plain, compressed = results
     assert (plain["workload"], plain["simulated"], plain["ranks"], plain["servers"]) == ("training", False, 2, 1)
     steps = EPOCHS * IMAGES // (BATCH * 2)
     assert len(plain["iters"]) == len(compressed["iters"]) == (steps - 2) // 20
@@ -168,10 +168,10 @@ def test_training_from_records_converges_and_two_bits_send_less(cluster: Cluster
 def test_horovod_instead_of_servers(cluster: Cluster) -> None:
     train = ["mxnet_train", "--network", "googlenet", "--image-shape", "3,64,64", "--kv-store", "horovod", "--json"]
     train += ["--batch-size", "2", "--num-warmup", "1", "--num-iters", "2", "--num-batches-per-iter", "1"]
-    found = result(cluster.kit("run", "--np", "2", "--npernode", "1", "--", *train))
+    trained = result(cluster.kit("run", "--np", "2", "--npernode", "1", "--", *train))
     # As many weights as the paper's network has without its auxiliary heads.
-    assert (found["ranks"], found["servers"], found["weights"]) == (2, 0, 6998552)
-    assert len(found["iters"]) == 2
+    assert (trained["ranks"], trained["servers"], trained["weights"]) == (2, 0, 6998552)
+    assert len(trained["iters"]) == 2
 
 
 def test_a_program_of_mpi_is_told_that_there_is_none(cluster: Cluster) -> None:

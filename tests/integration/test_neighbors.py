@@ -22,9 +22,9 @@ def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     name = f"{cluster.name}-2"
     (folder / "kit.yaml").write_text(yaml.safe_dump({**settings, "name": name, "ssh": login, "ssh_port": PORT}))
     (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=1\n" for host in hosts))
-    found = Cluster(name=name, folder=folder, hosts=hosts)
-    yield found
-    found.kit("down", "--yes")
+    cluster_two = Cluster(name=name, folder=folder, hosts=hosts)
+    yield cluster_two
+    cluster_two.kit("down", "--yes")
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_done(second: Cluster) -> None:

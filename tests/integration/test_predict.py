@@ -37,8 +37,8 @@ def rated(cluster: Cluster, rate: str) -> None:
 
 def own_rate(host: VM) -> str:
     """The rate of what a host sends, as tc has it: 40Mbit, or nothing."""
-    found = re.search(r"tbf .* rate (\S+)", host.text("tc", "qdisc", "show", "dev", "eth0"))
-    return found[1] if found else ""
+    match = re.search(r"tbf .* rate (\S+)", host.text("tc", "qdisc", "show", "dev", "eth0"))
+    return match[1] if match else ""
 
 
 # An attempt takes more than a minute where the machine is slow.
@@ -49,24 +49,23 @@ def test_a_prediction_is_within_three_points_of_a_paced_run(
 ) -> None:
     rated(shaped, rate)
     assert set(everywhere(shaped.hosts, own_rate).values()) == {rate.replace("m", "M")}
-    told, off = [], set(MODELS)
+    attempted, off = [], set(MODELS)
 
     def pace(models: Mapping[str, int]) -> dict[str, Any]:
         done = shaped.kit("run", *run_words(models, hosts=len(shaped.hosts), per_host=per_host))
         assert done.returncode == 0, done.stderr
         assert "SIMULATED" in done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return result
 
-    for each in attempts(pace, most=ATTEMPTS, spare=SPARE, rate=rate, per_host=per_host):
-        marked = ", disturbed" if each.disturbed else ""
-        told.append(
-            f"{each.model}: measured {100 * each.measured:.1f} %, predicted {100 * each.predicted:.1f} %{marked}"
-        )
-        record_property(f"{rate} {each.model}", {"measured": each.measured, "predicted": each.predicted})
-        if each.near:
-            off.remove(each.model)
-    assert not off, f"at {rate}: {'; '.join(told)}"
+    for attempt in attempts(pace, most=ATTEMPTS, spare=SPARE, rate=rate, per_host=per_host):
+        marked = ", disturbed" if attempt.disturbed else ""
+        measured, predicted = 100 * attempt.measured, 100 * attempt.predicted
+        attempted.append(f"{attempt.model}: measured {measured:.1f} %, predicted {predicted:.1f} %{marked}")
+        record_property(f"{rate} {attempt.model}", {"measured": attempt.measured, "predicted": attempt.predicted})
+        if attempt.near:
+            off.remove(attempt.model)
+    assert not off, f"at {rate}: {'; '.join(attempted)}"
 
 
 def test_a_link_that_is_not_limited_any_more_is_as_fast_as_ever(shaped: Cluster) -> None:

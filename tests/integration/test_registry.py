@@ -289,8 +289,8 @@ def test_hosts_pull_and_the_password_is_nowhere(trusted: Site) -> None:
     everything = done.stdout + done.stderr + audit.stdout + json.dumps(inspected)
     assert [form for form in forms if form in everything] == []
     search = "grep -rlsF -D skip -f - --exclude-dir=proc --exclude-dir=sys --exclude-dir=overlay2 / || :"
-    for name, found in everywhere(trusted.hosts, lambda h: h.ssh("sh", "-c", search, stdin="\n".join(forms))).items():
-        assert (found.returncode, found.stdout) == (0, ""), name
+    for name, places in everywhere(trusted.hosts, lambda h: h.ssh("sh", "-c", search, stdin="\n".join(forms))).items():
+        assert (places.returncode, places.stdout) == (0, ""), name
     again = trusted.kit("deploy", "--registry", trusted.name, "--quiet")
     assert "Nothing to do" in again.stdout
     trusted.gone()
@@ -318,8 +318,8 @@ def _watched(site: Site) -> Iterator[set[str]]:
                         seen.add(str(path))
 
     def there(host: VM) -> None:
-        found = host.ssh("sh", "-c", WATCH, stdin=f"{site.registry.password}\n{CANARY}\n")
-        seen.update(f"{host.name} {line}" for line in [*found.stdout.splitlines(), *found.stderr.splitlines()])
+        places = host.ssh("sh", "-c", WATCH, stdin=f"{site.registry.password}\n{CANARY}\n")
+        seen.update(f"{host.name} {line}" for line in [*places.stdout.splitlines(), *places.stderr.splitlines()])
 
     threads = [threading.Thread(target=here), *(threading.Thread(target=there, args=(host,)) for host in site.hosts)]
     for thread in threads:

@@ -34,7 +34,7 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True
 def test_eight_ranks_are_two_on_each_of_four_hosts(cluster: Cluster) -> None:
     with cluster.running("run", "--np", "8", "--npernode", "2", "--", "sleep", "300") as run:
         cluster.wait_for_ranks(run, ALL)
-        marks = {process.run for found in cluster.marked().values() for process in found}
+        marks = {process.run for processes in cluster.marked().values() for process in processes}
         assert len(marks) == 1
 
         shown = objects(cluster.kit("ps", "--output", "json"))[-1]["nodes"]
@@ -196,9 +196,9 @@ def test_streams_are_kept_apart_and_tagged(cluster: Cluster) -> None:
     assert sorted(plain.stderr.splitlines()) == [f"err {rank}" for rank in range(8)]
 
     lines = list(objects(cluster.kit("run", "--tag-output", "--output", "json", "--", "sh", "-c", script)))
-    told = sorted((o["stream"], o["source"], o["text"]) for o in lines if o["kind"] == "line")
+    printed = sorted((o["stream"], o["source"], o["text"]) for o in lines if o["kind"] == "line")
     words = (("stderr", "err"), ("stdout", "out"))
-    assert told == [(stream, str(rank), f"{word} {rank}") for stream, word in words for rank in range(8)]
+    assert printed == [(stream, str(rank), f"{word} {rank}") for stream, word in words for rank in range(8)]
     assert lines[-1]["kind"] == "run"
     assert lines[-1]["exit_code"] == 0
 
@@ -214,8 +214,8 @@ def test_variables_reach_every_rank_and_no_command_line(cluster: Cluster) -> Non
         needle = secret.split(maxsplit=1)[0]
         # The pattern goes in by standard input, or the search would find itself.
         search = "grep -lzsF -f /dev/stdin /proc/[0-9]*/cmdline || true"
-        found = everywhere(cluster.hosts, lambda host: host.text("sh", "-c", search, stdin=needle))
-        assert found == dict.fromkeys(ALL, "")
+        places = everywhere(cluster.hosts, lambda host: host.text("sh", "-c", search, stdin=needle))
+        assert places == dict.fromkeys(ALL, "")
         assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if needle.encode() in _bytes(p)]
         # The search itself works: what is on a command line, it finds.
         seen = everywhere(cluster.hosts, lambda host: host.text("sh", "-c", search, stdin="ITEST_SECRET|"))
@@ -267,18 +267,23 @@ def test_two_runs_at_once_do_not_touch_each_other(cluster: Cluster) -> None:
     with cluster.running("run", "--npernode", "1", "--", "sleep", "300") as first:
         until("the first run", lambda: cluster.ranks() == {"gpu1": [0], "gpu2": [1], "gpu3": [2], "gpu4": [3]})
         with cluster.running("run", "--npernode", "1", "--", "sleep", "301") as second:
-            until("all its ranks", lambda: all(len(found) == 1 for found in cluster.commands("sleep", "301").values()))
+            until(
+                "all its ranks",
+                lambda: all(len(processes) == 1 for processes in cluster.commands("sleep", "301").values()),
+            )
             assert len(_runs(cluster)) == 2
             second.send_signal(signal.SIGINT)
             assert second.wait(120) == 130
             assert len(_runs(cluster)) == 1
-            commands = [p.command.split() for found in cluster.marked().values() for p in found if p.rank is not None]
+            commands = [
+                p.command.split() for processes in cluster.marked().values() for p in processes if p.rank is not None
+            ]
             assert [words for words in commands if words[0] == "sleep"] == [["sleep", "300"]] * 4
         assert first.poll() is None
 
 
 def _runs(cluster: Cluster) -> set[str]:
-    return {process.run for found in cluster.marked().values() for process in found}
+    return {process.run for processes in cluster.marked().values() for process in processes}
 
 
 def test_local_runs_ranks_here_and_leaves_nothing(cluster: Cluster) -> None:

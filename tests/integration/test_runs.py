@@ -28,8 +28,8 @@ def detached(cluster: Cluster, *words: str) -> str:
 
 
 def record(cluster: Cluster, run: str, folder: Path | None = None) -> dict[str, Any]:
-    found = objects(kit(folder or cluster.folder, "runs", "--output", "json"))[-1]["runs"]
-    return next(each for each in found if each["id"] == run)
+    runs = objects(kit(folder or cluster.folder, "runs", "--output", "json"))[-1]["runs"]
+    return next(item for item in runs if item["id"] == run)
 
 
 def stopped(done: Done) -> None:
@@ -86,10 +86,10 @@ def test_stop_counts_what_is_left_and_hits_no_other_run(cluster: Cluster) -> Non
     # Their ranks have the same numbers, and one run alone would look like both.
     wanted = {host: sorted([(one, number), (other, number)]) for number, host in enumerate(ALL)}
     until("both runs", lambda: cluster.commands(*SLEEP) == wanted)
-    marks = {process.run for found in cluster.marked().values() for process in found}
+    marks = {process.run for processes in cluster.marked().values() for process in processes}
     assert marks == {one, other}
     stopped(cluster.kit("stop", one))
-    assert {process.run for found in cluster.marked().values() for process in found} == {other}
+    assert {process.run for processes in cluster.marked().values() for process in processes} == {other}
 
     eight = cluster.kit("run", "--np", "8", "--", "true")
     assert eight.returncode == 5
@@ -162,7 +162,9 @@ def test_a_hang_is_told_rank_by_rank(cluster: Cluster) -> None:
     assert done.returncode == 124, done.stderr
     report = re.split(r"^rank (\d) on (\w+): ", done.stderr, flags=re.MULTILINE)[1:]
     ranks = {int(report[i]): (report[i + 1], report[i + 2]) for i in range(0, len(report), 3)}
-    assert {rank: host for rank, (host, _) in ranks.items()} == {n: host for host, found in ALL.items() for n in found}
+    assert {rank: host for rank, (host, _) in ranks.items()} == {
+        n: host for host, ranks_there in ALL.items() for n in ranks_there
+    }
     for rank, (_, text) in ranks.items():
         line, where = (7, "is_where_it_hangs") if rank == 5 else (5, "waits_for_the_others")
         assert f'File "<string>", line {line} in {where}' in text, text

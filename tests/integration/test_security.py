@@ -148,10 +148,10 @@ def test_private_keys_are_nowhere_but_in_their_files(cluster: Cluster) -> None:
     assert len(secrets) >= 2 * (len(cluster.hosts) + 1)
 
     plan = cluster.kit("deploy", "--dry-run", "--verbose", "--output", "json", KIT_SHM_SIZE="512mb")
-    told = cluster.printed + plan.stdout + plan.stderr
-    assert "ssh/id_ed25519" in told
-    assert "PRIVATE KEY" not in told
-    assert not [line for line in secrets if line in told]
+    output = cluster.printed + plan.stdout + plan.stderr
+    assert "ssh/id_ed25519" in output
+    assert "PRIVATE KEY" not in output
+    assert not [line for line in secrets if line in output]
 
     look = (
         "docker ps -aq | xargs docker inspect; docker image inspect $(docker images -q); docker logs $1 2>&1; ps axwwe"

@@ -47,8 +47,8 @@ def swarm_state(host: VM) -> str:
 
 def node_of(cluster: Cluster, host: VM) -> dict[str, Any]:
     """The one container of the cluster that runs on this host."""
-    (found,) = (c for c in host.containers(cluster.name) if c["State"]["Running"])
-    return found
+    (container,) = (c for c in host.containers(cluster.name) if c["State"]["Running"])
+    return container
 
 
 def ranks_environment(cluster: Cluster) -> dict[str, str]:
@@ -56,13 +56,13 @@ def ranks_environment(cluster: Cluster) -> dict[str, str]:
     words = "import os, json; print(os.environ['OMPI_COMM_WORLD_RANK'], json.dumps(dict(os.environ)))"
     done = cluster.kit("run", "-np", "4", "--npernode", "1", "--", "python3", "-c", words)
     assert done.returncode == 0, done.stderr
-    found = {}
+    by_rank = {}
     for line in done.stdout.splitlines():
         rank, _, environment = line.partition(" ")
         kept = {k: v for k, v in json.loads(environment).items() if not k.startswith(OF_A_RUN)}
-        found[rank] = json.dumps(kept, sort_keys=True, indent=1)
-    assert len(found) == 4
-    return found
+        by_rank[rank] = json.dumps(kept, sort_keys=True, indent=1)
+    assert len(by_rank) == 4
+    return by_rank
 
 
 @dataclass
@@ -124,9 +124,9 @@ def test_the_containers_of_both_differ_in_what_the_table_says_alone(both: Both) 
     nodes_only = {"Config.Env"}
     for host in both.cluster.hosts:
         compose, swarm = both.compose[host.name], both.swarm[host.name]
-        found = properties.compared(compose, swarm)
+        differences = properties.compared(compose, swarm)
         expected = differ - nodes_only if host == both.cluster.head else differ
-        assert set(found) - {"Config.Env"} == expected - {"Config.Env"}, found
+        assert set(differences) - {"Config.Env"} == expected - {"Config.Env"}, differences
         known = dict(properties.flat(compose)).keys() | dict(properties.flat(swarm)).keys()
         for row in properties.ROWS:
             if row.tried:
@@ -167,10 +167,10 @@ def test_with_nothing_to_do_nothing_is_done(deployed: Cluster) -> None:
 
 def test_private_keys_are_in_memory_alone(both: Both) -> None:
     for host in both.cluster.hosts:
-        found = host.script(
+        places = host.script(
             f"grep -rls 'PRIVATE KEY' /opt/kit/{both.cluster.name} /var/lib/docker/containers/*/*.json; exit 0"
         )
-        assert found == ""
+        assert places == ""
         own = ["host_ed25519", "id_ed25519"] if host == both.cluster.head else ["host_ed25519"]
         inside = node_of(both.cluster, host)["Id"]
         secrets = host.text("docker", "exec", inside, "sh", "-c", "cd /run/secrets && stat -c '%n %a %u' *")

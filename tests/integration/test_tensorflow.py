@@ -45,8 +45,8 @@ def digits(client: Any, image: ImageResult, tmp_path_factory: pytest.TempPathFac
     np.savez(folder / "digits.npz", images=images, labels=labels)
     program = Path(__file__).with_name("topk_digits.py")
     (folder / program.name).write_bytes(program.read_bytes())
-    found = Digits(folder, {})
-    code, stdout, stderr = found.run(client, image, [*TWO, "python3", "/digits/topk_digits.py", "/digits"])
+    made = Digits(folder, {})
+    code, stdout, stderr = made.run(client, image, [*TWO, "python3", "/digits/topk_digits.py", "/digits"])
     assert code == 0, stderr
     return Digits(folder, json.loads(stdout.splitlines()[-1]))
 
@@ -148,11 +148,11 @@ def test_records_that_cannot_be_read_are_told_once(digits: Digits, client: Any, 
     argv = ["bash", "-c", WRONG, "wrong", *TWO, "tf_benchmark", *SHORT]
     code, stdout, stderr = digits.run(client, image, argv)
     assert code == 0, stderr
-    *codes, said = stdout.split("\n", 3)
+    *codes, output = stdout.split("\n", 3)
     assert codes == ["2", "2", "2"], stdout
-    two, none, junk = said.split("==\n")
+    two, none, junk = output.split("==\n")
     assert "--data /digits/none-*: no file matches" in none
     assert "/digits/digits.npz cannot be read as TFRecords (compressed ones are not): corrupted record" in junk
-    assert "function_node" not in said
+    assert "function_node" not in output
     assert two.count("lack image/encoded (bytes); they have: image/class/label (int64_list), picture (bytes_list)") == 1
-    assert "Traceback" not in said
+    assert "Traceback" not in output

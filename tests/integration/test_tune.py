@@ -25,28 +25,28 @@ def test_every_test_of_mpi_perf_has_its_rows(cluster: Cluster) -> None:
     done = cluster.kit("run", "--", "mpi_perf", "--sizes", "8,64K", "--repeats", "3", "--seconds", "0.05", "--json")
     assert done.returncode == 0, done.stderr
     assert "# allreduce, 8 ranks" in done.stderr
-    found = json.loads(done.stdout)
-    assert (found["workload"], found["simulated"], found["through"]) == ("perf", False, "mpi")
-    assert (found["ranks"], found["hosts"]) == (8, 4)
-    assert [each["test"] for each in found["tests"]] == TESTS
-    for each in found["tests"]:
-        between = each["test"] in ("latency", "bandwidth")
-        assert each["ranks"] == (2 if between else 8)
-        sizes = [row["bytes"] for row in each["rows"]]
+    report = json.loads(done.stdout)
+    assert (report["workload"], report["simulated"], report["through"]) == ("perf", False, "mpi")
+    assert (report["ranks"], report["hosts"]) == (8, 4)
+    assert [part["test"] for part in report["tests"]] == TESTS
+    for part in report["tests"]:
+        between = part["test"] in ("latency", "bandwidth")
+        assert part["ranks"] == (2 if between else 8)
+        sizes = [row["bytes"] for row in part["rows"]]
         # An all-gather's result has a whole part of each rank.
-        assert sizes == ([32, 65536] if each["test"] == "allgather" else [8, 65536])
-        for row in each["rows"]:
+        assert sizes == ([32, 65536] if part["test"] == "allgather" else [8, 65536])
+        for row in part["rows"]:
             assert 0 < row["min_s"] <= row["seconds"] <= row["max_s"]
             assert 1 <= row["repeats"] == len(row["samples"])
             assert math.isclose(row["algbw"], row["bytes"] / row["seconds"], rel_tol=1e-6)
-            assert math.isclose(row["busbw"], row["algbw"] * BUS.get(each["test"], 1.0), rel_tol=1e-6)
+            assert math.isclose(row["busbw"], row["algbw"] * BUS.get(part["test"], 1.0), rel_tol=1e-6)
         if between:
-            pairs = [(pair["from"], pair["to"]) for pair in each["pairs"]]
+            pairs = [(pair["from"], pair["to"]) for pair in part["pairs"]]
             assert pairs == [("gpu1", "gpu2"), ("gpu2", "gpu3"), ("gpu3", "gpu4"), ("gpu4", "gpu1")]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("latncy",), "there is no test 'latncy'; there are: latency, bandwidth, ring, allreduce, bcast, allgather"),
         (("--sizes", "8:2G"), "'2G' is not a size: from 1 to 1G"),
@@ -55,10 +55,10 @@ def test_every_test_of_mpi_perf_has_its_rows(cluster: Cluster) -> None:
     ],
     ids=lambda words: words[-1] if isinstance(words, tuple) else "",
 )
-def test_what_cannot_be_measured_is_said(cluster: Cluster, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_measured_is_said(cluster: Cluster, words: tuple[str, ...], message: str) -> None:
     done = cluster.kit("run", "--np", "2", "--npernode", "1", "--", "mpi_perf", *words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
 
 
@@ -75,17 +75,17 @@ def test_tune_writes_what_a_run_takes(cluster: Cluster, settings: str) -> None:
     dry = cluster.kit("tune", "--minutes", "1", "--dry-run", "--output", "json")
     assert dry.returncode == 0, dry.stderr
     assert (cluster.folder / "kit.yaml").read_text() == settings
-    found = objects(dry)[-1]
-    assert [each["name"] for each in found["machines"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
-    assert all(each["nic"] == "eth0" and each["mtu"] and each["cores"] for each in found["machines"])
-    assert found["wire"] > 1e6
-    assert found["before"]["timing"]["ranks"] == 8
-    assert len(found["before"]["timing"]["seconds"]) >= 3
-    assert not found["written"]
-    changed = {each["path"]: each for each in found["changed"]}
+    report = objects(dry)[-1]
+    assert [item["name"] for item in report["machines"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    assert all(item["nic"] == "eth0" and item["mtu"] and item["cores"] for item in report["machines"])
+    assert report["wire"] > 1e6
+    assert report["before"]["timing"]["ranks"] == 8
+    assert len(report["before"]["timing"]["seconds"]) >= 3
+    assert not report["written"]
+    changed = {item["path"]: item for item in report["changed"]}
     assert changed["env.OMP_NUM_THREADS"]["acts"] == "deploy"
-    assert all(each["reason"] for each in changed.values())
-    assert all(f"+  # kit tune: {each['reason'][:40]}" in found["diff"] for each in changed.values())
+    assert all(item["reason"] for item in changed.values())
+    assert all(f"+  # kit tune: {item['reason'][:40]}" in report["diff"] for item in changed.values())
 
 
 # Bytes a second that the shaped links of the first network carry at most.
@@ -142,14 +142,14 @@ def rated(cluster: Cluster, rate: str) -> None:
 def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, second: str) -> None:
     tuned = cluster.kit("tune", "--minutes", "1", "--output", "json")
     assert tuned.returncode == 0, tuned.stderr
-    found = objects(tuned)[-1]
-    (other,) = found["networks"]
+    report = objects(tuned)[-1]
+    (other,) = report["networks"]
     assert (other["network"], other["nics"], other["failure"]) == (second, ["eth1"], None)
-    assert found["wire"] < SLOW < 1.1 * SLOW < other["rate"]
-    changed = {each["path"]: each for each in found["changed"]}
+    assert report["wire"] < SLOW < 1.1 * SLOW < other["rate"]
+    changed = {setting["path"]: setting for setting in report["changed"]}
     assert (changed["network"]["value"], changed["network"]["acts"]) == (second, "deploy")
     # What MPI makes of the network that is left would be of no use.
-    assert (found["before"], found["written"]) == (None, True)
+    assert (report["before"], report["written"]) == (None, True)
     text = (cluster.folder / "kit.yaml").read_text()
     assert "# kit tune: with TCP on all links at once, the slowest link" in text
     assert f"\nnetwork: {second}\n" in text
@@ -178,7 +178,7 @@ def test_the_benchmark_goes_by_the_variable_unless_told(
     paced = ("paced_benchmark", "--parameters", "1m", "--step-ms", "20", "--num-iters", "2", "--json", *words)
     done = cluster.kit("run", "--np", "2", "--npernode", "1", "-x", "KIT_COMPRESSION=fp16", "--", *paced)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["options"]["compression"], found["options"].get("compression_from")) == (compression, source)
-    assert found["gradient_bytes"] == (2_000_000 if compression == "fp16" else 4_000_000)
+    report = json.loads(done.stdout)
+    assert (report["options"]["compression"], report["options"].get("compression_from")) == (compression, source)
+    assert report["gradient_bytes"] == (2_000_000 if compression == "fp16" else 4_000_000)
     assert ("KIT_COMPRESSION=fp16 chose --compression fp16" in done.stderr) is (source is not None)

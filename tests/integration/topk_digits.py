@@ -31,11 +31,11 @@ def average(array):
 
 def unfold(topk, states):
     """The states of the buckets as arrays of the variables' shapes; 0 where a variable goes dense."""
-    found = [np.zeros(shape, "f4") for shape in SHAPES]
+    tensors = [np.zeros(shape, "f4") for shape in SHAPES]
     for places, sizes, state in zip(topk._buckets, topk._sizes, states, strict=True):
         for place, part in zip(places, np.split(state.numpy(), np.cumsum(sizes)[:-1]), strict=True):
-            found[place] = part.reshape(SHAPES[place])
-    return found
+            tensors[place] = part.reshape(SHAPES[place])
+    return tensors
 
 
 def bookkeeping(report):
@@ -47,23 +47,23 @@ def bookkeeping(report):
     for _ in range(3):
         gradients = [random.normal(size=shape).astype("f4") for shape in SHAPES]
         before = topk.residuals[-1].numpy() + gradients[0].ravel()
-        result = topk.exchange([tf.constant(each) for each in gradients])
+        result = topk.exchange([tf.constant(tensor) for tensor in gradients])
         kept = topk.residuals[-1].numpy()
         smallest_sent.append(float(np.abs(before[kept == 0]).min()))
         largest_kept.append(float(np.abs(kept).max()))
         came = [a + b for a, b in zip(came, gradients, strict=True)]
         left = [a + b.numpy() for a, b in zip(left, result, strict=True)]
-    residual = [average(each) for each in unfold(topk, topk.residuals)]
+    residual = [average(tensor) for tensor in unfold(topk, topk.residuals)]
     report["lost"] = max(float(np.abs(average(a) - b - c).max()) for a, b, c in zip(came, left, residual, strict=True))
     report["smallest_sent"], report["largest_kept"] = smallest_sent, largest_kept
     report["share"] = float(np.mean(result[0].numpy() != 0))
     report["bytes_sent"], report["plan"] = int(topk.sent), topk.plan
 
-    before = [each.numpy() for each in topk.residuals]
+    before = [tensor.numpy() for tensor in topk.residuals]
     broken = [np.zeros(shape, "f4") for shape in SHAPES]
     if hvd.rank() == 1:
         broken[0][3, 3] = np.nan
-    result = topk.exchange([tf.constant(each) for each in broken])
+    result = topk.exchange([tf.constant(tensor) for tensor in broken])
     heard = hvd.allgather_object(bool(np.isnan(result[0].numpy()).any()))
     same = all(np.array_equal(a, b.numpy()) for a, b in zip(before[-1:], topk.residuals[-1:], strict=True))
     report["nan_heard"], report["nan_left_no_trace"] = heard, hvd.allgather_object(same)
@@ -74,10 +74,10 @@ def bookkeeping(report):
     for _ in range(3):
         gradients = [random.normal(size=shape).astype("f4") for shape in SHAPES]
         velocity = [0.9 * a + b for a, b in zip(velocity, gradients, strict=True)]
-        result = topk.exchange([tf.constant(each) for each in gradients])
+        result = topk.exchange([tf.constant(tensor) for tensor in gradients])
         worst = max(worst, *(float(np.abs(average(a) - b).max()) for a, b in zip(velocity, result, strict=True)))
     report["momentum_error"] = worst
-    report["momentum_residual"] = max(float(np.abs(each.numpy()).max()) for each in topk.residuals)
+    report["momentum_residual"] = max(float(np.abs(tensor.numpy()).max()) for tensor in topk.residuals)
 
 
 def wire(report):
@@ -90,15 +90,15 @@ def wire(report):
     def counted(exchange):
         counter = Path("/sys/class/net/lo/statistics/tx_bytes")
         exchange()
-        found = []
+        sizes = []
         for _ in range(12):
             hvd.allreduce(tf.zeros([1]), name="before")
             before = int(counter.read_text())
             for _ in range(10):
                 exchange()
             hvd.allreduce(tf.zeros([1]), name="after")
-            found.append((int(counter.read_text()) - before) / 10)
-        return min(found)
+            sizes.append((int(counter.read_text()) - before) / 10)
+        return min(sizes)
 
     gradient = tf.constant(np.random.default_rng(hvd.rank()).normal(size=1_000_000).astype("f4"))
     topk = TopK([tf.Variable(tf.zeros([1_000_000]))], ratio=0.01, name="wire")
@@ -175,7 +175,7 @@ def learn(report, images, labels):
         guessed = tf.argmax(network(weights, images[TRAINED:]), axis=1).numpy()
         report["accuracy"][name] = float(np.mean(guessed == labels[TRAINED:]))
         every = hvd.allgather_object([weight.numpy().tobytes() for weight in weights])
-        report["alike"][name] = all(each == every[0] for each in every)
+        report["alike"][name] = all(digest == every[0] for digest in every)
     topk = runs["topk"][1]
     assert topk
     report["learning_share"] = int(topk.sent) / (int(topk.steps) * topk.plan["dense_bytes_per_step"])

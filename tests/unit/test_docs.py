@@ -51,9 +51,9 @@ def files() -> Iterator[Path]:
     for folder, folders, names in os.walk(ROOT):
         skipped = {"__pycache__", "dist", "build"}
         folders[:] = sorted(
-            each for each in folders if each == ".ci" or (not each.startswith(".") and each not in skipped)
+            name for name in folders if name == ".ci" or (not name.startswith(".") and name not in skipped)
         )
-        yield from (Path(folder, each) for each in sorted(names))
+        yield from (Path(folder, name) for name in sorted(names))
 
 
 def name(path: Path) -> str:

@@ -19,8 +19,8 @@ def pacer(stories: Mapping[str, list[tuple[float, float, float]]]) -> Callable[[
     def pace(models: Mapping[str, int]) -> dict[str, Any]:
         runs = []
         for model, step in models.items():
-            told = stories[model]
-            one, other, alone = told.pop(0) if len(told) > 1 else told[0]
+            story = stories[model]
+            one, other, alone = story.pop(0) if len(story) > 1 else story[0]
             times = {"steps": [one * step / 1e3, other * step / 1e3], "alone_s": alone * step / 1e3}
             runs.append({"model": model, "step_ms": float(step), **times})
         head = {"simulated": True, "ranks": 4, "memory_rate": 5e9, "tiny_allreduce_s": 0.01}
@@ -43,16 +43,16 @@ def test_a_disturbed_run_is_not_among_the_attempts(
     story: list[tuple[float, float, float]], runs: int, disturbed: int
 ) -> None:
     stories = {model: list(story) for model in paced.MODELS}
-    told = list(paced.attempts(pacer(stories), most=3, spare=2, rate="10gbit", per_host=1))
-    assert not any(each.near for each in told)
+    attempts = list(paced.attempts(pacer(stories), most=3, spare=2, rate="10gbit", per_host=1))
+    assert not any(attempt.near for attempt in attempts)
     for model in paced.MODELS:
-        mine = [each for each in told if each.model == model]
-        assert (len(mine), sum(each.disturbed for each in mine)) == (runs, disturbed)
+        mine = [attempt for attempt in attempts if attempt.model == model]
+        assert (len(mine), sum(attempt.disturbed for attempt in mine)) == (runs, disturbed)
 
 
 def test_what_is_near_is_not_tried_again() -> None:
     stories = {model: [(1.0, 1.0, 1.0)] for model in paced.MODELS}
     stories["mobilenet"] = [OFF, (1.0, 1.0, 1.0)]
-    told = list(paced.attempts(pacer(stories), most=3, rate="10gbit", per_host=1))
-    assert [each.model for each in told] == [*paced.MODELS, "mobilenet"]
-    assert [each.near for each in told] == [True, True, False, True]
+    attempts = list(paced.attempts(pacer(stories), most=3, rate="10gbit", per_host=1))
+    assert [attempt.model for attempt in attempts] == [*paced.MODELS, "mobilenet"]
+    assert [attempt.near for attempt in attempts] == [True, True, False, True]

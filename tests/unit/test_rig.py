@@ -29,10 +29,10 @@ with rig.taken_down(Path(sys.argv[1]), "lab1"):
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_lab_goes_with_the_process_that_made_it(tmp_path: Path, killed: bool) -> None:
-    folder, told = tmp_path / "lab", tmp_path / "told"
+    folder, calls = tmp_path / "lab", tmp_path / "told"
     folder.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, folder, told],
+        [sys.executable, "-c", HOLDS, folder, calls],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -40,13 +40,13 @@ def test_a_lab_goes_with_the_process_that_made_it(tmp_path: Path, killed: bool) 
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == b"up\n"
-        assert not told.exists()
+        assert not calls.exists()
         if killed:
             process.send_signal(signal.SIGKILL)
         else:
             process.communicate()
-    until("the lab is down", lambda: told.exists() and told.read_text().endswith("\n"))
-    assert told.read_text() == f"-C {folder} lab down --name lab1\n"
+    until("the lab is down", lambda: calls.exists() and calls.read_text().endswith("\n"))
+    assert calls.read_text() == f"-C {folder} lab down --name lab1\n"
     if killed:
         until("its folder is gone", lambda: not folder.exists())
 
@@ -69,12 +69,12 @@ def test_processes_of_runs_are_found_by_their_marks(tmp_path: Path) -> None:
             assert process.stdout
             process.stdout.readline()
         vm = _Here(name="here", address="", folder=tmp_path)
-        found = {each.pid: (each.rank, each.command.strip()) for each in vm.marked() if each.run == run}
+        ranks = {item.pid: (item.rank, item.command.strip()) for item in vm.marked() if item.run == run}
     finally:
         for process in started:
             process.communicate()
     command = f"{sys.executable} -IS -c {code}"
-    assert found == {started[0].pid: (3, command), started[1].pid: (None, command)}
+    assert ranks == {started[0].pid: (3, command), started[1].pid: (None, command)}
 
 
 class _Here(rig.VM):

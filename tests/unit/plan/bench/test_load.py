@@ -14,20 +14,22 @@ def ticks(user: int, idle: int, steal: int = 0) -> str:
     return f"cpu {user} 0 0 {idle} 0 0 0 {steal} 0 0"
 
 
-def said(before: str, after: str, *runs: str, cores: int = 4) -> str:
+def disturbance(before: str, after: str, *runs: str, cores: int = 4) -> str:
     return "\n".join([f"cores {cores}", f"before {before}", f"after {after}", *runs, "end"])
 
 
 def test_a_look_counts_cores_that_are_busy() -> None:
-    look = parse(said(ticks(100, 1000, 7), ticks(150, 1150, 7), "living r1", "over r0"))
+    look = parse(disturbance(ticks(100, 1000, 7), ticks(150, 1150, 7), "living r1", "over r0"))
     assert (look.cores, look.busy, look.stolen, look.ticks) == (4, 1.0, 7, 1307)
     assert (look.living, look.over) == ({"r1"}, {"r0"})
     # Waiting for a disk is not work, and what the hypervisor took is not this host's.
-    waits = parse(said("cpu 0 0 0 0 0 0 0 0", "cpu 0 0 0 50 100 0 0 50"))
+    waits = parse(disturbance("cpu 0 0 0 0 0 0 0 0", "cpu 0 0 0 50 100 0 0 50"))
     assert waits.busy == 0.0
 
 
-@pytest.mark.parametrize("text", ["", "cores 4\nbefore cpu 1\nafter cpu 2\nend", said(ticks(0, 1), ticks(1, 1))[:-3]])
+@pytest.mark.parametrize(
+    "text", ["", "cores 4\nbefore cpu 1\nafter cpu 2\nend", disturbance(ticks(0, 1), ticks(1, 1))[:-3]]
+)
 def test_a_look_that_is_not_whole(text: str) -> None:
     with pytest.raises(StepError, match="cannot be read"):
         parse(text)

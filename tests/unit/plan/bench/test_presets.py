@@ -30,10 +30,10 @@ def facts(hosts: int = 4, slots: int = 2, **more: Any) -> BenchFacts:
     return BenchFacts(nodes=nodes, **given)
 
 
-def told(facts: BenchFacts, asked: BenchOptions) -> str:
-    planned = plan(facts, asked)
+def plan_text(facts: BenchFacts, options: BenchOptions) -> str:
+    planned = plan(facts, options)
     left = turns(planned.cases)
-    shown = BenchPlan(preset=asked.preset, cases=planned.cases, launches=len(left), seconds=seconds_left(left),
+    shown = BenchPlan(preset=options.preset, cases=planned.cases, launches=len(left), seconds=seconds_left(left),
                       skipped=planned.skipped)  # fmt: skip
     cases = "".join(f"{case.id}: {case.title}; {case.series} at {case.x}\n" for case in planned.cases)
     return f"{benchtext.plan(shown)}\n\n{cases}"
@@ -41,17 +41,17 @@ def told(facts: BenchFacts, asked: BenchOptions) -> str:
 
 @pytest.mark.parametrize("preset", [LADDER, *PRESETS])
 def test_the_plan_on_cpus(preset: str) -> None:
-    check_golden(f"bench/cpu-{preset}.txt", told(facts(), BenchOptions(preset=preset)))
+    check_golden(f"bench/cpu-{preset}.txt", plan_text(facts(), BenchOptions(preset=preset)))
 
 
 @pytest.mark.parametrize("preset", [LADDER, "egs", "kvstore", "compression"])
 def test_the_plan_on_gpus(preset: str) -> None:
-    check_golden(f"bench/gpu-{preset}.txt", told(facts(gpus=8), BenchOptions(preset=preset)))
+    check_golden(f"bench/gpu-{preset}.txt", plan_text(facts(gpus=8), BenchOptions(preset=preset)))
 
 
 def test_paced_plans_are_marked_as_simulated() -> None:
-    asked = BenchOptions(preset="compression", paced="resnet50", step_ms=290, batch_size=64)
-    check_golden("bench/paced-compression.txt", told(facts(), asked))
+    options = BenchOptions(preset="compression", paced="resnet50", step_ms=290, batch_size=64)
+    check_golden("bench/paced-compression.txt", plan_text(facts(), options))
     for preset in (LADDER, "egs", "compression", "tuning"):
         for case in plan(facts(), BenchOptions(preset=preset, paced="vgg16")).cases:
             assert case.simulated == (case.command[0] == "paced_benchmark")
@@ -74,15 +74,15 @@ def test_numbers_of_ranks_as_options() -> None:
 
 def test_no_id_is_given_twice() -> None:
     for preset in (LADDER, *PRESETS):
-        for found in (facts(), facts(1, 1), facts(gpus=8, members=frozenset({"gpu1", "gpu2"}))):
-            if preset in ("networks", "tuning") and found.slots == 1:
+        for bench_facts in (facts(), facts(1, 1), facts(gpus=8, members=frozenset({"gpu1", "gpu2"}))):
+            if preset in ("networks", "tuning") and bench_facts.slots == 1:
                 continue
-            ids = [case.id for case in plan(found, BenchOptions(preset=preset)).cases]
+            ids = [case.id for case in plan(bench_facts, BenchOptions(preset=preset)).cases]
             assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize(
-    ("asked", "message", "hint"),
+    ("options", "message", "hint"),
     [
         ({"preset": "eggs"}, "unknown value 'eggs'", "did you mean egs? choose one of: ladder, egs, networks, kvstore"),
         ({"preset": "egs", "model": "resnet50"}, "unknown value 'resnet50'", "choose one of: alexnet, densenet121"),
@@ -121,9 +121,9 @@ def test_no_id_is_given_twice() -> None:
         ({"preset": "egs", "paced": "resnet50", "model": "resnet18_v1"}, "--paced already names the model", "remove"),
     ],
 )
-def test_names_that_are_wrong(asked: dict[str, Any], message: str, hint: str) -> None:
+def test_names_that_are_wrong(options: dict[str, Any], message: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
-        plan(facts(), BenchOptions(**asked))
+        plan(facts(), BenchOptions(**options))
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
 

@@ -144,7 +144,7 @@ def test_the_wanted_container(containers: tuple[Container, ...], expected: bool)
 
 
 @pytest.mark.parametrize(
-    ("arch", "arches", "told"),
+    ("arch", "arches", "message"),
     [
         ("x86_64", ("amd64",), None),
         ("aarch64", ("amd64", "arm64"), None),
@@ -153,7 +153,7 @@ def test_the_wanted_container(containers: tuple[Container, ...], expected: bool)
         ("", ("amd64",), None),
     ],
 )
-def test_an_image_for_other_processors(arch: str, arches: tuple[str, ...], told: str | None) -> None:
+def test_an_image_for_other_processors(arch: str, arches: tuple[str, ...], message: str | None) -> None:
     problems = arch_problems(facts(1, arch=arch), arches)
-    assert [problem.message for problem in problems] == ([told] if told else [])
+    assert [problem.message for problem in problems] == ([message] if message else [])
     assert arch_problems(facts(1, arch=arch, image_id="sha256:1f"), arches) == []

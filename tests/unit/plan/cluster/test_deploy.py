@@ -353,11 +353,11 @@ def test_the_hostfile_by_hand_leaves_the_head_out_where_it_runs_no_ranks() -> No
 
 
 @pytest.mark.parametrize(
-    ("slots", "spec", "found", "expected"),
+    ("slots", "spec", "gpu_count", "expected"),
     [(3, 5, 8, 3), (None, 5, 8, 5), (None, "auto", 8, 8), (None, "auto", 0, 1)],
 )
-def test_slots(slots: int | None, spec: Literal["auto"] | int, found: int, expected: int) -> None:
-    seen = facts(1, host=host(1, slots=slots), gpus=gpus(found))
+def test_slots(slots: int | None, spec: Literal["auto"] | int, gpu_count: int, expected: int) -> None:
+    seen = facts(1, host=host(1, slots=slots), gpus=gpus(gpu_count))
     assert slots_of(seen, ClusterSpec(slots=spec)) == expected
 
 

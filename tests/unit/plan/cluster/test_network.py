@@ -156,8 +156,8 @@ def test_laws_of_the_network_of_mpirun(own: set[int], others: set[int], network:
     """It holds every address of the cluster, and no other that a host has."""
     start = ipaddress.IPv4Address("10.0.0.0")
     wanted, unwanted = {start + n for n in own}, {start + n for n in others - own}
-    told = mpi_network(network, [str(a) for a in wanted], map(int, unwanted))
-    assert told is not None
-    parts = [ipaddress.IPv4Network(part) for part in told.split(",")]
+    networks = mpi_network(network, [str(a) for a in wanted], map(int, unwanted))
+    assert networks is not None
+    parts = [ipaddress.IPv4Network(part) for part in networks.split(",")]
     assert all(any(a in part for part in parts) for a in wanted)
     assert not any(a in part for part in parts for a in unwanted)

@@ -38,8 +38,8 @@ def test_openssh_finds_the_pinned_keys(tmp_path: Path, port: int) -> None:
     file.write_bytes(known_hosts(NODES, {"gpu1": public, "gpu2": public}, port))
     for name in ("10.0.0.2", "gpu2"):
         wanted = name if port == 22 else f"[{name}]:{port}"
-        found = subprocess.run(["ssh-keygen", "-F", wanted, "-f", file], capture_output=True, check=False)
-        assert found.returncode == 0, wanted
+        done = subprocess.run(["ssh-keygen", "-F", wanted, "-f", file], capture_output=True, check=False)
+        assert done.returncode == 0, wanted
 
 
 def test_only_the_head_may_log_in_and_only_with_its_key() -> None:
@@ -51,21 +51,21 @@ def test_only_the_head_may_log_in_and_only_with_its_key() -> None:
 def test_openssh_reads_the_config(tmp_path: Path, target: str) -> None:
     file = tmp_path / "config"
     file.write_bytes(client_config(NODES, 33))
-    said = subprocess.run(["ssh", "-G", "-F", file, target], capture_output=True, text=True, check=True).stdout
-    told = dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
-    assert told["hostname"] == "10.0.0.2"
-    assert (told["port"], told["user"], told["batchmode"]) == ("33", "root", "yes")
-    assert told["stricthostkeychecking"] in ("yes", "true")
-    assert told["userknownhostsfile"] == "/etc/kit/ssh/known_hosts"
-    assert told["identityfile"] == "/etc/kit/ssh/id_ed25519"
+    output = subprocess.run(["ssh", "-G", "-F", file, target], capture_output=True, text=True, check=True).stdout
+    options = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+    assert options["hostname"] == "10.0.0.2"
+    assert (options["port"], options["user"], options["batchmode"]) == ("33", "root", "yes")
+    assert options["stricthostkeychecking"] in ("yes", "true")
+    assert options["userknownhostsfile"] == "/etc/kit/ssh/known_hosts"
+    assert options["identityfile"] == "/etc/kit/ssh/id_ed25519"
 
 
 def test_other_hosts_are_reached_as_before(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(client_config(NODES, 33))
-    said = subprocess.run(["ssh", "-G", "-F", file, "github.com"], capture_output=True, text=True, check=True).stdout
-    assert "port 22\n" in said
-    assert "/etc/kit" not in said
+    output = subprocess.run(["ssh", "-G", "-F", file, "github.com"], capture_output=True, text=True, check=True).stdout
+    assert "port 22\n" in output
+    assert "/etc/kit" not in output
 
 
 def test_the_hosts_file_goes_before_the_spec() -> None:

@@ -77,8 +77,8 @@ def test_an_unknown_model_is_told_with_all_there_are() -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("25.6m", 25_600_000), ("1.5B", 1_500_000_000), ("1234567", 1_234_567)])
 def test_a_number_of_parameters(text: str, count: int) -> None:
-    found = gradients.counted(text)
-    assert (found.elements, found.tensors) == (count, 50)
+    gradients_of_text = gradients.counted(text)
+    assert (gradients_of_text.elements, gradients_of_text.tensors) == (count, 50)
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5m", "5e6", "49", "", "1.m", "99999b"])
@@ -113,8 +113,8 @@ def test_what_never_ends_is_no_layer(text: str) -> None:
 
 
 def test_kit_and_the_image_read_alike(tmp_path: Path, kit_gradients: ModuleType) -> None:
-    def rows(found: Gradients) -> list[list[float]]:
-        return [[layer.work, *layer.elements] for layer in found.layers]
+    def rows(table: Gradients) -> list[list[float]]:
+        return [[layer.work, *layer.elements] for layer in table.layers]
 
     assert kit_gradients.chosen("VGG-16,bert_large", None, None) == [
         ("vgg16", rows(gradients.named("vgg16", TABLE))),

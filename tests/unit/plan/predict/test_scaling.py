@@ -22,8 +22,8 @@ NAMED: tuple[Algorithm, ...] = tuple(name for name in ALGORITHMS if name != "aut
 
 
 def cost(algorithm: Algorithm, size: float, count: int, per_host: int, links: Links = WIRE) -> tuple[float, float]:
-    found = allreduce(size, Ranks(count=count, per_host=per_host), links, algorithm=algorithm, library="mpi")
-    return round(found.seconds, 6), round(found.host_bytes)
+    seconds = allreduce(size, Ranks(count=count, per_host=per_host), links, algorithm=algorithm, library="mpi")
+    return round(seconds.seconds, 6), round(seconds.host_bytes)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ STEP = Training(step=3.0, forward_share=1 / 3, library="mpi", algorithm="ring", 
 
 def test_what_is_summed_while_backward_goes_on_is_hidden() -> None:
     # Ready at 2 s and 3 s. Over two hosts each 10 MB take 1 s: the first is hidden, the second is not.
-    found = scaling.predict(TWO, STEP, WIRE, ranks=2, per_host=1)
-    assert found.step == pytest.approx(4.0, abs=1e-4)
-    assert found.exposed == pytest.approx(1.0, abs=1e-4)
-    assert found.hidden == pytest.approx(1.0, abs=1e-4)
-    assert found.efficiency == pytest.approx(0.75, abs=1e-4)
-    assert (found.batches, found.hosts, found.host_bytes) == (2, 2, 20 * MB)
+    prediction = scaling.predict(TWO, STEP, WIRE, ranks=2, per_host=1)
+    assert prediction.step == pytest.approx(4.0, abs=1e-4)
+    assert prediction.exposed == pytest.approx(1.0, abs=1e-4)
+    assert prediction.hidden == pytest.approx(1.0, abs=1e-4)
+    assert prediction.efficiency == pytest.approx(0.75, abs=1e-4)
+    assert (prediction.batches, prediction.hosts, prediction.host_bytes) == (2, 2, 20 * MB)
 
 
 def test_the_second_waits_until_the_first_is_through() -> None:
@@ -124,15 +124,15 @@ def test_the_second_waits_until_the_first_is_through() -> None:
 
 
 def test_half_precision_halves_what_travels() -> None:
-    found = scaling.predict(TWO, replace(STEP, element_bytes=2), WIRE, ranks=2, per_host=1)
-    assert found.host_bytes == 10 * MB
-    assert found.step == pytest.approx(3.5, abs=1e-4)
+    prediction = scaling.predict(TWO, replace(STEP, element_bytes=2), WIRE, ranks=2, per_host=1)
+    assert prediction.host_bytes == 10 * MB
+    assert prediction.step == pytest.approx(3.5, abs=1e-4)
 
 
 def test_a_long_cycle_joins_what_became_ready_in_it() -> None:
     # Cycles begin at 0 and 3.5 s: both wait for the second, and travel together for 2 s.
-    found = scaling.predict(TWO, replace(STEP, cycle=3.5), WIRE, ranks=2, per_host=1)
-    assert (found.batches, found.step) == (1, pytest.approx(5.5, abs=1e-4))
+    prediction = scaling.predict(TWO, replace(STEP, cycle=3.5), WIRE, ranks=2, per_host=1)
+    assert (prediction.batches, prediction.step) == (1, pytest.approx(5.5, abs=1e-4))
 
 
 def test_tensors_are_joined_as_far_as_the_fusion_buffer_goes() -> None:
@@ -162,8 +162,8 @@ def test_nccl_goes_on_agreeing_while_the_gpu_sums() -> None:
 
 def test_backward_goes_at_the_pace_of_the_layers_work() -> None:
     layers = (Layer(work=1, elements=(8, 2)), Layer(work=3, elements=()), Layer(work=0, elements=(1,)))
-    found = scaling.ready(Gradients(model="m", source="t", layers=layers), STEP)
-    assert [(round(tensor.ready, 9), tensor.size) for tensor in found] == [(1.5, 32), (1.5, 8), (3.0, 4)]
+    times = scaling.ready(Gradients(model="m", source="t", layers=layers), STEP)
+    assert [(round(tensor.ready, 9), tensor.size) for tensor in times] == [(1.5, 32), (1.5, 8), (3.0, 4)]
 
 
 gradients = st.lists(
@@ -189,29 +189,29 @@ per_hosts = st.integers(1, 8)
 
 @given(gradients, trainings, per_hosts)
 def test_one_rank_waits_for_nobody(model: Gradients, training: Training, per_host: int) -> None:
-    found = scaling.predict(model, training, WIRE, ranks=1, per_host=per_host)
-    assert (found.efficiency, found.host_bytes, found.exposed) == (1.0, 0.0, 0.0)
+    prediction = scaling.predict(model, training, WIRE, ranks=1, per_host=per_host)
+    assert (prediction.efficiency, prediction.host_bytes, prediction.exposed) == (1.0, 0.0, 0.0)
 
 
 @given(gradients, trainings, ranks, per_hosts)
 def test_over_endless_links_nothing_is_lost_but_a_cycle(
     model: Gradients, training: Training, count: int, per_host: int
 ) -> None:
-    found = scaling.predict(model, training, replace(WIRE, inter=FAST), ranks=count, per_host=per_host)
-    assert found.step - training.step <= training.cycle + 1e-6
+    prediction = scaling.predict(model, training, replace(WIRE, inter=FAST), ranks=count, per_host=per_host)
+    assert prediction.step - training.step <= training.cycle + 1e-6
 
 
 @given(gradients, trainings, ranks, per_hosts)
 def test_the_parts_add_up(model: Gradients, training: Training, count: int, per_host: int) -> None:
     links = Links(inter=MB, inter_latency=1e-4, intra=100 * MB, intra_latency=1e-5, memory=1000 * MB)
-    found = scaling.predict(model, training, links, ranks=count, per_host=per_host)
-    assert found.step == pytest.approx(found.alone + found.exposed)
-    assert 0 < found.efficiency <= 1
-    assert found.hidden >= 0
+    prediction = scaling.predict(model, training, links, ranks=count, per_host=per_host)
+    assert prediction.step == pytest.approx(prediction.alone + prediction.exposed)
+    assert 0 < prediction.efficiency <= 1
+    assert prediction.hidden >= 0
     # Whatever travels has to be through at the end of the step.
-    assert found.host_bytes / links.inter <= found.step + 1e-6
-    if training.algorithm == "ring" and found.hosts > 1:
-        assert found.host_bytes == pytest.approx(2 * (count - 1) / count * model.elements * training.element_bytes)
+    assert prediction.host_bytes / links.inter <= prediction.step + 1e-6
+    if training.algorithm == "ring" and prediction.hosts > 1:
+        assert prediction.host_bytes == pytest.approx(2 * (count - 1) / count * model.elements * training.element_bytes)
 
 
 @given(gradients, trainings, ranks, per_hosts, st.tuples(st.floats(1e4, 1e9), st.floats(1.0, 100)))

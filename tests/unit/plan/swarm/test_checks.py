@@ -28,8 +28,8 @@ def worker(node_id: str, **more: Any) -> SwarmFacts:
 
 def problems(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str | None, str, str]]:
     observed: list[HostFacts] = [facts(1, **first), facts(2, **second)]
-    found = swarm_checks.problems_of(observed, [node(1), node(2)])
-    return [(p.host, p.message, str(p.hint)) for p in found]
+    errors = swarm_checks.problems_of(observed, [node(1), node(2)])
+    return [(p.host, p.message, str(p.hint)) for p in errors]
 
 
 def test_hosts_without_a_swarm_pass() -> None:
@@ -73,10 +73,10 @@ def test_the_heads_own_swarm_passes() -> None:
     ],
 )
 def test_faults(first: dict[str, Any], second: dict[str, Any], host: str, message: str, hint: str) -> None:
-    (found,) = problems(first, second)
-    assert found[0] == host
-    assert message in found[1]
-    assert hint in found[2]
+    (problem,) = problems(first, second)
+    assert problem[0] == host
+    assert message in problem[1]
+    assert hint in problem[2]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_a_member_listens_itself() -> None:
     ("more", "warns"), [({"heartbeat_s": 5.0}, True), ({"heartbeat_s": 20.0}, False), ({"made": True}, False)]
 )
 def test_a_swarm_that_gives_up_early_is_told(more: dict[str, Any], warns: bool) -> None:
-    told = swarm_checks.short_heartbeat(facts(1, swarm=manager(**{"heartbeat_s": 5.0, **more})))
-    assert (told is not None) == warns
-    assert told is None or "15 s" in told
+    warning = swarm_checks.short_heartbeat(facts(1, swarm=manager(**{"heartbeat_s": 5.0, **more})))
+    assert (warning is not None) == warns
+    assert warning is None or "15 s" in warning

@@ -39,7 +39,7 @@ IMAGE = Image(tag="kit:cpu-0123456789ab", id="sha256:1f", size=1_900_000_000)
 
 def plan_of(observed: Sequence[HostFacts], spec: ClusterSpec = SPEC) -> Plan:
     nodes = [node(int(f.host.name.removeprefix("gpu"))) for f in observed]
-    pairs = {nodes[0].name: key("head"), **{each.name: key("node") for each in nodes[1:]}}
+    pairs = {nodes[0].name: key("head"), **{item.name: key("node") for item in nodes[1:]}}
     return plans.deploy_plan(spec, observed, nodes, IMAGE, ClusterKeys(client=key("client"), hosts=pairs))
 
 
@@ -79,10 +79,10 @@ def test_private_keys_tokens_and_settings_never_show() -> None:
 
 def test_only_what_a_manager_has_to_do_is_on_the_head() -> None:
     plan = plan_of([facts(1), facts(2)])
-    start = next(each for each in plan.rounds if each.name == "start")
-    assert [each.host for each in start.hosts] == ["gpu1"]
-    join = next(each for each in plan.rounds if each.name == "join")
-    assert [each.host for each in join.hosts if each.steps] == ["gpu2"]
+    start = next(part for part in plan.rounds if part.name == "start")
+    assert [part.host for part in start.hosts] == ["gpu1"]
+    join = next(part for part in plan.rounds if part.name == "join")
+    assert [part.host for part in join.hosts if part.steps] == ["gpu2"]
 
 
 @pytest.mark.parametrize(

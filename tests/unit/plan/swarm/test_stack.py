@@ -33,8 +33,8 @@ def wanted(spec: ClusterSpec = SPEC, observed: Sequence[HostFacts] = (), **more:
 
 
 def read(spec: ClusterSpec, *args: Any, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(swarm.stack_text(spec, wanted(spec, *args, **more)))
-    return found
+    document: dict[str, Any] = yaml.safe_load(swarm.stack_text(spec, wanted(spec, *args, **more)))
+    return document
 
 
 def test_the_stack_file() -> None:
@@ -78,8 +78,8 @@ def test_gpus_are_reserved_where_all_advertise_the_same(
     advertised: list[int], counts: list[int], expected: tuple[str, int] | None
 ) -> None:
     hosts = [
-        facts(n + 1, gpus=gpus(count), swarm=SwarmFacts(resources={"NVIDIA-GPU": told} if told else {}))
-        for n, (told, count) in enumerate(zip(advertised, counts, strict=True))
+        facts(n + 1, gpus=gpus(count), swarm=SwarmFacts(resources={"NVIDIA-GPU": generic} if generic else {}))
+        for n, (generic, count) in enumerate(zip(advertised, counts, strict=True))
     ]
     assert swarm.gpu_reservation(hosts) == expected
 
@@ -119,7 +119,7 @@ def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
     ],
 )
 def test_the_image_is_named_by_its_id_which_is_never_pulled(ids: list[str | None], local: str, expected: str) -> None:
-    hosts = [facts(n + 1, image_id=each) for n, each in enumerate(ids)]
+    hosts = [facts(n + 1, image_id=one_id) for n, one_id in enumerate(ids)]
     assert swarm.image_of(hosts, tag=TAG, image_id=local) == expected
 
 
@@ -169,8 +169,8 @@ def test_the_skeleton_is_what_kit_writes() -> None:
     card = SwarmFacts(resources={"NVIDIA-GPU": 2})
     hosts = [facts(1), facts(2, gpus=gpus(2), swarm=card)]
     nodes = [node(1, address="10.0.0.4"), node(2, address="10.0.0.5")]
-    found = swarm.wanted(spec, hosts, nodes, image=TAG, tag=TAG, interface="eth0", secrets=names)
-    written = yaml.safe_load(swarm.stack_text(spec, found))
+    wanted_stack = swarm.wanted(spec, hosts, nodes, image=TAG, tag=TAG, interface="eth0", secrets=names)
+    written = yaml.safe_load(swarm.stack_text(spec, wanted_stack))
     for body in written["services"].values():
         # What only kit computes, and a person need not.
         del body["labels"][LABEL_SPEC], body["deploy"]["labels"][LABEL_SPEC]

@@ -21,7 +21,7 @@ def timing(*seconds: float, size: int = 64 * MIB, ranks: int = 8) -> Timing:
 
 
 def tried(name: str, *seconds: float) -> Tried:
-    parameters = next(each.parameters for each in tune.CANDIDATES if each.name == name)
+    parameters = next(candidate.parameters for candidate in tune.CANDIDATES if candidate.name == name)
     return Tried(name=name, parameters=parameters, timing=timing(*seconds))
 
 
@@ -40,11 +40,11 @@ def tried(name: str, *seconds: float) -> Tried:
     ids=str,
 )
 def test_binding_where_every_socket_gets_the_same_number_of_ranks(facts: dict[str, int], bind: str | None) -> None:
-    found = {s.path: s for s in tune.by_facts(machines(**facts)).settings}
-    assert (found["mpi.bind_to"].value if "mpi.bind_to" in found else None) == bind
+    settings = {s.path: s for s in tune.by_facts(machines(**facts)).settings}
+    assert (settings["mpi.bind_to"].value if "mpi.bind_to" in settings else None) == bind
     if bind:
-        assert "each host has" in found["mpi.bind_to"].reason
-        assert found["mpi.bind_to"].acts == "run"
+        assert "each host has" in settings["mpi.bind_to"].reason
+        assert settings["mpi.bind_to"].acts == "run"
 
 
 def test_one_host_that_differs_ends_the_binding() -> None:
@@ -64,16 +64,16 @@ def test_one_host_that_differs_ends_the_binding() -> None:
     ids=str,
 )
 def test_threads_are_the_cores_that_a_rank_has(facts: dict[str, int], threads: tuple[str, str, str] | None) -> None:
-    found = {s.path: s.value for s in tune.by_facts(machines(**facts)).settings if s.path.startswith("env.")}
+    values = {s.path: s.value for s in tune.by_facts(machines(**facts)).settings if s.path.startswith("env.")}
     names = ("env.OMP_NUM_THREADS", "env.TF_NUM_INTRAOP_THREADS", "env.TF_NUM_INTEROP_THREADS")
-    assert found == (dict(zip(names, threads, strict=True)) if threads else {})
+    assert values == (dict(zip(names, threads, strict=True)) if threads else {})
 
 
 def test_the_host_with_the_fewest_cores_decides() -> None:
     hosts = [*machines(1, cores=32), *machines(1, cores=4)]
-    found = {s.path: s for s in tune.by_facts(hosts).settings}
-    assert found["env.OMP_NUM_THREADS"].value == "2"
-    assert "4 to 32 physical cores" in found["env.OMP_NUM_THREADS"].reason
+    settings = {s.path: s for s in tune.by_facts(hosts).settings}
+    assert settings["env.OMP_NUM_THREADS"].value == "2"
+    assert "4 to 32 physical cores" in settings["env.OMP_NUM_THREADS"].reason
 
 
 @pytest.mark.parametrize(
@@ -97,26 +97,26 @@ def test_the_host_with_the_fewest_cores_decides() -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_what_a_file_cannot_say_is_advice(hosts: list[Machine], advice: tuple[str, ...]) -> None:
-    found = tune.by_facts(hosts).advice
-    assert len(found) == len(advice)
-    assert all(part in text for part, text in zip(advice, found, strict=True)), found
+    lines = tune.by_facts(hosts).advice
+    assert len(lines) == len(advice)
+    assert all(part in text for part, text in zip(advice, lines, strict=True)), lines
 
 
 def test_candidates_are_for_a_wire() -> None:
     assert tune.candidates(machines(1)) == ()
-    names = [each.name for each in tune.candidates(machines(2))]
-    assert names == [each.name for each in tune.CANDIDATES]
-    assert len({each.parameters for each in tune.CANDIDATES}) == len(names)
+    names = [candidate.name for candidate in tune.candidates(machines(2))]
+    assert names == [candidate.name for candidate in tune.CANDIDATES]
+    assert len({candidate.parameters for candidate in tune.CANDIDATES}) == len(names)
     assert tune.CANDIDATES[0].parameters == ()
     assert tune.stalls({"btl_tcp_flags": "send", "btl_tcp_links": "2"})
-    assert not any(tune.stalls(dict(each.parameters)) for each in tune.CANDIDATES)
+    assert not any(tune.stalls(dict(candidate.parameters)) for candidate in tune.CANDIDATES)
 
 
 def test_a_ring_is_for_large_messages_alone() -> None:
     file = Path(__file__).parents[4] / "images/lib" / Path(tune.RULES).name
     assert all(
-        dict(each.parameters).get("coll_tuned_dynamic_rules_filename", tune.RULES) == tune.RULES
-        for each in tune.CANDIDATES
+        dict(candidate.parameters).get("coll_tuned_dynamic_rules_filename", tune.RULES) == tune.RULES
+        for candidate in tune.CANDIDATES
     )
     words = [line.partition("#")[0] for line in file.read_text().splitlines()]
     collectives, allreduce, counts, *rest = map(int, " ".join(words).split())
@@ -128,7 +128,7 @@ def test_a_ring_is_for_large_messages_alone() -> None:
     for ranks, sizes, *entries in rules:
         assert (sizes, entries) == (2, [0, 0, 0, 0, ranks << 16, 4, 0, 0])
     theirs = {"coll_tuned_allreduce_algorithm": "3"}
-    ring = next(dict(each.parameters) for each in tune.CANDIDATES if each.name == "ring")
+    ring = next(dict(candidate.parameters) for candidate in tune.CANDIDATES if candidate.name == "ring")
     assert tune.takes_over(ring, theirs)
     assert not tune.takes_over({"btl_tcp_links": "2"}, theirs)
     assert not tune.takes_over(ring, {"btl_tcp_links": "2"})
@@ -188,9 +188,9 @@ def test_the_setting_says_what_it_gained() -> None:
 
 def test_words_of_a_person_stay_and_win() -> None:
     words = ("--mca", "btl_tcp_links", "2", "--report-bindings")
-    found = tune.with_parameters(words, (("btl_tcp_links", "4"), ("btl_tcp_flags", "send")))
-    assert found == (*words, "--mca", "btl_tcp_flags", "send")
-    assert tune.parameters_of(found) == {"btl_tcp_links": "2", "btl_tcp_flags": "send"}
+    merged = tune.with_parameters(words, (("btl_tcp_links", "4"), ("btl_tcp_flags", "send")))
+    assert merged == (*words, "--mca", "btl_tcp_flags", "send")
+    assert tune.parameters_of(merged) == {"btl_tcp_links": "2", "btl_tcp_flags": "send"}
     assert tune.parameters_of(("--mca", "a")) == {}
 
 

@@ -36,8 +36,8 @@ def curve(**busbw: float) -> dict[int, Timing]:
 def test_fusion_is_the_smallest_that_is_near_the_best(
     rates: dict[str, float], now: str | None, fusion: int | None
 ) -> None:
-    found = {s.path: s.value for s in tune.horovod(curve(**rates), None, fusion_now=now).settings}
-    assert found == ({"env.HOROVOD_FUSION_THRESHOLD": str(fusion * MIB)} if fusion else {})
+    values = {s.path: s.value for s in tune.horovod(curve(**rates), None, fusion_now=now).settings}
+    assert values == ({"env.HOROVOD_FUSION_THRESHOLD": str(fusion * MIB)} if fusion else {})
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_fusion_is_the_smallest_that_is_near_the_best(
     ],
 )
 def test_the_cycle_leaves_time_to_work(small_s: float, now: str | None, cycle: str | None) -> None:
-    found = {s.path: s.value for s in tune.horovod({}, small_s, cycle_now=now).settings}
-    assert found == ({"env.HOROVOD_CYCLE_TIME": cycle} if cycle else {})
+    values = {s.path: s.value for s in tune.horovod({}, small_s, cycle_now=now).settings}
+    assert values == ({"env.HOROVOD_CYCLE_TIME": cycle} if cycle else {})
 
 
 def test_half_the_bytes_that_take_less_are_written_with_their_price() -> None:
@@ -69,9 +69,9 @@ def test_half_the_bytes_that_take_less_are_written_with_their_price() -> None:
     ("whole", "half"), [((2.0, 2.0), (1.95, 1.95)), ((2.0, 2.0), (2.5, 2.5)), ((1.0, 2.0, 3.0, 4.0), (0.5, 2.0, 3.5))]
 )
 def test_half_the_bytes_that_gain_nothing_are_told(whole: tuple[float, ...], half: tuple[float, ...]) -> None:
-    found = tune.half(timing(*whole), timing(*half, size=32 * MIB))
-    assert found.settings == ()
-    assert found.advice[0].startswith(
+    result = tune.half(timing(*whole), timing(*half, size=32 * MIB))
+    assert result.settings == ()
+    assert result.advice[0].startswith(
         "half precision on the wire gains nothing beyond the noise: an all-reduce of 64 MB"
     )
 

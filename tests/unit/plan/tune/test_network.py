@@ -45,11 +45,11 @@ def test_a_second_network_of_all_hosts_is_found_with_its_addresses() -> None:
 
 def test_names_of_nics_may_differ_and_networks_come_in_the_order_of_the_first_host() -> None:
     hosts = three(ib0="10.9.0.{}/16")
-    hosts = [replace(each, up=("eth0", "eth1", "ib0", "ens5")) for each in hosts]
-    renamed = tuple(replace(each, name="ens5" if each.name == "eth1" else each.name) for each in hosts[1].addresses)
+    hosts = [replace(item, up=("eth0", "eth1", "ib0", "ens5")) for item in hosts]
+    renamed = tuple(replace(item, name="ens5" if item.name == "eth1" else item.name) for item in hosts[1].addresses)
     hosts[1] = replace(hosts[1], addresses=renamed)
-    found = networks.others(hosts)
-    assert [(each.network, each.nics) for each in found] == [
+    candidates = networks.others(hosts)
+    assert [(item.network, item.nics) for item in candidates] == [
         ("10.1.0.0/24", ("eth1", "ens5")),
         ("10.9.0.0/16", ("ib0",)),
     ]
@@ -68,7 +68,7 @@ def test_names_of_nics_may_differ_and_networks_come_in_the_order_of_the_first_ho
         # In the network that is in use: network: could not tell the two NICs apart.
         three(eth1="10.0.0.1{}/24"),
         three(eth1="10.0.0.1{}/16"),
-        [replace(each, address="gpu.example") for each in three()],
+        [replace(machine, address="gpu.example") for machine in three()],
         [machine(1)],
         [],
     ],
@@ -84,14 +84,15 @@ def test_what_is_no_second_network(hosts: list[Machine]) -> None:
 def test_bridges_of_engines_are_none() -> None:
     up = ("eth0", "br-5f1", "docker0", "virbr0")
     hosts = [
-        replace(each, up=up) for each in three(eth1="10.1.0.{}/24", br_5f1="172.18.0.{}/16", virbr0="192.168.122.{}/24")
+        replace(machine, up=up)
+        for machine in three(eth1="10.1.0.{}/24", br_5f1="172.18.0.{}/16", virbr0="192.168.122.{}/24")
     ]
     assert networks.others(hosts) == ()
 
 
 def test_of_two_nics_in_a_network_the_first_counts_as_in_kit_deploy() -> None:
     up = ("eth0", "eth1", "eth2")
-    hosts = [replace(each, up=up) for each in three(eth2="10.1.0.10{}/24")]
+    hosts = [replace(machine, up=up) for machine in three(eth2="10.1.0.10{}/24")]
     assert [address for _, address in networks.others(hosts)[0].addresses] == ["10.1.0.1", "10.1.0.2", "10.1.0.3"]
     assert networks.others([replace(hosts[0], up=("eth0", "eth2")), *hosts[1:]]) == ()
 
@@ -129,27 +130,27 @@ def test_the_setting_says_both_rates() -> None:
 
 def test_internal_of_the_hosts_file_goes_first_and_is_advice() -> None:
     assert networks.overridden(wire(2e8), 1e8, [host(1), host(2)]) is None
-    said = networks.overridden(wire(2e8), 1e8, [host(1, internal="10.0.0.1"), host(2), host(7, internal="10.0.0.7")])
-    assert said is not None
-    assert "10.1.0.0/24 (eth1) reaches 200.0 MB/s by TCP" in said
-    assert "Change it to gpu1 internal=10.1.0.1; or remove internal= from gpu1 and run kit tune again" in said
+    advice = networks.overridden(wire(2e8), 1e8, [host(1, internal="10.0.0.1"), host(2), host(7, internal="10.0.0.7")])
+    assert advice is not None
+    assert "10.1.0.0/24 (eth1) reaches 200.0 MB/s by TCP" in advice
+    assert "Change it to gpu1 internal=10.1.0.1; or remove internal= from gpu1 and run kit tune again" in advice
 
 
 def test_a_flag_or_a_variable_goes_first_and_is_advice() -> None:
     assert networks.elsewhere(wire(2e8), 1e8, file="auto", in_force="auto") is None
-    said = networks.elsewhere(wire(2e8), 1e8, file="auto", in_force="10.0.0.0/24")
-    assert said is not None
-    assert "--network or KIT_NETWORK is 10.0.0.0/24" in said
+    advice = networks.elsewhere(wire(2e8), 1e8, file="auto", in_force="10.0.0.0/24")
+    assert advice is not None
+    assert "--network or KIT_NETWORK is 10.0.0.0/24" in advice
 
 
 def test_what_nobody_answers_on_is_told() -> None:
     assert networks.failures([wire(1e6), wire(None)]) == []
-    (said,) = networks.failures([wire(None, failure="gpu2: TCP could not be measured")])
-    assert "10.1.0.0/24 (eth1), but it could not be measured and is not used: gpu2: TCP could not" in said
+    (line,) = networks.failures([wire(None, failure="gpu2: TCP could not be measured")])
+    assert "10.1.0.0/24 (eth1), but it could not be measured and is not used: gpu2: TCP could not" in line
 
 
 @pytest.mark.parametrize(
-    ("others", "wires", "told"),
+    ("others", "wires", "expected"),
     [
         ((("eth1", 25_000),), (), True),
         ((("eth1", 100),), (), False),
@@ -160,14 +161,14 @@ def test_what_nobody_answers_on_is_told() -> None:
     ],
 )
 def test_a_claimed_speed_is_advice_where_nothing_was_measured(
-    others: tuple[tuple[str, int], ...], wires: tuple[Wire, ...], told: bool
+    others: tuple[tuple[str, int], ...], wires: tuple[Wire, ...], expected: bool
 ) -> None:
     hosts = [machine(n, others=others) for n in (1, 2)]
     assert [text.partition(",")[0] for text in networks.claimed(hosts, wires)] == (
-        ["every host has eth1"] if told else []
+        ["every host has eth1"] if expected else []
     )
     assert networks.claimed([hosts[0], machine(2)], wires) == []
-    assert networks.claimed([replace(each, nic_mbit=None) for each in hosts], wires) == []
+    assert networks.claimed([replace(one, nic_mbit=None) for one in hosts], wires) == []
     assert networks.claimed([]) == []
 
 

@@ -31,10 +31,10 @@ def size(picture: bytes) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", ["ladder", "compression", "many"])
 def test_a_picture_of_panels(name: str) -> None:
-    found = of(name)
-    width, height = size(png(found, title=name))
-    assert width >= (1500 if len(found) > 1 else 800)
-    assert height >= (1100 if len(found) > 2 else 500)
+    panels = of(name)
+    width, height = size(png(panels, title=name))
+    assert width >= (1500 if len(panels) > 1 else 800)
+    assert height >= (1100 if len(panels) > 2 else 500)
 
 
 def test_the_same_charts_give_the_same_bytes() -> None:
@@ -45,7 +45,7 @@ def test_the_same_charts_give_the_same_bytes() -> None:
 
 def test_names_are_no_formulas_and_need_no_font() -> None:
     cases = [benchdata.case(str(x), x=f"{x} $\\frac{{1}}{{$ 日本", series="$x", np=8) for x in range(3)]
-    samples = [each for case in cases for each in benchdata.repeated(case, lambda f: benchdata.training(f, 8))]
+    samples = [sample for case in cases for sample in benchdata.repeated(case, lambda f: benchdata.training(f, 8))]
     size(png(charts(summarise(benchdata.session("x", cases), samples)), title="$"))
 
 

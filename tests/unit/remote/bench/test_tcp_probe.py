@@ -65,10 +65,10 @@ def reached(port: int) -> socket.socket:
 
 def test_both_ends(listener: subprocess.Popen[str], port: int) -> None:
     out, err = start("connect", "127.0.0.1", str(port), "0.5").communicate(timeout=120)
-    found = json.loads(out)
+    report = json.loads(out)
     assert err == ""
-    assert (found["workload"], found["simulated"], found["ranks"], found["through"]) == ("perf", False, 2, "tcp")
-    latency, bandwidth = found["tests"]
+    assert (report["workload"], report["simulated"], report["ranks"], report["through"]) == ("perf", False, 2, "tcp")
+    latency, bandwidth = report["tests"]
     assert [row["bytes"] for row in latency["rows"]] == [8, 1024, 65536]
     for row in (*latency["rows"], *bandwidth["rows"]):
         assert 0 < row["min_s"] <= row["seconds"] <= row["max_s"]

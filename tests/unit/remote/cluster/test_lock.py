@@ -59,11 +59,11 @@ class Holder:
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
+        self.line = self.process.stdout.readline()
 
     @property
     def held(self) -> bool:
-        return self.said == "kit-lock held\n"
+        return self.line == "kit-lock held\n"
 
     def beat(self, text: str) -> str:
         assert self.process.stdin is not None
@@ -100,7 +100,7 @@ def test_the_end_of_the_input_frees_the_lock_and_leaves_nothing(file: Path, shel
 def test_a_second_one_is_refused_and_told_of_the_first(file: Path, shell: str) -> None:
     with Holder(file, shell=shell) as first:
         with Holder(file, shell=shell, who="bob@pc") as second:
-            assert second.said == "kit-lock taken\n"
+            assert second.line == "kit-lock taken\n"
             rest = second.end().splitlines()
         assert f"pid {first.process.pid}" in rest
         assert "who ann@laptop" in rest
@@ -148,15 +148,15 @@ def test_a_killed_holder_leaves_a_stale_lock_that_stops_nobody(file: Path, shell
         holder.process.kill()
         holder.process.wait()
         # At once, though a child that reads the input may live a little longer.
-        told = run(script("lock_status", str(file)), shell)
-        assert told.startswith("kit-lock stale\n")
-        assert "who ann@laptop" in told
+        status = run(script("lock_status", str(file)), shell)
+        assert status.startswith("kit-lock stale\n")
+        assert "who ann@laptop" in status
         with Holder(file, shell=shell, who="bob@pc") as second:
             assert second.held
-            told = run(script("lock_status", str(file)), shell)
-            assert told.startswith("kit-lock held\n")
-            assert "who bob@pc" in told
-            assert "ann" not in told
+            status = run(script("lock_status", str(file)), shell)
+            assert status.startswith("kit-lock held\n")
+            assert "who bob@pc" in status
+            assert "ann" not in status
             second.end()
     assert run(script("lock_status", str(file)), shell) == "kit-lock free\n"
 
@@ -267,7 +267,7 @@ def test_never_two_at_once(file: Path, shell: str) -> None:
         for _ in range(12):
             with Holder(file, shell=shell) as holder:
                 if not holder.held:
-                    assert holder.said == "kit-lock taken\n", holder.process.stderr and holder.process.stderr.read()
+                    assert holder.line == "kit-lock taken\n", holder.process.stderr and holder.process.stderr.read()
                     continue
                 with counter:
                     inside += 1

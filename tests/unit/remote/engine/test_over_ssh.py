@@ -69,9 +69,9 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_requests_go_through_one_ssh(ssh: Path) -> None:
     engine = Engine.over_ssh(LOGIN)
-    found = engine.image("kit:cpu-0123")
-    assert found is not None
-    assert found.image_id == "/v1.45/images/kit:cpu-0123/json"
+    image = engine.image("kit:cpu-0123")
+    assert image is not None
+    assert image.image_id == "/v1.45/images/kit:cpu-0123/json"
     engine.close()
     (argv,) = (ssh / "seen").read_text().splitlines()
     assert "docker system dial-stdio" in argv
@@ -80,9 +80,9 @@ def test_requests_go_through_one_ssh(ssh: Path) -> None:
 
 def test_a_password_travels_in_a_request_and_on_no_command_line(ssh: Path) -> None:
     engine = Engine.over_ssh(LOGIN)
-    found = registry.look_up(engine, "r.io/kit:1", RegistryLogin(user="ann", secret=Secret(b"s3cret")))
+    digest = registry.look_up(engine, "r.io/kit:1", RegistryLogin(user="ann", secret=Secret(b"s3cret")))
     engine.close()
-    assert (found.digest, found.arches) == ("sha256:dd", ("amd64",))
+    assert (digest.digest, digest.arches) == ("sha256:dd", ("amd64",))
     argv, auth = (ssh / "seen").read_text().splitlines()
     assert "s3cret" not in argv
     assert "X-Registry-Auth" in auth

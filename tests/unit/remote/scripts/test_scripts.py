@@ -341,16 +341,16 @@ def removal(bare: Path, folder: str = "/opt/elsewhere", **env: str) -> tuple[sub
 
 
 def test_remove_takes_the_clusters_containers_by_label(bare: Path) -> None:
-    done, told = removal(bare, IDS="aa\\nbb\\n", HAVE="kit:2")
+    done, calls = removal(bare, IDS="aa\\nbb\\n", HAVE="kit:2")
     assert done.returncode == 0
     assert done.stdout.decode().splitlines() == [
         "container kit-lab-mpinode", "container kit-lab-mpinode", "image kit:2",
     ]  # fmt: skip
-    assert "label=kit.cluster=lab" in told
-    assert "rm --force --volumes aa" in told
-    assert "rm --force --volumes bb" in told
-    assert "image rm kit:2" in told
-    assert "image rm kit:1" not in told
+    assert "label=kit.cluster=lab" in calls
+    assert "rm --force --volumes aa" in calls
+    assert "rm --force --volumes bb" in calls
+    assert "image rm kit:2" in calls
+    assert "image rm kit:1" not in calls
 
 
 def test_remove_with_nothing_there(bare: Path) -> None:
@@ -361,9 +361,9 @@ def test_remove_with_nothing_there(bare: Path) -> None:
 @pytest.mark.parametrize("fault", [{"PS_CODE": "1"}, {"IDS": "aa\\n", "RM_CODE": "1"}])
 def test_remove_stops_where_the_engine_does(bare: Path, fault: dict[str, str]) -> None:
     """A folder that goes before its containers would leave orphans."""
-    done, told = removal(bare, **fault)
+    done, calls = removal(bare, **fault)
     assert done.returncode == 1
-    assert "image" not in told
+    assert "image" not in calls
 
 
 def test_remove_never_touches_a_folder_that_is_not_kits(bare: Path, tmp_path: Path) -> None:

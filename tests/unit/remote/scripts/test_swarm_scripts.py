@@ -69,13 +69,13 @@ def test_the_folder_of_a_node(bare: Path, name: str, folder: str) -> None:
 
 
 def test_a_swarm_is_made_on_one_address_and_its_token_is_not_told(bare: Path, tmp_path: Path) -> None:
-    told = docker(bare, f'case $1 in swarm) echo "docker swarm join --token {TOKEN}" ;; info) echo n1 ;; esac')
+    docker_calls = docker(bare, f'case $1 in swarm) echo "docker swarm join --token {TOKEN}" ;; info) echo n1 ;; esac')
     file = tmp_path / "kit" / ".swarm"
     done = run(bare, script("swarm_init", "10.0.0.1", "2377", str(file), "20s"))
     assert (done.returncode, done.stdout) == (0, "n1\n")
     assert TOKEN not in done.stdout + done.stderr
     assert file.read_text() == "n1\n"
-    first = told.read_text().splitlines()[0]
+    first = docker_calls.read_text().splitlines()[0]
     for option in ("--advertise-addr 10.0.0.1", "--listen-addr 10.0.0.1:2377", "--data-path-addr 10.0.0.1",
                    "--dispatcher-heartbeat 20s"):  # fmt: skip
         assert option in first
@@ -91,25 +91,25 @@ def test_a_swarm_that_cannot_be_made_is_not_noted(bare: Path, tmp_path: Path) ->
 
 
 def test_a_token_comes_by_standard_input_and_is_on_no_command_line(bare: Path, tmp_path: Path) -> None:
-    told = docker(bare, f"case $1 in run) cat >{tmp_path}/asked ;; info) echo n2 ;; esac")
+    docker_calls = docker(bare, f"case $1 in run) cat >{tmp_path}/request ;; info) echo n2 ;; esac")
     file = tmp_path / ".swarm"
     request = json.dumps({"JoinToken": TOKEN}).encode()
     done = run(bare, script("swarm_join", str(file), "sha256:1f"), stdin=request)
     assert (done.returncode, done.stdout) == (0, "n2\n")
-    assert (tmp_path / "asked").read_bytes() == request
-    assert TOKEN not in told.read_text()
-    assert "--network none" in told.read_text()
+    assert (tmp_path / "request").read_bytes() == request
+    assert TOKEN not in docker_calls.read_text()
+    assert "--network none" in docker_calls.read_text()
     assert file.read_text() == "n2\n"
 
 
 def test_the_vms_own_python_is_taken_where_it_has_one(bare: Path, tmp_path: Path) -> None:
-    told = docker(bare, "echo n2")
-    (bare / "python3").write_text(f"#!{shutil.which('sh')}\ncat >{tmp_path}/asked\n")
+    docker_calls = docker(bare, "echo n2")
+    (bare / "python3").write_text(f"#!{shutil.which('sh')}\ncat >{tmp_path}/request\n")
     (bare / "python3").chmod(0o755)
     done = run(bare, script("swarm_join", str(tmp_path / ".swarm"), "sha256:1f"), stdin=b"{}")
     assert done.returncode == 0
-    assert (tmp_path / "asked").read_bytes() == b"{}"
-    assert not any(line.startswith("run") for line in told.read_text().splitlines())
+    assert (tmp_path / "request").read_bytes() == b"{}"
+    assert not any(line.startswith("run") for line in docker_calls.read_text().splitlines())
 
 
 @pytest.mark.parametrize(("state", "noted"), [("inactive", False), ("pending", True)])
@@ -136,7 +136,7 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("change", "asked", "left", "noted"),
+    ("change", "arguments", "left", "noted"),
     [
         ({}, ("n1", "", ""), True, False),
         ({}, ("pending", "", ""), True, False),
@@ -153,33 +153,33 @@ esac
     ],
 )
 def test_who_leaves_a_swarm(
-    bare: Path, change: dict[str, str], asked: tuple[str, str, str], left: bool, noted: bool
+    bare: Path, change: dict[str, str], arguments: tuple[str, str, str], left: bool, noted: bool
 ) -> None:
     """`asked`: which node the VM is noted as, and which nodes stay and go."""
-    member, stay, gone = asked
+    member, stay, gone = arguments
     values = {"state": "active", "node": "n1", "manager": "false", "other": "Ready", "services": "", "tasks": ""}
-    told = docker(bare, LEAVING.format(**{**values, **change}))
+    docker_calls = docker(bare, LEAVING.format(**{**values, **change}))
     file = bare.parent / "kit" / ".swarm"
     file.parent.mkdir()
     file.write_text(f"{member}\n")
     done = run(bare, script("swarm_leave", str(file), stay, gone))
     assert done.returncode == 0, done.stderr
     assert (done.stdout == "left n1\n") == left
-    assert ("swarm leave --force" in told.read_text()) == left
+    assert ("swarm leave --force" in docker_calls.read_text()) == left
     assert file.exists() == noted
 
 
 def test_a_host_that_kit_never_brought_in_is_not_even_asked(bare: Path, tmp_path: Path) -> None:
-    told = docker(bare, "exit 1")
+    docker_calls = docker(bare, "exit 1")
     assert run(bare, script("swarm_leave", str(tmp_path / ".swarm"), "", "")).returncode == 0
-    assert told.read_text() == ""
+    assert docker_calls.read_text() == ""
 
 
 def test_where_there_is_no_swarm_nothing_is_removed(bare: Path) -> None:
-    told = docker(bare, "echo false")
+    docker_calls = docker(bare, "echo false")
     done = run(bare, script("swarm_remove", "lab"))
     assert (done.returncode, done.stdout) == (0, "")
-    assert len(told.read_text().splitlines()) == 1
+    assert len(docker_calls.read_text().splitlines()) == 1
 
 
 def test_a_folder_that_is_there_stays_as_it_is(bare: Path, tmp_path: Path) -> None:
@@ -193,28 +193,28 @@ def test_a_folder_that_is_there_stays_as_it_is(bare: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "there", "code"),
+    ("message", "there", "code"),
     [("removal of container c1 is already in progress", 0, 0), ("No such container: c1", 0, 0), ("disk on fire", 0, 1)],
 )
 def test_a_container_that_swarm_is_removing_too_is_gone_in_a_moment(
-    bare: Path, tmp_path: Path, said: str, there: int, code: int
+    bare: Path, tmp_path: Path, message: str, there: int, code: int
 ) -> None:
     seen = tmp_path / "seen"
     # It is still there at the first look.
-    docker(bare, f"case $1 in ps) echo c1 ;; rm) echo '{said}' >&2; exit 1 ;; "
+    docker(bare, f"case $1 in ps) echo c1 ;; rm) echo '{message}' >&2; exit 1 ;; "
            f"inspect) [ ! -e {seen} ] && : >{seen} && exit {there}; exit 1 ;; esac")  # fmt: skip
     done = run(bare, script("remove_node", "lab"))
     assert done.returncode == code
-    assert (said in done.stderr) == (code != 0)
+    assert (message in done.stderr) == (code != 0)
 
 
 def test_an_engine_that_gave_up_waiting_for_its_swarm_is_waited_for(bare: Path, tmp_path: Path) -> None:
-    said = "Timeout was reached before node joined. The attempt to join the swarm will continue in the background."
+    message = "Timeout was reached before node joined. The attempt to join the swarm will continue in the background."
     docker(
         bare,
         f"""case "$*" in
-  run*) echo '{said}' >&2; exit 1 ;;
-  *LocalNodeState*) if [ -e {tmp_path}/asked ]; then echo active; else echo pending; fi; echo >{tmp_path}/asked ;;
+  run*) echo '{message}' >&2; exit 1 ;;
+  *LocalNodeState*) if [ -e {tmp_path}/request ]; then echo active; else echo pending; fi; echo >{tmp_path}/asked ;;
   *NodeID*) echo n2 ;;
 esac""",
     )
@@ -224,47 +224,47 @@ esac""",
     assert file.read_text() == "n2\n"
 
 
-@pytest.mark.parametrize(("refusals", "code", "asked"), [(0, 0, 1), (2, 0, 3), (99, 1, 6)])
+@pytest.mark.parametrize(("refusals", "code", "attempts"), [(0, 0, 1), (2, 0, 3), (99, 1, 6)])
 def test_a_node_that_changes_by_itself_is_labelled_all_the_same(
-    bare: Path, tmp_path: Path, refusals: int, code: int, asked: int
+    bare: Path, tmp_path: Path, refusals: int, code: int, attempts: int
 ) -> None:
     """As one does that has just joined: Swarm takes no change of what is not the latest."""
     (bare / "sleep").unlink()
     (bare / "sleep").symlink_to("/bin/true")
-    told = docker(
+    docker_calls = docker(
         bare,
         f"""[ "$(grep -c update {tmp_path}/calls)" -gt {refusals} ] ||
   {{ echo 'Error response from daemon: rpc error: code = Unknown desc = update out of sequence' >&2; exit 1; }}""",
     )
     done = run(bare, script("swarm_nodes", "kit.lab", "n2=node"))
     assert done.returncode == code
-    assert told.read_text().splitlines() == ["node update --label-add kit.lab=node n2"] * asked
+    assert docker_calls.read_text().splitlines() == ["node update --label-add kit.lab=node n2"] * attempts
     assert ("out of sequence" in done.stderr) == bool(code)
 
 
 def test_a_node_that_is_not_there_is_asked_for_once(bare: Path) -> None:
-    told = docker(bare, "echo 'node n2 not found' >&2; exit 1")
+    docker_calls = docker(bare, "echo 'node n2 not found' >&2; exit 1")
     done = run(bare, script("swarm_nodes", "kit.lab", "n2=node"))
     assert (done.returncode, done.stderr) == (1, "node n2 not found\n")
-    assert len(told.read_text().splitlines()) == 1
+    assert len(docker_calls.read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "removal of container c1 is already in progress",
         "cannot remove container: could not kill: tried to kill container, but did not receive an exit event",
         "unable to remove filesystem: unlinkat /x: device or resource busy",
     ],
 )
-def test_a_container_that_goes_slowly_goes(bare: Path, tmp_path: Path, said: str) -> None:
-    told = docker(
+def test_a_container_that_goes_slowly_goes(bare: Path, tmp_path: Path, message: str) -> None:
+    docker_calls = docker(
         bare,
         f"""case $1 in
   ps) echo c1 ;;
-  rm) [ "$(grep -c ^rm {tmp_path}/calls)" -gt 2 ] || {{ echo '{said}' >&2; exit 1; }} ;;
+  rm) [ "$(grep -c ^rm {tmp_path}/calls)" -gt 2 ] || {{ echo '{message}' >&2; exit 1; }} ;;
 esac""",
     )
     done = run(bare, script("remove_node", "lab"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert told.read_text().splitlines()[-1] == "rm --force --volumes c1"
+    assert docker_calls.read_text().splitlines()[-1] == "rm --force --volumes c1"

@@ -24,9 +24,9 @@ def test_results_keep_the_order_of_the_hosts() -> None:
             later.set()
         return one.address
 
-    found = fanout.each(HOSTS, work)
-    assert list(found.results.items()) == [(h.name, h.address) for h in HOSTS]
-    assert found.or_raise("it") == found.results
+    outcome = fanout.each(HOSTS, work)
+    assert list(outcome.results.items()) == [(h.name, h.address) for h in HOSTS]
+    assert outcome.or_raise("it") == outcome.results
 
 
 def test_hosts_go_side_by_side_but_no_wider_than_asked() -> None:
@@ -39,10 +39,10 @@ def test_one_failure_is_itself_and_several_are_told_together() -> None:
         if one.name in ("gpu2", "gpu5"):
             raise StepError("broken") if one.name == "gpu2" else UnreachableError("gone", host="elsewhere")
 
-    found = fanout.each(HOSTS, work)
-    assert [(name, error.host) for name, error in found.failures.items()] == [("gpu2", "gpu2"), ("gpu5", "elsewhere")]
+    outcome = fanout.each(HOSTS, work)
+    assert [(name, error.host) for name, error in outcome.failures.items()] == [("gpu2", "gpu2"), ("gpu5", "elsewhere")]
     with pytest.raises(HostsFailed) as caught:
-        found.or_raise("kit x")
+        outcome.or_raise("kit x")
     assert caught.value.message == "kit x: 2 of 8 hosts failed"
     assert caught.value.exit_code == StepError.exit_code
     with pytest.raises(StepError):

@@ -19,8 +19,8 @@ GPU4 = Login(host="g", address="gpu4", user=None, port=None, key=None, known_hos
 
 def options_of(argv: Sequence[str], *more: str) -> dict[str, str]:
     """What ssh itself understands."""
-    said = subprocess.run([argv[0], "-G", *more, *argv[1:]], capture_output=True, text=True, check=True).stdout
-    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+    output = subprocess.run([argv[0], "-G", *more, *argv[1:]], capture_output=True, text=True, check=True).stdout
+    return dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
 
 
 def test_what_the_login_says(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_keys_are_openssh_keys(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_bytes(pair.private.reveal())
     file.chmod(0o600)
-    said = subprocess.run(["ssh-keygen", "-y", "-f", file], capture_output=True, text=True, check=True).stdout
-    assert said.split()[:2] == pair.public.split()[:2]
+    public_key = subprocess.run(["ssh-keygen", "-y", "-f", file], capture_output=True, text=True, check=True).stdout
+    assert public_key.split()[:2] == pair.public.split()[:2]
     assert pair.public.startswith("ssh-ed25519 ")
     assert pair.public.endswith(" kit-lab-gpu1")
     assert make_key("x").public != make_key("x").public

@@ -55,8 +55,8 @@ def serve() -> Iterator[Serve]:
         return Login(host="gpu1", address="127.0.0.1", user="root", port=port, key=None, known_hosts="/dev/null")
 
     yield start
-    for each in sockets:
-        each.close()
+    for server_socket in sockets:
+        server_socket.close()
 
 
 def by_fabric(login: Login) -> UnreachableError:
@@ -109,7 +109,7 @@ def test_one_that_says_nothing_is_not_that(serve: Serve, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("said", "is_it"),
+    ("message", "is_it"),
     [
         ("kex_exchange_identification: read: Connection reset by peer\nConnection reset by 10.0.0.1 port 22", True),
         ("kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.1 port 22", True),
@@ -129,8 +129,8 @@ def test_one_that_says_nothing_is_not_that(serve: Serve, monkeypatch: pytest.Mon
         ("", False),
     ],
 )  # fmt: skip
-def test_what_ssh_says(said: str, is_it: bool) -> None:
-    assert dropped(said) is is_it
+def test_what_ssh_says(message: str, is_it: bool) -> None:
+    assert dropped(message) is is_it
 
 
 LOGIN = Login(host="gpu1", address="10.0.0.1", user=None, port=None, key=None, known_hosts=None)

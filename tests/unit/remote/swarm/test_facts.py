@@ -83,10 +83,10 @@ def row(name: str, state: str, *, task: bool) -> str:
 
 def test_of_tasks_the_one_that_runs_counts() -> None:
     rows = [row("new", "created", task=True), row("now", "running", task=True), row("old", "exited", task=True)]
-    (found,) = seen({}, containers="\n".join(rows)).containers
-    assert (found.name, found.swarm, found.image) == ("now", True, "kit:cpu-1")
-    (found,) = seen({}, containers="\n".join([rows[0], rows[2]])).containers
-    assert found.name == "new"
+    (container,) = seen({}, containers="\n".join(rows)).containers
+    assert (container.name, container.swarm, container.image) == ("now", True, "kit:cpu-1")
+    (container,) = seen({}, containers="\n".join([rows[0], rows[2]])).containers
+    assert container.name == "new"
     both = [row("a", "exited", task=False), row("b", "exited", task=False), rows[1]]
     assert [c.name for c in seen({}, containers="\n".join(both)).containers] == ["a", "b", "now"]
 

@@ -44,22 +44,29 @@ end
 
 
 def test_facts_from_the_text() -> None:
-    found = tune.parse(node(1), TEXT)
-    assert (found.name, found.slots, found.threads, found.cores, found.sockets, found.numa) == ("gpu1", 2, 32, 4, 2, 2)
-    assert (found.nic, found.nic_mbit, found.mtu, found.congestion) == ("eth0", 10000, 1500, "cubic")
-    assert found.others == (("eth1", 25000),)
-    assert [(each.name, str(each.address)) for each in found.addresses] == [
+    machine = tune.parse(node(1), TEXT)
+    assert (machine.name, machine.slots, machine.threads, machine.cores, machine.sockets, machine.numa) == (
+        "gpu1",
+        2,
+        32,
+        4,
+        2,
+        2,
+    )
+    assert (machine.nic, machine.nic_mbit, machine.mtu, machine.congestion) == ("eth0", 10000, 1500, "cubic")
+    assert machine.others == (("eth1", 25000),)
+    assert [(address.name, str(address.address)) for address in machine.addresses] == [
         ("lo", "127.0.0.1/8"), ("eth0", "10.0.0.1/24"), ("eth1", "10.1.0.1/16"),
     ]  # fmt: skip
-    assert (found.address, found.up) == ("10.0.0.1", ("eth0", "eth1", "ib0"))
-    assert (found.gpus, found.gpu_links) == (("Tesla T4", "Tesla T4"), ("PHB",))
+    assert (machine.address, machine.up) == ("10.0.0.1", ("eth0", "eth1", "ib0"))
+    assert (machine.gpus, machine.gpu_links) == (("Tesla T4", "Tesla T4"), ("PHB",))
 
 
 def test_what_a_host_does_not_tell_is_not_known() -> None:
-    found = tune.parse(node(1), "threads 2\nnic eth0 -1 1500\nend\n")
-    assert (found.cores, found.sockets, found.numa, found.nic_mbit, found.gpus) == (0, 1, 1, None, ())
+    machine = tune.parse(node(1), "threads 2\nnic eth0 -1 1500\nend\n")
+    assert (machine.cores, machine.sockets, machine.numa, machine.nic_mbit, machine.gpus) == (0, 1, 1, None, ())
     assert tune.parse(node(1), "end\n").nic == ""
-    assert (found.addresses, found.up) == ((), ("eth0",))
+    assert (machine.addresses, machine.up) == ((), ("eth0",))
 
 
 class Here:
@@ -86,16 +93,16 @@ def here(host: Host) -> Transport:
 
 
 def test_the_script_runs_on_this_machine() -> None:
-    found = tune.machine(here(Host(name="gpu1", address="127.0.0.1")), node(1, address="127.0.0.1"))
-    assert found.threads >= 1
-    assert found.sockets >= 1
+    machine = tune.machine(here(Host(name="gpu1", address="127.0.0.1")), node(1, address="127.0.0.1"))
+    assert machine.threads >= 1
+    assert machine.sockets >= 1
     if shutil.which("ip"):
-        assert "127.0.0.1" in {str(each.address.ip) for each in found.addresses}
+        assert "127.0.0.1" in {str(item.address.ip) for item in machine.addresses}
 
 
 def test_the_probe_finds_a_rate_for_every_host() -> None:
     nodes = [node(n, address="127.0.0.1") for n in (1, 2, 3)]
-    hosts = {each.name: Host(name=each.name, address="127.0.0.1") for each in nodes}
+    hosts = {item.name: Host(name=item.name, address="127.0.0.1") for item in nodes}
     rates = tune.wire_rates(nodes, hosts, here, seconds=0.3)
     assert set(rates) == {"gpu1", "gpu2", "gpu3"}
     # In bytes a second, not megabytes: a loopback is not a slow link, even if this machine pauses for a while.
@@ -119,7 +126,7 @@ def test_no_two_hosts_of_a_probe_have_one_port(monkeypatch: pytest.MonkeyPatch) 
             return Completed(code=0, stdout=b'{"received": 1, "seconds": 1}', stderr=b"")
 
     nodes = [node(n) for n in (1, 2, 3)]
-    hosts = {each.name: Host(name=each.name, address=each.address) for each in nodes}
+    hosts = {item.name: Host(name=item.name, address=item.address) for item in nodes}
     tune.wire_rates(nodes, hosts, Told, seconds=0.1)  # type: ignore[arg-type]
     assert sorted(seen) == ["20000", "20001", "20002"]
 
@@ -127,7 +134,7 @@ def test_no_two_hosts_of_a_probe_have_one_port(monkeypatch: pytest.MonkeyPatch) 
 def test_a_probe_that_fails_names_the_host() -> None:
     nodes = [node(n, address="127.0.0.1") for n in (1, 2)]
     nodes[1] = node(2, address="203.0.113.9")
-    hosts = {each.name: Host(name=each.name, address=each.address) for each in nodes[1:]}
+    hosts = {item.name: Host(name=item.name, address=item.address) for item in nodes[1:]}
     with pytest.raises(StepError, match="gpu2: TCP could not be measured"):
         tune.wire_rates(nodes[1:], hosts, here, seconds=0.1)
 

@@ -85,7 +85,7 @@ def sessions(draw: st.DrawFn) -> tuple[Any, list[Sample]]:
 def test_something_comes_of_everything(a: Any, b: Any) -> None:
     summary, other = summarise(*a), summarise(*b)
     rows = list(csv.DictReader(io.StringIO(csv_text(summary), newline="")))
-    assert {each["case"] for each in rows} == {case.id for case in summary.cases}
+    assert {row["case"] for row in rows} == {case.id for case in summary.cases}
     drawn = charts(summary)
     for chart in drawn:
         for width in (WIDE, NARROW):

@@ -22,34 +22,34 @@ def of(name: str) -> dict[str, Chart]:
 
 
 def test_a_training_has_speed_up_and_efficiency() -> None:
-    found = of("egs")
-    assert list(found) == ["speedup", "efficiency"]
-    ideal, measured = found["speedup"].lines
+    by_id = of("egs")
+    assert list(by_id) == ["speedup", "efficiency"]
+    ideal, measured = by_id["speedup"].lines
     assert ideal.ideal
     assert [(point.x, point.y) for point in ideal.points] == [(1, 1), (8, 8)]
     assert [round(point.y, 2) for point in measured.points] == [1.0, 1.94, 3.73, 6.86]
     assert all(point.low <= point.y <= point.high for point in measured.points)
-    assert "6.86 at 8 ranks" in found["speedup"].alt
-    assert found["efficiency"].lines[1].points[-1].y == pytest.approx(0.8575)
+    assert "6.86 at 8 ranks" in by_id["speedup"].alt
+    assert by_id["efficiency"].lines[1].points[-1].y == pytest.approx(0.8575)
 
 
 def test_the_ladder_has_bandwidth_by_size_too() -> None:
-    found = of("ladder")
-    assert list(found) == ["speedup", "efficiency", "bandwidth-1"]
-    chart = found["bandwidth-1"]
+    by_id = of("ladder")
+    assert list(by_id) == ["speedup", "efficiency", "bandwidth-1"]
+    chart = by_id["bandwidth-1"]
     assert [line.label for line in chart.lines] == ["bandwidth", "all-reduce", "broadcast", "all-gather"]
     assert (chart.x_ticks[0].text, chart.x_ticks[-1].text) == ("8 B", "16 MiB")
 
 
 def test_two_sessions_share_their_charts() -> None:
     one, other = summarise(*benchdata.ladder()), summarise(*benchdata.ladder())
-    found = {chart.id: chart for chart in side_by_side(("before", one), ("after", other))}
-    assert list(found)[:2] == ["speedup", "efficiency"]
-    ideal, before, after = found["speedup"].lines
+    by_id = {chart.id: chart for chart in side_by_side(("before", one), ("after", other))}
+    assert list(by_id)[:2] == ["speedup", "efficiency"]
+    ideal, before, after = by_id["speedup"].lines
     assert ideal.ideal
     assert before.label.startswith("before: ")
     assert (after.label, after.points) == (before.label.replace("before", "after"), before.points)
-    reduce = next(chart for chart in found.values() if chart.title.startswith("All-reduce by message size, "))
+    reduce = next(chart for chart in by_id.values() if chart.title.startswith("All-reduce by message size, "))
     assert [line.label for line in reduce.lines] == ["before", "after"]
     # A training has no sizes, and no chart of them with one line.
     both = side_by_side(("a", summarise(*benchdata.egs())), ("b", one))
@@ -80,17 +80,17 @@ def test_of_hundreds_of_settings_the_base_and_the_best_are_drawn() -> None:
 def test_all_reduce_by_algorithm_is_drawn_by_size_too() -> None:
     cases = [benchdata.case(name, x=name, series="all-reduce", np=8) for name in ("default", "ring")]
     samples = [
-        each
+        sample
         for case, rate in zip(cases, (2e7, 3e7), strict=True)
-        for each in benchdata.repeated(case, lambda f, rate=rate: benchdata.perf(rate * f, 1e-4))
+        for sample in benchdata.repeated(case, lambda f, rate=rate: benchdata.perf(rate * f, 1e-4))
     ]
     summary = summarise(benchdata.session("tuning", cases), samples)
     (table,) = size_tables(summary)
     assert table.columns == ("default", "ring")
     assert (len(table.rows), table.rows[0][0], table.rows[-1][0]) == (22, "8 B", "16 MiB")
-    found = {chart.id: chart for chart in charts(summary)}
-    assert list(found) == ["settings-1", "sizes-1"]
-    assert [line.label for line in found["sizes-1"].lines] == ["default", "ring"]
+    by_id = {chart.id: chart for chart in charts(summary)}
+    assert list(by_id) == ["settings-1", "sizes-1"]
+    assert [line.label for line in by_id["sizes-1"].lines] == ["default", "ring"]
 
 
 def test_a_session_without_figures_has_no_chart() -> None:
@@ -100,7 +100,7 @@ def test_a_session_without_figures_has_no_chart() -> None:
 
 def test_one_number_of_ranks_is_no_scaling() -> None:
     session, samples = benchdata.egs()
-    assert charts(summarise(session, [each for each in samples if each.case.endswith("/4")])) == ()
+    assert charts(summarise(session, [sample for sample in samples if sample.case.endswith("/4")])) == ()
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -113,8 +113,8 @@ def test_the_svg_is_whole_and_within_its_frame(name: str, width: int) -> None:
         _, _, right, bottom = map(float, str(root.get("viewBox")).split())
         marks = root.findall(f".//{SVG}circle") + root.findall(f".//{SVG}rect")
         assert marks
-        for each in marks:
-            x, y = (float(each.get("cx") or each.get("x") or -1), float(each.get("cy") or each.get("y") or -1))
+        for mark in marks:
+            x, y = (float(mark.get("cx") or mark.get("x") or -1), float(mark.get("cy") or mark.get("y") or -1))
             assert 0 <= x <= right
             assert 0 <= y <= bottom
         assert "nan" not in text
@@ -124,7 +124,7 @@ def test_the_svg_is_whole_and_within_its_frame(name: str, width: int) -> None:
 
 def test_a_higher_figure_stands_higher() -> None:
     root = ElementTree.fromstring(svg(of("egs")["speedup"], WIDE))  # noqa: S314  (ours)
-    heights = [float(str(each.get("cy"))) for each in root.findall(f".//{SVG}circle")]
+    heights = [float(str(circle.get("cy"))) for circle in root.findall(f".//{SVG}circle")]
     assert heights == sorted(heights, reverse=True)
     assert len(heights) == 4
 

@@ -21,10 +21,10 @@ ROUNDS = 1500
 def share(a: Draw, b: Draw, count: int) -> float:
     """How often, of many sessions of `count` repeats, the rule calls the two different."""
     source = random.Random(20261121)  # noqa: S311  (no secret)
-    found = [
+    verdicts = [
         apart([a(source) for _ in range(count)], [b(source) for _ in range(count)]) == "apart" for _ in range(ROUNDS)
     ]
-    return sum(found) / ROUNDS
+    return sum(verdicts) / ROUNDS
 
 
 def normal(mean: float, deviation: float) -> Draw:
@@ -89,13 +89,13 @@ def test_the_quantile_is_students() -> None:
     assert quantile(4) == pytest.approx(4.6041, rel=1e-4)
     assert quantile(1e9) == pytest.approx(2.5758, rel=1e-3)
     assert 4.604 < quantile(3.2) < 5.841
-    falling = [quantile(1 + each / 10) for each in range(2000)]
+    falling = [quantile(1 + step / 10) for step in range(2000)]
     assert falling == sorted(falling, reverse=True)
 
 
 def test_median_and_spread() -> None:
-    found = stat([3.0, 1.0, 2.0, 10.0])
-    assert (found.median, found.low, found.high, found.mad, found.count) == (2.5, 1.0, 10.0, 1.0, 4)
+    summary = stat([3.0, 1.0, 2.0, 10.0])
+    assert (summary.median, summary.low, summary.high, summary.mad, summary.count) == (2.5, 1.0, 10.0, 1.0, 4)
 
 
 figures = st.lists(st.floats(-GREATEST, GREATEST), min_size=1, max_size=5)

@@ -20,8 +20,8 @@ from kit.plan.bench.report.stats import summarise
 from tests import benchdata
 
 
-def summed(found: tuple[Session, Sequence[Sample]]) -> Summary:
-    return summarise(*found)
+def summed(measured: tuple[Session, Sequence[Sample]]) -> Summary:
+    return summarise(*measured)
 
 
 def one(*samples: Sample, repeats: int = 3, **given: Any) -> CaseSummary:
@@ -35,34 +35,34 @@ def trained(repeat: int, rate: float, **given: Any) -> Sample:
 
 
 def rate(case: CaseSummary) -> tuple[float, ...]:
-    found = case.measure("images_per_s")
-    assert found is not None
-    return found.stat.values
+    measure = case.measure("images_per_s")
+    assert measure is not None
+    return measure.stat.values
 
 
 def test_the_median_is_over_repeats_without_warmup_and_failures() -> None:
-    found = one(
+    case = one(
         trained(0, 10.0, warmup=True), trained(0, 100.0), trained(1, 103.0), trained(2, 1.0, failure="rank 0 ended")
     )
-    assert rate(found) == (100.0, 103.0)
-    assert (found.state, found.counted, found.warmups, found.failures) == ("measured", 2, 1, ("rank 0 ended",))
+    assert rate(case) == (100.0, 103.0)
+    assert (case.state, case.counted, case.warmups, case.failures) == ("measured", 2, 1, ("rank 0 ended",))
 
 
 def test_disturbed_repeats_are_left_out_where_two_others_are_there() -> None:
-    found = one(trained(0, 100.0), trained(1, 50.0, disturbed="another run"), trained(2, 102.0))
-    assert rate(found) == (100.0, 102.0)
-    assert (found.disturbed, found.disturbed_counted) == (("another run",), False)
+    case = one(trained(0, 100.0), trained(1, 50.0, disturbed="another run"), trained(2, 102.0))
+    assert rate(case) == (100.0, 102.0)
+    assert (case.disturbed, case.disturbed_counted) == (("another run",), False)
 
 
 def test_disturbed_repeats_count_where_too_few_others_are_there() -> None:
-    found = one(trained(0, 100.0), trained(1, 50.0, disturbed="another run"), trained(2, 60.0, disturbed="load"))
-    assert rate(found) == (100.0, 50.0, 60.0)
-    assert found.disturbed_counted
+    case = one(trained(0, 100.0), trained(1, 50.0, disturbed="another run"), trained(2, 60.0, disturbed="load"))
+    assert rate(case) == (100.0, 50.0, 60.0)
+    assert case.disturbed_counted
 
 
 def test_a_repeat_that_was_measured_again_counts_as_it_was_the_last_time() -> None:
-    found = one(trained(0, 0.0, failure="cut off"), trained(1, 101.0), trained(0, 100.0))
-    assert (rate(found), found.failures) == ((100.0, 101.0), ())
+    case = one(trained(0, 0.0, failure="cut off"), trained(1, 101.0), trained(0, 100.0))
+    assert (rate(case), case.failures) == ((100.0, 101.0), ())
 
 
 def test_a_case_that_only_failed_and_one_that_was_not_reached() -> None:
@@ -73,21 +73,19 @@ def test_a_case_that_only_failed_and_one_that_was_not_reached() -> None:
 
 @pytest.mark.parametrize("broken", [None, "12", True, math.nan, math.inf, -math.inf, 1e308, [1], {"a": 1}, 10**400])
 def test_what_is_no_number_is_no_figure(broken: object) -> None:
-    found = one(benchdata.sample("a", 0, {"workload": "training", "img_sec_total": broken}))
-    assert found.measure("images_per_s") is None
-    found = one(
-        benchdata.sample("a", 0, {"workload": "perf", "tests": [{"test": "latency", "rows": [broken]}, broken]})
-    )
-    assert [each.metric for each in found.measures] == ["wall_s"]
-    found = one(benchdata.sample("a", 0, {"workload": broken, "steps": broken}))
-    assert found.workload == "none"
+    case = one(benchdata.sample("a", 0, {"workload": "training", "img_sec_total": broken}))
+    assert case.measure("images_per_s") is None
+    case = one(benchdata.sample("a", 0, {"workload": "perf", "tests": [{"test": "latency", "rows": [broken]}, broken]}))
+    assert [measure.metric for measure in case.measures] == ["wall_s"]
+    case = one(benchdata.sample("a", 0, {"workload": broken, "steps": broken}))
+    assert case.workload == "none"
 
 
 def test_speed_up_and_efficiency_are_against_the_fewest_ranks() -> None:
-    found = {case.np: case.scaling for case in summed(benchdata.egs()).cases}
-    assert found[1] is not None
-    assert (found[1].speedup.median, found[1].efficiency.median) == (1.0, 1.0)
-    eight = found[8]
+    scaling = {case.np: case.scaling for case in summed(benchdata.egs()).cases}
+    assert scaling[1] is not None
+    assert (scaling[1].speedup.median, scaling[1].efficiency.median) == (1.0, 1.0)
+    eight = scaling[8]
     assert eight is not None
     assert eight.speedup.median == pytest.approx(343 / 50)
     assert eight.efficiency.median == pytest.approx(343 / 50 / 8)
@@ -98,19 +96,19 @@ def test_speed_up_and_efficiency_are_against_the_fewest_ranks() -> None:
 
 def test_where_one_rank_was_not_measured_the_ideal_is_against_the_fewest_that_were() -> None:
     session, samples = benchdata.egs()
-    found = summarise(session, [each for each in samples if not each.case.endswith("/1")])
-    last = found.cases[-1].scaling
+    summary = summarise(session, [sample for sample in samples if not sample.case.endswith("/1")])
+    last = summary.cases[-1].scaling
     assert last is not None
     assert (last.base_np, last.ideal) == (2, 4.0)
     assert last.speedup.median == pytest.approx(343 / 97.1)
-    assert "8 ranks do 3.5 times the work of 2 ranks" in found.statements[0]
+    assert "8 ranks do 3.5 times the work of 2 ranks" in summary.statements[0]
 
 
 def test_the_ladder_in_words() -> None:
-    found = summed(benchdata.ladder())
-    assert "8 ranks do 6.8 times the work of one rank, 85.4 % of ideal" in found.statements[0]
-    assert any("collectives: all-reduce reaches" in text for text in found.statements)
-    assert not found.groups
+    summary = summed(benchdata.ladder())
+    assert "8 ranks do 6.8 times the work of one rank, 85.4 % of ideal" in summary.statements[0]
+    assert any("collectives: all-reduce reaches" in text for text in summary.statements)
+    assert not summary.groups
 
 
 def test_a_rung_that_failed_says_what_is_not_shown() -> None:
@@ -119,54 +117,54 @@ def test_a_rung_that_failed_says_what_is_not_shown() -> None:
         benchdata.sample("reach", 0, {}),
         benchdata.sample("hello", 0, {}, failure="rank 1 on gpu1 ended with signal 9\nmore"),
     ]
-    found = summarise(session, samples)
-    assert found.statements == (
+    summary = summarise(session, samples)
+    assert summary.statements == (
         "hello: 8 ranks failed: rank 1 on gpu1 ended with signal 9",
         f"So this is not proven: {PROVES['hello']}",
         "6 of 8 cases were not run",
     )
-    assert found.recommendations == (f"hello: 8 ranks failed; next step: {NEXT['hello']}",)
+    assert summary.recommendations == (f"hello: 8 ranks failed; next step: {NEXT['hello']}",)
 
 
 def test_settings_side_by_side_and_the_one_to_use() -> None:
-    found = summed(benchdata.compression())
-    (group,) = found.groups
+    summary = summed(benchdata.compression())
+    (group,) = summary.groups
     assert group.metric == "efficiency"
-    assert [(each.label, each.verdict) for each in group.choices] == [
+    assert [(choice.label, choice.verdict) for choice in group.choices] == [
         ("plain", "noise"),
         ("fp16", "better"),
         ("hierarchical", "noise"),
         ("top-k", "better"),
     ]
-    assert "fp16 is 1.40 × plain (74.0 % against 53.0 %), beyond the noise" in found.statements[0]
-    (advice,) = found.recommendations
+    assert "fp16 is 1.40 × plain (74.0 % against 53.0 %), beyond the noise" in summary.statements[0]
+    (advice,) = summary.recommendations
     assert "use top-k" in advice
     assert "--compression topk" in advice
     assert "watch the accuracy" in advice
 
 
 def test_every_sentence_about_simulated_figures_says_so() -> None:
-    found = summed(benchdata.compression())
-    assert all("SIMULATED" in text for text in (*found.statements, *found.recommendations))
+    summary = summed(benchdata.compression())
+    assert all("SIMULATED" in text for text in (*summary.statements, *summary.recommendations))
     session, samples = benchdata.compression()
     plain = dataclasses.replace(
-        session, cases=tuple(dataclasses.replace(each, series="x", simulated=False) for each in session.cases)
+        session, cases=tuple(dataclasses.replace(case, series="x", simulated=False) for case in session.cases)
     )
     # The program's own word is enough.
     assert all(text.startswith("SIMULATED") for text in summarise(plain, samples).statements)
 
 
 def test_the_bare_wire_is_a_measure_and_no_choice() -> None:
-    found = summed(benchdata.networks())
-    assert found.recommendations == ("TCP: use host: nothing beats it beyond the noise",)
-    assert "bridge is 0.93 × bare" in found.statements[1]
+    summary = summed(benchdata.networks())
+    assert summary.recommendations == ("TCP: use host: nothing beats it beyond the noise",)
+    assert "bridge is 0.93 × bare" in summary.statements[1]
 
 
 def test_with_one_repeat_nothing_is_called_better() -> None:
     session, samples = benchdata.compression()
-    found = summarise(session, [each for each in samples if each.repeat == 0])
-    assert {each.verdict for each in found.groups[0].choices[1:]} == {"unknown"}
-    assert "too few repeats" in found.recommendations[0]
+    summary = summarise(session, [item for item in samples if item.repeat == 0])
+    assert {item.verdict for item in summary.groups[0].choices[1:]} == {"unknown"}
+    assert "too few repeats" in summary.recommendations[0]
 
 
 def test_variables_that_made_the_difference_are_told() -> None:
@@ -178,14 +176,14 @@ def test_variables_that_made_the_difference_are_told() -> None:
     ]
     rates = {"default": 100.0, "ring": 150.0}
     samples = [
-        each
+        sample
         for case in cases
-        for each in benchdata.repeated(case, lambda f, n=case.id: benchdata.training(rates[n] * f, 8))
+        for sample in benchdata.repeated(case, lambda f, n=case.id: benchdata.training(rates[n] * f, 8))
     ]
-    found = summarise(benchdata.session("tuning", cases), samples)
+    summary = summarise(benchdata.session("tuning", cases), samples)
     assert (
         "kit run -x 'OMPI_MCA_x=a b' (or env: in kit.yaml) and mpi.bind_to: core in kit.yaml"
-        in found.recommendations[0]
+        in summary.recommendations[0]
     )
 
 
@@ -195,29 +193,29 @@ def test_settings_on_unlike_numbers_of_ranks_say_so() -> None:
         benchdata.case("horovod", x="horovod", series="resnet-18", np=8),
     ]
     samples = [
-        each
+        sample
         for case in cases
-        for each in benchdata.repeated(case, lambda f, n=case.np: benchdata.training(50.0 * n**0.9 * f, n))
+        for sample in benchdata.repeated(case, lambda f, n=case.np: benchdata.training(50.0 * n**0.9 * f, n))
     ]
-    found = summarise(benchdata.session("kvstore", cases), samples)
-    assert "horovod on 8 ranks is 6.50 × local on 1 rank" in found.statements[0]
+    summary = summarise(benchdata.session("kvstore", cases), samples)
+    assert "horovod on 8 ranks is 6.50 × local on 1 rank" in summary.statements[0]
 
 
 def test_the_probe_of_a_network_speaks_as_mpi_perf_does() -> None:
     rows = [{"bytes": size, "seconds": took} for size, took in ((8, 2e-5), (1024, 1e-5))]
     stream = {"bytes": 1 << 20, "seconds": 0.01, "algbw": 1.25e8}
     tests = [{"test": "latency", "rows": rows}, {"test": "bandwidth", "rows": [stream]}]
-    found = one(benchdata.sample("a", 0, {"workload": "perf", "through": "tcp", "tests": tests}))
-    assert found.workload == "network"
+    case = one(benchdata.sample("a", 0, {"workload": "perf", "through": "tcp", "tests": tests}))
+    assert case.workload == "network"
     # In bits a second, and of the smallest message.
-    primary = {each.metric: each.stat.median for each in found.measures if each.primary}
+    primary = {measure.metric: measure.stat.median for measure in case.measures if measure.primary}
     assert primary == {"rate": 1e9, "latency": 2e-5}
 
 
 def test_samples_of_unknown_cases_are_told_and_left_out() -> None:
-    found = summarise(benchdata.session("egs", [benchdata.case("a")]), [benchdata.sample("b", 0, {})])
-    assert found.cases[0].state == "not run"
-    assert "b" in found.notes[0]
+    summary = summarise(benchdata.session("egs", [benchdata.case("a")]), [benchdata.sample("b", 0, {})])
+    assert summary.cases[0].state == "not run"
+    assert "b" in summary.notes[0]
 
 
 def test_a_session_without_cases() -> None:
@@ -225,8 +223,8 @@ def test_a_session_without_cases() -> None:
 
 
 def test_the_csv_has_a_row_for_each_case_metric_and_size() -> None:
-    found = summed(benchdata.ladder())
-    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    summary = summed(benchdata.ladder())
+    rows = list(csv.DictReader(io.StringIO(csv_text(summary))))
     assert tuple(rows[0]) == HEADER
     keys = [(row["case"], row["metric"], row["bytes"]) for row in rows]
     assert len(set(keys)) == len(keys)
@@ -236,18 +234,20 @@ def test_the_csv_has_a_row_for_each_case_metric_and_size() -> None:
 
 
 def test_the_csv_names_cases_without_figures() -> None:
-    found = summarise(benchdata.session("egs", [benchdata.case("a")]), [])
-    (row,) = csv.DictReader(io.StringIO(csv_text(found)))
+    summary = summarise(benchdata.session("egs", [benchdata.case("a")]), [])
+    (row,) = csv.DictReader(io.StringIO(csv_text(summary)))
     assert (row["case"], row["state"], row["metric"]) == ("a", "not run", "")
 
 
 def test_compare_sees_what_changed_and_what_did_not() -> None:
     before, after = summed(benchdata.egs()), summed(benchdata.egs(0.9, id="after"))
-    found = compare(before, after)
-    assert [(each.case, each.verdict) for each in found.changes] == [(case.id, "worse") for case in before.cases]
-    assert found.changes[0].percent == pytest.approx(-10)
-    assert not found.differences
-    assert {each.verdict for each in compare(before, before).changes} == {"noise"}
+    comparison = compare(before, after)
+    assert [(change.case, change.verdict) for change in comparison.changes] == [
+        (case.id, "worse") for case in before.cases
+    ]
+    assert comparison.changes[0].percent == pytest.approx(-10)
+    assert not comparison.differences
+    assert {change.verdict for change in compare(before, before).changes} == {"noise"}
 
 
 def test_compare_goes_by_what_is_better() -> None:
@@ -258,7 +258,7 @@ def test_compare_goes_by_what_is_better() -> None:
             list(benchdata.repeated(case, lambda f: benchdata.network(1e8, 2e-4 * factor * f))),
         )
 
-    verdicts = {each.metric: each.verdict for each in compare(latency(1.0), latency(1.5)).changes}
+    verdicts = {change.metric: change.verdict for change in compare(latency(1.0), latency(1.5)).changes}
     assert verdicts == {"rate": "noise", "latency": "worse"}
 
 
@@ -269,9 +269,11 @@ def test_compare_tells_what_else_differs() -> None:
         facts={**session.facts, "image": "kit:cpu-fedcba987654", "settings": {"mpi.bind_to": "core"}},
         cases=(*session.cases[:-1], dataclasses.replace(session.cases[-1], env=(("A", "1"),))),
     )
-    found = compare(summarise(session, samples), summarise(other, [each for each in samples if "/4" not in each.case]))
-    assert found.differences["image"] == ("kit:cpu-0123456789ab", "kit:cpu-fedcba987654")
-    assert found.differences["settings.mpi.bind_to"] == ("none", "core")
-    assert found.differences[f"{session.cases[-1].id}: A"] == ("–", "1")
-    assert found.only_a == {"egs/mxnet-resnet18_v1/4": "in the other it was not run"}
-    assert found.by_chance == pytest.approx(0.03)
+    comparison = compare(
+        summarise(session, samples), summarise(other, [sample for sample in samples if "/4" not in sample.case])
+    )
+    assert comparison.differences["image"] == ("kit:cpu-0123456789ab", "kit:cpu-fedcba987654")
+    assert comparison.differences["settings.mpi.bind_to"] == ("none", "core")
+    assert comparison.differences[f"{session.cases[-1].id}: A"] == ("–", "1")
+    assert comparison.only_a == {"egs/mxnet-resnet18_v1/4": "in the other it was not run"}
+    assert comparison.by_chance == pytest.approx(0.03)

@@ -57,11 +57,11 @@ def test_an_archive_is_a_tar_of_the_size_that_it_says(
     archive = Archive(b'{"config": 1}', sized(*chain), files, "kit/horovod:abc")
     data = b"".join(archive.chunks())
     assert len(data) == archive.size
-    found = members(data)
-    assert {name for name in found if Path(name).name in {sha(content) for content in contents}} == {
+    entries = members(data)
+    assert {name for name in entries if Path(name).name in {sha(content) for content in contents}} == {
         f"blobs/sha256/{layer}" for layer in files
     }
-    for name, content in found.items():
+    for name, content in entries.items():
         if name.startswith("blobs/"):
             assert name == "blobs/sha256/" + hashlib.sha256(content).hexdigest()
 
@@ -70,13 +70,13 @@ def test_both_languages_of_an_archive_say_the_same(tmp_path: Path) -> None:
     """The first layer is there already, and the last one is the second one again."""
     chain = [BASE, MIDDLE, MIDDLE]
     archive = Archive(WHOLE, sized(*chain), laid_down(tmp_path, MIDDLE), "kit/horovod:abc")
-    found = members(b"".join(archive.chunks()))
-    (own,) = json.loads(found["manifest.json"])
-    (entry,) = json.loads(found["index.json"])["manifests"]
-    manifest = json.loads(found["blobs/" + entry["digest"].replace(":", "/")])
-    assert entry["size"] == len(found["blobs/" + entry["digest"].replace(":", "/")])
+    files = members(b"".join(archive.chunks()))
+    (own,) = json.loads(files["manifest.json"])
+    (entry,) = json.loads(files["index.json"])["manifests"]
+    manifest = json.loads(files["blobs/" + entry["digest"].replace(":", "/")])
+    assert entry["size"] == len(files["blobs/" + entry["digest"].replace(":", "/")])
     assert own["Config"] == "blobs/" + manifest["config"]["digest"].replace(":", "/")
-    assert found[own["Config"]] == WHOLE
+    assert files[own["Config"]] == WHOLE
     assert manifest["config"]["size"] == len(WHOLE)
     assert own["Layers"] == ["blobs/" + layer["digest"].replace(":", "/") for layer in manifest["layers"]]
     assert [layer["size"] for layer in manifest["layers"]] == [len(layer) for layer in chain]
@@ -85,7 +85,7 @@ def test_both_languages_of_an_archive_say_the_same(tmp_path: Path) -> None:
         "org.opencontainers.image.ref.name": "abc",
         "io.containerd.image.name": "docker.io/kit/horovod:abc",
     }
-    assert json.loads(found["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    assert json.loads(files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_both_languages_of_an_archive_say_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_is_told_with_its_registry(tag: str, name: str) -> None:
-    found = members(b"".join(Archive(WHOLE, [], {}, tag).chunks()))
-    (entry,) = json.loads(found["index.json"])["manifests"]
+    files = members(b"".join(Archive(WHOLE, [], {}, tag).chunks()))
+    (entry,) = json.loads(files["index.json"])["manifests"]
     assert entry["annotations"]["io.containerd.image.name"] == name
 
 
 def test_an_archive_without_a_name_has_none() -> None:
-    found = members(b"".join(Archive(WHOLE, [], {}).chunks()))
-    assert json.loads(found["manifest.json"])[0]["RepoTags"] is None
-    assert json.loads(found["index.json"])["manifests"][0]["annotations"] == {}
+    files = members(b"".join(Archive(WHOLE, [], {}).chunks()))
+    assert json.loads(files["manifest.json"])[0]["RepoTags"] is None
+    assert json.loads(files["index.json"])["manifests"][0]["annotations"] == {}
 
 
 def test_a_file_that_becomes_shorter_is_no_archive(tmp_path: Path) -> None:

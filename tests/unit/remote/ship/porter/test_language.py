@@ -45,22 +45,22 @@ def imported(path: Path) -> Iterator[tuple[int, str, str]]:
 
 def newer(path: Path) -> list[str]:
     """Return the names that Python 3.6 does not have."""
-    found = []
+    lines = []
     for node in nodes(path):
         if isinstance(node, ast.Attribute) and node.attr in NEWER_NAMES:
-            found.append(node.attr)
+            lines.append(node.attr)
         elif isinstance(node, ast.Name) and node.id in NEWER_NAMES | NEWER_TYPES:
-            found.append(node.id)
+            lines.append(node.id)
         elif isinstance(node, ast.keyword) and node.arg in NEWER_KEYWORDS | NEWER_NAMES:
-            found.append(node.arg or "")
+            lines.append(node.arg or "")
         elif isinstance(node, ast.NamedExpr):
-            found.append(":=")
+            lines.append(":=")
     for level, module, name in imported(path):
         if module == "__future__" or name in NEWER_NAMES | NEWER_TYPES:
-            found.append(f"{module}.{name}")
+            lines.append(f"{module}.{name}")
         if not level and module.split(".")[0] in NEWER_MODULES:
-            found.append(module)
-    return found
+            lines.append(module)
+    return lines
 
 
 @pytest.mark.parametrize("path", [*FILES, *LOOK], ids=lambda path: path.name)

@@ -70,8 +70,8 @@ def test_another_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.M
 
 def test_clusters_do_not_meet(tmp_path: Path) -> None:
     holders = {name: porter() for name in ("mine", "yours")}
-    for name, each in holders.items():
-        each._hold(str(tmp_path / name))
+    for name, holder in holders.items():
+        holder._hold(str(tmp_path / name))
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine", "yours"]
 
 

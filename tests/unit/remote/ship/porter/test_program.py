@@ -96,8 +96,8 @@ def sent(engine: FakeEngine) -> Iterator[Callable[[], Sent]]:
         return made[-1]
 
     yield start
-    for each in made:
-        each.close()
+    for porter in made:
+        porter.close()
 
 
 class Answering:
@@ -129,9 +129,9 @@ def whole(layers: Layers, *contents: bytes) -> Layers:
 
 def answer(porter: Sent, layers: Layers) -> int:
     """Answer its next question; the bytes that it took."""
-    asked = porter.until("ask")
-    answering = Answering(porter, asked["serial"])
-    send(asked["ask"], answering, layers)  # type: ignore[arg-type]
+    question = porter.until("ask")
+    answering = Answering(porter, question["serial"])
+    send(question["ask"], answering, layers)  # type: ignore[arg-type]
     return answering.count
 
 
@@ -146,10 +146,10 @@ def test_it_begins_takes_layers_in_and_goes(engine: FakeEngine, layers: Layers, 
     answer(porter, whole(layers, BASE, MIDDLE, TOP))
     porter.until("done")
     assert any("received" in message for message in porter.heard)
-    found = engine.find(IMAGE)
-    assert found
+    loaded = engine.find(IMAGE)
+    assert loaded
     assert engine.chain(IMAGE) == CHAIN
-    assert found["Config"] == {"Env": ["A=1"]}
+    assert loaded["Config"] == {"Env": ["A=1"]}
     # Images of the first layers alone were helpers.
     assert [image for image in engine.images.values() if PART_LABEL in image["Config"].get("Labels", {})] == []
     porter.order(op="end", keep=False)
@@ -248,11 +248,11 @@ def test_two_porters_one_after_the_other(
     porter.order(op="follow", turn=1, address="127.0.0.1", port=port)
     porter.until("done")
     assert engine.chain(IMAGE) == CHAIN
-    found = engine.find(IMAGE)
-    assert found
-    assert found["Config"]["Env"] == ["A=1"]
+    loaded = engine.find(IMAGE)
+    assert loaded
+    assert loaded["Config"]["Env"] == ["A=1"]
     assert {source.until("filled")["filled"], source.until("filled")["filled"]} <= {"save", ""}
-    assert [path for path in with_image.asked if "/images/get" in path] == [f"GET /images/get?names={quoted(IMAGE)}"]
+    assert [path for path in with_image.requests if "/images/get" in path] == [f"GET /images/get?names={quoted(IMAGE)}"]
     source.order(op="end", keep=False)
     assert source.gone() == 0
 

@@ -71,8 +71,8 @@ def make() -> Iterator[Callable[..., Registry]]:
         return made[-1]
 
     yield registry
-    for each in made:
-        each.capture.close()
+    for server in made:
+        server.capture.close()
 
 
 @pytest.fixture
@@ -138,12 +138,12 @@ def test_that_enough_has_come_is_known_before_the_engine_hears_of_it(
     known: list[bool] = []
     answer = _Handler._answer
 
-    def told(handler: _Handler, code: int, **headers: str) -> None:
+    def respond(handler: _Handler, code: int, **headers: str) -> None:
         if handler.command == "PATCH":
             known.append(registry.capture._over.is_set())
         answer(handler, code, **headers)
 
-    monkeypatch.setattr(_Handler, "_answer", told)
+    monkeypatch.setattr(_Handler, "_answer", respond)
     assert registry.upload(TOP).status == 202
     assert known == [True]
 
@@ -263,9 +263,9 @@ def test_one_layer_on_top_comes_by_a_push(engine: FakeEngine, layers: Layers) ->
     assert Path(layers.path(CHAIN[2])).read_bytes() == TOP
     assert engine.pushed == [CHAIN[2]]
     assert only(layers, CHAIN[2])
-    found = engine.find(IMAGE)
-    assert found
-    assert found["RepoTags"] == [IMAGE]
+    image = engine.find(IMAGE)
+    assert image
+    assert image["RepoTags"] == [IMAGE]
 
 
 def only(layers: Layers, *names: str) -> bool:
@@ -280,9 +280,9 @@ def test_where_a_push_brings_nothing_a_save_does(engine: FakeEngine, layers: Lay
     engine.reachable = False
     assert fill(SocketEngine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers) == "save"
     assert only(layers, CHAIN[2])
-    found = engine.find(IMAGE)
-    assert found
-    assert found["RepoTags"] == [IMAGE]
+    image = engine.find(IMAGE)
+    assert image
+    assert image["RepoTags"] == [IMAGE]
 
 
 def test_whether_a_tag_of_ours_is_there_is_known(engine: FakeEngine) -> None:
@@ -313,7 +313,7 @@ def test_who_was_stopped_makes_no_tag_that_nobody_would_take_away(
     monkeypatch.setattr(socket_engine, "tags", stopped_meanwhile)
     with pytest.raises(Stopped):
         fill(socket_engine, IMAGE, CHAIN, {CHAIN[2]}, layers)
-    assert not any("/tag" in path for path in engine.asked)
+    assert not any("/tag" in path for path in engine.requests)
     assert socket_engine.still.is_set()
 
 
@@ -323,9 +323,9 @@ def test_all_of_an_image_comes_by_a_save(engine: FakeEngine, layers: Layers) -> 
     assert only(layers, *CHAIN)
     assert engine.pushed == []
     # What is here is not taken twice.
-    asked = len(engine.asked)
+    requests_before = len(engine.requests)
     assert fill(SocketEngine(engine.path), IMAGE, CHAIN, set(CHAIN), layers) == ""
-    assert len(engine.asked) == asked
+    assert len(engine.requests) == requests_before
 
 
 def test_a_layer_under_its_own_name_goes_on_from_where_it_was_left(engine: FakeEngine, layers: Layers) -> None:
@@ -400,6 +400,6 @@ def test_a_full_disk_under_a_push_is_told_as_one(
     monkeypatch.setattr(layers, "nameless", refuse)
     with pytest.raises(OSError, match="No space left"):
         fill(SocketEngine(engine.path), IMAGE, CHAIN, {CHAIN[2]}, layers)
-    found = engine.find(IMAGE)
-    assert found
-    assert found["RepoTags"] == [IMAGE]
+    image = engine.find(IMAGE)
+    assert image
+    assert image["RepoTags"] == [IMAGE]

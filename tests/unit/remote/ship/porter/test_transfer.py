@@ -364,10 +364,10 @@ def test_what_nobody_asked_for_is_not_written_down(
     fetcher = fetch.Fetcher(layers, NAMES[:1], reports.append)
     here, there = socket.socketpair()
     wire.write_header(cast(BinaryIO, there.makefile("wb")), NAMES[1], len(TWO), 0)
-    asked: list[fetch.Streams] = [
+    streams: list[fetch.Streams] = [
         (cast(BinaryIO, here.makefile("rb")), cast(BinaryIO, here.makefile("wb")), here.close)
     ]
-    fetcher.follow(1, lambda: asked.pop() if asked else upstream.connect())
+    fetcher.follow(1, lambda: streams.pop() if streams else upstream.connect())
     fetcher.run()
     there.close()
     assert [path.name for path in Path(layers.folder).iterdir()] == NAMES[:1]
