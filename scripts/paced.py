@@ -85,21 +85,21 @@ def attempts(
         again = {model: step for model, step in left.items() if tried[model] < most}
         if not again:
             return
-        found = pace(again)
-        runs = found["runs"] if len(again) > 1 else [found]
+        result = pace(again)
+        runs = result["runs"] if len(again) > 1 else [result]
         names = [run["model"] for run in runs]
-        assert (found["simulated"], names) == (True, list(again)), names
+        assert (result["simulated"], names) == (True, list(again)), names
         for run in runs:
-            each = Compared(
+            compared = Compared(
                 model=run["model"],
                 measured=run["alone_s"] / min(run["steps"]),
-                predicted=_predicted(found, run, rate, per_host, algorithm),
+                predicted=_predicted(result, run, rate, per_host, algorithm),
                 disturbed=_disturbed(run),
             )
-            tried[each.model] += not each.disturbed
-            if each.near:
-                del left[each.model]
-            yield each
+            tried[compared.model] += not compared.disturbed
+            if compared.near:
+                del left[compared.model]
+            yield compared
 
 
 def _disturbed(run: Mapping[str, Any]) -> bool:
@@ -109,16 +109,16 @@ def _disturbed(run: Mapping[str, Any]) -> bool:
 
 
 def _predicted(
-    found: Mapping[str, Any], run: Mapping[str, Any], rate: str, per_host: int, algorithm: Algorithm
+    result: Mapping[str, Any], run: Mapping[str, Any], rate: str, per_host: int, algorithm: Algorithm
 ) -> float:
     """The efficiency, by kit predict. What the cores cost is measured by the same run, and given to it: how fast all
     ranks together copy and add numbers, and how long a message takes."""
     # A number goes round twice to agree and twice to be summed, after Horovod's cycle; by Open MPI's own choice it is
     # exchanged in log2(n) rounds instead.
-    ranks = found["ranks"]
+    ranks = result["ranks"]
     rounds = ranks - 1 if algorithm == "ring" else (ranks - 1).bit_length() / 2
-    message = max(0.0, found["tiny_allreduce_s"] - CYCLE_MS / 1e3) / (4 * rounds)
-    memory = f"{found['memory_rate'] * 8 / 1e6:.3f}mbit"
+    message = max(0.0, result["tiny_allreduce_s"] - CYCLE_MS / 1e3) / (4 * rounds)
+    memory = f"{result['memory_rate'] * 8 / 1e6:.3f}mbit"
     request = PredictRequest(
         model=run["model"], gpus=ranks, per_host=per_host, step_ms=run["alone_s"] * 1e3, link=rate, library="mpi",
         algorithm=algorithm, cycle_ms=CYCLE_MS, latency_us=message * 1e6, intra=memory, memory_rate=memory,

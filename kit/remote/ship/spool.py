@@ -137,13 +137,13 @@ class Spool:
         self.chain = layers_of(facts)
         self._folder, self._lock = _folder()
         self.layers = Layers(self._folder)
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._filling = threading.Lock()
 
     def provide(self, wanted: set[str]) -> None:
         """Take these layers out of the engine, in the background, unless an earlier call did."""
-        new = wanted - self._asked
-        self._asked |= new
+        new = wanted - self._requested
+        self._requested |= new
         if new:
             threading.Thread(target=self._fill, args=(new,), daemon=True).start()
 

@@ -23,7 +23,7 @@ def charts(summary: Summary) -> tuple[Chart, ...]:
 
 def side_by_side(one: tuple[str, Summary], other: tuple[str, Summary]) -> tuple[Chart, ...]:
     """Two sessions, each with its name, in the same charts: what scales over ranks, and collectives over sizes."""
-    cases = [replace(case, series=f"{name}: {case.series}") for name, found in (one, other) for case in found.cases]
+    cases = [replace(case, series=f"{name}: {case.series}") for name, summary in (one, other) for case in summary.cases]
     return (*_training(cases), *_paced(cases), *_collectives_of(one, other))
 
 
@@ -126,12 +126,13 @@ def _efficiency(name: str, title: str, series: Sequence[Scaled]) -> Chart:
     )
 
 
-def _lines(series: Sequence[Scaled], told: Callable[[Stat], str]) -> tuple[Line, ...]:
+def _lines(series: Sequence[Scaled], figure: Callable[[Stat], str]) -> tuple[Line, ...]:
     return tuple(
         Line(
             label=name,
             points=tuple(
-                Point(x=case.np, y=stat.median, low=stat.low, high=stat.high, text=told(stat)) for case, stat in members
+                Point(x=case.np, y=stat.median, low=stat.low, high=stat.high, text=figure(stat))
+                for case, stat in members
             ),
         )
         for name, members in series
@@ -164,7 +165,7 @@ def _bars(name: str, group: Group) -> Chart:
     """In the order of the session; of many the base and the best."""
     choices = list(group.choices)
     if len(choices) > MOST_BARS:
-        best = sorted(choices[1:], key=lambda each: each.times, reverse=True)[: MOST_BARS - 1]
+        best = sorted(choices[1:], key=lambda best_choice: best_choice.times, reverse=True)[: MOST_BARS - 1]
         choices = [choices[0], *best]
     bars = tuple(
         Bar(

@@ -78,14 +78,14 @@ def _differences(a: Summary, b: Summary) -> Iterator[tuple[str, tuple[str, str]]
     for case in a.cases:
         other = others.get(case.id)
         if other is not None:
-            for difference in _unequal("", *_asked(case, other)):
+            for difference in _unequal("", *_settings_of(case, other)):
                 alike.setdefault(difference, []).append(case.id)
     for (what, pair), names in alike.items():
         yield f"{names[0] if len(names) == 1 else f'{len(names)} cases'}: {what}", pair
 
 
-def _asked(a: CaseSummary, b: CaseSummary) -> tuple[dict[str, str], dict[str, str]]:
-    """Of the commands only the words in which they differ."""
+def _settings_of(a: CaseSummary, b: CaseSummary) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what was set in both cases; of the commands, only the words in which they differ."""
     one, other = (
         {
             "command": " ".join(new_words(case.command, base.command)) or "–",
