@@ -174,7 +174,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if path == "/info":
             self._answer({"DockerRootDir": str(engine.root)})
         elif path == "/images/json":
-            self._answer(list(self._labelled(query)))
+            self._answer(list(self._labeled(query)))
         elif path == "/images/get":
             self._answer(engine.save(query["names"]))
         elif path.endswith(("/json", "/history")):
@@ -187,7 +187,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self._answer(image)
 
-    def _labelled(self, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def _labeled(self, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         wanted = json.loads(query.get("filters", "{}")).get("label", [])
         for image in list(self.engine.images.values()):
             labels = [f"{key}={value}" for key, value in image["Config"].get("Labels", {}).items()]

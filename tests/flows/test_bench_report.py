@@ -152,7 +152,7 @@ def test_a_wrong_name_lists_what_there_is(
     assert write_this in err
 
 
-def test_a_broken_file_is_told(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+def test_a_broken_file_is_reported(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
     (root / "bench" / "20260101-egs" / "session.json").write_text("[1")
     code, _, err = kit("bench", "report", "20260101-egs")
     assert code == 2
@@ -182,7 +182,7 @@ def test_a_session_that_was_cut_off_is_reported_as_far_as_it_went(root: Path) ->
     assert {case.state for case in write(folder).summary.cases} == {"not run"}
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(
+def test_a_folder_that_cannot_be_written_to_is_reported(
     kit: Callable[..., tuple[int, str, str]], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

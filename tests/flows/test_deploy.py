@@ -84,7 +84,7 @@ def test_a_host_that_cannot_take_part_stops_all_before_anything_is_changed(
     assert fleet.changes == {}
 
 
-def test_faults_of_several_hosts_are_told_together(fleet: Fleet, reporter: Remembering) -> None:
+def test_faults_of_several_hosts_are_reported_together(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu2"].faults.add("no engine")
     fleet["gpu4"].others_listen.add(("10.0.0.4", 33))
     with pytest.raises(HostsFailed) as caught:
@@ -94,7 +94,7 @@ def test_faults_of_several_hosts_are_told_together(fleet: Fleet, reporter: Remem
     assert fleet.changes == {}
 
 
-def test_nobody_waits_for_a_build_to_be_told_of_a_fault(
+def test_nobody_waits_for_a_build_to_hear_of_a_fault(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def image(*_args: object, **_more: object) -> None:
@@ -188,7 +188,7 @@ def test_a_check_that_failed_is_made_again_until_it_passes(fleet: Fleet, reporte
     assert fleet.changes == {}
 
 
-def test_a_lost_host_key_is_made_anew_and_pinned(fleet: Fleet, reporter: Remembering) -> None:
+def test_a_lost_host_key_is_recreated_and_pinned(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     del fleet["gpu3"].files["/opt/kit/lab/ssh/host_ed25519"]
     fleet.forget_changes()
@@ -198,7 +198,7 @@ def test_a_lost_host_key_is_made_anew_and_pinned(fleet: Fleet, reporter: Remembe
     assert set(fleet.changes) == {"gpu1", "gpu3"}
 
 
-def test_a_lost_client_key_is_made_anew_without_a_restart(fleet: Fleet, reporter: Remembering) -> None:
+def test_a_lost_client_key_is_recreated_without_a_restart(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     del fleet["gpu1"].files["/opt/kit/lab/ssh/id_ed25519"]
     fleet.forget_changes()
@@ -230,7 +230,7 @@ def test_a_host_more_leaves_the_others_running(fleet: Fleet, reporter: Rememberi
     assert services(fleet)["gpu4"] == ["mpinode"]
 
 
-def test_a_host_that_left_is_told(fleet: Fleet, reporter: Remembering) -> None:
+def test_a_host_that_left_is_reported(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     assert reporter.warnings == []
     fleet.forget_changes()
@@ -244,7 +244,7 @@ def test_a_host_that_left_is_told(fleet: Fleet, reporter: Remembering) -> None:
     assert len(reporter.warnings) == 1
 
 
-def test_a_host_that_left_is_told_where_the_head_moves_too(fleet: Fleet, reporter: Remembering) -> None:
+def test_a_host_that_left_is_reported_where_the_head_moves_too(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu4"]))
     assert [w.text.split()[0] for w in reporter.warnings] == ["gpu3"]
@@ -261,7 +261,7 @@ def test_a_host_with_another_name_did_not_leave(fleet: Fleet, reporter: Remember
 
 
 @pytest.mark.parametrize("record", [b"{", b'{"kit": 99}'])
-def test_a_record_that_cannot_be_read_is_written_anew(fleet: Fleet, reporter: Remembering, record: bytes) -> None:
+def test_a_record_that_cannot_be_read_is_rewritten(fleet: Fleet, reporter: Remembering, record: bytes) -> None:
     deploy(fleet.context(reporter))
     good = fleet["gpu1"].files["/opt/kit/lab/cluster.json"]
     fleet["gpu1"].files["/opt/kit/lab/cluster.json"] = (record, "644")
@@ -305,7 +305,7 @@ def test_only_what_is_missing_is_shipped(fleet: Fleet, reporter: Remembering) ->
     assert [(host, type(step)) for host, step in result.plan.steps(without=VERIFY)] == [("gpu2", Ship)]
 
 
-def test_down_leaves_nothing_and_deploy_begins_anew(fleet: Fleet, reporter: Remembering) -> None:
+def test_down_leaves_nothing_and_deploy_begins_again(fleet: Fleet, reporter: Remembering) -> None:
     context = fleet.context(reporter)
     deploy(context)
     first = fleet["gpu1"].files["/opt/kit/lab/ssh/id_ed25519"]

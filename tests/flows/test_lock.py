@@ -55,7 +55,7 @@ def test_only_what_changes_hosts_takes_the_lock(fleet: Fleet, reporter: Remember
 
 
 @pytest.mark.parametrize("verb", [deploy, down])
-def test_who_comes_second_is_told_who_since_when_and_for_what(
+def test_who_comes_second_sees_who_since_when_and_for_what(
     fleet: Fleet, reporter: Remembering, verb: Callable[..., object]
 ) -> None:
     if verb is down:
@@ -142,7 +142,7 @@ def test_a_lock_that_is_taken_away_stops_down(
     assert all(len(vm.containers) == 1 for vm in fleet.vms.values())
 
 
-def test_a_lock_that_was_lost_at_the_very_end_is_told(
+def test_a_lock_that_was_lost_at_the_very_end_is_reported(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def then_released(execution: Execution, plan: Plan) -> dict[str, KitError]:

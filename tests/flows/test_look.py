@@ -100,7 +100,7 @@ def test_exec_on_some(fleet: Fleet, reporter: Remembering) -> None:
     assert [group.hosts for group in groups] == [("gpu2", "gpu3")]
 
 
-def test_exec_tells_the_others_output_where_one_host_fails(fleet: Fleet, reporter: Remembering) -> None:
+def test_exec_prints_the_others_output_where_one_host_fails(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     for vm in fleet.vms.values():
         vm.answers["hostname"] = completed("same\n")

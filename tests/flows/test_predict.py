@@ -99,7 +99,7 @@ def test_half_precision_and_a_file_of_the_users_own(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_reported(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = printed(capsys, "predict", *words)
     assert (code, out) == (2, "")
     assert says in err
@@ -132,7 +132,7 @@ def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     assert done.stdout in page, "docs/predict.md is stale: put in what scripts/predict-check prints"
 
 
-def test_published_figures_are_held_against_the_model_as_it_is() -> None:
+def test_published_figures_are_compared_with_the_unchanged_model() -> None:
     """Where the wire is the limit, within 5 points."""
     check = [sys.executable, str(ROOT / "scripts" / "predict-check"), "--json"]
     done = subprocess.run(check, capture_output=True, text=True, timeout=60, check=True)

@@ -274,7 +274,9 @@ def test_ctrl_c(cluster: Cluster) -> None:
     cluster.head.nothing_left()
 
 
-def test_ctrl_c_that_comes_too_late_to_stop_the_run_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_that_comes_too_late_to_stop_the_run_is_reported(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow.Follower, "_stop", lambda *_: None)
     pressed = cluster.head.folder / "pressed"
     thread = interrupt(cluster, pressed)

@@ -74,7 +74,7 @@ def test_the_password_is_in_no_plan_and_no_event(fleet: Fleet, reporter: Remembe
     assert {"username": "ann", "password": fleet.registry.password} in fleet.registry.logins
 
 
-def test_an_image_that_is_not_there_is_told_before_anything_is_changed(fleet: Fleet, reporter: Remembering) -> None:
+def test_an_image_that_is_not_there_is_reported_before_anything_is_changed(fleet: Fleet, reporter: Remembering) -> None:
     with pytest.raises(HostsFailed) as caught:
         deploy(fleet.context(reporter, registry=REGISTRY))
     assert "nothing was changed" in caught.value.message
@@ -155,7 +155,7 @@ def test_a_dry_run_lets_the_head_build_nothing(fleet: Fleet, reporter: Rememberi
     assert f"{TAG} is not on gpu1 yet: kit deploy builds it there first" in [n.text for n in reporter.of(Note)]
 
 
-def test_nobody_waits_for_the_heads_build_to_be_told_of_a_fault(fleet: Fleet, reporter: Remembering) -> None:
+def test_nobody_waits_for_the_heads_build_to_hear_of_a_fault(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu2"].faults.add("no engine")
     with pytest.raises(StepError):
         deploy(fleet.context(reporter, builder="head"))

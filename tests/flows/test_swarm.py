@@ -74,7 +74,7 @@ def test_a_dry_run_changes_nothing(fleet: Fleet, context: Deployed) -> None:
     ]
 
 
-def test_no_private_key_lies_on_a_disk_and_no_token_is_told(
+def test_no_private_key_lies_on_a_disk_and_no_token_is_reported(
     fleet: Fleet, context: Deployed, reporter: Remembering
 ) -> None:
     result = deploy(context(env={"TOKEN": "s3cret-env"}))
@@ -140,7 +140,7 @@ def test_a_host_less_loses_its_task(fleet: Fleet, reporter: Remembering, context
     assert len(swarm_of(fleet).members) == 3
 
 
-def test_a_changed_setting_makes_the_stack_anew_and_spares_a_run(fleet: Fleet, context: Deployed) -> None:
+def test_a_changed_setting_recreates_the_stack_and_spares_a_run(fleet: Fleet, context: Deployed) -> None:
     deploy(context())
     fleet["gpu1"].living.append("20260101-000000-abcd")
     with pytest.raises(NotReadyError, match="20260101-000000-abcd"):
@@ -153,7 +153,7 @@ def test_a_changed_setting_makes_the_stack_anew_and_spares_a_run(fleet: Fleet, c
     assert deploy(context(shm_size="2gb")).plan.empty
 
 
-def test_a_host_that_was_made_anew_comes_back_under_another_id(fleet: Fleet, context: Deployed) -> None:
+def test_a_host_that_was_recreated_comes_back_under_another_id(fleet: Fleet, context: Deployed) -> None:
     deploy(context())
     lost = fleet["gpu3"]
     swarm_of(fleet).members[lost.node_id].up = False
@@ -169,7 +169,7 @@ def test_a_host_that_was_made_anew_comes_back_under_another_id(fleet: Fleet, con
     assert deploy(context()).plan.empty
 
 
-def test_a_tasks_mount_that_fails_is_told(fleet: Fleet, context: Deployed) -> None:
+def test_a_tasks_mount_that_fails_is_reported(fleet: Fleet, context: Deployed) -> None:
     fleet["gpu3"].faults.add("stack fails")
     with pytest.raises(StepError) as caught:
         deploy(context())
@@ -282,7 +282,7 @@ def test_a_service_of_somebody_elses_keeps_the_swarm(fleet: Fleet, context: Depl
         ([("gpu1",), ("gpu3",)], "gpu3", "is in another swarm"),
     ],
 )
-def test_a_swarm_that_cannot_be_used_is_told_before_anything_is_changed(
+def test_a_swarm_that_cannot_be_used_is_reported_before_anything_is_changed(
     fleet: Fleet, context: Deployed, swarms: list[tuple[str, ...]], host: str | None, message: str
 ) -> None:
     for names in swarms:
@@ -296,7 +296,7 @@ def test_a_swarm_that_cannot_be_used_is_told_before_anything_is_changed(
     assert fleet.changes == {}
 
 
-def test_a_firewall_between_the_hosts_is_told_with_the_ports(fleet: Fleet, context: Deployed) -> None:
+def test_a_firewall_between_the_hosts_is_reported_with_the_ports(fleet: Fleet, context: Deployed) -> None:
     fleet["gpu4"].faults.add("firewall")
     with pytest.raises(StepError) as caught:
         deploy(context())
@@ -334,7 +334,7 @@ def test_down_stops_if_the_stack_cannot_be_removed(
     assert services(fleet) == ALL
 
 
-def test_the_stack_file_is_printed_as_it_is_on_the_head(fleet: Fleet, context: Deployed) -> None:
+def test_the_stack_file_is_printed_as_on_the_head(fleet: Fleet, context: Deployed) -> None:
     before = stack_file(context()).text
     assert "docker secret create kit-lab-node-by-hand" in before
     assert fleet.changes == {}
@@ -345,7 +345,7 @@ def test_the_stack_file_is_printed_as_it_is_on_the_head(fleet: Fleet, context: D
 
 
 @pytest.mark.parametrize("name", ["gpu1", "gpu3"])
-def test_the_compose_file_is_printed_as_it_is_on_its_host(fleet: Fleet, context: Deployed, name: str) -> None:
+def test_the_compose_file_is_printed_as_on_its_host(fleet: Fleet, context: Deployed, name: str) -> None:
     compose = context(orchestrator="compose")
     assert "kit.host-key" not in compose_file(compose, name).text
     deploy(compose)
@@ -353,7 +353,7 @@ def test_the_compose_file_is_printed_as_it_is_on_its_host(fleet: Fleet, context:
     assert compose_file(compose, None).host == "gpu1"
 
 
-def test_a_swarm_of_somebody_elses_that_gives_up_early_is_told(
+def test_a_swarm_of_somebody_elses_that_gives_up_early_is_reported(
     fleet: Fleet, context: Deployed, reporter: Remembering
 ) -> None:
     swarm = foreign(fleet, "gpu1")

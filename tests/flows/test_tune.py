@@ -183,7 +183,7 @@ def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
     assert spec.mpi.args[:4] == ("--mca", "btl_tcp_sndbuf", "1048576", "--mca")
 
 
-def test_where_nothing_gains_mpi_stays_as_it_is(bed: Bed) -> None:
+def test_where_nothing_gains_mpi_stays_unchanged(bed: Bed) -> None:
     result = bed.tune(Perf(lambda _parameters: 0.9))
     assert result.after == result.before
     assert "mpi.args" not in {setting.path for setting in result.changed}
@@ -210,7 +210,7 @@ def test_no_gain_with_small_messages_says_what_more_time_would_show(bed: Bed) ->
     assert bed.tune(Perf(large_ones_alone), minutes=minutes, dry_run=True).changed
 
 
-def test_a_candidate_that_fails_is_told_and_not_tried_again(bed: Bed) -> None:
+def test_a_candidate_that_fails_is_reported_and_not_tried_again(bed: Bed) -> None:
     perf = Perf(lambda parameters: 0.0 if parameters.get("btl_tcp_links") else like_a_real_one(parameters))
     result = bed.tune(perf)
     failed = {candidate.name: candidate.failure for candidate in result.tried if candidate.failure}
@@ -278,13 +278,13 @@ def test_ctrl_c_at_the_very_end_of_a_run_ends_the_tuning(bed: Bed, perf: Perf) -
     assert bed.file.read_text() == KIT_YAML
 
 
-def test_an_image_without_the_program_is_told(bed: Bed, perf: Perf) -> None:
+def test_an_image_without_the_program_is_reported(bed: Bed, perf: Perf) -> None:
     perf.code = 127
     with pytest.raises(NotReadyError, match="has no mpi_perf"):
         bed.tune(perf)
 
 
-def test_no_cluster_is_told_before_anything_is_measured(bed: Bed, perf: Perf) -> None:
+def test_no_cluster_is_reported_before_anything_is_measured(bed: Bed, perf: Perf) -> None:
     bed.file.write_text(KIT_YAML.replace("name: lab", "name: other"))
     with pytest.raises(NotReadyError, match="no cluster other is deployed here"):
         bed.tune(perf)
@@ -413,7 +413,7 @@ def test_a_network_of_a_person_stays_and_is_tuned(bed: Bed, perf: Perf) -> None:
     assert load_spec(bed.file.read_text(), source="kit.yaml").network == "10.1.0.0/24"
 
 
-def test_internal_of_the_hosts_file_is_told_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
+def test_internal_of_the_hosts_file_is_reported_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
     vm = bed.fleet["gpu2"]
     vm.host = replace(vm.host, internal=vm.internal)
     result = bed.tune(perf, wire=Wires(net0=11.9e6, net1=118e6))
@@ -422,7 +422,7 @@ def test_internal_of_the_hosts_file_is_told_and_nothing_is_written(bed: Bed, per
     assert perf.calls
 
 
-def test_a_variable_for_the_network_is_told_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
+def test_a_variable_for_the_network_is_reported_and_nothing_is_written(bed: Bed, perf: Perf) -> None:
     spec = replace(load_spec(KIT_YAML, source="kit.yaml"), network="10.0.0.0/24")
     context = replace(bed.fleet.context(bed.reporter), spec=spec)
     result = tune(context, TuneRequest(file=bed.file), run=perf, wire=Wires(net0=11.9e6, net1=118e6))
@@ -430,7 +430,7 @@ def test_a_variable_for_the_network_is_told_and_nothing_is_written(bed: Bed, per
     assert "--network or KIT_NETWORK is 10.0.0.0/24" in text(result)
 
 
-def test_a_network_that_nobody_answers_on_is_told_and_no_failure(bed: Bed, perf: Perf) -> None:
+def test_a_network_that_nobody_answers_on_is_reported_and_no_failure(bed: Bed, perf: Perf) -> None:
     gone = [StepError("TCP could not be measured: timed out", host=name) for name in ("gpu1", "gpu2")]
     result = bed.tune(perf, wire=Wires(net0=24e6, net1=HostsFailed("measuring TCP: 2 of 4 hosts failed", gone)))
     assert result.wire == 24e6
@@ -490,7 +490,7 @@ def test_compression_of_a_person_stays(bed: Bed, perf: Perf) -> None:
     assert (kept["env.KIT_COMPRESSION"].value, kept["env.KIT_COMPRESSION"].wanted) == ("none", "fp16")
 
 
-def test_half_the_bytes_that_gain_nothing_or_fail_are_told(
+def test_half_the_bytes_that_gain_nothing_or_fail_are_reported(
     bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flat(size: int, share: float) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_the_ladder_up_to_training(cluster: Cluster, sessions: Path) -> None:
     assert not any(cluster.ranks().values())
 
 
-def test_a_table_that_was_interrupted_is_gone_on_with(cluster: Cluster, sessions: Path) -> None:
+def test_a_table_that_was_interrupted_is_resumed(cluster: Cluster, sessions: Path) -> None:
     words = ("bench", "--preset", "egs", "--ranks", "1,2", "--repeats", "2", "--dir", str(sessions), *TINY)
     with cluster.running(*words) as process:
         # In the middle of the third launch.

@@ -106,13 +106,13 @@ def test_a_lost_host_is_named_and_the_others_stay_as_they_are(cluster: Cluster, 
     assert others.marked() == {}
 
 
-def test_a_lost_head_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_lost_head_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     nowhere = cluster.head.address.rpartition(".")[0] + ".250"
     folder = copied(cluster, tmp_path, hosts=f"{nowhere} name=gpu1 slots=2\n")
     refused(kit(folder, "run", "--", "true"), 3, nowhere)
 
 
-def test_a_login_that_cannot_become_root_is_told(cluster: Cluster) -> None:
+def test_a_login_that_cannot_become_root_is_reported(cluster: Cluster) -> None:
     host = cluster.hosts[1]
     (rule,) = host.text("grep", "-l", "^ubuntu", "-r", "/etc/sudoers.d").split()
     host.text("mv", rule, "/root/it-rule")

@@ -44,7 +44,7 @@ def spec(**changes: object) -> LabSpec:
     return LabSpec(**{"name": NAME, "hosts": 2, "slots": 2, "link_rate": "200mbit", **changes})  # type: ignore[arg-type]
 
 
-def labelled(engine: docker.DockerClient, name: str) -> list[object]:
+def labeled(engine: docker.DockerClient, name: str) -> list[object]:
     filters: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={name}"}
     return [
         *engine.containers.list(all=True, filters=filters),
@@ -216,7 +216,7 @@ def test_files_of_a_person_are_never_written_over(engine: docker.DockerClient, t
         lab_up(spec(name=other), folder=tmp_path, reporter=Silent())
     assert caught.value.file == str(tmp_path / "hosts")
     assert [p.name for p in tmp_path.iterdir()] == ["hosts"]
-    assert not labelled(engine, other)
+    assert not labeled(engine, other)
 
 
 def test_an_interrupted_up_takes_away_what_it_began(engine: docker.DockerClient, tmp_path: Path) -> None:
@@ -229,12 +229,12 @@ def test_an_interrupted_up_takes_away_what_it_began(engine: docker.DockerClient,
         "except Interrupted: sys.exit(130)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, other, str(tmp_path)])
-    while not labelled(engine, other):
+    while not labeled(engine, other):
         assert child.poll() is None
         time.sleep(0.02)
     child.send_signal(2)
     assert child.wait(timeout=180) == 130
-    assert not labelled(engine, other)
+    assert not labeled(engine, other)
     assert not list(tmp_path.iterdir())
 
 
@@ -246,7 +246,7 @@ def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_p
         "lab_up(LabSpec(name=sys.argv[1], hosts=2), folder=Path(sys.argv[2]), reporter=Silent())\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, other, str(tmp_path)])
-    while not labelled(engine, other):
+    while not labeled(engine, other):
         assert child.poll() is None
         time.sleep(0.02)
     child.kill()
@@ -257,7 +257,7 @@ def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_p
         assert all(ssh(tmp_path, host.address, "docker", "info").returncode == 0 for host in status.hosts)
     finally:
         lab_down(other, folder=tmp_path, reporter=Silent())
-    assert not labelled(engine, other)
+    assert not labeled(engine, other)
     assert not list(tmp_path.iterdir())
 
 
@@ -275,7 +275,7 @@ def test_down_leaves_nothing_and_keeps_what_a_person_changed(engine: docker.Dock
     assert (removed.containers, removed.volumes, removed.networks) == (2, 2, 1)
     assert [path.name for path in removed.kept] == ["kit.yaml"]
     assert [path.name for path in tmp_path.iterdir()] == ["kit.yaml"]
-    assert not labelled(engine, other)
+    assert not labeled(engine, other)
     assert not processes_of(ids)
     assert not networks & {n.id for n in engine.networks.list()}
     assert lab_down(other, folder=tmp_path, reporter=Silent()).empty

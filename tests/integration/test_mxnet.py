@@ -174,7 +174,7 @@ def test_horovod_instead_of_servers(cluster: Cluster) -> None:
     assert len(trained["iters"]) == 2
 
 
-def test_a_program_of_mpi_is_told_that_there_is_none(cluster: Cluster) -> None:
+def test_a_program_of_mpi_fails_with_a_message_where_there_is_no_mpi(cluster: Cluster) -> None:
     code = "import ctypes; ctypes.CDLL('libmpi.so.40', ctypes.RTLD_GLOBAL).MPI_Init(None, None)"
     words = ["--np", "2", "--launcher", "ps", "--servers", "1", "--"]
     done = cluster.kit("run", *words, "python3", "-c", code)

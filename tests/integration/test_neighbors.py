@@ -27,7 +27,7 @@ def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     cluster_two.kit("down", "--yes")
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_done(second: Cluster) -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_is_done(second: Cluster) -> None:
     host = second.hosts[1]
     host.text(
         "/usr/sbin/sshd", "-f", "/dev/null", "-o", f"ListenAddress={host.address}:{PORT}", "-o",

@@ -259,7 +259,7 @@ def trusted(site: Site, pushed: dict[str, Done]) -> Site:
     ],
     ids=["wrong password", "no login", "not pushed"],
 )
-def test_what_the_registry_refuses_is_told_before_anything_is_changed(
+def test_what_the_registry_refuses_is_reported_before_anything_is_changed(
     trusted: Site, change: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
     before = trusted.cluster.state()

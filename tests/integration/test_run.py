@@ -229,7 +229,7 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def test_a_stopped_head_is_told_with_the_next_step(cluster: Cluster) -> None:
+def test_a_stopped_head_is_reported_with_the_next_step(cluster: Cluster) -> None:
     head = cluster.head
     head.text("docker", "stop", "--time", "1", cluster.container(head))
     try:

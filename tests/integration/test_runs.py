@@ -156,7 +156,7 @@ is_where_it_hangs() if rank == 5 else waits_for_the_others()
 """
 
 
-def test_a_hang_is_told_rank_by_rank(cluster: Cluster) -> None:
+def test_a_hang_is_reported_rank_by_rank(cluster: Cluster) -> None:
     # Longer than a busy machine takes to start eight Pythons: each of them has said its line by then.
     done = cluster.kit("run", "--stall-timeout", "20s", "--", "python3", "-c", STALLS)
     assert done.returncode == 124, done.stderr

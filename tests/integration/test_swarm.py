@@ -220,10 +220,10 @@ def test_swarm_itself_starts_a_node_again(deployed: Cluster) -> None:
     # Swarm may be quicker to take away what has ended; and whichever comes second is refused.
     host.ssh("docker", "rm", "--force", before)
 
-    def anew() -> bool:
+    def new_one_runs() -> bool:
         return [c["Id"] != before for c in host.containers(deployed.name) if c["State"]["Running"]] == [True]
 
-    until("the new one runs", anew)
+    until("the new one runs", new_one_runs)
     until("its sshd listens again", lambda: host.listeners(PORT) == [host.address])
     run = deployed.kit("run", "--", "hostname")
     assert run.returncode == 0, run.stderr

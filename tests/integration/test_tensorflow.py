@@ -144,7 +144,7 @@ wait $one; echo $?; wait $three; echo $?; cat /tmp/2; echo ==; cat /tmp/1; echo 
 """
 
 
-def test_records_that_cannot_be_read_are_told_once(digits: Digits, client: Any, image: ImageResult) -> None:
+def test_records_that_cannot_be_read_are_reported_once(digits: Digits, client: Any, image: ImageResult) -> None:
     argv = ["bash", "-c", WRONG, "wrong", *TWO, "tf_benchmark", *SHORT]
     code, stdout, stderr = digits.run(client, image, argv)
     assert code == 0, stderr

@@ -172,7 +172,7 @@ def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, se
 @pytest.mark.parametrize(
     ("words", "compression", "source"), [((), "fp16", "KIT_COMPRESSION"), (("--compression", "none"), "none", None)]
 )
-def test_the_benchmark_goes_by_the_variable_unless_told(
+def test_the_benchmark_goes_by_the_variable_unless_a_flag_says_otherwise(
     cluster: Cluster, words: tuple[str, ...], compression: str, source: str | None
 ) -> None:
     paced = ("paced_benchmark", "--parameters", "1m", "--step-ms", "20", "--num-iters", "2", "--json", *words)

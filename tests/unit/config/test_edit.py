@@ -51,7 +51,7 @@ def changes(before: str, after: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize(
     "text", [BY_HAND, sample_config(), "", "\n# nothing\n", "name: a\nmpi:\n", "env: {}  # none\n"]
 )
-def test_nothing_goes_and_what_comes_is_what_was_asked_for(text: str) -> None:
+def test_nothing_goes_and_what_comes_is_what_was_requested(text: str) -> None:
     after = edited(text, ALL, source="kit.yaml")
     gone, come = changes(text, after)
     assert gone in ([], ["env: {}  # none"])
@@ -112,7 +112,7 @@ def test_a_file_that_is_already_wrong_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", [BY_HAND, sample_config(), "", "\n# nothing\n", "name: a\nmpi:\n", "env: {}  # none\n", "name: a\n\n"]
 )
-def test_a_key_at_the_top_comes_behind_all_that_stands_there(text: str) -> None:
+def test_a_key_at_the_top_comes_behind_all_that_is_there(text: str) -> None:
     after = edited(text, (NETWORK,), source="kit.yaml")
     gone, come = changes(text, after)
     assert gone == []
@@ -128,7 +128,7 @@ def test_a_key_at_the_top_comes_behind_all_that_stands_there(text: str) -> None:
     assert edited(both, (NETWORK, *ALL), source="kit.yaml") == both
 
 
-def test_a_key_at_the_top_is_written_over_where_it_stands() -> None:
+def test_a_key_at_the_top_is_overwritten_in_its_place() -> None:
     text = "name: a\n# mine\nnetwork:  auto   # as it comes\nenv:\n  network: mine\n"
     after = edited(text, (NETWORK,), source="kit.yaml")
     mark = f"{MARK}{NETWORK.reason}\n"
@@ -168,7 +168,7 @@ def test_what_is_to_be_added_by_hand_is_named_as_kit_yaml_has_it() -> None:
     assert "network: 10.1.0.0/24" in refused.value.hint
 
 
-def test_what_stands_at_a_place() -> None:
+def test_what_is_at_a_place() -> None:
     assert value_of(BY_HAND, "env.ODD", source="k") == "010"
     assert value_of(BY_HAND, "mpi.args", source="k") is None
     assert value_of("", "mpi.args", source="k") is None

@@ -85,7 +85,7 @@ def test_slots_count_as_mpirun_counts(text: str, slots: int) -> None:
     assert one(text).slots == slots
 
 
-def test_a_host_that_stands_once_says_nothing_of_its_slots() -> None:
+def test_a_host_that_is_listed_once_says_nothing_of_its_slots() -> None:
     assert one("10.0.0.1").slots is None
 
 

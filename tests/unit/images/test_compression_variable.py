@@ -59,7 +59,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("name", "value", "choices"), UNKNOWN)
-def test_an_unknown_value_is_told_once_with_the_choices(name: str, value: str, choices: str) -> None:
+def test_an_unknown_value_is_reported_once_with_the_choices(name: str, value: str, choices: str) -> None:
     first = program(name, KIT_COMPRESSION=value, OMPI_COMM_WORLD_RANK="0")
     assert (first.returncode, first.stdout) == (2, "")
     words = f"{name}: KIT_COMPRESSION: '{value}' is not one of: {choices}; --compression wins over it"

@@ -93,7 +93,7 @@ def test_a_record_behind_what_is_none_is_found() -> None:
 
 
 @pytest.mark.parametrize("words", [b"a line\n", b"\x1ekit-line 1 o . 99999999\n", b"\x1ekit-line nonsense\n"])
-def test_words_are_told_when_their_line_ends(words: bytes) -> None:
+def test_words_are_reported_when_their_line_ends(words: bytes) -> None:
     """Nothing waits for more of a record that none is."""
     splitter = frames.Splitter()
     assert joined(splitter.feed(words + b"and ")) == [(None, "m", ".", words)]

@@ -49,7 +49,7 @@ def test_options_become_what_horovod_reads(knobs: Any) -> None:
     }  # fmt: skip
 
 
-def test_nothing_asked_for_changes_nothing(knobs: Any) -> None:
+def test_no_request_changes_nothing(knobs: Any) -> None:
     environ = {"HOROVOD_CYCLE_TIME": "5", "HOROVOD_HIERARCHICAL_ALLREDUCE": "0", "PATH": "/bin"}
     before = dict(environ)
     assert knobs.settle(parsed(knobs), environ) == []

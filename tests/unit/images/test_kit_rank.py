@@ -310,7 +310,7 @@ def test_a_pipe_that_mpirun_does_not_give_is_left_alone(tmp_path: Path) -> None:
 # A run that is stopped: its ranks end one by one, and mpirun must not take the end of one for the end of all
 
 
-def test_one_that_is_told_to_hold_stays_until_mpirun_ends_it() -> None:
+def test_one_that_has_to_hold_stays_until_mpirun_ends_it() -> None:
     process = start("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done")
     data = read_until(process, b"up")
     rank = int(records(data)[0][2].split()[1])
@@ -325,7 +325,7 @@ def test_one_that_is_told_to_hold_stays_until_mpirun_ends_it() -> None:
     process.communicate()
 
 
-def test_one_that_is_told_to_hold_before_it_listens_holds() -> None:
+def test_one_that_has_to_hold_before_it_listens_holds() -> None:
     """And its rank hears signals as ever: what was held back for a moment was held back here."""
     blocked = "import re; print(re.search(r'SigBlk:\\s+(\\w+)', open('/proc/self/status').read())[1])"
     process = start(sys.executable, "-c", blocked, program=("-c", HELD_EARLY, str(KIT_RANK)))
@@ -338,7 +338,7 @@ def test_one_that_is_told_to_hold_before_it_listens_holds() -> None:
     process.communicate()
 
 
-def test_one_that_is_not_told_to_ends_with_its_rank() -> None:
+def test_one_that_need_not_hold_ends_with_its_rank() -> None:
     process = start("sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done")
     data = read_until(process, b"up")
     os.kill(int(records(data)[0][2].split()[1]), signal.SIGTERM)

@@ -88,7 +88,7 @@ def test_a_child_that_ended_while_its_rank_was_asked_is_no_rank(
     assert [entry["pid"] for entry in procs.stacks(run)] == [one.pid]
 
 
-def test_a_stack_is_told_when_it_is_whole(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_reported_when_it_is_whole(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procs, "STACKS", str(tmp_path))
     process = rank(run, sys.executable, "-IS", "-c", SLOW, str(tmp_path))
     assert process.stdout

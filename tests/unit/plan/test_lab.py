@@ -65,7 +65,7 @@ def test_every_host_of_the_largest_lab_has_an_address_in_the_network() -> None:
     assert str(SUBNET.broadcast_address) not in addresses
 
 
-def test_containers_are_labelled_and_never_privileged() -> None:
+def test_containers_are_labeled_and_never_privileged() -> None:
     spec = LabSpec(name="t", hosts=2, link_rate="200mbit")
     made = plan.host_containers(spec, folder="/f", image="kit-lab:x", subnet=SUBNET, public_key="ssh-ed25519 AAAA t")
     assert [(c.host, c.address) for c in made] == [("gpu1", "10.213.7.11"), ("gpu2", "10.213.7.12")]
@@ -78,7 +78,7 @@ def test_containers_are_labelled_and_never_privileged() -> None:
         assert container.env == {"KIT_LAB_KEY": "ssh-ed25519 AAAA t", "KIT_LAB_RATE": "200mbit"}
 
 
-def test_the_shape_tells_labs_apart() -> None:
+def test_the_shape_distinguishes_labs() -> None:
     shapes = {
         LabSpec().shape,
         LabSpec(hosts=3).shape,
@@ -107,7 +107,7 @@ def test_hosts_are_listed_in_order_with_their_slots() -> None:
 
 
 @pytest.mark.parametrize("write", [plan.hosts_text, plan.kit_yaml_text])
-def test_a_file_tells_whether_a_person_changed_it(write: object) -> None:
+def test_a_file_shows_whether_a_person_changed_it(write: object) -> None:
     assert callable(write)
     text = write(LabSpec(), SUBNET)
     assert plan.whose(text) == "ours"

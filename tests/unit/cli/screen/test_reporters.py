@@ -91,7 +91,7 @@ def test_quiet() -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["plain", "quiet"])
-def test_colour_only_where_it_is_seen(
+def test_color_only_where_it_is_seen(
     how: str, tty: bool, no_color: bool, environ: dict[str, str], coloured: bool
 ) -> None:
     where = terminal(tty=tty, no_color=no_color, environ=environ)

@@ -77,7 +77,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, fake: Flow, folder: Path, *words: str) 
     return main(["-C", str(folder), "bench", *words], environ={})
 
 
-def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake = Flow(tmp_path, TRAINED)
     words = ["--preset", "egs", "--ranks", "1,2", "--repeats", "5", "--case-timeout", "2m", "--dir", "there"]
     words += ["--paced", "resnet50", "--step-ms", "290"]

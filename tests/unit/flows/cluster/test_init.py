@@ -39,7 +39,7 @@ def test_it_overwrites_nothing_without_force(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_text() != "mine\n"
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KitError, match="cannot write into") as caught:
         init(tmp_path / "file")

@@ -57,7 +57,7 @@ def never(question: str) -> bool:
     raise AssertionError(question)
 
 
-def test_an_image_that_is_there_is_not_asked_for(programs: list[tuple[str, ...]]) -> None:
+def test_an_image_that_is_there_is_not_requested(programs: list[tuple[str, ...]]) -> None:
     assert bring(FakeEngine(NAME), consent=never).events == []
 
 

@@ -185,7 +185,7 @@ def test_another_ranks_bar_is_not_shown(following: StartFollowing) -> None:
 BUSY = 'for n in $(seq 1 300); do echo "line $n"; [ $((n % 30)) -ne 0 ] || sleep 0.05; done; printf "no newline"'
 
 
-def test_no_line_is_lost_or_told_twice(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_is_lost_or_printed_twice(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each connection forwards some bytes and breaks, even in the middle of a record."""
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     # The first lines of a connection are answers.
@@ -354,7 +354,7 @@ def test_a_head_that_does_not_answer_a_stop_is_left(
     follower.door.close()
 
 
-def test_whoever_only_looks_ends_nothing(following: StartFollowing, head: Head, heard: list[int]) -> None:
+def test_only_looking_ends_nothing(following: StartFollowing, head: Head, heard: list[int]) -> None:
     follower = following("sh", "-c", "echo up; exec sleep 600", manner=Manner(), policy={"operator": None})
     thread = interrupt_when(head, b"up\n", heard)
     assert follower.follow() is None
@@ -386,7 +386,7 @@ def test_ctrl_c_while_connecting_again(following: StartFollowing, head: Head, mo
 # Words
 
 
-def test_a_hang_is_told_rank_by_rank() -> None:
+def test_a_hang_is_reported_rank_by_rank() -> None:
     lines = hang_report(
         {
             "why": "no rank had said anything for 60 s",
@@ -424,7 +424,7 @@ def test_a_hang_and_a_lost_host_reach_the_person(following: StartFollowing, head
     assert any(text.startswith("rank 0 on gpu1: waits") and text.endswith("last line: up") for text in lines), lines
 
 
-def test_a_node_that_is_silent_is_told(make_head: MakeHead, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_silent_is_reported(make_head: MakeHead, monkeypatch: pytest.MonkeyPatch) -> None:
     head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_LOST_S=0.3)
     head.ssh("exec sleep 600")
     monkeypatch.setenv("PATH", f"{head.reached_by_ssh()}:{os.environ['PATH']}")
@@ -461,6 +461,6 @@ def test_roles_of_a_parameter_server_by_rank() -> None:
     assert roles_of(fields)["0"] in FIRST_RANK
 
 
-def test_a_hang_report_tells_roles() -> None:
+def test_a_hang_report_shows_roles() -> None:
     lines = hang_report({"why": "w", "ranks": [{"rank": 2, "role": "server 0", "host": "gpu1", "waiting": True}]})
     assert lines[1] == "rank 2 (server 0) on gpu1: has not started"

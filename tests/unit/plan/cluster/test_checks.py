@@ -81,7 +81,7 @@ def test_no_fault(seen: dict[str, Any], image_size: int) -> None:
     assert host_problems(facts(3, **seen), image_size=image_size) == []
 
 
-def test_faults_are_told_together_but_nothing_is_said_of_an_engine_that_is_not_there() -> None:
+def test_faults_are_reported_together_but_no_engine_has_no_other_fault() -> None:
     bad = facts(3, compose=None, gpus=gpus(1), disk_free_mib=1)
     assert len(host_problems(bad, image_size=GIB)) == 3
     assert len(host_problems(replace(bad, engine=""), image_size=GIB)) == 1

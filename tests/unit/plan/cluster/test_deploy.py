@@ -203,7 +203,7 @@ def test_a_host_key_was_lost() -> None:
     # Another key than the one before: only the host differs between the test's keys.
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
-    new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("anew")})
+    new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("another")})
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, new)
     assert written(plan, "gpu2") == ["compose.yaml", "ssh/host_ed25519.pub", "ssh/host_ed25519"]
     up = next(step for step in steps(plan, "gpu2") if isinstance(step, ComposeUp))
@@ -217,7 +217,7 @@ def test_a_deploy_that_was_interrupted_between_the_key_and_the_container() -> No
     seen = deployed(1, 2)
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
-    new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("anew")})
+    new = ClusterKeys(client=made.client, hosts={**made.hosts, "gpu2": key("another")})
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, new)
     files_only = [s for s in steps(plan, "gpu2") if isinstance(s, WriteFile)]
     again = plan_of([after_steps(seen[0], steps(plan, "gpu1")), after_steps(seen[1], files_only)])
@@ -230,7 +230,7 @@ def test_the_client_key_was_lost() -> None:
     seen[0] = replace(seen[0], files=files, client_key=None)
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
-    plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, ClusterKeys(client=key("anew"), hosts=made.hosts))
+    plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, ClusterKeys(client=key("another"), hosts=made.hosts))
     assert written(plan, "gpu1") == ["ssh/authorized_keys", "ssh/id_ed25519", "ssh/id_ed25519.pub"]
     assert written(plan, "gpu2") == ["ssh/authorized_keys"]
     # sshd reads authorized_keys at each login.
@@ -292,7 +292,7 @@ def test_the_spec_changed() -> None:
     assert (up.why, up.recreate) == ("its definition changed", False)
 
 
-def test_what_only_mpirun_is_told_restarts_nothing() -> None:
+def test_what_only_mpirun_uses_restarts_nothing() -> None:
     other = replace(SPEC, mpi=replace(SPEC.mpi, bind_to="core"), command=("true",))
     assert plan_of(deployed(1, 2), other).empty
 

@@ -93,7 +93,7 @@ def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
         {"spec": replace(SPEC, ssh_port=34)},
     ],
 )
-def test_the_digest_tells_definitions_apart(change: dict[str, Any]) -> None:
+def test_the_digest_distinguishes_definitions(change: dict[str, Any]) -> None:
     assert service(**change)["labels"]["kit.spec"] != service()["labels"]["kit.spec"]
 
 

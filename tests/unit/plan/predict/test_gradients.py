@@ -68,7 +68,7 @@ def test_the_classifier_comes_first_and_the_stem_last() -> None:
     assert layers[-1].elements == (64, 7 * 7 * 3 * 64)
 
 
-def test_an_unknown_model_is_told_with_all_there_are() -> None:
+def test_an_unknown_model_is_reported_with_all_there_are() -> None:
     with pytest.raises(InputError, match="--model: 'resnet51' is not in the table") as caught:
         gradients.named("resnet51", TABLE)
     assert caught.value.hint

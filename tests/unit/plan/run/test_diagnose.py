@@ -114,7 +114,7 @@ def test_each_setting_of_a_hint_is_one_of_kit_yaml(rule: Rule) -> None:
         assert setting in settings()
 
 
-def test_the_host_stands_in_the_hint() -> None:
+def test_the_host_is_in_the_hint() -> None:
     full = rank("MemoryError")
     assert "kit ssh gpu3 -- free -m" in str(cause(full))
     assert "kit ssh HOST -- free -m" in str(cause(rank("MemoryError", host="")))

@@ -115,7 +115,7 @@ def test_a_refusal_names_three_and_counts_the_others() -> None:
     assert "r3" not in message
 
 
-def test_whoever_waits_gets_the_places_of_an_empty_cluster() -> None:
+def test_a_waiting_run_gets_the_places_of_an_empty_cluster() -> None:
     nodes = [node(1), node(2)]
     placement, chosen = place_free(nodes, [record("a", held(1, 0, 1))], np=3, wait=True)
     assert placement.counts == (2, 1)

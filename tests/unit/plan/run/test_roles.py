@@ -102,7 +102,7 @@ def test_ps_lite_knows_no_ipv6() -> None:
         roles.helpers(Placement(nodes=(six,), counts=(1,)), node(1), 1)
 
 
-def test_helpers_are_told_to_the_head() -> None:
+def test_the_head_learns_of_helpers() -> None:
     plan = launch_plan(
         run_id="r", spec=ClusterSpec(), placement=TWO, network=None, command=("a",), env={},
         helpers=roles.helpers(TWO, node(1), 1),

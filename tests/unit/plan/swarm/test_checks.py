@@ -103,7 +103,7 @@ def test_a_member_listens_itself() -> None:
 @pytest.mark.parametrize(
     ("more", "warns"), [({"heartbeat_s": 5.0}, True), ({"heartbeat_s": 20.0}, False), ({"made": True}, False)]
 )
-def test_a_swarm_that_gives_up_early_is_told(more: dict[str, Any], warns: bool) -> None:
+def test_a_swarm_that_gives_up_early_is_reported(more: dict[str, Any], warns: bool) -> None:
     warning = swarm_checks.short_heartbeat(facts(1, swarm=manager(**{"heartbeat_s": 5.0, **more})))
     assert (warning is not None) == warns
     assert warning is None or "15 s" in warning

@@ -114,7 +114,7 @@ def test_nothing_of_somebody_elses_swarm_is_removed() -> None:
     assert steps(plan, ForgetNodes) == []
 
 
-def test_a_deploy_says_which_hosts_nodes_it_makes_anew() -> None:
+def test_a_deploy_says_which_hosts_nodes_it_recreates() -> None:
     plan = plan_of([manager(member(2)), worker(2)])
     (deploy,) = steps(plan, StackDeploy)
     assert deploy.restarts == ("gpu1", "gpu2")

@@ -153,11 +153,11 @@ def test_a_key_is_a_secret_by_its_content() -> None:
         {"spec": replace(SPEC, ssh_port=34)},
     ],
 )
-def test_the_digest_tells_definitions_apart(change: dict[str, Any]) -> None:
+def test_the_digest_distinguishes_definitions(change: dict[str, Any]) -> None:
     assert wanted(**change).digest("mpihead") != wanted().digest("mpihead")
 
 
-def test_another_host_leaves_the_definition_as_it_is() -> None:
+def test_another_host_leaves_the_definition_unchanged() -> None:
     more = wanted(observed=[facts(1), facts(2), facts(3), facts(4)])
     assert more.digest("mpinode") == wanted().digest("mpinode")
     assert more.digest("mpihead") == wanted().digest("mpihead")

@@ -68,7 +68,7 @@ def test_half_the_bytes_that_take_less_are_written_with_their_price() -> None:
 @pytest.mark.parametrize(
     ("whole", "half"), [((2.0, 2.0), (1.95, 1.95)), ((2.0, 2.0), (2.5, 2.5)), ((1.0, 2.0, 3.0, 4.0), (0.5, 2.0, 3.5))]
 )
-def test_half_the_bytes_that_gain_nothing_are_told(whole: tuple[float, ...], half: tuple[float, ...]) -> None:
+def test_half_the_bytes_that_gain_nothing_are_reported(whole: tuple[float, ...], half: tuple[float, ...]) -> None:
     result = tune.half(timing(*whole), timing(*half, size=32 * MIB))
     assert result.settings == ()
     assert result.advice[0].startswith(

@@ -143,7 +143,7 @@ def test_a_flag_or_a_variable_goes_first_and_is_advice() -> None:
     assert "--network or KIT_NETWORK is 10.0.0.0/24" in advice
 
 
-def test_what_nobody_answers_on_is_told() -> None:
+def test_what_nobody_answers_on_is_reported() -> None:
     assert networks.failures([wire(1e6), wire(None)]) == []
     (line,) = networks.failures([wire(None, failure="gpu2: TCP could not be measured")])
     assert "10.1.0.0/24 (eth1), but it could not be measured and is not used: gpu2: TCP could not" in line

@@ -49,7 +49,7 @@ def test_closing_takes_along_what_is_connected_meanwhile() -> None:
     assert all(link.closed for link in links)
 
 
-def test_a_connection_that_breaks_as_it_is_closed_is_no_bug() -> None:
+def test_a_connection_that_breaks_while_it_closes_is_no_bug() -> None:
     watch: list[Watch] = []
     watch.append(Watch([host(3)], lambda one: Link(one, watch, []), "/opt/kit/lab"))
     with pytest.raises(UnreachableError):

@@ -107,7 +107,7 @@ def test_a_silence_before_the_end_is_no_rate_of_nothing(monkeypatch: pytest.Monk
         assert tcp.rates(link) == [1000.0]
 
 
-def test_a_stranger_is_told_nothing_and_stops_nobody(listener: subprocess.Popen[str], port: int) -> None:
+def test_a_stranger_gets_no_answer_and_stops_nobody(listener: subprocess.Popen[str], port: int) -> None:
     with reached(port) as silent, reached(port) as stranger:
         stranger.sendall(b"x" * len(SECRET) + b"B")
         # What it sent after a wrong secret was not even read: the kernel may call that a reset.

@@ -97,7 +97,7 @@ def test_the_end_of_the_input_frees_the_lock_and_leaves_nothing(file: Path, shel
 
 
 @shells
-def test_a_second_one_is_refused_and_told_of_the_first(file: Path, shell: str) -> None:
+def test_a_second_one_is_refused_and_hears_of_the_first(file: Path, shell: str) -> None:
     with Holder(file, shell=shell) as first:
         with Holder(file, shell=shell, who="bob@pc") as second:
             assert second.line == "kit-lock taken\n"
@@ -121,7 +121,7 @@ def test_silence_frees_the_lock(file: Path, shell: str) -> None:
 
 
 @shells
-def test_each_beat_begins_the_time_of_silence_anew(
+def test_each_beat_restarts_the_time_of_silence(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
     """The process that counts the seconds hears every beat. Here it counts none, and at the end says so."""
@@ -430,7 +430,7 @@ class TestKitsSide:
         with pytest.raises(NotReadyError):
             held.check()
 
-    def test_the_second_is_told_who_and_what_to_do(self, ssh: Ssh, file: Path) -> None:
+    def test_the_second_sees_who_and_what_to_do(self, ssh: Ssh, file: Path) -> None:
         with taken(file), pytest.raises(NotReadyError) as caught:
             lock.take(HEAD, str(file), "kit down")
         assert f"{operator()} holds the lock of the cluster since 20" in caught.value.message

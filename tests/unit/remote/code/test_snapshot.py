@@ -55,7 +55,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # What belongs to it
 
 
-def test_a_plain_folder_is_taken_as_it_is(top: Path) -> None:
+def test_a_plain_folder_is_taken_unchanged(top: Path) -> None:
     write(top, {"train.py": "print(1)\n", "lib/net.py": "", "run.sh": "#!/bin/sh\n"})
     (top / "run.sh").chmod(0o700)
     (top / "empty" / "inner").mkdir(parents=True)

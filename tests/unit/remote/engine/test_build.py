@@ -53,7 +53,7 @@ def stream(text: str) -> dict[str, str]:
     return {"stream": text}
 
 
-def test_steps_are_told_as_they_come() -> None:
+def test_steps_are_reported_as_they_come() -> None:
     steps: list[BuildStep] = []
     api = Api([stream("Step 1/2 : FROM x\n"), stream(" ---> 0123456789ab\n"), stream("Step 2/2 : RUN a \\\n  b\n")])
     build(api, steps)

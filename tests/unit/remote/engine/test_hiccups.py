@@ -76,14 +76,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hiccups, "PAUSE_S", 0.0)
 
 
-def test_it_is_asked_for_again_with_the_same_input() -> None:
+def test_it_is_requested_again_with_the_same_input() -> None:
     transport = Hiccuping(ended(126, out=NO_EXEC), ended(126, err=NO_EXEC), ended(0, out="done\n"))
     done = hiccups.run_in_node(transport, "kit-lab-mpinode", ["cat"], stdin=b"data")
     assert done.text == "done\n"
     assert transport.commands == [("kit-lab-mpinode exec --interactive -- cat", b"data")] * 3
 
 
-def test_one_that_stays_is_told() -> None:
+def test_one_that_stays_is_reported() -> None:
     transport = Hiccuping(ended(126, out=NO_EXEC))
     assert hiccups.run_in_node(transport, "kit-lab-mpinode", ["true"]).text == NO_EXEC
     assert len(transport.commands) == hiccups.ATTEMPTS
@@ -99,7 +99,7 @@ def refused(words: str) -> APIError:
     return APIError("500 Server Error", explanation=words)
 
 
-def test_by_the_sdk_it_is_asked_for_again() -> None:
+def test_the_sdk_requests_it_again() -> None:
     answers: list[APIError | str] = [refused(NO_CONTAINER), refused(NO_EXEC), "begun"]
 
     def act() -> str:

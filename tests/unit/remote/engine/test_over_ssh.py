@@ -88,7 +88,7 @@ def test_a_password_travels_in_a_request_and_on_no_command_line(ssh: Path) -> No
     assert "X-Registry-Auth" in auth
 
 
-def test_what_ssh_says_is_told(ssh: Path) -> None:
+def test_what_ssh_says_is_reported(ssh: Path) -> None:
     (ssh / "ssh").write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
     with pytest.raises(UnreachableError) as caught:
         Engine.over_ssh(LOGIN)
@@ -96,7 +96,7 @@ def test_what_ssh_says_is_told(ssh: Path) -> None:
     assert caught.value.host == "gpu1"
 
 
-def test_an_address_that_is_turned_away_is_told(ssh: Path) -> None:
+def test_an_address_that_is_turned_away_is_reported(ssh: Path) -> None:
     (ssh / "ssh").write_text(
         "#!/bin/sh\necho 'kex_exchange_identification: Connection closed by remote host' >&2\n"
         "echo 'Connection closed by 10.0.0.1 port 22' >&2\nexit 255\n"

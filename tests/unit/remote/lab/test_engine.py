@@ -82,7 +82,7 @@ def test_a_host_that_it_gave_up_making_is_made(engine_with: Callable[[Api], LabE
     assert api.calls.count("create_container") == 2
 
 
-def test_a_container_of_somebody_elses_with_that_name_is_told(engine_with: Callable[[Api], LabEngine]) -> None:
+def test_a_container_of_somebody_elses_with_that_name_is_reported(engine_with: Callable[[Api], LabEngine]) -> None:
     api = Api(create_container=[refusal(409, TAKEN)], inspect_container=[{"Config": {"Labels": {"mine": "1"}}}])
     with pytest.raises(StepError, match="already in use"):
         engine_with(api).create(wanted())
@@ -110,7 +110,7 @@ def test_a_host_key_that_is_being_written_is_not_there_yet(
         ("remove_volume", 409, "remove v1: volume is in use - [c1]"),
     ],
 )
-def test_what_a_busy_engine_does_not_remove_yet_is_asked_for_again(
+def test_what_a_busy_engine_does_not_remove_yet_is_requested_again(
     engine_with: Callable[[Api], LabEngine], call: str, status: int, words: str
 ) -> None:
     api = Api(**{call: [refusal(status, words), refusal(404, "it is gone")]})
@@ -119,7 +119,7 @@ def test_what_a_busy_engine_does_not_remove_yet_is_asked_for_again(
     assert {"remove_container", "remove_network", "remove_volume"} <= set(api.calls)
 
 
-def test_what_it_never_removes_is_told(
+def test_what_it_never_removes_is_reported(
     engine_with: Callable[[Api], LabEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StepError, match="permission denied"):

@@ -33,7 +33,7 @@ def engine(*answers: tuple[int, bytes]) -> Any:
     return lab_engine
 
 
-def test_a_command_that_never_began_is_asked_for_again() -> None:
+def test_a_command_that_never_began_is_requested_again() -> None:
     assert engine((126, NO_EXEC), (0, b"17\n")).link("c", "gpu1") == 17
     engine((126, NO_EXEC), (0, b"")).shape_own_link("c", "gpu1", "1gbit")
 

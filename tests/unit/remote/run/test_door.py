@@ -195,7 +195,7 @@ def test_a_login_that_says_something_of_its_own(with_ssh: Ssh) -> None:
 
 
 @pytest.mark.parametrize("stream", [1, 2])
-def test_an_exec_that_never_began_is_asked_for_again(
+def test_an_exec_that_never_began_is_requested_again(
     with_ssh: Ssh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: int
 ) -> None:
     monkeypatch.setattr(hiccups, "PAUSE_S", 0.01)

@@ -402,7 +402,7 @@ def test_wait_sshd_finds_the_listener(bare: Path) -> None:
     assert done.returncode == 0
 
 
-def test_wait_sshd_tells_what_the_container_said(bare: Path) -> None:
+def test_wait_sshd_prints_what_the_container_said(bare: Path) -> None:
     stub(bare, "docker", 'case $1 in inspect) echo exited:3 ;; logs) echo "sshd: no hostkeys available" ;; esac')
     word = listener_word("127.0.0.9", 1)
     done = run(script("wait_sshd", word, "20", "kit-lab-mpinode"), env={"PATH": str(bare)})

@@ -68,7 +68,7 @@ def test_the_folder_of_a_node(bare: Path, name: str, folder: str) -> None:
     assert run(bare, ["sh", "-c", f"{functions}\nnode_folder {name}"]).stdout.strip() == folder
 
 
-def test_a_swarm_is_made_on_one_address_and_its_token_is_not_told(bare: Path, tmp_path: Path) -> None:
+def test_a_swarm_is_made_on_one_address_and_its_token_is_not_shown(bare: Path, tmp_path: Path) -> None:
     docker_calls = docker(bare, f'case $1 in swarm) echo "docker swarm join --token {TOKEN}" ;; info) echo n1 ;; esac')
     file = tmp_path / "kit" / ".swarm"
     done = run(bare, script("swarm_init", "10.0.0.1", "2377", str(file), "20s"))
@@ -182,7 +182,7 @@ def test_where_there_is_no_swarm_nothing_is_removed(bare: Path) -> None:
     assert len(docker_calls.read_text().splitlines()) == 1
 
 
-def test_a_folder_that_is_there_stays_as_it_is(bare: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_there_stays_unchanged(bare: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     for _ in range(2):
         assert run(bare, script("make_folder", str(folder), "700")).returncode == 0
@@ -214,7 +214,7 @@ def test_an_engine_that_gave_up_waiting_for_its_swarm_is_waited_for(bare: Path, 
         bare,
         f"""case "$*" in
   run*) echo '{message}' >&2; exit 1 ;;
-  *LocalNodeState*) if [ -e {tmp_path}/request ]; then echo active; else echo pending; fi; echo >{tmp_path}/asked ;;
+  *LocalNodeState*) if [ -e {tmp_path}/polled ]; then echo active; else echo pending; fi; echo >{tmp_path}/polled ;;
   *NodeID*) echo n2 ;;
 esac""",
     )
@@ -225,7 +225,7 @@ esac""",
 
 
 @pytest.mark.parametrize(("refusals", "code", "attempts"), [(0, 0, 1), (2, 0, 3), (99, 1, 6)])
-def test_a_node_that_changes_by_itself_is_labelled_all_the_same(
+def test_a_node_that_changes_by_itself_is_labeled_all_the_same(
     bare: Path, tmp_path: Path, refusals: int, code: int, attempts: int
 ) -> None:
     """As one does that has just joined: Swarm takes no change of what is not the latest."""
@@ -242,7 +242,7 @@ def test_a_node_that_changes_by_itself_is_labelled_all_the_same(
     assert ("out of sequence" in done.stderr) == bool(code)
 
 
-def test_a_node_that_is_not_there_is_asked_for_once(bare: Path) -> None:
+def test_a_node_that_is_not_there_is_requested_once(bare: Path) -> None:
     docker_calls = docker(bare, "echo 'node n2 not found' >&2; exit 1")
     done = run(bare, script("swarm_nodes", "kit.lab", "n2=node"))
     assert (done.returncode, done.stderr) == (1, "node n2 not found\n")

@@ -185,7 +185,7 @@ def test_who_needs_most_is_first(world: World) -> None:
     assert ports == {1000 + 4}
 
 
-def test_what_came_of_it_is_told(world: World) -> None:
+def test_what_came_of_it_is_reported(world: World) -> None:
     shipped = world.ship("one", "two")
     assert shipped.sent == 200
     assert shipped.load_s == {"one": 1.5, "two": 1.5}
@@ -344,7 +344,7 @@ def test_a_host_that_falls_silent_is_out(world: World) -> None:
         (1, "", StepError, "exit code 1"),
     ],
 )
-def test_a_porter_that_ended_is_told_by_its_last_words(
+def test_a_porter_that_ended_is_reported_by_its_last_words(
     world: World, code: int, output: str, kind: type[KitError], text: str
 ) -> None:
     world.behave["two"] = on("begin", lambda porter, _: porter.gone(code, output))
@@ -413,7 +413,7 @@ def test_an_engine_here_that_gives_no_layers_ends_it(world: World) -> None:
     assert closed(world)
 
 
-def test_an_engine_here_without_the_image_ends_it_before_any_host_is_told(world: World) -> None:
+def test_an_engine_here_without_the_image_ends_it_before_any_host_hears_of_it(world: World) -> None:
     world.broken = ImageError("no such image")
     with pytest.raises(ImageError):
         world.ship("one")

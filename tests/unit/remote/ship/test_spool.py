@@ -70,7 +70,7 @@ def frames(spool: Spool, need: dict[str, int]) -> dict[str, bytes]:
             got[layer] += payload
 
 
-def test_what_is_asked_for_comes_out_of_the_engine_once(spool: Spool, api: Api, failures: list[KitError]) -> None:
+def test_a_request_comes_out_of_the_engine_once(spool: Spool, api: Api, failures: list[KitError]) -> None:
     spool.provide(set(CHAIN))
     assert frames(spool, {CHAIN[0]: 100_000, CHAIN[1]: 0}) == {CHAIN[0]: BASE[100_000:], CHAIN[1]: TOP}
     spool.provide({CHAIN[1]})
@@ -125,7 +125,7 @@ def test_an_asker_that_is_gone_ends_its_answer_alone(spool: Spool) -> None:
     ],
     ids=["gone", "a layer less", "a wrong layer", "full"],
 )
-def test_what_the_engine_does_not_give_is_told_in_a_sentence(
+def test_what_the_engine_does_not_give_is_reported_in_a_sentence(
     spool: Spool, api: Api, failures: list[KitError], break_it: Callable[[Api], None], text: str
 ) -> None:
     break_it(api)
@@ -221,7 +221,7 @@ def test_a_folder_that_another_kit_takes_for_left_is_left_to_it(
         os.close(taken[0])
 
 
-def test_an_image_that_is_not_here_is_told(api: Api, tmp_path: Path) -> None:
+def test_an_image_that_is_not_here_is_reported(api: Api, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="No such image"):
         Spool("nothing:1", lambda error: None)
     assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,7 @@ def channel(connection: Connection, *, ended: bool) -> SimpleNamespace:
     return SimpleNamespace(get_transport=lambda: connection, eof_received=ended)
 
 
-def test_a_connection_that_breaks_is_told_of_after_its_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_breaks_is_reported_after_its_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     # However late the timer comes.
     monkeypatch.setattr(fabric, "CUT_S", 60.0)
     connection = Connection()

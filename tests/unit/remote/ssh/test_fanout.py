@@ -34,7 +34,7 @@ def test_hosts_go_side_by_side_but_no_wider_than_asked() -> None:
     assert len(fanout.each(HOSTS, lambda _: together.wait(30), width=4).results) == 8
 
 
-def test_one_failure_is_itself_and_several_are_told_together() -> None:
+def test_one_failure_is_itself_and_several_are_reported_together() -> None:
     def work(one: Host) -> None:
         if one.name in ("gpu2", "gpu5"):
             raise StepError("broken") if one.name == "gpu2" else UnreachableError("gone", host="elsewhere")

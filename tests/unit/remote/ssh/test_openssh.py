@@ -40,7 +40,7 @@ def test_it_never_asks_never_trusts_and_never_stays() -> None:
     assert options["controlmaster"] in ("no", "false")
 
 
-def test_a_person_at_a_terminal_may_be_asked_for_a_passphrase() -> None:
+def test_a_person_at_a_terminal_may_enter_a_passphrase() -> None:
     assert options_of(terminal_argv(GPU4, tty=True))["batchmode"] == "no"
     assert options_of(terminal_argv(GPU4, tty=False))["batchmode"] == "yes"
 

@@ -169,7 +169,7 @@ def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: s
     assert failure_of(text) == failure
 
 
-def test_a_refused_login_is_told_apart() -> None:
+def test_a_refused_login_is_a_separate_error() -> None:
     refused = no_session(LOGIN, "root@10.0.0.1: Permission denied (publickey).")
     assert isinstance(refused, LoginRefusedError)
     assert refused.message == "10.0.0.1 refused the login: root@10.0.0.1: Permission denied (publickey)."

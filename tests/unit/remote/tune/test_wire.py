@@ -109,7 +109,7 @@ def test_the_probe_finds_a_rate_for_every_host() -> None:
     assert all(rate > 1e5 for rate in rates.values())
 
 
-def test_the_probe_finds_a_rate_where_a_host_stands_still() -> None:
+def test_the_probe_finds_a_rate_where_a_host_pauses() -> None:
     """No time is left for sending when it comes to that."""
     nodes = [node(1, address="127.0.0.1")]
     hosts = {"gpu1": Host(name="gpu1", address="127.0.0.1")}
@@ -161,7 +161,7 @@ def test_what_somebody_changed_meanwhile_stays(tmp_path: Path) -> None:
     assert path.read_text() == "name: theirs\n"
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KitError, match="cannot be written"):
         tune.replace_text(tmp_path / "none" / "kit.yaml", before="", after="x")
     with pytest.raises(InputError, match="cannot be read"):

@@ -122,7 +122,7 @@ def test_the_svg_is_whole_and_within_its_frame(name: str, width: int) -> None:
         assert not re.search(r"\d\.\d\d+[ \"VHL]", "".join(re.findall(r' (?:d|x|y|points)="[^"]*"', text)))
 
 
-def test_a_higher_figure_stands_higher() -> None:
+def test_a_higher_figure_is_drawn_higher() -> None:
     root = ElementTree.fromstring(svg(of("egs")["speedup"], WIDE))  # noqa: S314  (ours)
     heights = [float(str(circle.get("cy"))) for circle in root.findall(f".//{SVG}circle")]
     assert heights == sorted(heights, reverse=True)

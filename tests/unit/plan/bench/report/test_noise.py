@@ -71,7 +71,7 @@ def test_ranks_alone_would_be_wrong_once_in_ten() -> None:
     assert 0.08 < wrong / ROUNDS < 0.12
 
 
-def test_a_single_repeat_tells_no_noise() -> None:
+def test_a_single_repeat_shows_no_noise() -> None:
     assert apart([100.0], [200.0, 201.0]) == "unknown"
     assert apart([100.0, 101.0], [200.0]) == "unknown"
 

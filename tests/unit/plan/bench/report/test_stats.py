@@ -167,7 +167,7 @@ def test_with_one_repeat_nothing_is_called_better() -> None:
     assert "too few repeats" in summary.recommendations[0]
 
 
-def test_variables_that_made_the_difference_are_told() -> None:
+def test_variables_that_made_the_difference_are_reported() -> None:
     cases = [
         benchdata.case("default", x="default", series="s"),
         benchdata.case(
@@ -212,7 +212,7 @@ def test_the_probe_of_a_network_speaks_as_mpi_perf_does() -> None:
     assert primary == {"rate": 1e9, "latency": 2e-5}
 
 
-def test_samples_of_unknown_cases_are_told_and_left_out() -> None:
+def test_samples_of_unknown_cases_are_reported_and_left_out() -> None:
     summary = summarise(benchdata.session("egs", [benchdata.case("a")]), [benchdata.sample("b", 0, {})])
     assert summary.cases[0].state == "not run"
     assert "b" in summary.notes[0]
@@ -262,7 +262,7 @@ def test_compare_goes_by_what_is_better() -> None:
     assert verdicts == {"rate": "noise", "latency": "worse"}
 
 
-def test_compare_tells_what_else_differs() -> None:
+def test_compare_reports_what_else_differs() -> None:
     session, samples = benchdata.egs()
     other = dataclasses.replace(
         session,

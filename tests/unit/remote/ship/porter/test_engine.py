@@ -96,7 +96,7 @@ def test_both_languages_of_an_archive_say_the_same(tmp_path: Path) -> None:
         ("localhost/b:1", "localhost/b:1"),
     ],
 )
-def test_a_name_is_told_with_its_registry(tag: str, name: str) -> None:
+def test_a_name_is_reported_with_its_registry(tag: str, name: str) -> None:
     files = members(b"".join(Archive(WHOLE, [], {}, tag).chunks()))
     (entry,) = json.loads(files["index.json"])["manifests"]
     assert entry["annotations"]["io.containerd.image.name"] == name
@@ -146,7 +146,7 @@ def test_a_config_is_the_same_bytes_for_the_same_image() -> None:
     assert layers_of({"RootFS": None}) == []
 
 
-def test_the_config_of_the_first_layers_is_labelled() -> None:
+def test_the_config_of_the_first_layers_is_labeled() -> None:
     part = json.loads(part_config(config_of(FACTS), CHAIN[:2], "mine"))
     assert part["architecture"] == "arm64"
     assert part["config"] == {"Labels": {PART_LABEL: "mine"}}
@@ -192,7 +192,7 @@ def test_helpers_are_removed_and_nobody_elses(engine: FakeEngine, tmp_path: Path
     assert labels == [{PART_LABEL: "yours"}, None]
 
 
-def test_what_an_engine_says_is_told(engine: FakeEngine, tmp_path: Path) -> None:
+def test_what_an_engine_says_is_reported(engine: FakeEngine, tmp_path: Path) -> None:
     asking = SocketEngine(engine.path)
     with pytest.raises(EngineError, match=f"no layer {CHAIN[1]}"):
         asking.load(Archive(WHOLE, sized(BASE, MIDDLE, TOP), laid_down(tmp_path, BASE)))
@@ -211,12 +211,12 @@ def test_an_engine_that_hangs_up_on_a_load_is_quoted(engine: FakeEngine, tmp_pat
         SocketEngine(engine.path).load(Archive(WHOLE, sized(large), laid_down(tmp_path, large)))
 
 
-def test_no_engine_is_told(tmp_path: Path) -> None:
+def test_no_engine_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="does not answer"):
         SocketEngine(str(tmp_path / "none.sock")).root()
 
 
-def test_an_engine_that_goes_in_the_middle_of_its_answer_is_told(
+def test_an_engine_that_goes_in_the_middle_of_its_answer_is_reported(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = http.client.HTTPResponse.read

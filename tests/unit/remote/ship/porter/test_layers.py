@@ -75,7 +75,7 @@ def test_adopting_removes_what_is_of_no_use(layers: Layers) -> None:
 
 
 @pytest.mark.parametrize("wrong", [DATA[:-1] + b"!", DATA + b"!"])
-def test_wrong_bytes_are_gone_and_their_readers_are_told(layers: Layers, wrong: bytes) -> None:
+def test_wrong_bytes_are_gone_and_their_readers_hear_of_it(layers: Layers, wrong: bytes) -> None:
     writer = Writer(layers, NAME, len(DATA))
     reader = layers.reader(NAME)
     writer.write(wrong)

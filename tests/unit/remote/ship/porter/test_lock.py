@@ -60,7 +60,7 @@ def test_the_lock_of_a_folder_that_went_is_none(tmp_path: Path) -> None:
     assert os.path.samestat(os.fstat(second._lock_file.fileno()), (tmp_path / "mine" / "lock").stat())
 
 
-def test_another_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_that_does_not_end_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "LOCK_S", 0.0)
     mine, first = str(tmp_path / "mine"), porter()
     first._hold(mine)

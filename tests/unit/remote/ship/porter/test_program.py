@@ -157,7 +157,7 @@ def test_it_begins_takes_layers_in_and_goes(engine: FakeEngine, layers: Layers, 
     assert not (engine.root / "kit-ship").exists()
 
 
-def test_what_the_engine_has_is_not_asked_for(engine: FakeEngine, layers: Layers, sent: Callable[[], Sent]) -> None:
+def test_what_the_engine_has_is_not_requested(engine: FakeEngine, layers: Layers, sent: Callable[[], Sent]) -> None:
     engine.add([BASE, MIDDLE], "other:1")
     porter = sent()
     porter.begin()
@@ -261,7 +261,7 @@ def quoted(name: str) -> str:
     return name.replace("/", "%2F").replace(":", "%3A")
 
 
-def test_what_goes_wrong_is_told(engine: FakeEngine, sent: Callable[[], Sent]) -> None:
+def test_what_goes_wrong_is_reported(engine: FakeEngine, sent: Callable[[], Sent]) -> None:
     porter = sent()
     porter.order(op="inspect", image="nothing:1")
     report = porter.until("failed")

@@ -117,7 +117,7 @@ def test_a_name_that_nobody_gave_is_not_found(registry: Registry, make: Callable
     assert registry.got == []
 
 
-def test_a_name_can_be_told_from_others(registry: Registry) -> None:
+def test_a_name_can_be_distinguished_from_others(registry: Registry) -> None:
     assert Capture.NAME.match(f"{registry.capture.repository}:{Capture.TAG}")
     assert not Capture.NAME.match("127.0.0.1:5000/kit-ship/mine:ship")
 
@@ -222,14 +222,14 @@ def test_what_unpacks_to_much_comes_in_pieces() -> None:
     assert max(map(len, pieces)) <= 16 * CHUNK
 
 
-def test_what_is_not_packed_is_left_as_it_is() -> None:
+def test_what_is_not_packed_is_left_unchanged() -> None:
     assert b"".join(_unpacked(iter([b"", BASE, gzip.compress(TOP)]))) == BASE + gzip.compress(TOP)
 
 
 @pytest.mark.parametrize(
     "data", [source.ZSTD + b"rest", gzip.compress(BASE)[:20] + b"garbage" * 10], ids=["zstd", "broken gzip"]
 )
-def test_what_cannot_be_unpacked_is_told(data: bytes) -> None:
+def test_what_cannot_be_unpacked_is_reported(data: bytes) -> None:
     with pytest.raises(SourceError):
         list(_unpacked(iter([data])))
 
@@ -369,7 +369,7 @@ def test_the_tar_of_containerds_store_holds_packed_layers(engine: FakeEngine, la
     ],
     ids=["a layer less", "a wrong layer", "cut", "no tar"],
 )
-def test_a_save_that_is_not_what_it_should_be_is_told(
+def test_a_save_that_is_not_what_it_should_be_is_reported(
     engine: FakeEngine, layers: Layers, tar: bytes, text: str
 ) -> None:
     engine.add([BASE, MIDDLE], IMAGE)
@@ -389,7 +389,7 @@ def test_layers_that_came_wrong_are_gone(engine: FakeEngine, layers: Layers) -> 
     assert only(layers, CHAIN[0])
 
 
-def test_a_full_disk_under_a_push_is_told_as_one(
+def test_a_full_disk_under_a_push_is_reported_as_one(
     engine: FakeEngine, layers: Layers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.add([BASE, MIDDLE, TOP], IMAGE)

@@ -215,7 +215,7 @@ def test_nothing_to_send_yet_is_said_now_and_then(tmp_path: Path, monkeypatch: p
     close()
 
 
-def test_a_lost_upstream_is_told_and_another_goes_on(
+def test_a_lost_upstream_is_reported_and_another_goes_on(
     layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]], pool: ThreadPoolExecutor
 ) -> None:
     tries = 0
@@ -302,7 +302,7 @@ def test_a_connection_that_is_made_too_late_is_not_used(
     old.layers.stop()
 
 
-def test_wrong_bytes_are_asked_for_again(
+def test_wrong_bytes_are_requested_again(
     layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]]
 ) -> None:
     upstream.flip = 50_000
@@ -358,7 +358,7 @@ def test_a_full_disk_ends_it(
     assert caught.value.kind == "disk"
 
 
-def test_what_nobody_asked_for_is_not_written_down(
+def test_what_nobody_requested_is_not_written_down(
     layers: Layers, reports: list[dict[str, Any]], upstream: Link
 ) -> None:
     fetcher = fetch.Fetcher(layers, NAMES[:1], reports.append)
@@ -559,7 +559,7 @@ def test_bytes_of_an_earlier_answer_do_not_get_into_a_new_one() -> None:
     assert reading.read() == b"for the second"
 
 
-def test_what_is_asked_for_goes_out_as_a_line_with_its_serial() -> None:
+def test_a_request_goes_out_as_a_line_with_its_serial() -> None:
     streams = Streams()
     porter = main.Porter(cast(Any, None), cast(BinaryIO, streams))
     _, writing, _ = porter._from_operator()
@@ -619,7 +619,7 @@ def test_an_operator_that_was_not_listened_to_for_long_is_not_gone(monkeypatch: 
     assert heard[0] > 0
 
 
-def test_a_silent_operator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_operator_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "SILENCE_S", 0.01)
     with pytest.raises(wire.Broken, match="silent"):
         operator.Pipe().read(1)
