@@ -37,7 +37,8 @@ class RunResult:
 
     `stopped` is why kit ended the run, or '' if it ended by itself. `folded` counts lines that kit did not print
     because they only followed from `failure`; the run's log has them. `interrupted`: Ctrl-C came, but the run ended by
-    itself before kit could stop it. A caller with more to do than this run stops there.
+    itself before kit could stop it. A caller with more to do than this run stops there. `record` is the run as
+    `kit wait` would return it; None for a dry run.
     """
 
     plan: LaunchPlan
@@ -49,6 +50,7 @@ class RunResult:
     attempts: int = 1
     left: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
+    record: RunRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

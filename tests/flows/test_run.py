@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.screen import jsonout
 from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import Note
 from kit.flows.context import Context
@@ -25,7 +26,7 @@ from kit.flows.run.run import run
 from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
-from kit.model.run import RUN_ID
+from kit.model.run import RUN_ID, RunRecord
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
@@ -51,6 +52,26 @@ def test_a_whole_run(cluster: Cluster) -> None:
     assert record["image"].startswith("kit:cpu-")
     assert [(place["node"], place["ranks"], place["slots"]) for place in record["places"]] == [("gpu1", 2, [0, 1])]
     cluster.head.nothing_left()
+
+
+def test_run_and_wait_and_stop_are_one_shape(cluster: Cluster) -> None:
+    result = cluster.run("echo a; exit 3", env=(("A", "b"),), np=1)
+    own = jsonout.run(checked(result.record), result)
+    later = [jsonout.run(verb(cluster.context(), result.plan.run_id)) for verb in (wait, partial(stop, grace_s=None))]
+    only_run_knows = {"seconds", "folded", "interrupted", "plan", "started"}
+    for other in later:
+        assert list(other) == list(own)
+        assert {key: other[key] for key in other.keys() - only_run_knows} == {
+            key: own[key] for key in own.keys() - only_run_knows
+        }
+    assert (own["id"], own["exit_code"], own["np"], own["env"]) == (result.plan.run_id, 3, 1, ["A"])
+    # Both are times by the head's clock; the record is written before the first line of the log.
+    assert later[0]["started"] <= own["started"] <= own["ended"]
+
+
+def checked(record: RunRecord | None) -> RunRecord:
+    assert record is not None
+    return record
 
 
 def test_a_run_that_fails(cluster: Cluster) -> None:

@@ -6,16 +6,21 @@ import dataclasses
 import hashlib
 import ipaddress
 import json
+import time
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kit.cli.screen.plain import Progress
 from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
+from kit.model.run import RunRecord
 from kit.model.secret import Secret
+
+if TYPE_CHECKING:
+    from kit.model.result import RunResult
 
 FORMAT = 1
 
@@ -53,10 +58,36 @@ def _fields(value: Any) -> dict[str, Any]:
         # A plan has steps of several kinds, and a reader must be able to tell them apart.
         fields["step"] = value.kind
     fields |= {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, RunRecord):
+        fields |= {"started": moment(value.started), "ended": moment(value.ended)}
     for name, attribute in vars(type(value)).items():
         if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):
             fields[name] = result
     return fields
+
+
+def moment(seconds: float | None) -> str | None:
+    """Return a time in UTC as RFC 3339 writes it: 2026-11-21T10:15:00.123Z."""
+    if not seconds:
+        return None
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{thousandths:03}Z"
+
+
+def run(record: RunRecord, result: RunResult | None = None) -> dict[str, Any]:
+    """Return a run in the one shape that kit run, attach, wait and stop print.
+
+    Only kit run knows the plan, the lines that it did not print, and whether it was interrupted.
+    """
+    took = record.ended - record.started if record.ended and record.started else None
+    return {
+        **_fields(record),
+        "attempts": max(record.attempt, 1),
+        "seconds": result.seconds if result else took,
+        "folded": result.folded if result else 0,
+        "interrupted": bool(result and result.interrupted),
+        "plan": encode(result.plan) if result else None,
+    }
 
 
 def _plan(value: Plan) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from kit.errors import Interrupted, NotReadyError
 if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.model.launch import RunPolicy
+    from kit.model.result import RunResult
     from kit.model.run import RunRecord
 
 
@@ -73,11 +74,11 @@ def run(session: Session) -> int:
         result = run(context, request, door=door)
     session.remember([result.plan.run_id])
     if args.detach:
-        session.show("run", result, result.plan.run_id)
+        _show(session, result.record, result, text=result.plan.run_id)
         return 0
     from kit.cli.text import run as text
 
-    session.show("run", result)
+    _show(session, result.record, result)
     return _job_ended(session, result.exit_code, text.ended(result))
 
 
@@ -163,8 +164,18 @@ def stop(session: Session) -> int:
         from kit.flows.run.stop import stop
 
         record = stop(context, session.args.run, grace_s=session.args.grace, door=door)
-    session.show("run", record, text.stop)
+    _show(session, record, text=text.stop(record))
     return 0
+
+
+def _show(session: Session, record: RunRecord | None, result: RunResult | None = None, text: str = "") -> None:
+    """Print a run: as JSON in one shape for all verbs, or this text."""
+    if not session.json or record is None:
+        session.show("run", result, text)
+        return
+    from kit.cli.screen.jsonout import run
+
+    session.show("run", run(record, result))
 
 
 def _show_record(session: Session, record: RunRecord, *, still_running: int = 0) -> int:
@@ -172,7 +183,7 @@ def _show_record(session: Session, record: RunRecord, *, still_running: int = 0)
     from kit.cli.text import run as text
 
     session.remember([record.id])
-    session.show("run", record)
+    _show(session, record)
     if record.state == "lost":
         session.terminal.tell(text.story(record))
         return NotReadyError.exit_code

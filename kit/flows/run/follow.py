@@ -62,6 +62,8 @@ class Follower:
     before: int = 0
     # The number of lines that other ranks printed after the first failure. They are consequences and are not shown.
     folded: int = 0
+    # The time of the first entry, by the head's clock.
+    began: float = 0.0
     _failed: str = ""
     _log: RunLog = field(default_factory=RunLog)
     _base: int = 0
@@ -137,6 +139,7 @@ class Follower:
 
     def _take(self, entry: LogEntry) -> bool:
         """Handle one entry. Return True if it was the last one."""
+        self.began = self.began or entry.time
         if entry.kind == "event" and entry.fields.get("event") == "ended":
             self.ending = entry.fields
             if lost := entry.fields.get("lost_bytes"):

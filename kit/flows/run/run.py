@@ -83,8 +83,9 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
         if follower.before:
             ended = stop(context, plan.run_id, grace_s=GRACE_S)
             raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {_left(ended)}")
-        return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
-    return _follow(context, plan, follower, start)
+        record = records.started_record(start_request, started=time.time())
+        return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start, record=record)
+    return _follow(context, plan, follower, start, start_request)
 
 
 def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any]) -> int:
@@ -118,7 +119,9 @@ def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapp
     return interrupted
 
 
-def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float) -> RunResult:
+def _follow(
+    context: Context, plan: LaunchPlan, follower: Follower, start: float, start_request: Mapping[str, Any]
+) -> RunResult:
     try:
         ending = _ending(follower)
     except KitError:
@@ -155,6 +158,7 @@ def _follow(context: Context, plan: LaunchPlan, follower: Follower, start: float
         attempts=record.attempt,
         left=record.left or {},
         interrupted=follower.interrupted > 0,
+        record=records.started_record(start_request, started=follower.began, ending=ending),
     )
 
 

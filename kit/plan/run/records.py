@@ -51,6 +51,12 @@ def code_record(snapshot: Snapshot) -> dict[str, Any]:
     return {**record, "commit": git.commit, "branch": git.branch, "origin": git.url, "dirty": git.dirty, **diff}
 
 
+def started_record(request: Mapping[str, Any], *, started: float, ending: Mapping[str, Any] | None = None) -> RunRecord:
+    """Return the record of a run that was started with this request, as the head would return it."""
+    parts = {key: request[key] for key in ("id", "places", "helpers")}
+    return record_of({**request["info"], **parts, "started": started}, ending)
+
+
 def parse(text: str) -> RunRecord | None:
     """Return the record in a JSON text, or None if the text is not a record."""
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.screen import jsonout
 from kit.cli.screen.jsonout import encode, line
 from kit.cli.text import cluster as render
 from kit.cli.text import launch, ps, table
@@ -40,6 +41,7 @@ from kit.model.result import (
     OutputGroup,
     PsResult,
 )
+from kit.model.run import RunRecord
 from kit.model.secret import Secret
 from kit.model.swarm import StackRemove, SwarmInit
 from kit.model.text import size
@@ -254,6 +256,13 @@ def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
         {"name": "form the swarm", "needs": "all", "hosts": ["gpu1"]},
         {"name": "verify", "needs": "all", "hosts": ["gpu1"]},
     ]
+
+
+def test_times_as_json_are_rfc_3339() -> None:
+    assert jsonout.moment(1_790_000_000.1239) == "2026-09-21T14:13:20.124Z"
+    assert jsonout.moment(None) is jsonout.moment(0.0) is None
+    record = _fields("run", RunRecord(id="r", cluster="", image="", command=(), places=(), started=1.5, ended=2.9999))
+    assert (record["started"], record["ended"]) == ("1970-01-01T00:00:01.500Z", "1970-01-01T00:00:03.000Z")
 
 
 def test_results_as_json() -> None:
