@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.model import names
 from kit.plan.run.causes.rule import Rule
 
 # A node's sshd says nothing about this to the head.
@@ -76,9 +77,9 @@ NETWORK = (
     # In the log of the node itself (kit.flows.run.node_log).
     Rule(
         name="node-files",
-        text="the node's sshd has no host key any more: the cluster's files in /opt/kit are missing on that VM",
+        text=f"the node's sshd has no host key any more: the cluster's files in {names.ROOT} are missing on that VM",
         hint="write them again: kit deploy",
-        says=("no hostkeys available", "Unable to load host key: ", 'Unable to load host key "/etc/kit/'),
+        says=("no hostkeys available", "Unable to load host key: ", f'Unable to load host key "{names.MOUNT}/'),
     ),
     HUNG_UP,
     Rule(
