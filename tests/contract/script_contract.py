@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 from kit.model.observed import HostFacts
-from kit.remote.cluster.observe import Wanted, listener_word, parse
+from kit.remote.cluster.look import Wanted
+from kit.remote.cluster.observe import listener_word, parse
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import host

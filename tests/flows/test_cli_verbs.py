@@ -174,6 +174,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
 
     dial = SimpleNamespace(dialled=lambda context: nullcontext())
     monkeypatch.setitem(sys.modules, "kit.flows.run.dial", dial)
+    monkeypatch.setitem(sys.modules, "kit.flows.cluster.look", SimpleNamespace(Look=lambda context: None))
 
     def context(session: Session, fixed: Mapping[str, Any] | None = None) -> Context:
         return Context(
@@ -206,9 +207,12 @@ VERBS: list[Row] = [
      "kit:cpu-0123  1.87 GB  built in", 0),
     (["image", "build", "-f"], "build_image", (ClusterSpec().image,), {"force": True, "consent": ANY},
      "kit:cpu-0123  1.87 GB", 0),
-    (["deploy"], "deploy", (), {"dry_run": False, "force": False}, "from the job\nCluster kit is ready on 1 host", 0),
-    (["deploy", "--dry-run"], "deploy", (), {"dry_run": True, "force": False}, "from the job\nPlan for cluster", 0),
-    (["deploy", "--force"], "deploy", (), {"dry_run": False, "force": True}, "from the job\nCluster kit is ready", 0),
+    (["deploy"], "deploy", (), {"dry_run": False, "force": False, "look": None},
+     "from the job\nCluster kit is ready on 1 host", 0),
+    (["deploy", "--dry-run"], "deploy", (), {"dry_run": True, "force": False, "look": None},
+     "from the job\nPlan for cluster", 0),
+    (["deploy", "--force"], "deploy", (), {"dry_run": False, "force": True, "look": None},
+     "from the job\nCluster kit is ready", 0),
     (["image", "push", "r.example.com/t"], "push_image", (PULLED, "r.example.com/t"), {"login": None},
      "r.example.com/kit:cpu-0123  1 B  sha256:ab", 0),
     (["image", "push", "r.example.com/t", "--builder", "head"], "push_from_head", ("r.example.com/t",), {"login": None},

@@ -150,7 +150,7 @@ def test_a_lock_that_was_lost_at_the_very_end_is_reported(
         fleet["gpu1"].locks[FILE].release()
         return failures
 
-    monkeypatch.setattr("kit.flows.cluster.deploy.execute", then_released)
+    monkeypatch.setattr("kit.flows.cluster.perform.execute", then_released)
     assert deploy(fleet.context(reporter)).changed
     (warned,) = reporter.warnings
     assert "all is done, but the lock of the cluster was lost" in warned.text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 from kit.errors import HostsFailed, InputError, NotReadyError, SlowError, UnreachableError
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
+from kit.flows.cluster.look import Look
 from kit.flows.cluster.ps import ps, ranks_of
 from kit.flows.run.run import run
 from kit.model.host import Host
@@ -195,3 +199,38 @@ def test_variables_are_set_or_forwarded(fleet: Fleet, reporter: Remembering, mon
     assert plan.env == {"KIT_RUN": "dry-run", "A": "1", "SET_HERE": "here"}
     named = [plan.argv[i + 1] for i, word in enumerate(plan.argv) if word == "-x"]
     assert named == ["KIT_RUN", "A", "SET_HERE", "KIT_ATTEMPT", "KIT_CHECKPOINT_DIR", "NOT_HERE"]
+
+
+def test_a_look_begins_before_its_facts_are_wanted(fleet: Fleet, reporter: Remembering) -> None:
+    """kit deploy imports its planner while the hosts answer."""
+    asked = threading.Event()
+
+    class Asked(FakeTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            asked.set()
+            return super().run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    context = replace(fleet.context(reporter), connect=lambda host: Asked(fleet[host.name]))
+    look = Look(context)
+    assert asked.wait(10)
+    assert [facts.host.name for facts in look.observed()] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    assert deploy(context, look=look).changed
+    assert deploy(context, look=Look(context)).plan.empty
+
+
+def test_a_look_names_a_host_that_does_not_answer(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].faults.add("unreachable")
+    with pytest.raises(UnreachableError) as raised:
+        Look(fleet.context(reporter)).observed()
+    assert raised.value.host == "gpu3"
+
+
+def test_a_deploy_with_nothing_to_do_imports_neither_jinja_nor_what_ships() -> None:
+    code = (
+        "import sys, kit.cli.text.cluster, kit.flows.cluster.deploy\n"
+        "import kit.remote.cluster.observe, kit.remote.ssh.connect\n"
+        "slow = {'jinja2', 'docker', 'ssl', 'tarfile', 'kit.remote.ship', 'kit.plan.swarm.deploy'}\n"
+        "print(*sorted(slow & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 
 
 def deploy(session: Session) -> int:
+    from kit.flows.cluster.look import Look
+
+    context = session.context()
+    look = Look(context)
+    # Now that the hosts are asked.
     from kit.cli.text import cluster as text
-    from kit.cli.text import plan as plantext
     from kit.flows.cluster.deploy import deploy
 
     dry = session.args.dry_run
-    result = deploy(session.context(), dry_run=dry, force=session.args.force)
+    result = deploy(context, dry_run=dry, force=session.args.force, look=look)
     if dry:
+        from kit.cli.text import plan as plantext
+
         width = session.width
         session.show("plan", result.plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose, width=width))
     else:

@@ -7,14 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 
-from kit.errors import HostsFailed, KitError, NotReadyError
-from kit.events import HostDone, HostStep, Note, Phase, Warned
-from kit.flows.cluster.change import Change, changing
+from kit.errors import NotReadyError
+from kit.events import Note, Warned
+from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
-from kit.flows.image import source
-from kit.flows.image.content import content
-from kit.model import names
-from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
@@ -28,24 +24,22 @@ from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm import checks as swarm_checks
-from kit.remote.cluster.execute import execute
-from kit.remote.cluster.keys import make_key
-from kit.remote.cluster.observe import observe
-from kit.remote.ssh import fanout
 
 
-def deploy(context: Context, *, dry_run: bool = False, force: bool = False) -> DeployResult:
+def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look: Look | None = None) -> DeployResult:
     """Make every host match the spec. Nothing is changed unless kit can inspect every host and finds no problem.
 
-    `force` also recreates containers in which a run is active.
+    `force` also recreates containers in which a run is active. `look` is one that has begun already.
 
     Raises HostsFailed with the cause for each host that failed; the other hosts are finished first.
     """
     start = time.monotonic()
     # Most deploys have nothing to do, and need no lock for that.
-    plan = _plan(context, dry_run=dry_run, force=force)
+    plan = plan_of(context, look or Look(context), dry_run=dry_run, force=force)
     if not plan.empty and not dry_run:
-        plan = _change(context, force=force)
+        from kit.flows.cluster.perform import perform  # noqa: PLC0415  (it can do every step, so it imports much)
+
+        plan = perform(context, lambda: plan_of(context, Look(context, again=True), force=force, again=True))
     return DeployResult(
         plan=plan,
         dry_run=dry_run,
@@ -55,11 +49,10 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False) -> D
     )
 
 
-def _plan(context: Context, *, dry_run: bool, force: bool, again: bool = False) -> Plan:
-    """Observe, check and plan. Raises before anything is changed."""
-    spec = context.spec
-    tag = content(spec.image).tag
-    observed = look(context, tag, again=again)
+def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False, again: bool = False) -> Plan:
+    """Return the plan from what the look finds, after all checks. Raises before anything is changed."""
+    spec, tag = context.spec, look.tag
+    observed = look.observed()
     nodes, problems = nodes_of(observed, spec)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
@@ -78,62 +71,6 @@ def _plan(context: Context, *, dry_run: bool, force: bool, again: bool = False) 
     if not dry_run and not force:
         _spare_runs(plan, observed)
     return plan
-
-
-def _change(context: Context, *, force: bool) -> Plan:
-    """Take the lock, plan again because hosts may have changed, execute and return that plan."""
-    with changing(context, "deploy") as change:
-        plan = _plan(context, dry_run=False, force=force, again=True)
-        if not plan.empty:
-            # Before the checks of single hosts: one error, and nothing begun.
-            change.check()
-            change.what = _summary(plan)
-            _execute(context, plan, change)
-    return plan
-
-
-def _summary(plan: Plan) -> str:
-    """Return `14 steps on 4 hosts`, for the audit."""
-    hosts = [host for host, _ in plan.steps()]
-    return f"{len(hosts)} steps on {len(set(hosts))} hosts"
-
-
-def look(context: Context, image: str, *, again: bool = False) -> Sequence[HostFacts]:
-    """Return the facts of all hosts, in order. Raises if kit cannot inspect one of them."""
-    hosts = context.inventory.hosts
-    context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
-    folder = names.folder(context.spec.name)
-    paths = plans.dialect_of(context.spec).paths(context.spec)
-
-    def work(host: Host) -> HostFacts:
-        context.reporter.report(HostStep(host=host.name, text="connecting"))
-        with closing(context.connect(host)) as transport:
-            facts = observe(transport, folder=folder, image=image, wanted=context.spec.orchestrator, paths=paths)
-        gpus = f", {len(facts.gpus)} × {facts.gpus[0].name}" if facts.gpus else ""
-        engine = f"engine {facts.engine}" if facts.engine else "no engine"
-        context.reporter.report(HostDone(host=host.name, text=f"{engine}, {facts.cores} cores{gpus}"))
-        return facts
-
-    outcome = fanout.each(hosts, work)
-    if outcome.failures:
-        raise failed("nothing was changed", list(outcome.failures.values()))
-    return [outcome.results[host.name] for host in hosts]
-
-
-def look_at_nodes(context: Context, image: str) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
-    """Return the facts of all hosts and the nodes that fit them, for kit compose and kit stack."""
-    observed = look(context, image)
-    nodes, problems = nodes_of(observed, context.spec)
-    if problems:
-        raise failed("no file", problems)
-    return observed, nodes
-
-
-def failed(what: str, problems: Sequence[KitError]) -> KitError:
-    """Return the only problem, or one error for all of them."""
-    if len(problems) == 1:
-        return problems[0]
-    return HostsFailed(f"{what}: {len(problems)} problems", problems)
 
 
 def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
@@ -188,6 +125,8 @@ def _supplied(
     context: Context, tag: str, observed: Sequence[HostFacts], *, dry_run: bool
 ) -> tuple[Image, Sequence[HostFacts]]:
     """Return the image from the place that kit.yaml names, and the facts, which a build on the head changes."""
+    from kit.flows.image import source  # noqa: PLC0415  (only where a host lacks the image)
+
     spec = context.spec
     if spec.registry is not None:
         return source.published(context, spec.registry, tag, observed), observed
@@ -221,6 +160,8 @@ def _local_image(tag: str) -> Image | None:
 
 def _keys(held: HeldKeys, cluster: str) -> ClusterKeys:
     """Return the keys that hosts hold, and new ones for those that are missing."""
+    from kit.remote.cluster.keys import make_key  # noqa: PLC0415
+
     pairs = {
         owner: KeyPair(public=held.hosts[owner]) if owner in held.hosts else make_key(f"kit-{cluster}-{owner}")
         for owner in dict.fromkeys(held.owners.values())
@@ -229,17 +170,6 @@ def _keys(held: HeldKeys, cluster: str) -> ClusterKeys:
         client=KeyPair(public=held.client) if held.client else make_key(f"kit-{cluster}"),
         hosts={host: pairs[owner] for host, owner in held.owners.items()},
     )
-
-
-def _execute(context: Context, plan: Plan, change: Change) -> None:
-    failures = execute(change.execution(context), plan)
-    if failures:
-        # If the lock was lost, that is the one cause for all hosts.
-        change.check()
-        done = len(plan.hosts) - len(failures)
-        if len(failures) == 1:
-            raise next(iter(failures.values()))
-        raise HostsFailed(f"{len(failures)} hosts failed, {done} are done", list(failures.values()))
 
 
 def _results(plan: Plan) -> tuple[HostResult, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
-from kit.flows.image.content import content
+from kit.flows.image.content import tag_of
 from kit.model.plan import Plan
 from kit.model.result import DownResult
 from kit.plan.cluster.down import down_plan
@@ -14,7 +14,7 @@ from kit.remote.ssh.fanout import Outcome
 
 def plan_down(context: Context, *, images: bool = False) -> Plan:
     """Return what `down` does. kit contacts no host for that."""
-    tags = (content(context.spec.image).tag,) if images else ()
+    tags = (tag_of(context.spec.image),) if images else ()
     return down_plan(context.spec, context.inventory.names, tags)
 
 

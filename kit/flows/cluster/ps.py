@@ -7,7 +7,6 @@ from contextlib import closing
 
 from kit.errors import KitError, SlowError
 from kit.flows.context import Context
-from kit.flows.image.content import content
 from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import HostFacts
@@ -22,13 +21,12 @@ from kit.remote.ssh import fanout
 def ps(context: Context) -> PsResult:
     """Return a row for each host. The row of a host that kit cannot reach has the problem."""
     spec = context.spec
-    tag = content(spec.image).tag
 
     records: list[str] = []
 
     def work(host: Host) -> NodeStatus:
         with closing(context.connect(host)) as transport:
-            facts, ranks = observe_ranks(transport, folder=names.folder(spec.name), image=tag)
+            facts, ranks = observe_ranks(transport, folder=names.folder(spec.name))
         if host == context.inventory.head and facts.record:
             records.append(facts.record)
         return _row(context, facts, ranks)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kit.errors import NotReadyError
 from kit.events import Reporter
-from kit.flows.image.content import content
+from kit.flows.image.content import tag_of
 from kit.flows.run.environment import variables
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer
@@ -36,7 +36,7 @@ def local(
     Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
     start = time.monotonic()
-    image = content(spec.image).tag
+    image = tag_of(spec.image)
     env, forward = variables(request.env)
     container = local_container(
         spec,

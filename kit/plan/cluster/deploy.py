@@ -19,12 +19,15 @@ from kit.plan.cluster.files import is_current
 from kit.plan.cluster.nodes import cluster_record
 from kit.plan.cluster.supply import Image, supply_round
 from kit.plan.cluster.verify import passed_file, verify_round
-from kit.plan.swarm import deploy as swarm
 
 
 def dialect_of(spec: ClusterSpec) -> Dialect:
     """Return the dialect of the spec's orchestrator."""
-    return swarm if spec.orchestrator == "swarm" else compose
+    if spec.orchestrator == "swarm":
+        from kit.plan.swarm import deploy as swarm  # noqa: PLC0415  (most deploys are without Swarm)
+
+        return swarm
+    return compose
 
 
 def problems_of(

@@ -5,47 +5,42 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from kit.errors import SlowError, StepError
 from kit.model import names
 from kit.model.host import Host
 from kit.model.observed import Container, Gpu, HostFacts, Interface
-from kit.remote.scripts import script
+from kit.remote.cluster.look import look
 from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.swarm.facts import swarm_facts
 
-TIMEOUT_S = 75.0
-# The orchestrator of a deploy needs to know more of Docker than the other verbs: whether Compose works on the host, or
-# what the engine offers to Swarm.
-Wanted = Literal["compose", "swarm", "state"]
 # The exit code of observe.sh for an engine that did not answer in time.
 _SLOW = 75
 
 
-def observe(
-    transport: Transport, *, folder: str, image: str, wanted: Wanted = "state", paths: Sequence[str] = ()
-) -> HostFacts:
-    """Return the facts of one host; of `paths`, those that are missing.
+def observe(transport: Transport, *, folder: str, image: str) -> HostFacts:
+    """Return the facts of one host.
 
     Raises UnreachableError, SlowError when the host or its engine does not answer in time, or StepError when the
     login cannot become root.
     """
-    return _facts(transport, transport.run(script("observe", folder, image, wanted, *paths), timeout_s=TIMEOUT_S))
+    return facts_of(transport.host, look(transport, folder=folder, image=image))
 
 
-def observe_ranks(transport: Transport, *, folder: str, image: str) -> tuple[HostFacts, str]:
+def observe_ranks(transport: Transport, *, folder: str) -> tuple[HostFacts, str]:
     """Return the facts of one host and a line `RUN RANK PID` for each process of the cluster's runs, in one command.
 
     Raises the same errors as `observe`.
     """
-    done = transport.run(script("look", folder, image, "state"), timeout_s=TIMEOUT_S)
-    return _facts(transport, done), done.text.partition("@@ ranks\n")[2]
+    done = look(transport, folder=folder, name="look")
+    return facts_of(transport.host, done), done.text.partition("@@ ranks\n")[2]
 
 
-def _facts(transport: Transport, done: Completed) -> HostFacts:
+def facts_of(host: Host, done: Completed) -> HostFacts:
+    """Return the facts in the output of observe.sh. Raises the errors of `observe`."""
     if "@@ end" not in done.text:
-        name = transport.host.name
+        name = host.name
         if done.code == _SLOW:
             raise SlowError(
                 done.error_text.splitlines()[-1] if done.error_text else "the engine did not answer in time",
@@ -63,7 +58,7 @@ def _facts(transport: Transport, done: Completed) -> HostFacts:
             hint="does a POSIX shell answer there? try: kit ssh " + name,
             host=name,
         )
-    return parse(transport.host, done.text)
+    return parse(host, done.text)
 
 
 def parse(host: Host, text: str) -> HostFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,8 @@ def cache(environ: Mapping[str, str]) -> Path | None:
 
 def write(file: Path, parts: Iterable[bytes]) -> None:
     """Replace a file at once, so that another kit sees the old or the new one. Ignore a failure."""
+    import tempfile  # noqa: PLC0415  (slow to import, and mostly a file is only read)
+
     beside = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -66,32 +66,49 @@ class _Work(Generic[T]):
                 return
 
 
-def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None = None) -> Outcome[T]:
-    """Call `work(host)` for every host, at most `width` at a time (by default as many as this machine's cores serve).
+class Started(Generic[T]):
+    """Work that has begun on all hosts."""
 
-    A KitError of one host does not touch the others.
+    def __init__(self, hosts: Sequence[Host], shared: _Work[T], threads: Sequence[threading.Thread]) -> None:
+        self._hosts, self._shared, self._threads = hosts, shared, threads
+
+    def outcome(self) -> Outcome[T]:
+        """Wait until all hosts are done. Ctrl-C raises Interrupted, which names the others."""
+        shared = self._shared
+        try:
+            for thread in self._threads:
+                while thread.is_alive():
+                    thread.join(0.2)
+        except KeyboardInterrupt:
+            shared.stop.set()
+            ended = {*shared.results, *shared.failures}
+            waiting = [host.name for host in self._hosts if host.name not in ended]
+            raise Interrupted(
+                f"interrupted; not done: {fold(waiting) or 'none'}", hint="run the same again to finish"
+            ) from None
+        if shared.bugs:
+            raise shared.bugs[0]
+        names = [host.name for host in self._hosts]
+        return Outcome(
+            results={name: shared.results[name] for name in names if name in shared.results},
+            failures={name: shared.failures[name] for name in names if name in shared.failures},
+        )
+
+
+def start(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None = None) -> Started[T]:
+    """Begin to call `work(host)` for every host, at most `width` at a time, and return at once.
+
+    By default, `width` is what this machine's cores serve. A KitError of one host does not touch the others.
     """
     shared = _Work(hosts, work)
     at_once = min(width or retry.width(os.cpu_count() or 1), len(hosts))
     # Daemon threads: a host that hangs cannot keep kit from ending after Ctrl-C.
     threads = [threading.Thread(target=shared, daemon=True) for _ in range(at_once)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
-    except KeyboardInterrupt:
-        shared.stop.set()
-        ended = {*shared.results, *shared.failures}
-        waiting = [host.name for host in hosts if host.name not in ended]
-        raise Interrupted(
-            f"interrupted; not done: {fold(waiting) or 'none'}", hint="run the same again to finish"
-        ) from None
-    if shared.bugs:
-        raise shared.bugs[0]
-    names = [host.name for host in hosts]
-    return Outcome(
-        results={name: shared.results[name] for name in names if name in shared.results},
-        failures={name: shared.failures[name] for name in names if name in shared.failures},
-    )
+    for thread in threads:
+        thread.start()
+    return Started(hosts, shared, threads)
+
+
+def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None = None) -> Outcome[T]:
+    """Call `work(host)` for every host, and wait. `width` is as for `start`."""
+    return start(hosts, work, width=width).outcome()

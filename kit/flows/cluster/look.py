@@ -1,0 +1,83 @@
+"""Looks at all hosts at once, and begins before the flow that needs it is imported: ssh and Python run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from kit.errors import HostsFailed, KitError
+from kit.events import HostDone, HostStep, Phase
+from kit.flows.context import Context
+from kit.flows.image.content import tag_of
+from kit.model import names
+from kit.model.host import Host
+from kit.remote.cluster import look as looks
+from kit.remote.ssh import fanout
+
+if TYPE_CHECKING:
+    from kit.model.launch import Node
+    from kit.model.observed import HostFacts
+    from kit.model.spec import ClusterSpec
+
+
+class Look:
+    """A look at all hosts that has begun. `tag` is the image that it looks for."""
+
+    def __init__(self, context: Context, *, again: bool = False) -> None:
+        self.tag = tag_of(context.spec.image)
+        self._context = context
+        context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
+        self._folder = names.folder(context.spec.name)
+        self._paths = _paths(context.spec)
+        self._started = fanout.start(context.inventory.hosts, self._facts)
+
+    def observed(self) -> Sequence[HostFacts]:
+        """Return the facts of all hosts, in order. Raises if kit cannot inspect one of them."""
+        outcome = self._started.outcome()
+        if outcome.failures:
+            raise failed("nothing was changed", list(outcome.failures.values()))
+        return [outcome.results[host.name] for host in self._context.inventory.hosts]
+
+    def _facts(self, host: Host) -> HostFacts:
+        context = self._context
+        context.reporter.report(HostStep(host=host.name, text="connecting"))
+        wanted = context.spec.orchestrator
+        with closing(context.connect(host)) as transport:
+            done = looks.look(transport, folder=self._folder, image=self.tag, wanted=wanted, paths=self._paths)
+        from kit.remote.cluster.observe import facts_of  # noqa: PLC0415  (after the host was asked)
+
+        facts = facts_of(host, done)
+        gpus = f", {len(facts.gpus)} × {facts.gpus[0].name}" if facts.gpus else ""
+        engine = f"engine {facts.engine}" if facts.engine else "no engine"
+        context.reporter.report(HostDone(host=host.name, text=f"{engine}, {facts.cores} cores{gpus}"))
+        return facts
+
+
+def _paths(spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the paths on VMs whose absence the plan needs to know."""
+    if spec.orchestrator == "compose" and not spec.volumes:
+        # Compose needs no path then, and the planner is slow to import.
+        return ()
+    from kit.plan.cluster.deploy import dialect_of  # noqa: PLC0415
+
+    return dialect_of(spec).paths(spec)
+
+
+def look_at_nodes(context: Context) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
+    """Return the facts of all hosts and the nodes that fit them, for kit compose and kit stack."""
+    look = Look(context)
+    from kit.plan.cluster.nodes import nodes_of  # noqa: PLC0415  (after the hosts were asked)
+
+    observed = look.observed()
+    nodes, problems = nodes_of(observed, context.spec)
+    if problems:
+        raise failed("no file", problems)
+    return observed, nodes
+
+
+def failed(what: str, problems: Sequence[KitError]) -> KitError:
+    """Return the only problem, or one error for all of them."""
+    if len(problems) == 1:
+        return problems[0]
+    return HostsFailed(f"{what}: {len(problems)} problems", problems)

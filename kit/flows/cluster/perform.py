@@ -1,0 +1,40 @@
+"""The part of kit deploy that changes hosts. Most deploys have nothing to do, and never import this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kit.errors import HostsFailed
+from kit.flows.cluster.change import Change, changing
+from kit.flows.context import Context
+from kit.model.plan import Plan
+from kit.remote.cluster.execute import execute
+
+
+def perform(context: Context, plan_again: Callable[[], Plan]) -> Plan:
+    """Take the lock, plan again because hosts may have changed, execute and return that plan."""
+    with changing(context, "deploy") as change:
+        plan = plan_again()
+        if not plan.empty:
+            # Before the checks of single hosts: one error, and nothing begun.
+            change.check()
+            change.what = _summary(plan)
+            _execute(context, plan, change)
+    return plan
+
+
+def _summary(plan: Plan) -> str:
+    """Return `14 steps on 4 hosts`, for the audit."""
+    hosts = [host for host, _ in plan.steps()]
+    return f"{len(hosts)} steps on {len(set(hosts))} hosts"
+
+
+def _execute(context: Context, plan: Plan, change: Change) -> None:
+    failures = execute(change.execution(context), plan)
+    if failures:
+        # If the lock was lost, that is the one cause for all hosts.
+        change.check()
+        done = len(plan.hosts) - len(failures)
+        if len(failures) == 1:
+            raise next(iter(failures.values()))
+        raise HostsFailed(f"{len(failures)} hosts failed, {done} are done", list(failures.values()))

@@ -1,0 +1,75 @@
+"""The tag of an image, which your cache may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.flows.image import content as flow
+from kit.flows.image.content import content, tag_of
+from kit.model.spec import ImageSpec
+from kit.plan import image
+from kit.remote.machine.assets import read_images
+
+
+@pytest.fixture
+def tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "kit" / "tags"
+
+
+@pytest.fixture
+def renders(monkeypatch: pytest.MonkeyPatch) -> list[ImageSpec]:
+    """What was rendered."""
+    specs = []
+    real: Callable[..., Any] = image.image_content
+
+    def render(spec: ImageSpec, *args: Any) -> Any:
+        specs.append(spec)
+        return real(spec, *args)
+
+    monkeypatch.setattr(image, "image_content", render)
+    return specs
+
+
+def test_the_second_time_nothing_is_rendered(tags: Path, renders: list[ImageSpec]) -> None:
+    spec = ImageSpec(packages=("git",))
+    expected = content(spec).tag
+    assert [tag_of(spec), tag_of(spec)] == [expected, expected]
+    assert len(renders) == 2
+    assert [file.read_text() for file in tags.iterdir()] == [expected]
+
+
+def test_another_spec_or_another_file_is_another_tag(
+    tags: Path, renders: list[ImageSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tag_of(ImageSpec())
+    assert tag_of(ImageSpec(pip=("horovod",))) != first
+    files = {**read_images(), "bin/start.sh": b"#!/bin/sh\n"}
+    monkeypatch.setattr(flow, "read_images", lambda: files)
+    assert tag_of(ImageSpec()) != first
+    assert len(renders) == 3
+
+
+@pytest.mark.parametrize("text", ["", "kit:cpu-05ca23275", "other\n", "kit:cpu-05ca232754c9 --privileged"])
+def test_a_broken_cache_is_written_again(tags: Path, text: str) -> None:
+    tag = tag_of(ImageSpec())
+    (file,) = tags.iterdir()
+    file.write_text(text)
+    assert tag_of(ImageSpec()) == tag
+    assert file.read_text() == tag
+
+
+def test_the_cache_does_not_grow(tags: Path) -> None:
+    for number in range(flow._KEPT + 3):
+        tag_of(ImageSpec(packages=(f"p{number}",)))
+    assert len(list(tags.iterdir())) == flow._KEPT
+
+
+def test_without_a_home_there_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    assert tag_of(ImageSpec()) == content(ImageSpec()).tag
