@@ -142,6 +142,9 @@ class LabEngine:
             self.client.api.create_container(wanted.image, **options)
             return True
         except docker.errors.APIError as error:
+            # Newer engines refuse to drop a capability that this machine cannot grant.
+            if "invalid CapDrop" in str(error) and options["host_config"].pop("CapDrop", None):
+                return self._created(wanted, options)
             if error.status_code != requests.codes.conflict:
                 raise
             try:

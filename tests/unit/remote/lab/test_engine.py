@@ -34,10 +34,13 @@ class Api:
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers
         self.calls: list[str] = []
+        self.host_configs: list[dict[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*_words: object, **_options: object) -> Any:
+        def call(*_words: object, **options: Any) -> Any:
             self.calls.append(name)
+            if name == "create_container":
+                self.host_configs.append(dict(options["host_config"]))
             answer = self.answers[name].pop(0) if self.answers.get(name) else {}
             if isinstance(answer, Exception):
                 raise answer
@@ -86,6 +89,19 @@ def test_a_container_of_somebody_elses_with_that_name_is_reported(engine_with: C
     api = Api(create_container=[refusal(409, TAKEN)], inspect_container=[{"Config": {"Labels": {"mine": "1"}}}])
     with pytest.raises(StepError, match="already in use"):
         engine_with(api).create(wanted())
+
+
+def test_an_engine_that_refuses_to_drop_a_capability_it_lacks(engine_with: Callable[[Api], LabEngine]) -> None:
+    """Docker 26 on a machine that cannot grant SYS_RESOURCE, such as a container."""
+    words = 'invalid CapDrop: capability not supported by your kernel: "CAP_SYS_RESOURCE"'
+    api = Api(
+        create_host_config=[{"CapAdd": ["ALL"], "CapDrop": ["SYS_RESOURCE"]}], create_container=[refusal(400, words)]
+    )
+    engine_with(api).create(wanted())
+    assert [config.get("CapDrop") for config in api.host_configs] == [["SYS_RESOURCE"], None]
+    assert all(config["CapAdd"] == ["ALL"] for config in api.host_configs)
+    with pytest.raises(StepError, match="invalid CapDrop"):
+        engine_with(Api(create_container=[refusal(400, words)])).create(wanted())
 
 
 def broken_off() -> Iterator[bytes]:
