@@ -76,6 +76,8 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
     """
     plan.check(spec)
     folder = folder.resolve()
+    # First, because an engine and its images take minutes.
+    access.require_client()
     _ensure_engine(reporter, consent)
     with _engine() as engine:
         existing = engine.find(spec.name)

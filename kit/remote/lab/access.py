@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -108,12 +109,20 @@ def engine_version(folder: Path, address: str, user: str, *, timeout_s: int = 5)
     except subprocess.TimeoutExpired as error:
         raise UnreachableError("ssh did not end within 30 s", host=address) from error
     except FileNotFoundError as error:
-        raise StepError(
-            "this machine has no ssh client", hint="Install OpenSSH: apt-get install openssh-client"
-        ) from error
+        raise _no_client() from error
     if done.returncode == _SSH_FAILED:
         raise UnreachableError(done.stderr.strip() or "ssh failed", host=address)
     return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def require_client() -> None:
+    """Raise StepError if this machine has no ssh client."""
+    if shutil.which("ssh") is None:
+        raise _no_client()
+
+
+def _no_client() -> StepError:
+    return StepError("this machine has no ssh client", hint="Install OpenSSH: apt-get install openssh-client")
 
 
 def _quoted(path: Path) -> str:

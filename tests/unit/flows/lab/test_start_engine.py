@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.errors import UnreachableError
+from kit.errors import StepError, UnreachableError
 from kit.events import Note
 from kit.flows.image.base import Consent
 from kit.flows.lab import lab
+from kit.model.lab import LabSpec
 from tests.fakes.reporter import Remembering
 
 
@@ -45,6 +47,14 @@ def test_no_engine_is_started_without_one(
     with pytest.raises(UnreachableError) as caught:
         lab._ensure_engine(Remembering(), consent)
     assert caught.value.hint == "start it"
+
+
+def test_without_an_ssh_client_nothing_is_installed(no_engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("kit.remote.machine.prepare.run", None)
+    with pytest.raises(StepError, match="no ssh client") as caught:
+        lab.lab_up(LabSpec(hosts=1), folder=Path(), reporter=Remembering(), consent=lambda question: True)
+    assert "openssh-client" in str(caught.value.hint)
 
 
 def test_an_engine_that_cannot_be_started(no_engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
