@@ -22,7 +22,8 @@ def lab(value: LabStatus, *, width: int | None = None) -> str:
 def lab_removed(value: LabRemoved) -> str:
     if value.empty:
         return "Nothing to do: there is no lab."
-    text = (
-        f"Removed lab {value.name}: {value.containers} containers, {value.volumes} volumes, {value.networks} networks."
+    counts = {"container": value.containers, "volume": value.volumes, "network": value.networks}
+    removed = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
+    return f"Removed lab {value.name}: {removed}." + "".join(
+        f"\nKept, because you changed it: {path}" for path in value.kept
     )
-    return text + "".join(f"\nKept, because you changed it: {path}" for path in value.kept)
