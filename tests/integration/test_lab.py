@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,14 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
 
 from kit.errors import InputError
 from kit.events import Silent
-from kit.flows.lab.lab import lab_down, lab_status, lab_up
+from kit.flows.lab.lab import lab_down, lab_link_rate, lab_status, lab_up
 from kit.model.lab import LABEL, LabSpec, LabStatus
 from tests.integration.rig import CONNECTIONS, ssh
 
@@ -157,13 +159,27 @@ def test_links_are_shaped_both_ways(lab: LabStatus, engine: docker.DockerClient,
         far = next(p.parent.name for p in Path("/sys/class/net").glob("*/ifindex") if p.read_text().strip() == index)
         image = engine.containers.list(filters={"label": f"{LABEL}={NAME}"})[0].image
         assert image
-        shown = engine.containers.run(
-            image,
-            ["tc", "qdisc", "show", "dev", far],
-            network_mode="host",
-            remove=True,
-        )
-        assert b"rate 200Mbit" in shown
+        words = ["docker", "run", "--rm", "--network", "host", str(image.id), "tc", "qdisc", "show", "dev", far]
+        assert b"rate 200Mbit" in subprocess.run(words, capture_output=True, check=True).stdout
+
+
+def test_what_shapes_links_leaves_no_volume(lab: LabStatus, engine: docker.DockerClient, folder: Path) -> None:
+    """It looks only at what the lab's own containers mount: other tests make volumes meanwhile."""
+    began = engine.info()["SystemTime"]
+    lab_link_rate("200mbit", NAME, folder=folder)
+
+    def events(*filters: str) -> list[dict[str, Any]]:
+        words = ["docker", "events", "--since", began, "--until", engine.info()["SystemTime"], "--format", "{{json .}}"]
+        words += [word for condition in filters for word in ("--filter", condition)]
+        lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    created = {event["id"] for event in events("type=container", "event=create", f"label={LABEL}={NAME}")}
+    assert created, "no container shaped the links"
+    actors = [event["Actor"] for event in events("type=volume", "event=mount")]
+    volumes = {actor["ID"] for actor in actors if actor["Attributes"].get("container") in created}
+    assert volumes, "the container mounted no volume"
+    assert not volumes & {volume.name for volume in engine.volumes.list()}
 
 
 def test_up_again_changes_nothing(lab: LabStatus, engine: docker.DockerClient, folder: Path) -> None:

@@ -217,7 +217,8 @@ class LabEngine:
                 code = int(container.wait()["StatusCode"])
                 output = container.logs().decode(errors="replace").strip()
             finally:
-                container.remove(force=True)
+                # The image declares a volume for the engine's data: each container gets one without a name.
+                container.remove(force=True, v=True)
         if code:
             raise StepError(f"the links cannot be limited to {rate}: {output}")
 
