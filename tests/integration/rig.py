@@ -33,6 +33,7 @@ Done = subprocess.CompletedProcess[str]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
+LONGEST_PAUSE_S = 0.5
 # A connection to a host that disappears must end soon.
 KEPT = {"ControlMaster": "auto", "ControlPersist": "20", "ServerAliveInterval": "2", "ServerAliveCountMax": "3"}
 
@@ -174,14 +175,18 @@ def change_settings(folder: Path, **changes: object) -> None:
 
 
 def until(what: str, probe: Callable[[], T | None], *, patience_s: float = PATIENCE_S) -> T:
-    """The first result of `probe` that is true. Fails with `what` when the patience is over."""
-    deadline = time.monotonic() + patience_s
+    """Return the first result of `probe` that is true. Fail with `what` when the patience is over.
+
+    A look at four hosts takes cores away from what the test waits for, so the pauses grow.
+    """
+    deadline, pause_s = time.monotonic() + patience_s, 0.1
     while True:
         result = probe()
         if result:
             return result
         assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
-        time.sleep(0.1)
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, LONGEST_PAUSE_S)
 
 
 def begun(ask: Callable[[], Done]) -> Done:

@@ -151,9 +151,7 @@ def test_two_ranks_sum_right(framework: str, client: Any, image: ImageResult) ->
 QUICK = ["--batch-size", "2", "--num-warmup", "1", "--num-iters", "2", "--num-batches-per-iter", "1", "--json"]
 
 
-@pytest.mark.parametrize(
-    ("command", "model"), [("mxnet_benchmark", "resnet18_v1"), ("tf_benchmark", "mobilenetv3small")]
-)
+@pytest.mark.parametrize(("command", "model"), [("mxnet_benchmark", "resnet18_v1"), ("tf_benchmark", "mobilenet")])
 def test_benchmark_reports_both_rates(command: str, model: str, client: Any, image: ImageResult) -> None:
     argv = ["hvd-local.sh", "2", command, "--model", model, "--image-size", "64", *QUICK]
     code, stdout, stderr = run(client, image.tag, argv)
