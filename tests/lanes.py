@@ -2,7 +2,8 @@
 
 Lanes run side by side, because a test often waits: together they keep two cores busy. Each lane has its own hosts. A
 mark says what a test needs of the other lanes: a `precise` test compares times and waits until the others are calm. A
-`calm` test mostly waits for time limits, so a precise test may run beside it.
+`calm` test mostly waits for time limits, so a precise test may run beside it. The lanes take about the same time until
+then, and the calm tests take as long as the precise ones.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from xdist.scheduler import LoadScopeScheduling
 # test_local_engine looks at all of this machine's containers of `kit local`: what starts any shares its lane. Few lanes
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
-    "cluster": "cluster collectives local_engine lock predict run runs security transport tune wheel",
-    "faults": "bench fault_matrix faults mxnet neighbors swarm",
+    "cluster": "cluster collectives local_engine lock mxnet predict run runs security transport tune wheel",
+    "faults": "bench fault_matrix faults neighbors swarm",
     "bare": "bench_report completion image lab registry ship tensorflow",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}

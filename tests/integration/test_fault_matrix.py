@@ -432,7 +432,6 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
                 Scene(fault, cluster).saw(SHIP, deploy)
 
 
-@pytest.mark.calm
 def test_a_host_is_gone(cluster: Cluster) -> None:
     with breaking(faults.HOST_GONE, cluster) as scene:
         with cluster.running("run", "--npernode", "1", "--", *SLEEP) as run:
