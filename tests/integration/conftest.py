@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,13 +24,19 @@ from kit.flows.image.build import ImageResult, build_image
 from kit.model.spec import ImageSpec
 from kit.remote.engine.client import Engine
 from kit.remote.lab import image as lab_image
+from tests.integration.preload import Template, template
 from tests.integration.rig import CONNECTIONS, VM, Cluster, change_settings, everywhere, kit, objects, taken_down
-from tests.lanes import order
+from tests.lanes import lane, order
 
 LAB = f"itest-{os.getpid()}"
 # pytest-xdist's name of this process, where it has several.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 BASES = {"debian:bookworm-slim": "bookworm", "debian:trixie-slim": "trixie"}
+
+HOSTS = ("gpu1", "gpu2", "gpu3", "gpu4")
+# In this lane, the deploy ships the image to these hosts. All other hosts of the tests' clusters begin with it.
+BARE = {"cluster": ("gpu1", "gpu4")}
+Preload = Callable[[str, Sequence[str]], None]
 
 # Cheap, and every line says whose it is. kit.yaml of the tests' cluster runs it when no command is given.
 COMMAND = ["sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK of kit.yaml"']
@@ -121,8 +127,7 @@ def bases(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
             missing(f"{tag} is not on this machine's engine", f"scripts/base {suite}")
     # One worker builds the image of lab hosts, and the others wait for it: the first lab is made alone.
     common = tmp_path_factory.getbasetemp().parent if WORKER else tmp_path_factory.getbasetemp()
-    with (common / "lab-image.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(common / "lab-image.lock"):
         if not client.images.list(name=lab_image.content().tag):
             folder = tmp_path_factory.mktemp("lab-image")
             with taken_down(folder, f"{LAB}-image"):
@@ -138,7 +143,42 @@ def image(bases: Any) -> ImageResult:
 
 
 @pytest.fixture(scope="session")
-def cluster(image: ImageResult, bases: Any) -> Iterator[Cluster]:
+def preload(image: ImageResult, bases: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preload]:
+    """Create the disks of hosts of a new lab, with the cpu image on them.
+
+    The first worker that needs it makes the template, and keeps it until it ends. The others copy it.
+    """
+    common = tmp_path_factory.getbasetemp().parent if WORKER else tmp_path_factory.getbasetemp()
+    shared = common / "template"
+
+    def copies(lab: str, hosts: Sequence[str]) -> None:
+        with locked(common / "template.lock"):
+            if shared.exists():
+                source = Template(volume=shared.read_text())
+            else:
+                source = made.enter_context(template(bases, image.tag, f"{LAB}-template"))
+                shared.write_text(source.volume)
+                made.callback(withdraw)
+            source.copy_to(bases, lab, hosts)
+
+    def withdraw() -> None:
+        with locked(common / "template.lock"):
+            shared.unlink()
+
+    with contextlib.ExitStack() as made:
+        yield copies
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one worker at a time into the block."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def cluster(image: ImageResult, preload: Preload) -> Iterator[Cluster]:
     """Four lab hosts with two slots each, deployed. Taken down at the end, also after a failure and after Ctrl-C.
 
     KIT_TEST_LAB names a folder whose lab is used, and kept, for those who write tests.
@@ -155,12 +195,14 @@ def cluster(image: ImageResult, bases: Any) -> Iterator[Cluster]:
         if not kept:
             undo.callback(shutil.rmtree, folder, ignore_errors=True)
             undo.enter_context(taken_down(folder, name))
-        yield (deployed := _deployed(folder, name))
+            bare = BARE.get(lane(os.environ["PYTEST_CURRENT_TEST"]), ())
+            preload(name, [host for host in HOSTS if host not in bare])
+        yield (deployed := _deployed(folder, name, image))
         if not kept:
             _down(deployed)
 
 
-def _deployed(folder: Path, name: str) -> Cluster:
+def _deployed(folder: Path, name: str, image: ImageResult) -> Cluster:
     folder.mkdir(parents=True, exist_ok=True)
     up = kit(folder, "lab", "up", "--name", name, "--hosts", "4", "--slots", "2", "--output", "json")
     assert up.returncode == 0, up.stderr
@@ -176,8 +218,21 @@ def _deployed(folder: Path, name: str) -> Cluster:
         assert not any(containers or files for containers, files in bare.state().values()), "a dry run changed a host"
     deploy = bare.kit("deploy", "--verbose", "--progress", "plain")
     assert deploy.returncode == 0, deploy.stderr
+    _same_image(bare, image)
     printed = plan.stdout + plan.stderr + deploy.stdout + deploy.stderr
     return Cluster(name=name, folder=folder, hosts=hosts, printed=printed)
+
+
+def _same_image(cluster: Cluster, image: ImageResult) -> None:
+    """Shipped or copied, each engine has the same image and nothing of another engine."""
+    inspect = ("docker", "image", "inspect", "--format", "{{.Id}}", image.tag)
+    images = everywhere(cluster.hosts, lambda host: host.text(*inspect).strip())
+    engines = everywhere(cluster.hosts, lambda host: host.text("docker", "info", "--format", "{{.ID}}"))
+    with contextlib.closing(Engine.connect()) as engine:
+        built = engine.image(image.tag)
+    assert built
+    assert set(images.values()) == {built.ships_as}, images
+    assert len(set(engines.values())) == len(cluster.hosts), engines
 
 
 def _down(cluster: Cluster) -> None:
