@@ -120,6 +120,10 @@ def green(cluster: Cluster) -> Cluster:
 def test_a_changed_variable_recreates_the_containers_alone(green: Cluster) -> None:
     before = green.state()
     value = yaml.safe_load((green.folder / "kit.yaml").read_text())["env"]["COLOUR"]
+    early = green.kit("run", "--npernode", "1", "--", "printenv", "COLOUR")
+    assert (early.returncode, early.stdout) == (5, ""), early.stderr
+    assert "env.COLOUR: " in early.stderr
+    assert value not in early.stderr
     done = green.kit("deploy", "--output", "json")
     assert done.returncode == 0, done.stderr
     after = green.state()
@@ -129,8 +133,9 @@ def test_a_changed_variable_recreates_the_containers_alone(green: Cluster) -> No
         assert old[0] != new[0]
         changed = {path for path in old_files.keys() | new_files.keys() if old_files.get(path) != new_files.get(path)}
         # The folder's own time of change goes with its file.
-        # Any change repeats the check, so the head's seal changes, too; and the audit grows.
-        assert changed == {".", "./compose.yaml"} | ({"./verified"} if host == green.head else set())
+        # Any change repeats the check, so the head's seal changes, too, and its record; and the audit grows.
+        on_head = {"./verified", "./cluster.json"} if host == green.head else set()
+        assert changed == {".", "./compose.yaml"} | on_head
         (container,) = host.containers(green.name)
         assert f"COLOUR={value}" in container["Config"]["Env"]
     seen = green.kit("run", "--npernode", "1", "--", "printenv", "COLOUR")

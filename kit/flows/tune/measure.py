@@ -155,7 +155,14 @@ class Perf:
         hosts = ",".join(node.name for node in self.nodes)
         limit = max(FIRST_S if first else LEAST_S, left if last else min(left, 3 * self.per_run_s))
         result = self.run(
-            changed, RunRequest(command=command, hosts=hosts, policy=RunPolicy(start_timeout=60.0, timeout=limit))
+            changed,
+            # Some of what kit tune has written into kit.yaml may not be deployed yet.
+            RunRequest(
+                command=command,
+                hosts=hosts,
+                policy=RunPolicy(start_timeout=60.0, timeout=limit),
+                as_deployed=True,
+            ),
         )
         if result.interrupted:
             raise Interrupted(f"interrupted; run {result.plan.run_id} had already ended")
