@@ -25,7 +25,8 @@ def start(rank: int, np: int, command: list[str]) -> subprocess.Popen[bytes]:
     own = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(np)}
     return subprocess.Popen(
         [sys.executable, "-IS", str(KIT_RANK), *command],
-        stdin=subprocess.DEVNULL,
+        # mpirun gives its own to rank 0.
+        stdin=subprocess.DEVNULL if rank else None,
         stderr=subprocess.PIPE,
         env={**os.environ, **own, "KIT_NODE": nodes[min(rank, len(nodes) - 1)]},
         start_new_session=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -116,6 +117,53 @@ def test_a_run_refuses_settings_that_are_not_deployed(cluster: Cluster) -> None:
 def test_a_run_may_use_the_cluster_as_it_was_deployed(cluster: Cluster) -> None:
     assert cluster.run("true", spec=CHANGED, as_deployed=True).exit_code == 0
     assert cluster.run("true", spec={"mpi": {"bind_to": "core"}, "command": ["true"]}).exit_code == 0
+
+
+def stdin_of(content: bytes) -> int:
+    """Return a descriptor from which a process reads this."""
+    read_end, write_end = os.pipe()
+    threading.Thread(target=lambda: (os.write(write_end, content), os.close(write_end)), daemon=True).start()
+    return read_end
+
+
+def test_rank_0_gets_standard_input(cluster: Cluster) -> None:
+    """The others see its end at once. Each attempt gets all of it."""
+    script = 'cat | sed "s/^/$KIT_ATTEMPT: /"; [ $OMPI_COMM_WORLD_RANK = 1 ] || [ $KIT_ATTEMPT = 2 ]'
+    policy = RunPolicy(retries=1, backoff=0.01)
+    result = cluster.run(script, np=2, stdin=stdin_of(b"one\ntwo\n"), policy=policy, tag_output=True)
+    assert result.exit_code == 0
+    lines = [(line.source, line.text) for line in cluster.reporter.lines if line.stream == "stdout"]
+    assert lines == [("0", "1: one"), ("0", "1: two"), ("0", "2: one"), ("0", "2: two")]
+    # What was sent is not kept.
+    assert not list(cluster.head.runs.glob("*/stdin*"))
+    cluster.head.nothing_left()
+
+
+def test_much_input_arrives_whole(cluster: Cluster) -> None:
+    content = os.urandom(3 << 20)
+    assert cluster.run("sha256sum", np=1, stdin=stdin_of(content)).exit_code == 0
+    assert cluster.out == [f"{hashlib.sha256(content).hexdigest()}  -"]
+
+
+def test_a_run_that_does_not_read_its_input_ends(cluster: Cluster) -> None:
+    assert cluster.run("exit 3", np=1, stdin=stdin_of(b"x" * (2 << 20))).exit_code == 3
+    read_end, write_end = os.pipe()
+    assert cluster.run("true", np=1, stdin=read_end).exit_code == 0
+    os.close(write_end)
+    cluster.head.nothing_left()
+
+
+def test_an_image_that_takes_no_input_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Door.open
+
+    def old(self: Door) -> None:
+        opened(self)
+        self.takes_stdin = False
+
+    monkeypatch.setattr(Door, "open", old)
+    with pytest.raises(NotReadyError, match="does not pass standard input on"):
+        cluster.run("true", np=1, stdin=stdin_of(b""))
+    assert cluster.run("true", np=1).exit_code == 0
 
 
 def test_a_run_uses_the_door_that_is_already_connecting(cluster: Cluster) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
 import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.integration.rig import Cluster, Done, kit, objects, until
+from tests.integration.rig import Cluster, Done, kit, kit_argv, kit_environ, objects, until
 from tests.pipes import rest
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
@@ -184,6 +185,16 @@ def test_a_progress_bar_is_live_and_no_silence(cluster: Cluster) -> None:
         assert run.wait(120) == 0, run.stderr
     assert [line for _, line in arrived if line.strip()][-1] == "24%\n"
     assert arrived[-1][0] - arrived[0][0] > 3
+
+
+def test_rank_0_gets_standard_input(cluster: Cluster) -> None:
+    content = "".join(f"line {n}\n" for n in range(20000))
+    words = kit_argv("-C", str(cluster.folder), "run", "--np", "4", "--npernode", "1", "--tag-output", "--", "cat")
+    done = subprocess.run(
+        words, input=content, capture_output=True, text=True, timeout=300, check=False, env=kit_environ()
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(f"0 | line {n}\n" for n in range(20000))
 
 
 def test_ranks_that_are_killed_with_their_keepers_are_the_first_failure(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from kitrun import code, decide, frames, nodes, procs, roles, store
+from kitrun import code, decide, feed, frames, nodes, procs, roles, store
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -77,7 +77,7 @@ class Attempt:
             holder = roles.hold_port(environment, launch.helpers)
             process = subprocess.Popen(
                 launch.argv,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environment,
@@ -107,7 +107,10 @@ class Attempt:
         assert process.stderr is not None
         pipes: Pipes = {process.stdout.fileno(): self.output.standard, process.stderr.fileno(): self.output.errors}
         wake = procs.child_pipe()
+        feeder = feed.Feeder(self.run, process.stdin) if process.stdin is not None else None
         while process.poll() is None:
+            if feeder is not None:
+                feeder.feed()
             streams = {node.fd: node for node in self.nodes if node.fd is not None}
             for fd in nodes.ready([*pipes, *streams, wake], TICK_S):
                 if fd in pipes:
@@ -117,6 +120,8 @@ class Attempt:
                 else:
                     os.read(wake, 4096)
             self._tick(process)
+        if feeder is not None:
+            feeder.close()
         self._drain(pipes)
         status = process.returncode
         self._signal = -status if status < 0 else 0

@@ -1,10 +1,11 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
-Protocol. First this prints a line {"kit-launch": 2, "record": "<cluster.json>", "runs": [records of living runs],
+Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "record": "<cluster.json>", "runs": [living runs],
 "code": {digest: [hosts]}}: the snapshots of code that are here, the newest first. kit answers with one line, and gets
 one or more:
 
-    {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code"}
+    {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
+    "stdin"}
         {"waiting": [records]} if other runs hold slots and it may wait, {"held": [records]} if it may not,
         {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator"}
@@ -15,10 +16,12 @@ one or more:
 
 An id may be the beginning of one, or '' for the latest.
 
-While the log comes, kit sends the lines {} (still here) and {"stop": {…}}. When kit's stream ends, this program ends
+While the log comes, kit sends the lines {} (still here) and {"stop": {…}}. If it started the run with `stdin`, it also
+sends {"stdin": BASE64} for rank 0, and {"stdin": null} at the end. When kit's stream ends, this program ends
 and the run continues. The supervisor ends a run with an operator in the foreground if no operator returns for a while.
 """
 
+import binascii
 import contextlib
 import json
 import os
@@ -92,11 +95,14 @@ class Front:
     def __init__(self, root: Optional[str] = None, record: str = RECORD) -> None:
         self.root, self.record = root or store.ROOT, record
         self.input = Input()
+        # Whether this connection brings the standard input of the run that it started.
+        self._sends_stdin = False
 
     def serve(self) -> int:
         say(
             {
                 "kit-launch": 2,
+                "stdin": True,
                 "record": read_record(self.record),
                 "runs": store.living(self.root),
                 "code": code.snapshots(root=self.root),
@@ -158,6 +164,9 @@ class Front:
         lock = run.create(record, launch["hostfile"])
         if request["policy"].get("operator") == "stop":
             run.touch_operator()
+        if launch["stdin"]:
+            run.open_stdin()
+            self._sends_stdin = True
         if os.fork() == 0:
             supervise.begin(run, launch, lock)
         os.close(lock)
@@ -172,6 +181,7 @@ class Front:
                 texts += [place["node"], place["address"]]
                 good = good and all(isinstance(number, int) for number in [place["ranks"], *place["slots"]])
             launch["helpers"] = request.get("helpers") or []
+            launch["stdin"] = bool(request.get("stdin"))
             for helper in launch["helpers"]:
                 texts += [helper["role"], helper["node"], helper["address"]]
             launch["code"] = request.get("code") or ""
@@ -246,11 +256,26 @@ class Front:
         for value in self.input.lines(patience):
             if operator:
                 run.touch_operator()
+            if isinstance(value, dict) and "stdin" in value and self._sends_stdin:
+                self._take_stdin(run, value["stdin"])
             if isinstance(value, dict) and isinstance(value.get("stop"), dict):
                 stop = value["stop"]
                 run.ask_to_stop(stop.get("why"), stop.get("grace", 10.0), stop.get("by"))
         if self.input.over:
+            if self._sends_stdin:
+                run.end_stdin()
             raise BrokenPipeError
+
+    def _take_stdin(self, run: store.Run, text: object) -> None:
+        """Keep a piece of standard input. If the disk is full, rank 0 sees the end: it must not miss a piece."""
+        try:
+            if isinstance(text, str):
+                run.take_stdin(binascii.a2b_base64(text))
+                return
+        except (OSError, ValueError):
+            sys.stderr.write("kit-launch: standard input was cut: the disk of the head is full\n")
+        self._sends_stdin = False
+        run.end_stdin()
 
     def _leave(self, run: store.Run) -> None:
         """Shorten the wait for the operator, whose stream ended. Another stream may come, but not much later."""

@@ -18,6 +18,8 @@ class Launch(NamedTuple):
     helpers: Tuple[Mapping[str, Any], ...]
     head: str
     code: str = ""
+    # Whether rank 0 gets the standard input of `kit run`.
+    stdin: bool = False
 
     @property
     def np(self) -> int:

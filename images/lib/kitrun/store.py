@@ -5,6 +5,7 @@
     log           all that the run printed, as records (kitrun.frames)
     operator      touched while an operator waits for the run in the foreground
     stop          a request to end the run: JSON {"why", "grace", "by"}
+    stdin         what kit's standard input has sent for rank 0 so far; stdin.end: nothing more comes
     hostfile      of the current attempt
     end.json      how it ended
 
@@ -136,6 +137,27 @@ class Run:
             if name not in KEPT:
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(name))
+
+    def open_stdin(self) -> None:
+        """Make the file for standard input. Each attempt reads it from its beginning."""
+        with open(self.path("stdin"), "wb"):
+            pass
+
+    def take_stdin(self, data: bytes) -> None:
+        """Append to standard input. A run that was started without it, or has ended, ignores it. Raises OSError."""
+        if os.path.exists(self.path("stdin")):
+            with open(self.path("stdin"), "ab") as file:
+                file.write(data)
+
+    def end_stdin(self) -> None:
+        if os.path.exists(self.path("stdin")):
+            with contextlib.suppress(OSError), open(self.path("stdin.end"), "wb"):
+                pass
+
+    def forget_stdin(self) -> None:
+        for name in ("stdin", "stdin.end"):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path(name))
 
     def touch_operator(self) -> None:
         with contextlib.suppress(OSError), open(self.path("operator"), "a"):

@@ -55,6 +55,7 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         os.rmdir(checkpoints)
     if failure and failure["kind"] == "code":
         code.doubt(os.path.dirname(run.folder))
+    run.forget_stdin()
     run.finish(ending_of(attempt, failure, log.lost))
     if good and attempt.guarded and policy.get("clean", True):
         # The client already knows that the run ended well. Now end what it left in the background.
@@ -74,6 +75,7 @@ def launch_of(request: Mapping[str, Any]) -> Launch:
         helpers=tuple(request.get("helpers") or ()),
         head=request["head"],
         code=request.get("code") or "",
+        stdin=bool(request.get("stdin")),
     )
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 def run(session: Session) -> int:
     from kit.config.command import check_command
     from kit.model.launch import RunRequest
+    from kit.remote.run.feed import piped
 
     args = session.args
     check_command(args.command, verb="kit run")
@@ -57,6 +58,7 @@ def run(session: Session) -> int:
         servers=args.servers,
         policy=_policy(session),
         code=args.code,
+        stdin=None if args.detach or args.dry_run else piped(session.terminal.inp),
         command=args.command,
     )
     if args.dry_run:
@@ -237,12 +239,15 @@ VERBS = (
         notes="The command is everything from the first plain word or -- on, with its own flags. Without a command, "
         "kit runs the one in kit.yaml. If env:, volumes: or another setting that takes effect with a deploy has "
         "changed, kit names it and starts nothing. Ctrl-C ends every rank on every host before kit returns. When a "
-        "run reaches a time limit, kit reports what each rank was doing, and exits with code 124.",
+        "run reaches a time limit, kit reports what each rank was doing, and exits with code 124. As with mpirun, rank "
+        "0 gets standard input, if that is a pipe or a file. In a loop that reads lines, add </dev/null, or the run "
+        "takes them. -d reads none.",
         examples=(
             "kit run --np 8 --npernode 2",
             "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",
             "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
             "kit run -d --timeout 8h --retries 3 -- python train.py",
+            "kit run --np 1 -- tar xf - -C /data <data.tar",
             "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
         ),
         exits=JOB,

@@ -14,6 +14,7 @@ from kit.model import names
 from kit.plan.run.banners import Banners
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
+from kit.remote.run.feed import Feed
 from kit.remote.run.log import LONG, LogEntry, RunLog
 
 BEAT_S = 5.0
@@ -64,6 +65,8 @@ class Follower:
     folded: int = 0
     # The time of the first entry, by the head's clock.
     began: float = 0.0
+    # Sends kit's standard input to rank 0, or None.
+    feed: Feed | None = None
     _failed: str = ""
     _log: RunLog = field(default_factory=RunLog)
     _base: int = 0
@@ -188,6 +191,9 @@ class Follower:
             self.door.close()
             self.door = door
             self._log.again()
+            if self.feed is not None and self.feed.cut():
+                text = "rank 0 sees the end of its standard input where the connection broke"
+                self.reporter.report(Warned(text=text, hint="give long input as a file that the hosts have"))
             return
         raise error
 

@@ -25,6 +25,7 @@ from kit.plan.cluster.record import from_text
 from kit.plan.run import leases, records, roles
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
+from kit.remote.run.feed import Feed
 
 
 def run(context: Context, request: RunRequest, *, door: Door | None = None) -> RunResult:
@@ -45,6 +46,11 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     door = open_door(context, door)
     try:
         cluster = from_text(door.record)
+        if request.stdin is not None and not door.takes_stdin:
+            raise NotReadyError(
+                "the cluster's image does not pass standard input on to rank 0",
+                hint="run: kit deploy; or run without input: kit run … </dev/null",
+            )
         differing = drift.differences(cluster.settings, context.spec)
         if differing and not request.as_deployed:
             raise drift.refusal(differing)
@@ -71,10 +77,14 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             by=by,
             wait=request.wait,
             snapshot=snapshot,
+            stdin=request.stdin is not None,
         )
         manner = Manner(tagged=request.tag_output, operator=True, by=by)
         follower = Follower(plan.run_id, door, context.reporter, manner)
         follower.before = _started(context, plan, door, start_request)
+        if request.stdin is not None:
+            follower.feed = Feed(request.stdin, door)
+            follower.feed.start()
     except BaseException:
         door.close()
         raise

@@ -13,9 +13,20 @@ from kit.model.run import Failure, Place, RunRecord, RunState
 
 
 def start_request(
-    plan: LaunchPlan, *, cluster: str, image: str, head: str, by: str, wait: bool, snapshot: Snapshot | None = None
+    plan: LaunchPlan,
+    *,
+    cluster: str,
+    image: str,
+    head: str,
+    by: str,
+    wait: bool,
+    snapshot: Snapshot | None = None,
+    stdin: bool = False,
 ) -> dict[str, Any]:
-    """Return the request that starts a run. `snapshot` is the code in which its ranks start."""
+    """Return the request that starts a run. `snapshot` is the code in which its ranks start.
+
+    `stdin`: kit sends its standard input, for rank 0.
+    """
     return {
         "op": "start",
         "id": plan.run_id,
@@ -29,6 +40,7 @@ def start_request(
         "helpers": [asdict(helper) for helper in plan.helpers],
         "policy": asdict(plan.policy),
         "code": plan.code,
+        "stdin": stdin,
         # Names only, because a value may be a secret and the head keeps the record.
         "info": {
             "cluster": cluster,

@@ -57,6 +57,8 @@ class Door:
         self._hello: Mapping[str, Any] = {}
         self._attempts = Attempts()
         self.record = ""
+        # Whether the launcher passes standard input on to rank 0.
+        self.takes_stdin = False
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
 
@@ -92,6 +94,7 @@ class Door:
                 "the cluster has another version of kit's launcher", hint="run: kit deploy", host=self._head.host
             )
         self.record = str(self._hello.get("record", ""))
+        self.takes_stdin = bool(self._hello.get("stdin"))
         self.living = tuple(self._hello.get("runs", ()))
         self.code = self._hello.get("code")
 

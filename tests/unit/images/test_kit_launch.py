@@ -26,7 +26,13 @@ FILES = sorted(
 
 def test_it_says_hello_with_the_record(head: Head) -> None:
     head.record.write_text('{"kit": 1}\n')
-    assert head.door().hello == {"kit-launch": VERSION, "record": '{"kit": 1}\n', "runs": [], "code": {}}
+    assert head.door().hello == {
+        "kit-launch": VERSION,
+        "stdin": True,
+        "record": '{"kit": 1}\n',
+        "runs": [],
+        "code": {},
+    }
 
 
 def test_it_says_hello_without_a_record(head: Head) -> None:

@@ -1,0 +1,50 @@
+"""Sends kit's standard input to rank 0 of a run, while the run's output comes."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import threading
+from typing import Any
+
+from kit.remote.run.door import Door
+
+CHUNK = 32768
+
+
+def piped(stream: Any) -> int | None:
+    """Return the descriptor of a stream that is a pipe, a socket or a file; None for a terminal or /dev/null."""
+    try:
+        descriptor = int(stream.fileno())
+        mode = os.fstat(descriptor).st_mode
+    except (AttributeError, OSError, ValueError):
+        return None
+    return descriptor if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode) else None
+
+
+class Feed(threading.Thread):
+    """Reads a descriptor to its end, and sends what it reads through a door."""
+
+    def __init__(self, descriptor: int, door: Door) -> None:
+        super().__init__(name="kit-stdin", daemon=True)
+        self._descriptor, self._door = descriptor, door
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            try:
+                data = os.read(self._descriptor, CHUNK)
+            except OSError:
+                data = b""
+            if self._over.is_set():
+                return
+            if not data:
+                self._over.set()
+            self._door.send({"stdin": base64.b64encode(data).decode() if data else None})
+
+    def cut(self) -> bool:
+        """Stop, because the connection broke. Return whether the input had not ended."""
+        before = self._over.is_set()
+        self._over.set()
+        return not before

@@ -1,0 +1,64 @@
+"""Tests what kit does with its standard input."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from kit.remote.run.feed import CHUNK, Feed, piped
+
+
+class Sent:
+    """A door that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def send(self, value: Any) -> None:
+        self.values.append(value["stdin"])
+
+
+def test_pipes_and_files_are_read_and_terminals_are_not(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    read_end, write_end = os.pipe()
+    master, terminal = os.openpty()
+    try:
+        with open(read_end, closefd=False) as pipe, (tmp_path / "file").open() as file:
+            assert piped(pipe) == read_end
+            assert piped(file) == file.fileno()
+        with Path(os.devnull).open() as nothing, open(terminal, closefd=False) as screen:
+            assert piped(nothing) is None
+            assert piped(screen) is None
+    finally:
+        for descriptor in (read_end, write_end, master, terminal):
+            os.close(descriptor)
+    assert piped(None) is None
+    assert piped(io.StringIO("x")) is None
+
+
+def test_all_of_it_is_sent_and_then_its_end(tmp_path: Path) -> None:
+    content = os.urandom(2 * CHUNK + 7)
+    (tmp_path / "file").write_bytes(content)
+    door = Sent()
+    with (tmp_path / "file").open("rb") as file:
+        feed = Feed(file.fileno(), door)  # type: ignore[arg-type]
+        feed.run()
+    *pieces, end = door.values
+    assert b"".join(base64.b64decode(piece) for piece in pieces) == content
+    assert end is None
+    assert not feed.cut()
+
+
+def test_after_a_cut_nothing_more_is_sent() -> None:
+    read_end, write_end = os.pipe()
+    door = Sent()
+    feed = Feed(read_end, door)  # type: ignore[arg-type]
+    assert feed.cut()
+    os.write(write_end, b"late")
+    feed.run()
+    assert door.values == []
+    os.close(read_end)
+    os.close(write_end)
