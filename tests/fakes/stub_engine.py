@@ -39,8 +39,8 @@ class StubEngine:
             return 200, "OK" if path == "/_ping" else _info(state)
         if path.startswith("/images/"):
             name = path.removeprefix("/images/").removesuffix("/json")
-            found = state["images"].get(name)
-            return (200, {"Id": found, "RepoTags": [name]}) if found else (404, {"message": f"No such image: {name}"})
+            image = state["images"].get(name)
+            return (200, {"Id": image, "RepoTags": [name]}) if image else (404, {"message": f"No such image: {name}"})
         if path == "/containers/json":
             return 200, [_container(row) for row in state["containers"] if _matches(row["labels"], labels)]
         held = {"/nodes": "members", "/services": "services", "/secrets": "secrets"}[path]

@@ -342,9 +342,9 @@ def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, caps
     failed = OutputGroup(hosts=("gpu2", "gpu3"), exit_code=5, output="no node\n  → run: kit deploy\n", failed=True)
     flows.answers["exec_hosts"] = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output=""), failed))
     assert main(["exec", "--", "ls"], environ={}) == 5
-    told = capsys.readouterr()
-    assert told.out == "from the job\n"
-    _, _, failures = told.err.partition("gpu1: done\n")
+    printed = capsys.readouterr()
+    assert printed.out == "from the job\n"
+    _, _, failures = printed.err.partition("gpu1: done\n")
     assert failures == "kit: exit code 3 on gpu1\nkit: error: gpu[2-3]: no node\n  → run: kit deploy\n"
 
     def begun(*_args: Any, output: HostsOutput, **_: Any) -> ExecResult:
@@ -354,9 +354,9 @@ def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, caps
     module: Any = sys.modules["kit.flows.cluster.exec"]
     module.exec_hosts = begun
     assert main(["exec", "--fold", "--", "ls"], environ={}) == 0
-    told = capsys.readouterr()
-    assert told.out == "── 1 host: gpu1  (exit code 3)\nno\n"
-    assert told.err == ""
+    printed = capsys.readouterr()
+    assert printed.out == "── 1 host: gpu1  (exit code 3)\nno\n"
+    assert printed.err == ""
 
 
 def test_exec_as_json_keeps_the_output(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

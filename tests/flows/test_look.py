@@ -203,16 +203,16 @@ def test_variables_are_set_or_forwarded(fleet: Fleet, reporter: Remembering, mon
 
 def test_a_look_begins_before_its_facts_are_wanted(fleet: Fleet, reporter: Remembering) -> None:
     """kit deploy imports its planner while the hosts answer."""
-    asked = threading.Event()
+    wanted = threading.Event()
 
     class Asked(FakeTransport):
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
-            asked.set()
+            wanted.set()
             return super().run(argv, stdin=stdin, timeout_s=timeout_s)
 
     context = replace(fleet.context(reporter), connect=lambda host: Asked(fleet[host.name]))
     look = Look(context)
-    assert asked.wait(10)
+    assert wanted.wait(10)
     assert [facts.host.name for facts in look.observed()] == ["gpu1", "gpu2", "gpu3", "gpu4"]
     assert deploy(context, look=look).changed
     assert deploy(context, look=Look(context)).plan.empty

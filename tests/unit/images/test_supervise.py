@@ -301,7 +301,7 @@ def test_who_talks_does_not_stall_and_who_is_up_has_started(head: Head, say: str
     script = f"for n in 1 2 3; do {say}; until [ -e {head.folder}/said$n ]; do sleep 0.02; done; done"
     door, _ = head.ranks(2, script, policy={"stall_timeout": 600.0, "start_timeout": 600.0})
     for n in (1, 2, 3):
-        until(partial(lambda said: head.log().count(said) == 2, text % n))
+        until(partial(lambda line: head.log().count(line) == 2, text % n))
         head.ahead(400.0 * n)
         # The supervisor looks at its limits meanwhile.
         time.sleep(0.3)

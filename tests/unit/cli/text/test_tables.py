@@ -89,8 +89,8 @@ def test_the_machines_of_kit_tune_fit_as_far_as_figures_allow() -> None:
 
 
 def test_a_comparison_keeps_the_verdict_readable() -> None:
-    found = compare(BEFORE, summarise(*benchdata.compression()))
-    fitted = bench_summary.comparison(found, width=60)
+    comparison = compare(BEFORE, summarise(*benchdata.compression()))
+    fitted = bench_summary.comparison(comparison, width=60)
     assert "within the noise" in fitted
     assert LONG not in fitted
 

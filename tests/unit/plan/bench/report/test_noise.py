@@ -122,8 +122,8 @@ def session(source: random.Random, deviation: float, repeats: int, *, factor: fl
 
 
 def judged(cases: Cases, a: str = "a", b: str = "b") -> Judgement:
-    found = spreads(cases)
-    return judge(cases[a], cases[b], found.get(a), found.get(b))
+    pooled = spreads(cases)
+    return judge(cases[a], cases[b], pooled.get(a), pooled.get(b))
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
@@ -156,8 +156,8 @@ def test_the_named_number_of_repeats_detects_the_difference(deviation: float, fa
     def share_found(repeats: int) -> float:
         source = random.Random(repeats)  # noqa: S311  (no secret)
         rounds = 600
-        found = (judged(session(source, deviation, repeats, factor=factor)).verdict for _ in range(rounds))
-        return sum(verdict == "apart" for verdict in found) / rounds
+        verdicts_seen = (judged(session(source, deviation, repeats, factor=factor)).verdict for _ in range(rounds))
+        return sum(verdict == "apart" for verdict in verdicts_seen) / rounds
 
     assert share_found(enough) >= POWER - 3 * math.sqrt(POWER * (1 - POWER) / 600)
     if enough > 3:
@@ -183,18 +183,18 @@ def test_the_session_of_the_key_value_stores_shows_what_two_repeats_alone_cannot
 
 
 def test_the_pooled_spread_is_the_root_of_the_mean_variance() -> None:
-    found = spreads({"a": [1, math.e], "b": [1, math.e], "c": [1, 1, 1]})
+    pooled = spreads({"a": [1, math.e], "b": [1, math.e], "c": [1, 1, 1]})
     # Variances 1/2, 1/2 and 0 with 1, 1 and 2 degrees of freedom.
-    assert found["a"] is found["b"] is found["c"]
-    assert (found["a"].sd, found["a"].freedom, found["a"].cases) == (pytest.approx(math.sqrt(1 / 4)), 4, 3)
+    assert pooled["a"] is pooled["b"] is pooled["c"]
+    assert (pooled["a"].sd, pooled["a"].freedom, pooled["a"].cases) == (pytest.approx(math.sqrt(1 / 4)), 4, 3)
 
 
 def test_a_case_that_varies_more_than_the_others_keeps_its_own_spread() -> None:
     quiet = {name: [100.0, 100.1, 99.9] for name in "abcd"}
-    found = spreads(quiet | {"wild": [50.0, 100.0, 150.0]})
-    assert found["wild"].cases == 1
-    assert {found[name].cases for name in "abcd"} == {4}
-    assert found["a"].sd < 0.002
+    pooled = spreads(quiet | {"wild": [50.0, 100.0, 150.0]})
+    assert pooled["wild"].cases == 1
+    assert {pooled[name].cases for name in "abcd"} == {4}
+    assert pooled["a"].sd < 0.002
     # Its comparisons use its own spread: 49.7 to 150.3 says nothing about 100.
     assert judged(quiet | {"wild": [50.0, 100.0, 150.0]}, "a", "wild").verdict == "unknown"
     # Cases without any spread are quiet, too.
@@ -217,10 +217,10 @@ def test_a_difference_below_one_percent_is_none_if_a_larger_one_would_have_shown
     assert judged(calm | {"b": [100.3, 100.8, 99.8]}) == Judgement(verdict="noise")
     # The same difference with a spread of 20 %: anything could hide in it.
     rough = {name: [80.0, 100.0, 120.0] for name in SETTINGS}
-    found = judged(rough | {"b": [80.3, 100.3, 120.3]})
-    assert found.verdict == "unknown"
-    assert found.repeats is not None
-    assert found.repeats > 100
+    verdicts = judged(rough | {"b": [80.3, 100.3, 120.3]})
+    assert verdicts.verdict == "unknown"
+    assert verdicts.repeats is not None
+    assert verdicts.repeats > 100
 
 
 def test_kit_names_no_number_of_repeats_that_nobody_would_launch() -> None:
@@ -232,5 +232,5 @@ def test_kit_names_no_number_of_repeats_that_nobody_would_launch() -> None:
 @given(st.dictionaries(st.sampled_from(SETTINGS), figures, min_size=2))
 def test_sessions_of_any_figures_are_judged(cases: dict[str, list[float]]) -> None:
     a, b, *_ = cases
-    found = judged(cases, a, b)
-    assert found.verdict in ("apart", "noise", "unknown")
+    verdicts = judged(cases, a, b)
+    assert verdicts.verdict in ("apart", "noise", "unknown")
