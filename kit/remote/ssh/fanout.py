@@ -72,20 +72,23 @@ class Started(Generic[T]):
     def __init__(self, hosts: Sequence[Host], shared: _Work[T], threads: Sequence[threading.Thread]) -> None:
         self._hosts, self._shared, self._threads = hosts, shared, threads
 
+    def begin(self) -> None:
+        """Start the threads. Ctrl-C raises Interrupted, here and in `outcome`: it names the hosts that are not done."""
+        try:
+            for thread in self._threads:
+                thread.start()
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+
     def outcome(self) -> Outcome[T]:
-        """Wait until all hosts are done. Ctrl-C raises Interrupted, which names the others."""
+        """Wait until all hosts are done."""
         shared = self._shared
         try:
             for thread in self._threads:
                 while thread.is_alive():
                     thread.join(0.2)
         except KeyboardInterrupt:
-            shared.stop.set()
-            ended = {*shared.results, *shared.failures}
-            waiting = [host.name for host in self._hosts if host.name not in ended]
-            raise Interrupted(
-                f"interrupted; not done: {fold(waiting) or 'none'}", hint="run the same again to finish"
-            ) from None
+            raise self._interrupted() from None
         if shared.bugs:
             raise shared.bugs[0]
         names = [host.name for host in self._hosts]
@@ -93,6 +96,13 @@ class Started(Generic[T]):
             results={name: shared.results[name] for name in names if name in shared.results},
             failures={name: shared.failures[name] for name in names if name in shared.failures},
         )
+
+    def _interrupted(self) -> Interrupted:
+        """Stop before the next host of each thread."""
+        self._shared.stop.set()
+        ended = {*self._shared.results, *self._shared.failures}
+        waiting = [host.name for host in self._hosts if host.name not in ended]
+        return Interrupted(f"interrupted; not done: {fold(waiting) or 'none'}", hint="run the same again to finish")
 
 
 def start(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None = None) -> Started[T]:
@@ -104,9 +114,9 @@ def start(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None
     at_once = min(width or retry.width(os.cpu_count() or 1), len(hosts))
     # Daemon threads: a host that hangs cannot keep kit from ending after Ctrl-C.
     threads = [threading.Thread(target=shared, daemon=True) for _ in range(at_once)]
-    for thread in threads:
-        thread.start()
-    return Started(hosts, shared, threads)
+    started = Started(hosts, shared, threads)
+    started.begin()
+    return started
 
 
 def each(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None = None) -> Outcome[T]:

@@ -83,3 +83,24 @@ def test_ctrl_c_names_who_was_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_hosts() -> None:
     assert fanout.each([], lambda _: 1).results == {}
+
+
+def test_ctrl_c_while_the_threads_start_names_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        started.append(thread)
+        begin(thread)
+
+    hang = threading.Event()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    try:
+        with pytest.raises(Interrupted) as caught:
+            fanout.each(HOSTS, lambda _: hang.wait(), width=3)
+    finally:
+        hang.set()
+    # Two threads have a host each, and no host is done.
+    assert caught.value.message == "interrupted; not done: gpu[1-8]"
