@@ -37,7 +37,7 @@ class FakeEngine:
 @pytest.fixture(autouse=True)
 def _tag(monkeypatch: pytest.MonkeyPatch) -> None:
     content = ImageContent(repository="kit", flavour="cpu", files={"Dockerfile": b""})
-    monkeypatch.setattr(flow, "content", lambda spec: content)
+    monkeypatch.setattr(flow, "tag_of", lambda spec: content.tag)
 
 
 def local(spec: ClusterSpec, request: RunRequest, engine: FakeEngine, folder: str = "/srv/resnet") -> LocalResult:
