@@ -306,6 +306,13 @@ def _table() -> tuple[Setting, ...]:
             rule=rules.code,
         ),
         _field(
+            "requirements",
+            Text(shortest=1),
+            "File of Python packages for the image, as pip install -r reads it. They go into the image's last layer, "
+            "and so do those of image.pip: after a change, kit deploy sends only that layer.",
+            example="requirements.txt",
+        ),
+        _field(
             "command",
             Command(),
             "Command that `kit run` runs if you give none.",

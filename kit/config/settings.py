@@ -27,7 +27,7 @@ __all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "varia
 
 HOSTS_VARIABLE = "KIT_HOSTS"
 CONFIG_VARIABLE = "KIT_CONFIG"
-_PATHS = ("ssh.key", "ssh.known_hosts", "code")
+_PATHS = ("ssh.key", "ssh.known_hosts", "code", "requirements")
 _MOST_BYTES = 8 * 1024 * 1024
 
 _Read = TypeVar("_Read")
@@ -84,7 +84,7 @@ def load_hosts(folder: Path, *, hosts_flag: str | Path | None = None, environ: M
     """Read the hosts file of the flag, KIT_HOSTS or the folder. Raises InputError or InputErrors."""
     named = str(hosts_flag) if hosts_flag else environ.get(HOSTS_VARIABLE, "")
     path = expanded(named) if named else folder / "hosts"
-    text = _text_of(path)
+    text = text_of(path)
     if text is None:
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
@@ -121,7 +121,7 @@ def _load_spec(
     """Return the spec. `on_vms`: its volumes are mounted on VMs, which do not have the folders of this machine."""
     named = str(config_flag) if config_flag else environ.get(CONFIG_VARIABLE, "")
     path = expanded(named) if named else folder / "kit.yaml"
-    text = _text_of(path)
+    text = text_of(path)
     if text is None and named:
         raise InputError(
             f"there is no file {shown(str(path))}",
@@ -157,7 +157,7 @@ def _attempt(problems: list[InputError], load_one: Callable[[], _Read]) -> _Read
     return None
 
 
-def _text_of(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     """Return the text of a file, or None if there is no file. Raises InputError if it is not a readable text file."""
     try:
         with path.open("rb") as file:

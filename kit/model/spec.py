@@ -88,6 +88,7 @@ class ClusterSpec:
     mpi: MpiSpec = field(default_factory=MpiSpec)
     runs: RunsSpec = field(default_factory=RunsSpec)
     code: str | None = None
+    requirements: str | None = None
     command: tuple[str, ...] = ("tf_benchmark", "--model", "resnet50")
 
     @property

@@ -14,6 +14,9 @@ REPOSITORY = "kit"
 # Where the Dockerfiles expect the certificates that only a build stage gets. They are not part of the content.
 CA_PATH = "ca/extra.pem"
 
+# Where the build context has the file that `requirements:` in kit.yaml names.
+REQUIREMENTS_PATH = "extra/requirements.txt"
+
 # A launch on several hundred nodes opens at most this number of connections to one node at once.
 MAX_CONNECTIONS = 1000
 
@@ -61,12 +64,22 @@ _RECIPES = {
 }
 
 
-def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_default: int = 33) -> ImageContent:
-    """Return the build context of `spec`'s image. `templates` maps a path below images/ to its bytes."""
+def image_content(
+    spec: ImageSpec,
+    templates: Mapping[str, bytes],
+    *,
+    requirements: bytes | None = None,
+    ssh_port_default: int = 33,
+) -> ImageContent:
+    """Return the build context of `spec`'s image. `templates` maps a path below images/ to its bytes.
+
+    `requirements` is a file as pip install -r reads it. These packages and those of `spec.pip` go into the last layer.
+    """
     values: dict[str, object] = {
         "flavour": spec.flavour,
         "packages": list(spec.packages),
         "pip": list(spec.pip),
+        "requirements": REQUIREMENTS_PATH if requirements is not None else "",
         "ssh_port": ssh_port_default,
         "max_connections": MAX_CONNECTIONS,
     }
@@ -94,6 +107,7 @@ def image_content(spec: ImageSpec, templates: Mapping[str, bytes], *, ssh_port_d
         **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in locks},
         **scripts,
         **library,
+        **({} if requirements is None else {REQUIREMENTS_PATH: requirements}),
     }
     return ImageContent(repository=REPOSITORY, flavour=spec.flavour, files=files, executables=frozenset(scripts))
 

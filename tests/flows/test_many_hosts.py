@@ -54,7 +54,7 @@ def test_deploy_dry_run(fleet: Fleet, many: Fleet) -> None:
     plan = deploy(many.context(reporter), dry_run=True).plan
     reporter.close()
     lines = plantext.plan(plan).splitlines()
-    tag = content(many.context(reporter).spec.image).tag
+    tag = content(many.context(reporter).spec).tag
     assert lines[:4] == [
         "Plan for cluster lab",
         "First, ship:",

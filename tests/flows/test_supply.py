@@ -18,7 +18,7 @@ from kit.flows.image.push import push_from_head
 from kit.model.plan import Pull, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec
 from kit.remote.engine.client import Engine
 from tests.fakes.engine import BUILT
 from tests.fakes.fleet import Fleet
@@ -26,7 +26,7 @@ from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
 
 REGISTRY = "r.example.com:5000/team"
-TAG = content(ImageSpec()).tag
+TAG = content(ClusterSpec()).tag
 NAME = f"{REGISTRY}/{TAG}"
 DIGEST = "sha256:" + "d" * 64
 

@@ -21,7 +21,7 @@ import pytest
 from kit.errors import UnreachableError
 from kit.events import Silent
 from kit.flows.image.build import ImageResult, build_image
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec
 from kit.remote.engine.client import Engine
 from kit.remote.lab import image as lab_image
 from tests.integration.preload import Template, template
@@ -139,7 +139,7 @@ def bases(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def image(bases: Any) -> ImageResult:
     """The cpu image; built when it is not here yet."""
-    return build_image(ImageSpec(), reporter=Silent())
+    return build_image(ClusterSpec(), reporter=Silent())
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from kit.errors import ImageError
 from kit.events import Event, HostStep, Silent
 from kit.flows.image.build import ImageResult, build_image
 from kit.model.image import ImageContent
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec, ImageSpec
 from kit.remote.engine.build import BuildStep
 from kit.remote.engine.client import Engine
 from kit.remote.engine.hiccups import insist
@@ -37,7 +37,7 @@ def layer(client: Any, image: ImageResult) -> Iterator[ImageResult]:
     repository, tag = locked.split(":")
     container.commit(repository, tag)
     container.remove()
-    result = build_image(ImageSpec(flavour="ssh-layer", base=locked), reporter=Silent())
+    result = build_image(ClusterSpec(image=ImageSpec(flavour="ssh-layer", base=locked)), reporter=Silent())
     yield result
     client.images.remove(result.tag, force=True)
     client.images.remove(locked, force=True)
@@ -81,10 +81,45 @@ def test_building_again_finds_it(image: ImageResult) -> None:
         def report(self, event: Event) -> None:
             steps.append(event)
 
-    again = build_image(ImageSpec(), reporter=Reporter())
+    again = build_image(ClusterSpec(), reporter=Reporter())
     assert not again.built
     assert (again.tag, again.image_id) == (image.tag, image.image_id)
     assert not [event for event in steps if isinstance(event, HostStep)]
+
+
+def test_one_more_package_changes_the_last_layer_alone(client: Any, image: ImageResult, tmp_path: Path) -> None:
+    """kit deploy sends layers, so this is what hosts receive: tabulate, and not TensorFlow once more."""
+    file = tmp_path / "requirements.txt"
+    layers: list[list[str]] = []
+    tags: list[str] = []
+    try:
+        for packages in ("iniconfig==2.0.0\n", "iniconfig==2.0.0\ntabulate==0.9.0\n"):
+            file.write_text(packages)
+            built = build_image(ClusterSpec(requirements=str(file)), reporter=Silent())
+            tags.append(built.tag)
+            layers.append(client.images.get(built.tag).attrs["RootFS"]["Layers"])
+        assert len(set(tags)) == 2
+        assert layers[0][:-1] == layers[1][:-1]
+        assert layers[0][-1] != layers[1][-1]
+        assert client.api.history(tags[1])[0]["Size"] < 1_000_000
+        # The packages work beside those that kit locks, and bring their commands.
+        script = (
+            "tabulate --help >/dev/null && python3 -c 'import tabulate, iniconfig, numpy; print(numpy.__version__)'"
+        )
+        output = client.containers.run(tags[1], ["sh", "-c", script], remove=True)
+        assert output.decode().strip() == "1.23.5"
+    finally:
+        for tag in tags:
+            client.images.remove(tag, force=True)
+
+
+def test_a_package_that_the_locks_forbid_is_named(image: ImageResult, tmp_path: Path) -> None:
+    file = tmp_path / "requirements.txt"
+    file.write_text("numpy==1.26.4\n")
+    with pytest.raises(ImageError) as caught:
+        build_image(ClusterSpec(requirements=str(file)), reporter=Silent())
+    assert "numpy" in caught.value.message
+    assert "another version of one that kit locks" in str(caught.value.hint)
 
 
 def test_no_layer_holds_a_key_or_a_certificate_of_this_machine(client: Any, image: ImageResult, tmp_path: Path) -> None:
@@ -328,5 +363,5 @@ def test_a_failing_step_is_named_with_its_lines(client: Any) -> None:
 
 def test_a_base_that_cannot_be_had_says_how_to_get_it(client: Any) -> None:
     with pytest.raises(ImageError) as caught:
-        build_image(ImageSpec(flavour="ssh-layer", base="localhost:1/none:1"), reporter=Silent())
+        build_image(ClusterSpec(image=ImageSpec(flavour="ssh-layer", base="localhost:1/none:1")), reporter=Silent())
     assert "docker load" in str(caught.value.hint)

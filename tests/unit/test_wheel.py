@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.flows.image.content import content
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec
 from tests.wheel import ROOT, build, install
 
 
@@ -59,7 +59,7 @@ def test_init_writes_both_files(commands: Path, tmp_path: Path) -> None:
 
 
 def test_its_image_is_the_one_of_the_checkout(commands: Path, tmp_path: Path) -> None:
-    image = content(ImageSpec())
+    image = content(ClusterSpec())
     assert output(commands / "kit", "image", "tag", folder=tmp_path).strip() == image.tag
     assert output(commands / "kit", "image", "render", folder=tmp_path) == image.files["Dockerfile"].decode()
 

@@ -23,7 +23,7 @@ def image_build(session: Session) -> int:
     if spec.builder == "head":
         result = build_on_head(session.context(), force=force)
     else:
-        result = build_image(spec.image, reporter=session.reporter, force=force, consent=session.consent)
+        result = build_image(spec, reporter=session.reporter, force=force, consent=session.consent)
     session.show("image", result, text.image)
     return 0
 
@@ -50,7 +50,7 @@ def image_push(session: Session) -> int:
 def image_tag(session: Session) -> int:
     from kit.flows.image.content import content
 
-    tag = content(session.spec().image).tag
+    tag = content(session.spec()).tag
     session.show("image-tag", {"tag": tag}, tag)
     return 0
 
@@ -58,7 +58,7 @@ def image_tag(session: Session) -> int:
 def image_render(session: Session) -> int:
     from kit.flows.image.content import content
 
-    dockerfile = content(session.spec().image).files["Dockerfile"].decode()
+    dockerfile = content(session.spec()).files["Dockerfile"].decode()
     session.show("dockerfile", {"dockerfile": dockerfile}, dockerfile.rstrip("\n"))
     return 0
 

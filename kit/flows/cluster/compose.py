@@ -18,7 +18,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
     spec, inventory = context.spec, context.inventory
     host = inventory.head if name is None else select_host(inventory, name)
     alone = replace(context, inventory=replace(inventory, hosts=(host,)))
-    tag = tag_of(spec.image)
+    tag = tag_of(spec)
     observed, nodes = look_at_nodes(alone)
     service = names.HEAD if host == inventory.head else names.NODE
     file = stack.ComposeFiles(spec, tag).file(

@@ -142,7 +142,7 @@ def _image(context: Context, tag: str, *, dry_run: bool) -> Image:
         from kit.flows.image.build import build_image  # noqa: PLC0415
 
         context.reporter.report(Note(text=f"{tag} is not on this machine yet: building it"))
-        build_image(context.spec.image, reporter=context.reporter)
+        build_image(context.spec, reporter=context.reporter)
         image = _local_image(tag)
     return Image(tag=tag) if image is None else image
 

@@ -14,7 +14,7 @@ from kit.remote.ssh.fanout import Outcome
 
 def plan_down(context: Context, *, images: bool = False) -> Plan:
     """Return what `down` does. kit contacts no host for that."""
-    tags = (tag_of(context.spec.image),) if images else ()
+    tags = (tag_of(context.spec),) if images else ()
     return down_plan(context.spec, context.inventory.names, tags)
 
 

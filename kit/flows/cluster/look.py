@@ -25,7 +25,7 @@ class Look:
     """A look at all hosts that has begun. `tag` is the image that it looks for."""
 
     def __init__(self, context: Context, *, again: bool = False) -> None:
-        self.tag = tag_of(context.spec.image)
+        self.tag = tag_of(context.spec)
         self._context = context
         context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
         self._folder = names.folder(context.spec.name)

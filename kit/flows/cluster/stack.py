@@ -21,7 +21,7 @@ ROLES: tuple[Role, ...] = ("client", "head", "node")
 def stack_file(context: Context) -> FileResult:
     """Return the stack file for all hosts. Comments in it say how to create the secrets that do not exist yet."""
     spec = context.spec
-    tag = tag_of(spec.image)
+    tag = tag_of(spec)
     observed, nodes = look_at_nodes(context)
     known = swarm_deploy.secret_keys(observed)
     existing = {role: swarm.secret_name(spec, role, known[role]) for role in known}

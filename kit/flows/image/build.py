@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_base
-from kit.model.spec import ImageSpec
-from kit.plan.image import CA_PATH, image_content, needed_bases
+from kit.flows.image.content import content
+from kit.model.spec import ClusterSpec
+from kit.plan.image import CA_PATH, needed_bases
 from kit.remote.engine.build import BuildStep, OnStep
 from kit.remote.engine.client import Engine
-from kit.remote.machine.assets import read_images
 from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_arguments
 
 # What the reporter calls this task where it is on no host.
@@ -49,11 +49,11 @@ def build_on_head(context: Context, *, force: bool = False) -> ImageResult:
     """Build with the head's engine. This machine needs none."""
     context.reporter.report(Phase(name="build", hosts=(context.inventory.head.name,)))
     with head_engine(context) as engine:
-        return build_with(engine, context.spec.image, reporter=context.reporter, force=force)
+        return build_with(engine, context.spec, reporter=context.reporter, force=force)
 
 
 def build_image(
-    spec: ImageSpec, *, reporter: Reporter, force: bool = False, consent: Consent | None = None
+    spec: ClusterSpec, *, reporter: Reporter, force: bool = False, consent: Consent | None = None
 ) -> ImageResult:
     """Build `spec`'s image; `force` builds every step again. Raises InputError, UnreachableError and ImageError.
 
@@ -67,16 +67,16 @@ def build_image(
 
 
 def build_with(
-    engine: Engine, spec: ImageSpec, *, reporter: Reporter, force: bool = False, consent: Consent | None = None
+    engine: Engine, spec: ClusterSpec, *, reporter: Reporter, force: bool = False, consent: Consent | None = None
 ) -> ImageResult:
     """Build with an engine that the caller closes."""
     start = time.monotonic()
-    content = image_content(spec, read_images())
+    wanted = content(spec)
     task = engine.host or TASK
-    image = None if force else engine.image(content.tag)
+    image = None if force else engine.image(wanted.tag)
     built = image is None
     if image is None:
-        for base in needed_bases(content):
+        for base in needed_bases(wanted):
             bring_base(engine, base, task=task, reporter=reporter, consent=consent)
         certificates = extra_certificates(os.environ)
         if certificates:
@@ -85,15 +85,15 @@ def build_with(
 
         proxies = proxy_arguments(os.environ)
         image = engine.build(
-            content,
+            wanted,
             beside={CA_PATH: certificates},
             arguments=proxies if engine.host is None else elsewhere(proxies),
             on_step=report_steps(reporter, task),
             fresh=force,
         )
-    reporter.report(HostDone(host=task, text=f"{content.tag} ({'built' if built else 'unchanged'})"))
+    reporter.report(HostDone(host=task, text=f"{wanted.tag} ({'built' if built else 'unchanged'})"))
     return ImageResult(
-        tag=content.tag,
+        tag=wanted.tag,
         image_id=image.image_id,
         size_bytes=image.size_bytes,
         built=built,

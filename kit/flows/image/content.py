@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec
 from kit.remote.machine import cache
 from kit.remote.machine.assets import read_images
 
@@ -21,35 +21,50 @@ _TAG = re.compile(r"[a-z]+:[a-z-]+-[0-9a-f]{12}")
 _KEPT = 20
 
 
-def content(spec: ImageSpec) -> ImageContent:
-    """Return what the image is made of; the same on every machine."""
+def content(spec: ClusterSpec) -> ImageContent:
+    """Return what the image is made of; the same on every machine.
+
+    Raises InputError, or InputErrors, if the file that `requirements:` names is missing or pip would refuse a line.
+    """
     from kit.plan.image import image_content  # noqa: PLC0415  (Jinja2)
 
-    return image_content(spec, read_images())
+    return image_content(spec.image, read_images(), requirements=_requirements(spec))
 
 
-def tag_of(spec: ImageSpec) -> str:
-    """Return the image's tag. Your cache has the tags of what kit rendered before: Jinja2 is slow to import."""
+def tag_of(spec: ClusterSpec) -> str:
+    """Return the image's tag. Raises what `content` raises.
+
+    Your cache has the tags of what kit rendered before, because Jinja2 is slow to import.
+    """
     from kit.plan import image  # noqa: PLC0415
 
-    files = read_images()
-    digest = _digest(spec, {**files, "image.py": Path(image.__file__).read_bytes()})
+    files, requirements = read_images(), _requirements(spec)
+    own = {} if requirements is None else {image.REQUIREMENTS_PATH: requirements}
+    digest = _digest(spec, {**files, **own, "image.py": Path(image.__file__).read_bytes()})
     root = cache.cache(os.environ)
     try:
         tag = (root / "tags" / digest).read_text() if root else ""
     except (OSError, ValueError):
         tag = ""
     if not _TAG.fullmatch(tag):
-        tag = image.image_content(spec, files).tag
+        tag = image.image_content(spec.image, files, requirements=requirements).tag
         if root:
             cache.write(root / "tags" / digest, [tag.encode()])
             cache.keep_latest(root / "tags", _KEPT)
     return tag
 
 
-def _digest(spec: ImageSpec, files: Mapping[str, bytes]) -> str:
+def _requirements(spec: ClusterSpec) -> bytes | None:
+    if spec.requirements is None:
+        return None
+    from kit.config.requirements import read_requirements  # noqa: PLC0415  (only if kit.yaml names such a file)
+
+    return read_requirements(Path(spec.requirements))
+
+
+def _digest(spec: ClusterSpec, files: Mapping[str, bytes]) -> str:
     """Return a digest of everything that the tag depends on."""
-    digest = hashlib.sha256(repr(spec).encode())
+    digest = hashlib.sha256(repr(spec.image).encode())
     for path, data in sorted(files.items()):
         digest.update(f"\0{path}\0{len(data)}\0".encode())
         digest.update(data)

@@ -48,7 +48,7 @@ def _push(engine: Engine, spec: ClusterSpec, name: str, reporter: Reporter, logi
     start = time.monotonic()
     # First: an incomplete login should not cost the time of a build.
     login = login or find_login(address_of(name), os.environ)
-    image = build_with(engine, spec.image, reporter=reporter)
+    image = build_with(engine, spec, reporter=reporter)
     wanted = reference(name, image.tag)
     task = engine.host or TASK
     reporter.report(Phase(name=f"push to {address_of(name)}", hosts=(engine.host,) if engine.host else ()))

@@ -36,7 +36,7 @@ def local(
     Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
     start = time.monotonic()
-    image = tag_of(spec.image)
+    image = tag_of(spec)
     env, forward = variables(request.env)
     container = local_container(
         spec,

@@ -31,6 +31,22 @@ _HINTS = (
         r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable",
         "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy",
     ),
+    (
+        r"(?:Invalid|ERROR:).*\(from line (\d+) of /\S*requirements\.txt\)",
+        r"correct line \1 of the file that requirements: in kit.yaml names",
+    ),
+    (
+        r"No matching distribution found for (\S+)",
+        r"check the name and version of \1 in image.pip and in the file that requirements: names",
+    ),
+    (
+        r"ResolutionImpossible|conflicting dependencies",
+        "a package requires another version of one that kit locks; choose another version of the package",
+    ),
+    (
+        r"Cannot find command 'git'",
+        "the build has no git: write NAME @ https://…/archive/REF.tar.gz instead of git+https",
+    ),
     (r"E: (Failed to fetch|Unable to (fetch|locate))", "check that the engine's machine reaches a Debian mirror"),
 )
 _ANY_HINT = "the lines above are the last of that step; fix what they name, and build again"
@@ -65,7 +81,8 @@ class Outcome:
         reason = f"exit code {code[1]}" if code else self.error
         lines = "".join(f"\n  {line}" for line in self.lines)
         text = "\n".join((*self.lines, str(reason)))
-        hint = next((hint for pattern, hint in _HINTS if re.search(pattern, text, re.IGNORECASE)), _ANY_HINT)
+        matches = ((re.search(pattern, text, re.IGNORECASE), hint) for pattern, hint in _HINTS)
+        hint = next((match.expand(hint) for match, hint in matches if match), _ANY_HINT)
         return ImageError(f"the image cannot be built, {where}: {reason}{lines}", hint=hint, host=host)
 
 

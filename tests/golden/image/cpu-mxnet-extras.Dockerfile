@@ -25,14 +25,21 @@ RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > co
  && export HOROVOD_WITHOUT_TENSORFLOW=1 \
  && export HOROVOD_WITH_MXNET=1 \
  && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
-RUN /opt/venv/bin/pip freeze >/kit/constraints.txt \
- && PIP_NO_DEPS=0 PIP_REQUIRE_HASHES=0 /opt/venv/bin/pip install -q -c /kit/constraints.txt 'pandas<2' 'a[b]==1'
 # Remove what only a compiler or a test needs. The .pyc files stay: otherwise each rank would first compile TensorFlow.
 RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \
  && rm -rf clang libclang-* tensorflow/include tensorflow/xla_aot_runtime_src mxnet/include \
  && find . -path './*/tests' \( -path './numpy/*' -o -path './h5py/*' -o -path './horovod/*' -o -path './psutil/*' \) -prune -exec rm -rf {} + \
  && find . -name '*.a' -delete \
  && find horovod mxnet -name '*.so*' -type f -exec strip --strip-unneeded {} +
+
+# The packages of kit.yaml, in a separate stage: the image gets only the files that they add, as its last layer. So a
+# change repeats nothing else, and hosts that have the other layers receive only this one.
+FROM build AS extra
+COPY extra/requirements.txt /kit/requirements.txt
+RUN /opt/venv/bin/pip freeze --all >/kit/constraints.txt && mkdir -p /kit/extra/opt/venv \
+ && PIP_NO_DEPS=0 PIP_REQUIRE_HASHES=0 /opt/venv/bin/pip install -q -c /kit/constraints.txt -r /kit/requirements.txt 'pandas<2' 'a[b]==1' \
+ && cd / && find opt/venv ! -type d -cnewer /kit/constraints.txt >/kit/added \
+ && tar -cf /kit/extra.tar -T /kit/added && tar -xf /kit/extra.tar -C /kit/extra
 
 # A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
 FROM build AS programs
@@ -66,3 +73,4 @@ RUN python3 -m compileall -q /opt/kit/lib \
 LABEL kit.flavour=cpu
 ENV SSH_PORT=33
 CMD ["/opt/kit/bin/start.sh"]
+COPY --from=extra /kit/extra/ /

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 
@@ -18,7 +19,9 @@ SPECS = {
     "cuda-tensorflow": ImageSpec(flavour="cuda-tensorflow"),
     "cuda-mxnet": ImageSpec(flavour="cuda-mxnet"),
     "ssh-layer": ImageSpec(flavour="ssh-layer", base="nvcr.io/nvidia/tensorflow:23.03-tf2-py3", packages=("htop",)),
+    "ssh-layer-extras": ImageSpec(flavour="ssh-layer", base="nvcr.io/nvidia/tensorflow:23.03-tf2-py3", pip=("pandas",)),
 }
+REQUIREMENTS = {"cpu-mxnet-extras": b"wandb==0.16\n", "ssh-layer-extras": b"wandb==0.16\n"}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,8 @@ def templates() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_dockerfile_is_the_golden_one(name: str, templates: Mapping[str, bytes]) -> None:
-    dockerfile = image_content(SPECS[name], templates).files["Dockerfile"].decode()
+    content = image_content(SPECS[name], templates, requirements=REQUIREMENTS.get(name))
+    dockerfile = content.files["Dockerfile"].decode()
     check_golden(f"image/{name}.Dockerfile", dockerfile)
 
 
@@ -38,7 +42,7 @@ def test_sshd_config_is_the_golden_one(templates: Mapping[str, bytes]) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_copied_file_is_in_the_context(name: str, templates: Mapping[str, bytes]) -> None:
-    content = image_content(SPECS[name], templates)
+    content = image_content(SPECS[name], templates, requirements=REQUIREMENTS.get(name))
     sources = re.findall(r"^COPY (?!--from)(\S+) ", content.files["Dockerfile"].decode(), re.MULTILINE)
     for source in sources:
         if source.endswith("/"):
@@ -59,6 +63,42 @@ def test_what_goes_into_an_image_changes_its_tag(templates: Mapping[str, bytes])
     assert image_content(ImageSpec(), templates, ssh_port_default=2222).tag != tag
     for path in ("bin/start.sh", "src/mpi_perf.c", "requirements/mxnet.txt", "sshd_config.j2", "ssh.j2"):
         assert image_content(ImageSpec(), {**templates, path: templates[path] + b"\n#\n"}).tag != tag, path
+
+
+def test_the_requirements_are_part_of_the_tag(templates: Mapping[str, bytes]) -> None:
+    tags = {image_content(ImageSpec(), templates, requirements=text).tag for text in (None, b"", b"wandb\n", b"tqdm\n")}
+    assert len(tags) == 4
+
+
+@pytest.mark.parametrize("name", [name for name in SPECS if name != "ssh-layer-extras"])
+def test_extra_packages_change_no_earlier_step_of_the_image(name: str, templates: Mapping[str, bytes]) -> None:
+    """A build takes the steps before a change from its cache, and hosts that have those layers receive the rest."""
+    plain = dataclasses.replace(SPECS[name], pip=())
+    extra = dataclasses.replace(plain, pip=("tqdm",))
+    before = _stages(image_content(plain, templates).files["Dockerfile"])
+    for after in (
+        _stages(image_content(extra, templates).files["Dockerfile"]),
+        _stages(image_content(plain, templates, requirements=b"tqdm\n").files["Dockerfile"]),
+        _stages(image_content(extra, templates, requirements=b"tqdm\n").files["Dockerfile"]),
+    ):
+        for stage in before.keys() - {""}:
+            assert after[stage] == before[stage]
+        steps = after[""][: len(before[""])]
+        assert steps == before[""]
+        last = after[""][len(steps) :]
+        assert last
+        # Nothing but the packages, from a stage that has the certificates of this machine, or by pip itself.
+        assert all(step.startswith(("COPY --from=extra ", "COPY extra/requirements.txt ", "RUN pip ")) for step in last)
+
+
+def _stages(dockerfile: bytes) -> dict[str, list[str]]:
+    """Return the instructions of each stage; the last one has no name."""
+    text = re.sub(r"^#.*\n", "", dockerfile.decode(), flags=re.MULTILINE).replace("\\\n", "")
+    stages: dict[str, list[str]] = {}
+    for stage in re.split(r"^(?=FROM )", text, flags=re.MULTILINE)[1:]:
+        head, *steps = [line for line in stage.splitlines() if line]
+        stages[head.partition(" AS ")[2]] = [head, *steps]
+    return stages
 
 
 def test_what_does_not_go_into_an_image_leaves_its_tag(templates: Mapping[str, bytes]) -> None:

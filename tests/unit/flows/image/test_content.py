@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from kit.errors import InputError
 from kit.flows.image import content as flow
 from kit.flows.image.content import content, tag_of
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec, ImageSpec
 from kit.plan import image
 from kit.remote.machine.assets import read_images
 
@@ -27,16 +28,16 @@ def renders(monkeypatch: pytest.MonkeyPatch) -> list[ImageSpec]:
     specs = []
     real: Callable[..., Any] = image.image_content
 
-    def render(spec: ImageSpec, *args: Any) -> Any:
+    def render(spec: ImageSpec, *args: Any, **kwargs: Any) -> Any:
         specs.append(spec)
-        return real(spec, *args)
+        return real(spec, *args, **kwargs)
 
     monkeypatch.setattr(image, "image_content", render)
     return specs
 
 
 def test_the_second_time_nothing_is_rendered(tags: Path, renders: list[ImageSpec]) -> None:
-    spec = ImageSpec(packages=("git",))
+    spec = ClusterSpec(image=ImageSpec(packages=("git",)))
     expected = content(spec).tag
     assert [tag_of(spec), tag_of(spec)] == [expected, expected]
     assert len(renders) == 2
@@ -46,30 +47,44 @@ def test_the_second_time_nothing_is_rendered(tags: Path, renders: list[ImageSpec
 def test_another_spec_or_another_file_is_another_tag(
     tags: Path, renders: list[ImageSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = tag_of(ImageSpec())
-    assert tag_of(ImageSpec(pip=("horovod",))) != first
+    first = tag_of(ClusterSpec())
+    assert tag_of(ClusterSpec(image=ImageSpec(pip=("horovod",)))) != first
     files = {**read_images(), "bin/start.sh": b"#!/bin/sh\n"}
     monkeypatch.setattr(flow, "read_images", lambda: files)
-    assert tag_of(ImageSpec()) != first
+    assert tag_of(ClusterSpec()) != first
     assert len(renders) == 3
 
 
 @pytest.mark.parametrize("text", ["", "kit:cpu-05ca23275", "other\n", "kit:cpu-05ca232754c9 --privileged"])
 def test_a_broken_cache_is_written_again(tags: Path, text: str) -> None:
-    tag = tag_of(ImageSpec())
+    tag = tag_of(ClusterSpec())
     (file,) = tags.iterdir()
     file.write_text(text)
-    assert tag_of(ImageSpec()) == tag
+    assert tag_of(ClusterSpec()) == tag
     assert file.read_text() == tag
 
 
 def test_the_cache_does_not_grow(tags: Path) -> None:
     for number in range(flow._KEPT + 3):
-        tag_of(ImageSpec(packages=(f"p{number}",)))
+        tag_of(ClusterSpec(image=ImageSpec(packages=(f"p{number}",))))
     assert len(list(tags.iterdir())) == flow._KEPT
 
 
 def test_without_a_home_there_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
-    assert tag_of(ImageSpec()) == content(ImageSpec()).tag
+    assert tag_of(ClusterSpec()) == content(ClusterSpec()).tag
+
+
+def test_the_content_of_the_requirements_is_part_of_the_cached_tag(tags: Path, tmp_path: Path) -> None:
+    file = tmp_path / "requirements.txt"
+    spec = ClusterSpec(requirements=str(file))
+    found = {tag_of(ClusterSpec())}
+    for text in ("", "tqdm\n", "tabulate\n"):
+        file.write_text(text)
+        assert tag_of(spec) == content(spec).tag
+        found.add(tag_of(spec))
+    assert len(found) == 4
+    file.unlink()
+    with pytest.raises(InputError, match="there is no file"):
+        tag_of(spec)

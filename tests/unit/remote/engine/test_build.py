@@ -84,6 +84,26 @@ def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
     assert "SSL_CERT_FILE" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("ERROR: Invalid requirement: 'a b': x (from line 7 of /kit/requirements.txt)", "correct line 7 of the file"),
+        (
+            "ERROR: Invalid requirement: 'a b' (from line 7 of /opt/kit/etc/requirements.txt)",
+            "correct line 7 of the file",
+        ),
+        ("ERROR: No matching distribution found for nosuch==9", "check the name and version of nosuch==9 in image.pip"),
+        ("ERROR: ResolutionImpossible: for help visit", "another version of one that kit locks"),
+        ("ERROR: Cannot find command 'git' - do you have 'git' installed", "the build has no git"),
+    ],
+)
+def test_what_pip_refuses_has_its_own_next_step(line: str, hint: str) -> None:
+    api = Api([stream("Step 9/9 : RUN pip install\n"), stream(f"{line}\n"), {"error": "returned a non-zero code: 1"}])
+    with pytest.raises(ImageError) as caught:
+        build(api)
+    assert hint in str(caught.value.hint)
+
+
 def test_ctrl_c_removes_the_container_at_work() -> None:
     api = Api(
         [

@@ -1,0 +1,34 @@
+# ssh-layer: an sshd for the ranks, and kit's programs, on a base that has Horovod and Open MPI.
+FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3
+USER root
+# No recommended packages and no upgrade: the base keeps its Open MPI, CUDA and Python.
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends \
+      iproute2 openssh-client openssh-server procps >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+# With the base's Open MPI, if it can compile. If not, mpi_perf reports that.
+COPY src/ /kit/src/
+RUN mkdir -p /opt/kit/bin \
+ && { mpicc -O3 -std=gnu11 -o /opt/kit/bin/mpi_perf /kit/src/mpi_perf.c \
+   || { printf '#!/bin/sh\necho "mpi_perf: not in this image: its base has no mpicc that works" >&2\nexit 2\n' >/opt/kit/bin/mpi_perf \
+     && chmod 755 /opt/kit/bin/mpi_perf; }; }
+ENV PATH=/opt/kit/bin:$PATH PYTHONUNBUFFERED=1
+# Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
+# root has no password, but can.
+RUN mkdir -p /etc/kit /run/sshd \
+ && rm -f /etc/ssh/ssh_host_* \
+ && usermod -p '*' root \
+ && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
+COPY sshd_config /opt/kit/etc/sshd_config
+COPY lib/ /opt/kit/lib/
+COPY bin/ /opt/kit/bin/
+# Every Python that runs as a rank can show its stack.
+RUN python3 -m compileall -q /opt/kit/lib \
+ && folder=$(python3 -c 'import site; print(site.getsitepackages()[0])') \
+ && mkdir -p "$folder" && printf '/opt/kit/lib\nimport kit_stacks\n' >"$folder/kit.pth"
+LABEL kit.flavour=ssh-layer
+ENV SSH_PORT=33
+CMD ["/opt/kit/bin/start.sh"]
+# Last, so that a change repeats nothing else, and hosts that have the other layers receive only these.
+COPY extra/requirements.txt /opt/kit/etc/requirements.txt
+RUN pip install --no-cache-dir -r /opt/kit/etc/requirements.txt pandas
