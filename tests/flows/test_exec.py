@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -99,10 +100,10 @@ def test_ctrl_c_ends_the_command_on_every_host_and_counts(deployed: Fleet, repor
     press_when_begun(deployed, ["gpu1", "gpu2", "gpu3"])
     with pytest.raises(Interrupted) as caught:
         exec_hosts(deployed.context(reporter), None, ["sleep", "1000"])
-    assert caught.value.message == "interrupted; not done: gpu[1-3]; ended 6 processes on gpu[1-3]"
+    # gpu4 may not have begun, or may have ended by itself. Nothing is asked of it.
+    assert re.fullmatch(r"interrupted; not done: gpu\[1-[34]\]; ended 6 processes on gpu\[1-3\]", caught.value.message)
     assert caught.value.hint is None
     assert caught.value.exit_code == 130
-    # gpu4 has ended by itself, and nothing is asked of it.
     assert dict(deployed.changes) == {name: ["end exec"] for name in ("gpu1", "gpu2", "gpu3")}
 
 

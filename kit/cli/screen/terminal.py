@@ -135,12 +135,17 @@ class Terminal:
         return self.inp.readline().strip().lower() in ("y", "yes")
 
     @property
-    def piped(self) -> int | None:
-        """Return the descriptor of standard input, or None if it is a terminal or closed."""
+    def descriptor(self) -> int | None:
+        """Return the descriptor of standard input, or None if it is closed."""
         try:
-            return None if self.inp is None or self.inp.isatty() else self.inp.fileno()
+            return None if self.inp is None else self.inp.fileno()
         except (OSError, ValueError):
             return None
+
+    @property
+    def piped(self) -> int | None:
+        """Return the descriptor of standard input, or None if it is a terminal or closed."""
+        return None if self.inp is None or self.inp.isatty() else self.descriptor
 
     def read(self) -> str:
         """Return all of standard input."""

@@ -53,6 +53,8 @@ def exec_(session: Session) -> int:
 
     args = session.args
     check_command(args.command, verb="kit exec")
+    if args.tty:
+        return _exec_in_terminal(session)
     if session.json:
         from kit.flows.cluster.exec import exec_hosts
 
@@ -60,6 +62,21 @@ def exec_(session: Session) -> int:
         session.show("exec", result)
         return result.exit_code
     return _exec_as_text(session)
+
+
+def _exec_in_terminal(session: Session) -> int:
+    from kit.flows.cluster.exec import exec_in_terminal
+
+    args = session.args
+    if session.json:
+        raise InputError("-t prints no JSON", hint="leave out -t")
+    if session.terminal.piped is not None:
+        raise InputError("-t needs a terminal, but standard input is not one", hint="leave out -t")
+    context = session.context()
+    if args.hosts is None and len(context.inventory.hosts) > 1:
+        raise InputError("-t needs one host", hint="name it: kit exec -it head -- bash")
+    session.close()
+    return exec_in_terminal(context, args.hosts, args.command)
 
 
 def _exec_as_text(session: Session) -> int:
@@ -71,7 +88,7 @@ def _exec_as_text(session: Session) -> int:
     session.close()
     output = HostsOutput(session.terminal, fold=args.fold)
     try:
-        stdin = session.terminal.piped
+        stdin = session.terminal.descriptor if args.interactive else session.terminal.piped
         result = exec_hosts(session.context(), args.hosts, args.command, output=output, stdin=stdin)
     except BaseException:
         output.release()
@@ -146,6 +163,8 @@ VERBS = (
         ),
         options=(
             HOSTS,
+            Option(flags=("-i", "--interactive"), help="Pass standard input on even if it is a terminal"),
+            Option(flags=("-t", "--tty"), help="Give the command a terminal in the container, on one host"),
             Option(flags=("-b", "--fold"), help="Wait for all hosts, and print equal output once, below its hosts"),
             *CLUSTER,
         ),
@@ -157,6 +176,7 @@ VERBS = (
             "kit exec -- nvidia-smi -L",
             "kit exec -b 'gpu[1-4]' -- df -h /data",
             "kit exec -- tee /tmp/a < a",
+            "kit exec -it gpu1 -- bash",
         ),
         exits=(
             ("N", "the greatest exit code of the command"),

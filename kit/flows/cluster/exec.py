@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Protocol
 
-from kit.config.selection import select_hosts
-from kit.errors import Interrupted, NotReadyError
+from kit.config.selection import select_host, select_hosts
+from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Stream
 from kit.flows.context import Context
 from kit.model import names
@@ -19,8 +19,11 @@ from kit.model.host import Host
 from kit.model.result import ExecResult, OutputGroup
 from kit.remote.engine.live import end_in_node, new_mark, stream_in_node
 from kit.remote.machine.stdin import Input
+from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
-from kit.remote.ssh.transport import Completed, Live, Reader
+from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
+from kit.remote.ssh.stream import run_in_terminal
+from kit.remote.ssh.transport import Completed, Live, Reader, as_root
 
 # After the end of the command, its last output may still be on its way.
 LAST_OUTPUT_S = 3.0
@@ -93,6 +96,32 @@ def exec_hosts(
     return ExecResult(groups=(*fold(ended), *map(_failed, alike(outcome.failures.values()))))
 
 
+def exec_in_terminal(context: Context, host: str | None, command: Sequence[str]) -> int:
+    """Run a command in a node with kit's terminal as its own. Return its exit code.
+
+    If the connection breaks or the terminal is closed, end what is left of the command. Raises UnreachableError if the
+    host cannot be reached.
+    """
+    target = select_host(context.inventory, host or "head")
+    mark = new_mark()
+    words_there = in_node(_container(context, target), command, interactive=True, terminal=True, mark=mark)
+    try:
+        code = run_in_terminal([*container_terminal_argv(context.login(target)), as_root(words_there)])
+    except KeyboardInterrupt:
+        with suppress(KitError), closing(context.connect(target)) as transport:
+            end_in_node(transport, mark)
+        raise
+    if code == SSH_FAILED:
+        with closing(context.connect(target)) as transport:
+            end_in_node(transport, mark)
+    return code
+
+
+def _container(context: Context, host: Host) -> str:
+    role = names.HEAD if host.name == context.inventory.head.name else names.NODE
+    return names.container(context.spec.name, role)
+
+
 class _Work:
     """The command on every host, and the hosts where it runs now."""
 
@@ -116,8 +145,7 @@ class _Work:
             begin=lambda: self._begins(host),
             stop=self._stop,
         )
-        role = names.HEAD if host.name == self._context.inventory.head.name else names.NODE
-        container = names.container(self._context.spec.name, role)
+        container = _container(self._context, host)
         try:
             with closing(self._context.connect(host)) as transport:
                 code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=_check_node)

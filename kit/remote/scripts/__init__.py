@@ -55,7 +55,7 @@ def in_node(
     `mark` is the id of a command of kit exec: `end_exec` ends its processes.
     """
     options = ["--interactive"] if interactive else []
-    options += ["--tty"] if terminal else []
+    options += ["--tty", "--env", "TERM"] if terminal else []
     options += ["--env", f"KIT_EXEC={mark}"] if mark else []
     return script("node", name, "exec", *options, "--", *argv)
 

@@ -47,6 +47,15 @@ def terminal_argv(target: Login, *, tty: bool) -> tuple[str, ...]:
     return _argv("-t" if tty else "-T", target, [*settings, *_shared(None, "no")])
 
 
+def container_terminal_argv(target: Login) -> tuple[str, ...]:
+    """Return OpenSSH's client for a terminal in a container, up to where the remote command goes.
+
+    It uses the kept connection, if there is one. ssh itself prints only errors.
+    """
+    settings = ["ServerAliveInterval=15", "ServerAliveCountMax=4", *_NO_EXTRAS, *_shared(target.socket, "join")]
+    return _argv("-tt", target, settings)
+
+
 def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:
     """Return the command that checks or ends the kept connection to this VM. It contacts no host."""
     return ("ssh", "-O", request, "-o", f"ControlPath={_quoted(target.socket or 'none')}", "--", target.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,27 @@ def replace_process(argv: Sequence[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(argv[0], list(argv))  # noqa: S606  (an argv, no shell)
+
+
+def run_in_terminal(argv: Sequence[str]) -> int:
+    """Run this command with kit's own terminal, and return its exit code. Ctrl-C is the command's, not kit's.
+
+    Raises KeyboardInterrupt after the end of the command if the terminal was closed, or if kit must end.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The command starts with the signals' own meaning: a handler does not outlive the start of a program.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
+    process = subprocess.Popen(list(argv))
+    try:
+        code = process.wait()
+        return code if code >= 0 else 128 - code
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def follow(commands: Mapping[str, Sequence[str]], reporter: Reporter, *, named: bool) -> int:
