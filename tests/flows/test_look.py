@@ -16,6 +16,7 @@ from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.look import Look
 from kit.flows.cluster.ps import ps, ranks_of
+from kit.flows.run.by_hand import is_by_hand, stop_by_hand
 from kit.flows.run.run import run
 from kit.model.host import Host
 from kit.model.launch import RunRequest
@@ -44,6 +45,32 @@ def test_ps_names_settings_that_are_not_deployed(fleet: Fleet, reporter: Remembe
     for text in (b"{}", content.replace(b'"settings"', b'"others"')):
         fleet["gpu1"].files[record] = (text, mode)
         assert ps(fleet.context(reporter, shm_size="2gb")).differs == ()
+
+
+@pytest.mark.parametrize(
+    ("word", "ended", "left"),
+    [("by-hand", {"by-hand-7", "by-hand-8"}, {"r1"}), ("by-hand-7", {"by-hand-7"}, {"by-hand-8", "r1"})],
+)
+def test_ranks_that_were_started_by_hand_can_be_stopped(
+    fleet: Fleet, reporter: Remembering, word: str, ended: set[str], left: set[str]
+) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu1"].ranks = [("by-hand-7", 0, 40), ("r1", 0, 50)]
+    fleet["gpu2"].ranks = [("by-hand-7", 1, 41), ("by-hand-8", 0, 60)]
+    assert is_by_hand(word)
+    record = stop_by_hand(fleet.context(reporter), word)
+    assert set(record.id.split(", ")) == ended
+    assert record.stopped
+    assert set(record.left or {}) == {"gpu1", "gpu2", "gpu3", "gpu4"}
+    assert {run for node in ps(fleet.context(reporter)).nodes for run in node.ranks} == left
+
+
+def test_nothing_by_hand_runs(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    with pytest.raises(NotReadyError, match="no ranks of by-hand are running"):
+        stop_by_hand(fleet.context(reporter), "by-hand")
+    assert not is_by_hand(None)
+    assert not is_by_hand("20261121-101500-3fa2")
 
 
 def test_ps_with_ranks_and_a_host_that_is_gone(fleet: Fleet, reporter: Remembering) -> None:

@@ -158,9 +158,17 @@ def wait(session: Session) -> int:
 
 
 def stop(session: Session) -> int:
+    from kit.flows.run.by_hand import is_by_hand
     from kit.flows.run.dial import dialled
 
     context = session.context()
+    if is_by_hand(session.args.run):
+        from kit.cli.text import run as text
+        from kit.flows.run.by_hand import stop_by_hand
+
+        record = stop_by_hand(context, session.args.run)
+        _show(session, record, text=text.stop(record))
+        return 0
     with dialled(context) as door:
         from kit.cli.text import run as text
         from kit.flows.run.stop import stop
@@ -318,7 +326,9 @@ VERBS = (
             ),
             *CLUSTER,
         ),
-        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m"),
+        notes="kit ps shows ranks that somebody started in the head's shell with hvd-distribute.sh as by-hand-NUMBER. "
+        "kit stop by-hand ends all of them.",
+        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m", "kit stop by-hand"),
         exits=FAILED,
     ),
 )
