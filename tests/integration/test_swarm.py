@@ -152,7 +152,7 @@ def test_ranks_see_the_same_environment(both: Both) -> None:
 
 
 def test_volumes_keep_what_is_in_them(both: Both) -> None:
-    done = both.cluster.kit("exec", "--", "ls", "/scratch")
+    done = both.cluster.kit("exec", "--fold", "--", "ls", "/scratch")
     assert done.returncode == 0, done.stderr
     assert "kept" in done.stdout
     assert "4 hosts" in done.stdout

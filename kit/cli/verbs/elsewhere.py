@@ -81,6 +81,11 @@ OPTIONS = (
     OtherOption(flags=("--num-proc", "--ntasks"), write="write --np N", verbs=("run", "local")),
     OtherOption(flags=("-e", "--env", "-genv"), write="write -x NAME=VALUE", verbs=("run", "local")),
     OtherOption(
+        flags=("-it", "-ti", "-i", "-t", "--interactive", "--tty"),
+        write="open a terminal in a container: kit exec -it HOST -- bash",
+        verbs=("run",),
+    ),
+    OtherOption(
         flags=("-t", "--tag"),
         write="leave it out: the tag is a hash of the image's definition, and kit image tag prints it",
         verbs=_IMAGE,
