@@ -1,0 +1,97 @@
+"""The code of a run: the same bytes on every host, before any rank starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.rig import Cluster, everywhere
+
+# Each rank prints what it runs, where, and on which host.
+TRAIN = """
+import os, sys
+print(os.environ["KIT_NODE"], {word!r}, os.getcwd() == os.environ["KIT_WORKDIR"], open("data/more.txt").read().strip())
+"""
+NAMES = ("gpu1", "gpu2", "gpu3", "gpu4")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    code = tmp_path / "code"
+    (code / "data").mkdir(parents=True)
+    (code / "train.py").write_text(TRAIN.format(word="first"))
+    (code / "data" / "more.txt").write_text("more\n")
+    return code
+
+
+def printed(text: str, word: str) -> list[str]:
+    lines = sorted(line for line in text.splitlines() if line.split()[:1] in [[name] for name in NAMES])
+    assert lines == sorted(f"{name} {word} True more" for name in NAMES for _ in range(2))
+    return lines
+
+
+def test_every_rank_runs_what_is_in_the_folder(cluster: Cluster, folder: Path) -> None:
+    first = cluster.kit("run", "--np", "8", "--code", str(folder), "--", "python3", "train.py")
+    assert first.returncode == 0, first.stderr
+    printed(first.stdout, "first")
+    assert "left this machine" in first.stderr
+
+    # Nothing has changed, so nothing is sent.
+    again = cluster.kit("run", "--np", "8", "--code", str(folder), "--", "python3", "train.py")
+    printed(again.stdout, "first")
+    assert "left this machine" not in again.stderr
+
+    (folder / "train.py").write_text(TRAIN.format(word="second"))
+    second = cluster.kit("run", "--np", "8", "--code", str(folder), "--", "python3", "train.py")
+    printed(second.stdout, "second")
+
+    run = cluster.head.script('ls -t "/opt/kit/$1/var/runs" | head -n 1', cluster.name).strip()
+    record = json.loads(cluster.head.text("cat", f"/opt/kit/{cluster.name}/var/runs/{run}/record.json"))
+    digest = record["code"]["digest"]
+    assert record["code"]["files"] == 2
+    has = f"/opt/kit/{cluster.name}/code/manifests/{digest}"
+    for name, sums in everywhere(cluster.hosts, lambda host: host.text("sha256sum", has)).items():
+        assert sums.split()[0] == digest, name
+    # Ranks read the store, and cannot write to it.
+    for host in cluster.hosts:
+        assert cluster.inside(host, "touch", f"/etc/kit/code/manifests/{digest}").returncode != 0
+
+
+def test_an_edit_changes_no_run_that_lives_and_what_it_makes_stays(cluster: Cluster, folder: Path) -> None:
+    wait = "until [ -e go ]; do sleep 0.1; done; cat data/more.txt; echo made >result.txt"
+    with cluster.running("run", "--np", "1", "--code", str(folder), "--", "sh", "-c", wait) as run:
+        cluster.wait_for_ranks(run, {"gpu1": [0]})
+        work = cluster.head.script('ls -td /opt/kit/"$1"/var/runs/*/work | head -n 1', cluster.name).strip()
+        (folder / "data" / "more.txt").write_text("edited\n")
+        other = cluster.kit("run", "--np", "1", "-H", "gpu2", "--code", str(folder), "--", "cat", "data/more.txt")
+        assert other.stdout == "edited\n"
+        cluster.head.text("touch", f"{work}/go")
+        assert run.wait(120) == 0
+        assert run.stdout is not None
+        assert "more" in run.stdout.read()
+    settled = 'while [ -e "$1/train.py" ]; do sleep 0.1; done; cd "$1" && find . -type f | sort'
+    assert cluster.head.script(settled, work).split() == ["./go", "./result.txt"]
+
+
+def test_a_host_that_lost_the_code_starts_nothing_and_the_next_run_sends_it(cluster: Cluster, folder: Path) -> None:
+    run = ("run", "--np", "8", "--code", str(folder), "--", "python3", "train.py")
+    assert cluster.kit(*run).returncode == 0
+    cluster.hosts[2].text("rm", "-rf", f"/opt/kit/{cluster.name}/code")
+    lost = cluster.kit(*run)
+    assert lost.returncode == 4, lost.stderr
+    assert "gpu3" in lost.stderr
+    assert lost.stdout == ""
+    assert cluster.marked() == {}
+    again = cluster.kit(*run)
+    assert again.returncode == 0, again.stderr
+    printed(again.stdout, "first")
+
+
+def test_a_folder_that_cannot_be_sent_starts_nothing(cluster: Cluster, folder: Path) -> None:
+    (folder / "out").symlink_to("/etc/passwd")
+    refused = cluster.kit("run", "--code", str(folder), "--", "true")
+    assert refused.returncode == 2
+    assert "out" in refused.stderr
+    assert "→" in refused.stderr
