@@ -254,9 +254,13 @@ def _by_size(
     )
 
 
+# Below this, a number this small has no fourth part that a float can hold. No real figure is near it.
+_LEAST = 1e-300
+
+
 def _ticks(top: float, word: Callable[[float], str]) -> tuple[Tick, ...]:
     """From 0, four to six, at 1, 2, 2.5 or 5 times a power of ten."""
-    step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1.0
+    step = 10 ** math.floor(math.log10(top / 4)) if top > _LEAST else 1.0
     step = next((step * factor for factor in (1, 2, 2.5, 5, 10) if top / (step * factor) <= 5), step * 10)
     return tuple(Tick(at=step * index, text=word(step * index)) for index in range(math.floor(top / step + 1e-9) + 1))
 

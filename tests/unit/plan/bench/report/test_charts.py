@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kit.model.benchchart import Chart
+from kit.plan.bench.report import charts as charts_module
 from kit.plan.bench.report.charts import MOST_BARS, charts, side_by_side
 from kit.plan.bench.report.rows import size_tables
 from kit.plan.bench.report.stats import summarise
@@ -145,3 +146,9 @@ def test_names_are_escaped() -> None:
     (chart,) = charts(summarise(benchdata.session("compression", cases), samples))
     assert "<script>" not in svg(chart, WIDE)
     ElementTree.fromstring(svg(chart, WIDE))  # noqa: S314  (ours)
+
+
+@pytest.mark.parametrize("top", [0.0, 5e-324, 1e-310])
+def test_an_axis_for_figures_that_are_as_good_as_zero(top: float) -> None:
+    ticks = charts_module._ticks(top, str)
+    assert [tick.at for tick in ticks] == [0.0]
