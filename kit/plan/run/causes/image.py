@@ -82,8 +82,8 @@ IMAGE = (
     Rule(
         name="python-module",
         text="the image has no Python module {module}",
-        hint="add its package to image.pip in kit.yaml (for your own module, add its folder to PYTHONPATH "
-        f"in env:), then {BUILD}",
+        hint="add its package to image.pip in kit.yaml (your own module must be in the folder that code: names), "
+        f"then {BUILD}",
         says=("(ModuleNotFoundError: No module named '{module}')", "/python3: No module named {module}"),
         raised=("ModuleNotFoundError: No module named '{module}'",),
     ),
