@@ -44,9 +44,8 @@ def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
         # The lab's kit.yaml says memlock: default, because a container in a container may not raise it.
         assert limits["Ulimits"] == [{"Name": "stack", "Hard": 67108864, "Soft": 67108864}]
         folder = f"/opt/kit/{cluster.name}"
-        runs = [(f"{folder}/var", "/var/lib/kit", True)] if host == cluster.head else []
         mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"])
-        assert mounts == [(folder, "/etc/kit", False), *runs]
+        assert mounts == [(folder, "/etc/kit", False), (f"{folder}/var", "/var/lib/kit", True)]
         assert cluster.inside(host, "sh", "-c", "ulimit -s").stdout.strip() == "65536"
 
 
@@ -59,8 +58,8 @@ def test_files_have_owner_and_mode(cluster: Cluster) -> None:
         files = {path: words.split() for path, words in host.files(cluster.name).items()}
         assert {tuple(words[1:3]) for words in files.values()} == {("root", "root")}
         wanted = {**everyone, **head} if host == cluster.head else everyone
-        # Another test checks the audit.
-        modes = {path: words[0] for path, words in files.items() if not path.startswith("./var")}
+        # Other tests check the audit and the code of runs.
+        modes = {path: words[0] for path, words in files.items() if not path.startswith(("./var", "./code"))}
         assert modes == {".": "755", "./ssh": "755", **wanted}
 
 

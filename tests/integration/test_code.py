@@ -62,7 +62,7 @@ def test_every_rank_runs_what_is_in_the_folder(cluster: Cluster, folder: Path) -
 def test_an_edit_changes_no_run_that_lives_and_what_it_makes_stays(cluster: Cluster, folder: Path) -> None:
     wait = "until [ -e go ]; do sleep 0.1; done; cat data/more.txt; echo made >result.txt"
     with cluster.running("run", "--np", "1", "--code", str(folder), "--", "sh", "-c", wait) as run:
-        cluster.wait_for_ranks(run, {"gpu1": [0]})
+        cluster.wait_for_ranks(run, {name: [0] if name == "gpu1" else [] for name in NAMES})
         work = cluster.head.script('ls -td /opt/kit/"$1"/var/runs/*/work | head -n 1', cluster.name).strip()
         (folder / "data" / "more.txt").write_text("edited\n")
         other = cluster.kit("run", "--np", "1", "-H", "gpu2", "--code", str(folder), "--", "cat", "data/more.txt")

@@ -55,8 +55,9 @@ def test_a_host_with_another_key_is_refused(cluster: Cluster, tmp_path: Path) ->
     done = kit(folder, "exec", "--", "hostname")
     assert done.returncode == 3
     assert "ssh-keygen" in done.stdout + done.stderr
-    # A run logs in to the head alone, whose key is right.
-    assert kit(folder, "run", "--", "true").returncode == 0
+    # Without code, a run logs in to the head alone, whose key is right.
+    assert kit(folder, "run", "--code", "none", "--", "true").returncode == 0
+    refused(kit(folder, "run", "--", "true"), 3, "gpu2", "host key", "ssh-keygen")
     assert cluster.state() == before
 
 

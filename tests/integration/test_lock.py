@@ -56,10 +56,11 @@ def audit(cluster: Cluster, count: int) -> list[tuple[str, str]]:
 
 def works(cluster: Cluster) -> None:
     """The cluster takes a deploy, and then a run on every slot."""
-    done = cluster.kit("deploy", KIT_SHM_SIZE=next(SIZES))
+    size = next(SIZES)
+    done = cluster.kit("deploy", KIT_SHM_SIZE=size)
     assert done.returncode == 0, done.stderr
     assert "is ready" in done.stdout
-    run = cluster.kit("run", "--", "true")
+    run = cluster.kit("run", "--", "true", KIT_SHM_SIZE=size)
     assert run.returncode == 0, run.stderr
     for host in cluster.hosts:
         assert [(c["Name"], c["State"]["Running"]) for c in host.containers(cluster.name)] == [
@@ -183,4 +184,4 @@ def test_the_audit_is_roots_and_no_file_of_the_plans(fired: Cluster) -> None:
     files = fired.head.files(fired.name)
     assert files["./var"].startswith("700 root root")
     assert files["./var/audit"].startswith("600 root root")
-    assert all("./var" not in host.files(fired.name) for host in fired.hosts[1:])
+    assert all("./var/audit" not in host.files(fired.name) for host in fired.hosts[1:])

@@ -200,7 +200,7 @@ def test_rank_0_gets_standard_input(cluster: Cluster) -> None:
 def test_ranks_that_are_killed_with_their_keepers_are_the_first_failure(cluster: Cluster) -> None:
     with cluster.running("run", "--", "sleep", "306") as run:
         cluster.wait_for_ranks(run, ALL)
-        cluster.hosts[1].script("pkill -9 -f 'sleep 306'; exit 0")
+        cluster.hosts[1].script("pkill -9 -f '[s]leep 306'; exit 0")
         _, err = rest(run, timeout=120)
     assert run.returncode == 137, err
     assert "on gpu2 was killed by SIGKILL" in err

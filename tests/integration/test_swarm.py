@@ -6,6 +6,7 @@ A separate cluster on the lab's hosts: first by Compose, then by Swarm.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,8 @@ def ranks_environment(cluster: Cluster) -> dict[str, str]:
     for line in done.stdout.splitlines():
         rank, _, environment = line.partition(" ")
         kept = {k: v for k, v in json.loads(environment).items() if not k.startswith(OF_A_RUN)}
-        by_rank[rank] = json.dumps(kept, sort_keys=True, indent=1)
+        text = json.dumps(kept, sort_keys=True, indent=1)
+        by_rank[rank] = re.sub(r"/var/lib/kit/runs/[^/]+/work", "/var/lib/kit/runs/RUN/work", text)
     assert len(by_rank) == 4
     return by_rank
 

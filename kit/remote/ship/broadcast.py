@@ -212,7 +212,7 @@ class _Ship:
         if lane.failed or (lane.done and lane is not self._source and not (message and "ask" in message)):
             return
         if message is None:
-            self._drop(lane, faults.ended(lane.host, lane.porter, self._words))
+            self._drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
         elif "ready" in message:
             ready = message["ready"]
             lane.need = {str(layer): int(have) for layer, have in ready["need"].items()}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kit.errors import ImageError, KitError, StepError, UnreachableError
+from kit.model.host import Login
 from kit.remote.ship.porters import Porter
-from kit.remote.ssh.refusals import dropped, dropped_error
+from kit.remote.ssh.refusals import distrusted, dropped, dropped_error, no_session
 
 _SSH_FAILED = 255
 _NO_SUCH_COMMAND = 127
@@ -83,8 +84,9 @@ def failed(host: str, text: str, kind: str, words: Words) -> KitError:
     return StepError(f"{words.failed}: {text}", hint=hint, host=host)
 
 
-def ended(host: str, porter: Porter | None, words: Words) -> KitError:
+def ended(login: Login, porter: Porter | None, words: Words) -> KitError:
     """Return the error for a porter that ended by itself: what ssh or the program there wrote last."""
+    host = login.host
     output = porter.complaint() if porter else ""
     code = porter.exit_code if porter else None
     last = output.splitlines()[-1] if output else f"exit code {code}"
@@ -96,6 +98,8 @@ def ended(host: str, porter: Porter | None, words: Words) -> KitError:
         )
     if code == _SSH_FAILED and dropped(output):
         return dropped_error("its sshd", output.splitlines()[0], host)
+    if code == _SSH_FAILED and distrusted(output):
+        return no_session(login, output)
     if code == _SSH_FAILED:
         return UnreachableError(f"the connection broke: {last}", hint=words.again, host=host)
     return StepError(f"{words.failed}: {last}", hint=words.again, host=host)

@@ -99,7 +99,7 @@ class Porter:
 
     def complaint(self) -> str:
         """Return the last lines of standard error, from ssh or from the program there."""
-        return "\n".join(self._lines[-5:]).strip()
+        return "\n".join(self._lines).strip()
 
     def end(self, *, keep: bool) -> None:
         """Order it to end, and to keep or remove what it has. Call `wait` afterwards."""

@@ -31,6 +31,11 @@ def dropped(text: str) -> bool:
     return bool(_DROPPED.search(text)) and _JUMPED not in text
 
 
+def distrusted(text: str) -> bool:
+    """Return whether the host showed a key that is not the pinned one, or none is pinned."""
+    return bool(_CHANGED.search(text) or _UNKNOWN.search(text))
+
+
 def failure_of(text: str) -> Failure:
     """Classify what OpenSSH's client wrote when it could not begin a session."""
     if dropped(text):
