@@ -172,7 +172,7 @@ CELLS: dict[tuple[str, str], Cell] = {
         sees=("gpu4", "it sent nothing for 15 s"),
         then="the next deploy continues where it stopped",
     ),
-    (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu3", "{gpu3}"), then="nothing is changed"),
+    (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu[3-4]", "{gpu3}"), then="nothing is changed"),
     (LINK_CUT, LAUNCH): Cell(
         how="kit run finds it cut", code=3, sees=("{gpu3}",), then="no rank is left on the others"
     ),
