@@ -225,7 +225,7 @@ def test_variables_are_set_or_forwarded(fleet: Fleet, reporter: Remembering, mon
     plan = run(fleet.context(reporter), request).plan
     assert plan.env == {"KIT_RUN": "dry-run", "A": "1", "SET_HERE": "here"}
     named = [plan.argv[i + 1] for i, word in enumerate(plan.argv) if word == "-x"]
-    assert named == ["KIT_RUN", "A", "SET_HERE", "KIT_ATTEMPT", "KIT_CHECKPOINT_DIR", "NOT_HERE"]
+    assert named == ["KIT_RUN", "A", "SET_HERE", "KIT_ATTEMPT", "KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR", "NOT_HERE"]
 
 
 def test_a_look_begins_before_its_facts_are_wanted(fleet: Fleet, reporter: Remembering) -> None:

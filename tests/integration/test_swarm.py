@@ -29,6 +29,7 @@ OF_A_RUN = (
     "SSH_CONN",
     "SSH_CLIENT",
     "KIT_CHECKPOINT",
+    "KIT_OUTPUT",
     "HOSTNAME",
     "XDG_",
     "PRTE_",

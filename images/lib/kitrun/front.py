@@ -190,11 +190,13 @@ class Front:
                 return None
         except (AttributeError, KeyError, TypeError):
             return None
-        launch["env"] = dict(launch["env"], KIT_CHECKPOINT_DIR=self._checkpoints(launch, request["id"]))
+        folder = os.path.join(self.root, request["id"])
+        launch["env"] = dict(
+            launch["env"],
+            KIT_OUTPUT_DIR=os.path.join(folder, "output"),
+            KIT_CHECKPOINT_DIR=launch["policy"].get("checkpoints") or os.path.join(folder, "checkpoints"),
+        )
         return launch
-
-    def _checkpoints(self, launch: Request, run_id: str) -> str:
-        return launch["policy"].get("checkpoints") or os.path.join(self.root, run_id, "checkpoints")
 
     def attach(self, run: store.Run, request: Request) -> int:
         say({"attached": run.record, "alive": run.alive, "ending": run.ending})

@@ -29,7 +29,7 @@ VERSION = 1
 RESERVED = 65536
 RESERVED_STOP = 4096
 # In a run's folder: what its ranks made. And what is kept with that when the log goes.
-MADE = ("work", "checkpoints")
+MADE = ("work", "output", "checkpoints")
 KEPT = (*MADE, "record.json", "end.json", "lock")
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 

@@ -27,10 +27,11 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     policy = request["policy"]
     launch = launch_of(request)
     began = time.monotonic()
-    checkpoints = run.path("checkpoints")
-    if not policy.get("checkpoints"):
+    # On other nodes, kit-rank makes them.
+    folders = [run.path("output"), *([] if policy.get("checkpoints") else [run.path("checkpoints")])]
+    for folder in folders:
         with contextlib.suppress(OSError):
-            os.mkdir(checkpoints)
+            os.mkdir(folder)
     number = 0
     while True:
         number += 1
@@ -50,9 +51,10 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         attempt.stop = pause(attempt, wait)
         if attempt.stop is not None:
             break
-    with contextlib.suppress(OSError):
-        # Succeeds only if nobody wrote a checkpoint.
-        os.rmdir(checkpoints)
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            # Succeeds only if nobody wrote anything there.
+            os.rmdir(folder)
     if failure and failure["kind"] == "code":
         code.doubt(os.path.dirname(run.folder))
     run.forget_stdin()

@@ -137,7 +137,7 @@ LIMITS = (
         flags=("--checkpoint-dir",),
         value="DIR",
         kind=words,
-        help="Set KIT_CHECKPOINT_DIR of the ranks (default: a new folder on the head)",
+        help="Set KIT_CHECKPOINT_DIR of the ranks, and make it (default: a new folder on each host)",
     ),
 )
 LAUNCHER = (

@@ -17,8 +17,9 @@ RUNS_FOLDER = names.RUNS_MOUNT
 RELAY = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-rank")
 # Marks every process of a run on every host. Stopping and counting look for this mark, so they hit nothing else.
 RUN_VARIABLE = "KIT_RUN"
-# The supervisor sets these: the number of the attempt, from 1, and a folder on the head that survives an attempt.
-SUPERVISORS = ("KIT_ATTEMPT", "KIT_CHECKPOINT_DIR")
+# The head sets these: the number of the attempt, from 1, and the folders for what the ranks make. kit-rank makes the
+# folders on each node.
+SUPERVISORS = ("KIT_ATTEMPT", "KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR")
 # The working folder of the ranks, if the run has code. kit-code seeds it before mpirun's daemon starts on a node.
 WORK_VARIABLE = "KIT_WORKDIR"
 SEED = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-code")

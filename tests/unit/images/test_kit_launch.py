@@ -402,6 +402,15 @@ def test_what_a_run_made_stays_when_its_log_goes(head: Head) -> None:
     until(lambda: sorted(path.name for path in folder.iterdir()) == ["checkpoints", "end.json", "lock", "record.json"])
 
 
+def test_the_output_of_a_run_stays_when_its_log_goes(head: Head) -> None:
+    head.done("sh", "-c", 'echo scores >"$KIT_OUTPUT_DIR/one"', policy={"keep": 1})
+    head.done("true", policy={"keep": 1})
+    folder = head.runs / head.ids[0]
+    until(lambda: not (folder / "log").exists())
+    until(lambda: sorted(path.name for path in folder.iterdir()) == ["end.json", "lock", "output", "record.json"])
+    assert (folder / "output" / "one").read_text() == "scores\n"
+
+
 def test_the_folder_is_the_heads_alone(head: Head) -> None:
     head.done("true", env={"TOKEN": "s3cret"})
     # The space reserved for a stop is released after the client gets the ending.

@@ -397,3 +397,63 @@ def test_hold_and_stacks_are_one_thing_on_both_sides() -> None:
     procs, module = launcher.load("kitrun.procs"), load()
     assert procs.HOLD == module.HOLD
     assert module.STACKS == procs.STACKS + "/%d"
+
+
+# The folders for what ranks make
+
+
+def folders(tmp_path: Path) -> dict[str, Any]:
+    run = tmp_path / "runs" / "a-run"
+    return {"KIT_OUTPUT_DIR": str(run / "output"), "KIT_CHECKPOINT_DIR": str(run / "checkpoints")}
+
+
+def test_folders_are_there_before_the_command_and_empty_ones_go_after_it(tmp_path: Path) -> None:
+    environ = folders(tmp_path)
+    script = 'test -d "$KIT_CHECKPOINT_DIR" && echo weights >"$KIT_OUTPUT_DIR/model"'
+    process = start("sh", "-c", script, **environ)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    run = tmp_path / "runs" / "a-run"
+    assert [path.name for path in run.iterdir()] == ["output"]
+    assert (run / "output" / "model").read_text() == "weights\n"
+
+
+def test_a_run_that_makes_nothing_leaves_no_folder(tmp_path: Path) -> None:
+    process = start("true", **folders(tmp_path))
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_the_folders_stay_as_long_as_another_rank_lives(tmp_path: Path) -> None:
+    environ = folders(tmp_path)
+    sign = tmp_path / "go"
+    other = start("sh", "-c", f'until [ -e {sign} ]; do sleep 0.05; done; echo late >"$KIT_OUTPUT_DIR/late"', **environ)
+    output = Path(environ["KIT_OUTPUT_DIR"])
+    until(output.is_dir)
+    first = start("true", **environ)
+    first.communicate(timeout=60)
+    assert output.is_dir()
+    sign.touch()
+    _, err = other.communicate(timeout=60)
+    assert other.returncode == 0, err
+    assert (output / "late").read_text() == "late\n"
+
+
+def test_a_shared_checkpoint_folder_is_made_and_stays(tmp_path: Path) -> None:
+    shared = tmp_path / "nfs" / "checkpoints"
+    process = start("true", **{**folders(tmp_path), "KIT_CHECKPOINT_DIR": str(shared)})
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert shared.is_dir()
+
+
+def test_a_folder_that_cannot_be_made_ends_the_rank_before_its_command(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environ = {**folders(tmp_path), "KIT_CHECKPOINT_DIR": str(tmp_path / "file" / "checkpoints")}
+    process = start("sh", "-c", f"touch {tmp_path}/began", **environ)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert b"kit-rank: cannot make KIT_CHECKPOINT_DIR: " in err
+    assert b"Not a directory" in err
+    assert not (tmp_path / "began").exists()

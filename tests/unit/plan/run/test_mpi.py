@@ -67,7 +67,8 @@ def test_the_command_is_last_and_whole() -> None:
 
 def test_variables_are_named_once_and_values_stay_off_the_line() -> None:
     launch = plan(env={"TOKEN": "s3cret", "A": "1"}, forward=("A", "PATH"))
-    assert after(launch.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "KIT_ATTEMPT", "KIT_CHECKPOINT_DIR", "PATH"]
+    folders = ["KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR"]
+    assert after(launch.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "KIT_ATTEMPT", *folders, "PATH"]
     assert launch.env == {"KIT_RUN": launch.run_id, "TOKEN": "s3cret", "A": "1"}
     assert not any("s3cret" in word for word in launch.argv)
 
