@@ -9,6 +9,9 @@ from typing import Literal
 # kit.remote.run.door makes such ids: 20261121-101500-3fa2.
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
+# Names the latest run where a run's id is expected.
+LATEST = "latest"
+
 RunState = Literal["running", "ended", "lost"]
 
 
@@ -45,6 +48,24 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunCode:
+    """The snapshot of code that a run started in. `size` is in bytes, of all files.
+
+    `folder` is the operator's folder, and `origin` the URL of its repository, without a login. The fields of git are
+    empty outside of a git work tree. `dirty`: the folder differed from the commit.
+    """
+
+    digest: str
+    folder: str = ""
+    files: int = 0
+    size: int = 0
+    commit: str = ""
+    branch: str = ""
+    origin: str = ""
+    dirty: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """One run. Times are seconds since 1970, by the head's clock.
 
@@ -52,7 +73,7 @@ class RunRecord:
     only names, because a value may be a secret. `by` is user@machine of the person who started it. `stopped` is why
     kit ended the run (a person, a time limit, a lost operator), or '' if it ended by itself. `left` counts the
     processes that remained after the end, by host, without hosts that could not be asked. `roles` are the roles of the
-    ranks after the command's own, in their order: servers, then the scheduler.
+    ranks after the command's own, in their order: servers, then the scheduler. `code` is None for a run without code.
     """
 
     id: str
@@ -71,7 +92,24 @@ class RunRecord:
     stopped: str = ""
     failure: Failure | None = None
     left: dict[str, int] | None = None
+    code: RunCode | None = None
 
     @property
     def np(self) -> int:
         return sum(place.ranks for place in self.places)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownRun:
+    """A run with what `kit runs` leaves out.
+
+    `log` is the path of its log on the head's VM. `work` is the path of its working folder on each VM that ran ranks,
+    or '' for a run without code. `diff` is the difference of the code from its commit, cut after a limit if `diff_cut`.
+    """
+
+    record: RunRecord
+    head: str
+    log: str
+    work: str
+    diff: str = ""
+    diff_cut: bool = False

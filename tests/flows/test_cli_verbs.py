@@ -43,7 +43,7 @@ from kit.model.result import (
     RunResult,
     RunsResult,
 )
-from kit.model.run import Failure, Place, RunRecord
+from kit.model.run import Failure, Place, RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 
@@ -150,7 +150,10 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         "kit.flows.cluster.audit": {"read_audit": AuditResult(cluster="kit", entries=(AUDIT,))},
         "kit.flows.run.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
         "kit.flows.run.planning": {"dry_run": RunResult(plan=LAUNCH, exit_code=None, seconds=1.0)},
-        "kit.flows.run.listing": {"listing": RunsResult(cluster="kit", runs=(RECORD,))},
+        "kit.flows.run.listing": {
+            "listing": RunsResult(cluster="kit", runs=(RECORD,)),
+            "show": ShownRun(record=RECORD, head="gpu1", log="/l", work=""),
+        },
         "kit.flows.run.attach": {"attach": RECORD, "wait": RECORD, "run_logs": RECORD},
         "kit.flows.run.stop": {"stop": RECORD},
         "kit.flows.run.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
@@ -272,6 +275,11 @@ VERBS: list[Row] = [
         {"door": None}, "from the job\n", 7,
     ),
     (["runs"], "listing", (), {}, "from the job\nRUN ", 0),
+    (["runs", "list"], "listing", (), {}, "from the job\nRUN ", 0),
+    (["runs", "show"], "show", (None,), {}, f"from the job\nRun      {RECORD.id}\n", 0),
+    (["runs", "show", "2026"], "show", ("2026",), {}, f"from the job\nRun      {RECORD.id}\n", 0),
+    (["runs", "show", "latest", "--diff"], "show", (None,), {}, "from the job\n", 0),
+    (["wait", "latest"], "wait", (None,), {"door": None}, "from the job\n", 9),
     (["attach", "--tag-output"], "attach", (None,), {**WHOLE_LOG, "tagged": True}, "from the job\n", 9),
     (["attach", "2026"], "attach", ("2026",), WHOLE_LOG, "from the job\n", 9),
     (["attach", "--rank", "1", "--tail", "5", "--since", "90s"], "attach", (None,),

@@ -22,12 +22,12 @@ from kit.flows.context import Context
 from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.dial import dialled
-from kit.flows.run.listing import listing
+from kit.flows.run.listing import listing, show
 from kit.flows.run.run import run
 from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
-from kit.model.run import RUN_ID, RunRecord
+from kit.model.run import RUN_ID, RunCode, RunRecord
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
@@ -449,6 +449,31 @@ def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> N
     fleet["gpu1"].faults.add("disk full")
     with pytest.raises(StepError, match="its runs could not be read"):
         listing(fleet.context(reporter))
+
+
+def test_show_has_what_the_head_keeps(fleet: Fleet, reporter: Remembering) -> None:
+    code = {"digest": "d" * 64, "folder": "/a", "files": 1, "size": 2, "commit": "c", "dirty": True, "diff": "+x\n"}
+    fleet["gpu1"].runs = (
+        f"@@ yes\n{json.dumps({'id': 'b1', 'started': 1, 'code': code})}\n\n"
+        '@@ no\n{"id": "b2", "started": 2}\n{"exit_code": 3}\n\n@@ no\n{"id": "c", "started": 3}\n{"exit_code": 0}\n\n'
+    )
+    context = fleet.context(reporter)
+    latest = show(context, None)
+    assert (latest.record.id, latest.record.state, latest.diff) == ("b1", "running", "+x\n")
+    assert latest.record.code == RunCode(digest="d" * 64, folder="/a", files=1, size=2, commit="c", dirty=True)
+    assert (latest.head, latest.log) == ("gpu1", "/opt/kit/lab/var/runs/b1/log")
+    assert latest.work == "/opt/kit/lab/var/runs/b1/work"
+    assert show(context, "latest") == latest
+    assert (show(context, "c").record.exit_code, show(context, "c").work) == (0, "")
+    printed = jsonout.shown_run(latest)
+    assert (printed["id"], printed["diff"], printed["code"]["digest"]) == ("b1", "+x\n", "d" * 64)
+    for word in ("b", "x"):
+        with pytest.raises(InputError, match=f"no run '{word}'"):
+            show(context, word)
+    fleet["gpu1"].runs = ""
+    with pytest.raises(NotReadyError, match="has had no run yet"):
+        show(context, "latest")
+    assert fleet.changes == {}
 
 
 def test_before_any_deploy(fleet: Fleet, reporter: Remembering, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
-from kit.model.run import RunRecord
+from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
 
 if TYPE_CHECKING:
@@ -88,6 +88,12 @@ def run(record: RunRecord, result: RunResult | None = None) -> dict[str, Any]:
         "interrupted": bool(result and result.interrupted),
         "plan": encode(result.plan) if result else None,
     }
+
+
+def shown_run(value: ShownRun) -> dict[str, Any]:
+    """Return a run as `run` does, with the place of its files and the difference of its code."""
+    more = {name: getattr(value, name) for name in ("head", "log", "work", "diff", "diff_cut")}
+    return {**run(value.record), **more}
 
 
 def _plan(value: Plan) -> dict[str, Any]:

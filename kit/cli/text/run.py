@@ -18,11 +18,11 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
     rows = [
         (
             run.id,
-            _state(run),
+            state(run),
             f"{run.np}+{len(run.roles)}" if run.roles else run.np,
             hosts([place.node for place in run.places]),
-            _span(time.time() - run.started),
-            _span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
+            span(time.time() - run.started),
+            span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
             cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs
@@ -32,7 +32,8 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
     )
 
 
-def _state(run: RunRecord) -> str:
+def state(run: RunRecord) -> str:
+    """Return running, lost, stopped, done, or failed with the exit code."""
     if run.state != "ended":
         return run.state
     if run.stopped:
@@ -40,7 +41,7 @@ def _state(run: RunRecord) -> str:
     return "done" if run.exit_code == 0 else f"failed ({run.exit_code})"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Return a duration such as 12s, 3m 20s, or 2h 5m."""
     whole = int(max(0.0, seconds))
     if whole < 60:

@@ -168,7 +168,7 @@ HOSTS = Option(
 )
 RUN = Operand(
     name="run",
-    help="A run's id, or the beginning of it (default: the latest run)",
+    help="A run's id, the beginning of it, or latest (default: the latest run)",
     optional=True,
     complete=candidates.run,
 )

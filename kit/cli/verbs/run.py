@@ -1,4 +1,4 @@
-"""kit run and kit local, and what you do with runs: runs, attach, wait, stop."""
+"""kit run and kit local."""
 
 # Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
@@ -11,29 +11,22 @@ from kit.cli.verbs.options import (
     CLUSTER,
     CODE,
     DRY_RUN,
-    FAILED,
     HOSTS,
     JOB,
     LAUNCHER,
     LIMITS,
     NP,
     OVERSUBSCRIBE,
-    RANK,
-    RUN,
-    SINCE,
     TAG_OUTPUT,
-    TAIL,
     WORK,
     X,
 )
-from kit.cli.verbs.values import count, span
-from kit.errors import Interrupted, NotReadyError
+from kit.cli.verbs.outcome import job_ended, show_run
+from kit.cli.verbs.values import count
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.model.launch import RunPolicy
-    from kit.model.result import RunResult
-    from kit.model.run import RunRecord
 
 
 def run(session: Session) -> int:
@@ -76,12 +69,12 @@ def run(session: Session) -> int:
         result = run(context, request, door=door)
     session.remember([result.plan.run_id])
     if args.detach:
-        _show(session, result.record, result, text=result.plan.run_id)
+        show_run(session, result.record, result, text=result.plan.run_id)
         return 0
     from kit.cli.text import run as text
 
-    _show(session, result.record, result)
-    return _job_ended(session, result.exit_code, text.ended(result))
+    show_run(session, result.record, result)
+    return job_ended(session, result.exit_code, text.ended(result))
 
 
 def _policy(session: Session) -> RunPolicy:
@@ -119,100 +112,7 @@ def local(session: Session) -> int:
     )
     result = local(session.spec(), session.folder, request, reporter=session.reporter)
     session.show("local", result, text.local if args.dry_run else "")
-    return 0 if args.dry_run else _job_ended(session, result.exit_code)
-
-
-def runs(session: Session) -> int:
-    from kit.cli.text import run as text
-    from kit.flows.run.listing import listing
-
-    result = listing(session.context())
-    session.remember(run.id for run in result.runs)
-    session.show("runs", result, session.fitted(text.runs))
-    return 0
-
-
-def attach(session: Session) -> int:
-    from kit.flows.run.dial import dialled
-
-    context = session.context()
-    with dialled(context) as door:
-        from kit.flows.run.attach import attach
-
-        args = session.args
-        part = {"rank": args.rank, "since_s": args.since, "tail": args.tail, "tagged": args.tag_output}
-        record = attach(context, args.run, **part, door=door)
-    return _show_record(session, record)
-
-
-def wait(session: Session) -> int:
-    from kit.flows.run.dial import dialled
-
-    context = session.context()
-    with dialled(context) as door:
-        from kit.flows.run.attach import wait
-
-        record = wait(context, session.args.run, door=door)
-    # You wait for the end: a run that has not ended is no success.
-    return _show_record(session, record, still_running=Interrupted.exit_code)
-
-
-def stop(session: Session) -> int:
-    from kit.flows.run.by_hand import is_by_hand
-    from kit.flows.run.dial import dialled
-
-    context = session.context()
-    if is_by_hand(session.args.run):
-        from kit.cli.text import run as text
-        from kit.flows.run.by_hand import stop_by_hand
-
-        record = stop_by_hand(context, session.args.run)
-        _show(session, record, text=text.stop(record))
-        return 0
-    with dialled(context) as door:
-        from kit.cli.text import run as text
-        from kit.flows.run.stop import stop
-
-        record = stop(context, session.args.run, grace_s=session.args.grace, door=door)
-    _show(session, record, text=text.stop(record))
-    return 0
-
-
-def _show(session: Session, record: RunRecord | None, result: RunResult | None = None, text: str = "") -> None:
-    """Print a run: as JSON in one shape for all verbs, or this text."""
-    if not session.json or record is None:
-        session.show("run", result, text)
-        return
-    from kit.cli.screen.jsonout import run
-
-    session.show("run", run(record, result))
-
-
-def _show_record(session: Session, record: RunRecord, *, still_running: int = 0) -> int:
-    """Print how the run is now, and return the exit code that this gives kit."""
-    from kit.cli.text import run as text
-
-    session.remember([record.id])
-    _show(session, record)
-    if record.state == "lost":
-        session.terminal.tell(text.story(record))
-        return NotReadyError.exit_code
-    if record.state != "running":
-        return _job_ended(session, record.exit_code, text.story(record))
-    session.terminal.tell(
-        f"run {record.id} goes on; kit attach {record.id} shows it again, kit stop {record.id} ends it"
-    )
-    return still_running
-
-
-def _job_ended(session: Session, code: int | None, story: str = "") -> int:
-    from kit.events import Note
-
-    if story:
-        session.terminal.tell(story)
-    elif code:
-        session.reporter.report(Note(text=f"kit: the job ended with exit code {code}"))
-    return code or 0
+    return 0 if args.dry_run else job_ended(session, result.exit_code)
 
 
 VERBS = (
@@ -281,54 +181,5 @@ VERBS = (
         "kit removes it when the command ends, or on Ctrl-C.",
         examples=("kit local --np 2", "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4"),
         exits=JOB,
-    ),
-    Verb(
-        words=("runs",),
-        purpose="Show the cluster's runs, including those that ended",
-        handler=runs,
-        group=WORK,
-        options=CLUSTER,
-        examples=("kit runs", "kit runs --output json"),
-        exits=FAILED,
-    ),
-    Verb(
-        words=("attach",),
-        purpose="Print a run's output so far, then follow it; Ctrl-C leaves the run running",
-        handler=attach,
-        group=WORK,
-        operands=(RUN,),
-        options=(TAIL, SINCE, RANK, TAG_OUTPUT, *CLUSTER),
-        examples=("kit attach", "kit attach 20261121-10 --tail 20", "kit attach --rank 0"),
-        exits=JOB,
-    ),
-    Verb(
-        words=("wait",),
-        purpose="Wait for the end of a run, and exit with its exit code",
-        handler=wait,
-        group=WORK,
-        operands=(RUN,),
-        options=CLUSTER,
-        examples=("kit wait && kit run -- python evaluate.py",),
-        exits=JOB,
-    ),
-    Verb(
-        words=("stop",),
-        purpose="Stop a run: every rank on every host, and nothing else",
-        handler=stop,
-        group=WORK,
-        operands=(RUN,),
-        options=(
-            Option(
-                flags=("--grace",),
-                value="TIME",
-                kind=span,
-                help="Give ranks this time between TERM and KILL (default: 10s)",
-            ),
-            *CLUSTER,
-        ),
-        notes="kit ps shows ranks that somebody started in the head's shell with hvd-distribute.sh as by-hand-NUMBER. "
-        "kit stop by-hand ends all of them.",
-        examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m", "kit stop by-hand"),
-        exits=FAILED,
     ),
 )

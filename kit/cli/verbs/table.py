@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.cli.verbs import bench, bench_report, cluster, host, image, lab, lock, predict, run, start, tune
+from kit.cli.verbs import bench, bench_report, cluster, host, image, lab, lock, predict, run, runs, start, tune
 
 VERBS = (
     *start.VERBS,
@@ -10,6 +10,7 @@ VERBS = (
     *cluster.VERBS,
     *lock.VERBS,
     *run.VERBS,
+    *runs.VERBS,
     *host.VERBS,
     *lab.VERBS,
     *bench.VERBS,

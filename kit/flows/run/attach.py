@@ -12,10 +12,10 @@ from kit.errors import InputError, NotReadyError
 from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine
 from kit.flows.context import Context
 from kit.flows.run.follow import Follower, Manner
-from kit.flows.run.listing import listing, runs_folder
+from kit.flows.run.listing import listing, no_such_run, runs_folder
 from kit.model import names
 from kit.model.run import RunRecord
-from kit.plan.run.records import record_of
+from kit.plan.run.records import find, record_of
 from kit.remote.run.door import Door, LogFile
 
 WHOLE_LOG = 0
@@ -79,13 +79,6 @@ def outcome(record: Mapping[str, Any], ending: Mapping[str, Any] | None) -> RunR
     if ending.get("lost"):
         return record_of(record, live=False)
     return record_of(record, ending)
-
-
-def no_such_run(run: str | None) -> Exception:
-    """Return the error for a run that the head does not have."""
-    if not run:
-        return NotReadyError("this cluster has had no run yet", hint="start one: kit run --np 8 --npernode 2")
-    return InputError(f"no run '{run}' on the head, or several ids start with it", hint="list the runs: kit runs")
 
 
 class _Last:
@@ -174,10 +167,9 @@ def _from_disk(
     context: Context, run: str | None, manner: Manner, error: NotReadyError, reporter: Reporter, *, tail: int | None
 ) -> RunRecord:
     """Read a run from the disk of the head's VM if its container is down. Raises `error` if no run matches."""
-    matches = [record for record in listing(context).runs if record.id.startswith(run or "")]
-    if not matches:
+    record = find(listing(context).runs, run)
+    if record is None:
         raise error
-    record = matches[0]
     _check_rank(record, manner.rank)
     if not isinstance(reporter, Silent):
         last = _Last(reporter, tail) if tail is not None else None

@@ -1,45 +1,91 @@
-"""kit runs: the runs that the head keeps."""
+"""kit runs, kit runs show: the runs that the head keeps."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import closing
+from typing import Any
 
-from kit.errors import StepError
+from kit.errors import InputError, NotReadyError, StepError
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.result import RunsResult
-from kit.model.run import RunRecord
-from kit.plan.run.records import record_of
+from kit.model.run import LATEST, RunRecord, ShownRun
+from kit.plan.run.records import find, record_of
 from kit.remote.scripts import script
+from kit.remote.ssh.transport import Transport
+
+# A run, and the fields of its record.json.
+_Stored = tuple[RunRecord, Mapping[str, Any]]
 
 
 def listing(context: Context) -> RunsResult:
     """Return all runs that the head keeps, the latest first. It reads the VM's disk and needs no container."""
+    with closing(context.connect(context.inventory.head)) as transport:
+        runs = _latest_first(record for record, _ in _stored(context, transport))
+    return RunsResult(cluster=context.spec.name, runs=tuple(runs))
+
+
+def show(context: Context, word: str | None) -> ShownRun:
+    """Return one run with all that the head keeps about it. `word` is its id, or see kit.plan.run.records.find."""
+    head = context.inventory.head.name
+    with closing(context.connect(context.inventory.head)) as transport:
+        stored = _stored(context, transport)
+    record = find(_latest_first(record for record, _ in stored), word)
+    if record is None:
+        raise no_such_run(word)
+    code = next(fields for one, fields in stored if one is record).get("code") or {}
+    folder = f"{runs_folder(context)}/{record.id}"
+    return ShownRun(
+        record=record,
+        head=head,
+        log=f"{folder}/log",
+        work=f"{folder}/{names.WORK}" if record.code else "",
+        diff=str(code.get("diff", "")),
+        diff_cut=bool(code.get("diff_cut")),
+    )
+
+
+def no_such_run(run: str | None) -> Exception:
+    """Return the error for a run that the head does not have."""
+    if not run or run == LATEST:
+        return NotReadyError("this cluster has had no run yet", hint="start one: kit run --np 8 --npernode 2")
+    return InputError(f"no run '{run}' on the head, or several ids start with it", hint="list the runs: kit runs")
+
+
+def _stored(context: Context, transport: Transport) -> list[_Stored]:
     head = context.inventory.head
-    with closing(context.connect(head)) as transport:
-        done = transport.run(script("runs", runs_folder(context)), timeout_s=30)
+    done = transport.run(script("runs", runs_folder(context)), timeout_s=30)
     if done.code != 0:
         raise StepError(
             f"its runs could not be read: {done.error_text or f'exit {done.code}'}",
             hint=f"look at the host: kit ssh {head.name}",
             host=head.name,
         )
-    latest_first = sorted(parse(done.text), key=lambda run: (run.started, run.id), reverse=True)
-    return RunsResult(cluster=context.spec.name, runs=tuple(latest_first))
+    return _parsed(done.text)
+
+
+def _latest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    return sorted(runs, key=lambda run: (run.started, run.id), reverse=True)
 
 
 def parse(text: str) -> list[RunRecord]:
     """Return the runs in the output of runs.sh."""
-    records = []
+    return [record for record, _ in _parsed(text)]
+
+
+def _parsed(text: str) -> list[_Stored]:
+    stored = []
     # Only at the start of a line, because a command can contain any text.
     for block in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:
         live, _, rest = block.partition("\n")
         objects = [json.loads(line) for line in rest.splitlines() if line.strip()]
         if objects:
-            records.append(record_of(objects[0], objects[1] if len(objects) > 1 else None, live=live == "yes"))
-    return records
+            ending = objects[1] if len(objects) > 1 else None
+            stored.append((record_of(objects[0], ending, live=live == "yes"), objects[0]))
+    return stored
 
 
 def runs_folder(context: Context) -> str:

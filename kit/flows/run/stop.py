@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kit.events import Silent
 from kit.flows.context import Context
-from kit.flows.run.attach import no_such_run, open_door, outcome
+from kit.flows.run.attach import open_door, outcome
 from kit.flows.run.follow import Follower, Manner
+from kit.flows.run.listing import no_such_run
 from kit.model.run import RunRecord
 from kit.plan.run.records import record_of
 from kit.remote.machine.operator import operator

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
-from kit.model.run import Failure, Place, RunRecord, RunState
+from kit.model.run import LATEST, Failure, Place, RunCode, RunRecord, RunState
 
 
 def start_request(
@@ -100,6 +100,33 @@ def record_of(record: Mapping[str, Any], ending: Mapping[str, Any] | None = None
         stopped=str(end.get("stopped", "")),
         failure=_failure(failure) if failure else None,
         left=end.get("left"),
+        code=_code(record.get("code")),
+    )
+
+
+def find(runs: Sequence[RunRecord], word: str | None) -> RunRecord | None:
+    """Return the run with this id, or the only one whose id begins with it. None if no run or several match.
+
+    `runs` has the latest first. No word, or `latest`, means the latest run that is running, or else the latest run.
+    """
+    if not word or word == LATEST:
+        return next((run for run in runs if run.state == "running"), None) or next(iter(runs), None)
+    matches = [run for run in runs if run.id == word] or [run for run in runs if run.id.startswith(word)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _code(value: object) -> RunCode | None:
+    if not isinstance(value, Mapping) or not value.get("digest"):
+        return None
+    return RunCode(
+        digest=str(value["digest"]),
+        folder=str(value.get("folder", "")),
+        files=int(value.get("files", 0)),
+        size=int(value.get("size", 0)),
+        commit=str(value.get("commit", "")),
+        branch=str(value.get("branch", "")),
+        origin=str(value.get("origin", "")),
+        dirty=bool(value.get("dirty")),
     )
 
 

@@ -1,0 +1,75 @@
+"""Prints one run with all that the head keeps about it, for `kit runs show`."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from kit.cli.text import run as runtext
+from kit.cli.text.table import hosts, table
+from kit.model.run import RunCode, RunRecord, ShownRun
+from kit.model.text import fold, size
+
+# git shortens hashes to about this length.
+_SHORT = 12
+
+
+def shown(value: ShownRun) -> str:
+    """Return a line for each fact, then why the run failed, if it did."""
+    run = value.record
+    rows = [("Run", run.id), ("State", runtext.state(run)), ("Command", shlex.join(run.command))]
+    rows.append(("Ranks", _ranks(run)))
+    rows.append(("Started", f"{_time(run.started)} by {run.by}"))
+    if run.ended:
+        rows.append(("Ended", f"{_time(run.ended)}, after {runtext.span(run.ended - run.started)}"))
+    if run.attempt > 1:
+        rows.append(("Attempts", str(run.attempt)))
+    rows.append(("Image", run.image))
+    if run.env:
+        rows.append(("Variables", f"{', '.join(run.env)} (kit does not keep their values)"))
+    if run.code:
+        rows += _code(run.code, value)
+    rows.append(("Log", f"{value.head}:{value.log}"))
+    if value.work:
+        rows.append(("Files", f"{fold([place.node for place in run.places])}:{value.work}"))
+    story = runtext.story(run)
+    return table(rows) + (f"\n\n{story}" if story else "")
+
+
+def diff(value: ShownRun) -> str:
+    """Return how the code differed from its commit; '' if it did not."""
+    # The terminal ends the text with a newline.
+    return value.diff.removesuffix("\n")
+
+
+def _ranks(run: RunRecord) -> str:
+    counts = {place.ranks for place in run.places}
+    text = f"{run.np} on {hosts([place.node for place in run.places])}"
+    if len(run.places) > 1 and len(counts) == 1:
+        text += f", {counts.pop()} on each"
+    return text + (f"; beside them: {', '.join(run.roles)}" if run.roles else "")
+
+
+def _code(code: RunCode, value: ShownRun) -> list[tuple[str, str]]:
+    files = f"{code.files} file{'' if code.files == 1 else 's'}"
+    rows = [("Code", f"{code.digest[:_SHORT]}, {files}, {size(code.size)}, from {code.folder}")]
+    if code.commit or code.branch:
+        branch = f" on {code.branch}" if code.branch else ""
+        rows.append(("Commit", f"{code.commit[:_SHORT] or 'none yet'}{branch}{_changes(code, value)}"))
+    if code.origin:
+        rows.append(("Origin", code.origin))
+    return rows
+
+
+def _changes(code: RunCode, value: ShownRun) -> str:
+    if not code.dirty:
+        return ""
+    if not value.diff:
+        return ", and files that git does not track"
+    count = value.diff.count("\n")
+    lines = f"more than {count}" if value.diff_cut else f"{count}"
+    return f", and changes; see the {lines} lines: kit runs show {value.record.id} --diff"
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

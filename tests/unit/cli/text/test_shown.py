@@ -1,0 +1,72 @@
+"""Tests the text of `kit runs show`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kit.cli.text import shown
+from kit.model.run import Failure, Place, RunCode, RunRecord, ShownRun
+
+START = 1_800_000_000.0
+CODE = RunCode(
+    digest="ab" * 32, folder="/home/ann/net", files=3, size=1200, commit="cd" * 20, branch="main",
+    origin="https://example.com/net.git", dirty=True,
+)  # fmt: skip
+RUN = RunRecord(
+    id="20270115-080000-3fa2", cluster="lab", image="kit:cpu-1", command=("python3", "train.py", "--name", "a b"),
+    places=tuple(Place(node=f"gpu{n}", address=f"10.0.0.{n}", ranks=2, slots=(0, 1)) for n in (1, 2)),
+    env=("LR", "TOKEN"), by="ann@pc", state="ended", started=START, ended=START + 200, attempt=2, exit_code=1,
+    code=CODE, failure=Failure(kind="rank", host="gpu2", rank=3, exit_code=1, lines=("ValueError: no",)),
+)  # fmt: skip
+SHOWN = ShownRun(record=RUN, head="gpu1", log="/var/log", work="/var/work", diff="+a\n-b\n")
+
+
+def rows(value: ShownRun) -> dict[str, str]:
+    text = shown.shown(value).partition("\n\n")[0]
+    return {word: rest for word, _, rest in (" ".join(line.split()).partition(" ") for line in text.splitlines())}
+
+
+def test_a_failed_run_with_code() -> None:
+    assert rows(SHOWN) == {
+        "Run": RUN.id,
+        "State": "failed (1)",
+        "Command": "python3 train.py --name 'a b'",
+        "Ranks": "4 on 2 hosts: gpu[1-2], 2 on each",
+        "Started": "2027-01-15 08:00:00 UTC by ann@pc",
+        "Ended": "2027-01-15 08:03:20 UTC, after 3m 20s",
+        "Attempts": "2",
+        "Image": "kit:cpu-1",
+        "Variables": "LR, TOKEN (kit does not keep their values)",
+        "Code": "abababababab, 3 files, 1.2 kB, from /home/ann/net",
+        "Commit": f"cdcdcdcdcdcd on main, and changes; see the 2 lines: kit runs show {RUN.id} --diff",
+        "Origin": "https://example.com/net.git",
+        "Log": "gpu1:/var/log",
+        "Files": "gpu[1-2]:/var/work",
+    }
+    story = shown.shown(SHOWN).partition("\n\n")[2]
+    assert story.splitlines()[0] == f"kit: error: run {RUN.id} failed: rank 3 on gpu2 ended with exit code 1"
+    assert "ValueError: no" in story
+
+
+def test_a_living_run_without_code() -> None:
+    run = replace(RUN, state="running", ended=None, exit_code=None, failure=None, code=None, env=(), attempt=0)
+    lines = shown.shown(replace(SHOWN, record=run, work="", diff="")).splitlines()
+    assert [line.split()[0] for line in lines] == ["Run", "State", "Command", "Ranks", "Started", "Image", "Log"]
+
+
+def test_what_git_says() -> None:
+    def commit(code: RunCode, **change: str | bool) -> str:
+        value = replace(SHOWN, record=replace(RUN, code=code), **change)  # type: ignore[arg-type]
+        return rows(value).get("Commit", "")
+
+    assert commit(replace(CODE, dirty=False), diff="") == "cdcdcdcdcdcd on main"
+    assert commit(CODE, diff="") == "cdcdcdcdcdcd on main, and files that git does not track"
+    assert "see the more than 2 lines" in commit(CODE, diff_cut=True)
+    assert commit(replace(CODE, commit="", dirty=True), diff="").startswith("none yet on main")
+    assert commit(replace(CODE, branch="", dirty=False)) == "cdcdcdcdcdcd"
+    assert commit(replace(CODE, commit="", branch="", dirty=False)) == ""
+
+
+def test_the_difference_alone() -> None:
+    assert shown.diff(SHOWN) == "+a\n-b"
+    assert shown.diff(replace(SHOWN, diff="")) == ""
