@@ -68,8 +68,8 @@ def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> N
     assert container.ulimits == {"memlock": -1, "nofile": 4096}
     words = " ".join(container.argv)
     assert words.startswith("mpirun --allow-run-as-root -np 3 --host localhost:3 --map-by slot --bind-to core --mca ")
-    tail = "--mca mpi_yield_when_idle 1 -x A -x KIT_TEST_FORWARDED -x KIT_TEST_UNKNOWN --mca x 1 ls -l"
-    assert words.endswith(tail)
+    tail = "--mca mpi_yield_when_idle 1 -x A -x KIT_TEST_FORWARDED -x KIT_TEST_UNKNOWN --mca x 1 "
+    assert words.endswith(tail + "python3 -IS /opt/kit/bin/kit-rank ls -l")
 
 
 def test_defaults() -> None:

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
 
-from kitrun import code, decide, feed, frames, nodes, procs, roles, store
+from kitrun import code, decide, feed, frames, nodes, procs, rendezvous, roles, store
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
+
+if TYPE_CHECKING:
+    import socket
 
 TICK_S = 0.1
 # Short runs need no guards: a stream to each node would cost more than the run.
@@ -22,7 +25,7 @@ Pipes = Dict[int, Callable[[bytes], bytes]]
 
 
 class Attempt:
-    """`run_began` is when the run's first attempt began (monotonic)."""
+    """`run_began` is when the run's first attempt began (monotonic). `ports` has those of earlier attempts."""
 
     def __init__(
         self,
@@ -33,9 +36,10 @@ class Attempt:
         *,
         number: int,
         run_began: float,
+        ports: Set[int],
     ) -> None:
         self.run, self.launch, self.policy, self.log, self.number = run, launch, policy, log, number
-        self.run_began = run_began
+        self.run_began, self._ports = run_began, ports
         self.nodes = [self._node(place) for place in launch.places]
         if launch.head not in [node.name for node in self.nodes]:
             # The head has no ranks, but mpirun runs there.
@@ -74,7 +78,7 @@ class Attempt:
             return
         holder = None
         try:
-            holder = roles.hold_port(environment, launch.helpers)
+            holder = self._hold_port(environment)
             process = subprocess.Popen(
                 launch.argv,
                 stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
@@ -91,6 +95,13 @@ class Attempt:
         finally:
             if holder is not None:
                 holder.close()
+
+    def _hold_port(self, environment: Dict[str, str]) -> "Optional[socket.socket]":
+        """Set the variables by which the ranks find each other. Return the holder of their port, or None."""
+        launch = self.launch
+        if launch.helpers:
+            return roles.hold_port(environment, launch.helpers)
+        return rendezvous.prepare(environment, launch.places, head=launch.head, used=self._ports)
 
     def _seeded(self) -> bool:
         """Seed the working folder here. On other nodes, the launch agent of mpirun's daemon does it."""

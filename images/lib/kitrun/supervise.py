@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Set
 
 from kitrun import code, decide, procs, store
 from kitrun.attempt import Attempt
@@ -33,9 +33,10 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):
             os.mkdir(folder)
     number = 0
+    ports: Set[int] = set()
     while True:
         number += 1
-        attempt = Attempt(run, launch, policy, log, number=number, run_began=began)
+        attempt = Attempt(run, launch, policy, log, number=number, run_began=began, ports=ports)
         attempt.go()
         failure = attempt.failure()
         good = attempt.code == 0 and attempt.stop is None

@@ -40,7 +40,7 @@ def local_container(
         argv += ["-x", name]
     return LocalContainer(
         image=image,
-        argv=(*argv, *spec.mpi.args, *command),
+        argv=(*argv, *spec.mpi.args, *mpi.RELAY, *command),
         env={**spec.env, **env},
         volumes=tuple(_absolute(volume, folder) for volume in spec.volumes),
         shm_size=spec.shm_size,

@@ -20,6 +20,9 @@ RUN_VARIABLE = "KIT_RUN"
 # The head sets these: the number of the attempt, from 1, and the folders for what the ranks make. kit-rank makes the
 # folders on each node.
 SUPERVISORS = ("KIT_ATTEMPT", "KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR")
+# The supervisor sets these: where the ranks meet, on the host of rank 0 (images/lib/kitrun/rendezvous.py). From them,
+# kit-rank sets RANK and the other variables of a rank.
+MEETING = ("KIT_PLACES", "MASTER_ADDR", "MASTER_PORT")
 # The working folder of the ranks, if the run has code. kit-code seeds it before mpirun's daemon starts on a node.
 WORK_VARIABLE = "KIT_WORKDIR"
 SEED = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-code")
@@ -102,7 +105,7 @@ def launch_plan(
     ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
     if code:
         ours[WORK_VARIABLE] = f"{folder}/{names.WORK}"
-    supervisors: tuple[str, ...] = SUPERVISORS
+    supervisors: tuple[str, ...] = (*SUPERVISORS, *MEETING)
     wrapper: tuple[str, ...] = RELAY
     if helpers:
         ours |= roles.variables(placement, helpers, join=policy.start_timeout if policy else None)

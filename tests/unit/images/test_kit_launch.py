@@ -246,7 +246,7 @@ def test_attach_to_a_run_that_goes_on(head: Head) -> None:
 def test_the_latest_is_one_that_lives(head: Head) -> None:
     head.ssh()
     living, answer = head.run("sh", "-c", "exec sleep 600")
-    head.done("true", places=[place("gpu2", 1)])
+    head.done("true", places=[place("gpu2", 1, address="127.0.0.2")])
     assert head.door().ask({"op": "attach", "id": "", "follow": False})["attached"]["id"] == answer["started"]
     living.stop(grace=0.0)
     living.story()
@@ -387,7 +387,7 @@ def test_runs_that_ended_are_forgotten_by_number_and_age(head: Head) -> None:
         os.utime(head.runs / run / "log", (1, 1))
     living, _ = head.run("sh", "-c", "exec sleep 600")
     os.utime(head.runs / head.ids[3] / "log", (1, 1))
-    head.done("true", places=[place("gpu2", 1)], policy={"keep_s": 3600})
+    head.done("true", places=[place("gpu2", 1, address="127.0.0.2")], policy={"keep_s": 3600})
     until(lambda: sorted(path.name for path in head.runs.glob("t-*")) == head.ids[3:])
     living.stop(grace=0.0)
     living.story()

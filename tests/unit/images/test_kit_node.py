@@ -297,6 +297,8 @@ def test_a_head_without_ranks_is_swept_all_the_same(make_head: MakeHead) -> None
     """mpirun runs there, and what it starts in the background carries the mark."""
     head = make_head()
     head.ssh("""while read -r word; do if [ "$word" = end ]; then echo '{"left": 0}'; exit; fi; done""")
-    story = head.done("sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & exit 3", places=[place("gpu2", 1)])
+    story = head.done(
+        "sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & exit 3", places=[place("gpu2", 1, address="127.0.0.2")]
+    )
     assert (story.code, story.ending["left"]) == (3, {"gpu1": 0, "gpu2": 0})
     assert all(not marked(run) for run in head.ids)

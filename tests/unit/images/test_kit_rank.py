@@ -457,3 +457,53 @@ def test_a_folder_that_cannot_be_made_ends_the_rank_before_its_command(tmp_path:
     assert b"kit-rank: cannot make KIT_CHECKPOINT_DIR: " in err
     assert b"Not a directory" in err
     assert not (tmp_path / "began").exists()
+
+
+OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+MORE = ("JAX_COORDINATOR_ADDRESS", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "KIT_PLACES": "gpu1=2 gpu3=2 gpu7=2 gpu4=2",
+    "MASTER_ADDR": "10.0.0.1",
+    "MASTER_PORT": "12345",
+    "HOROVOD_GLOO_IFACE": "ens3",
+}
+
+
+def seen(**environ: str) -> dict[str, str]:
+    """Return the variables that a rank sees, of those that kit-rank may set."""
+    code, err = run("env", **environ)
+    assert code == 0
+    pairs = (line.decode().partition("=") for kind, line in lines_of(err) if kind == "o")
+    return {name: value for name, _, value in pairs if name in (*OF_RANKS, *MORE)}
+
+
+def test_a_rank_sees_the_variables_of_pytorch_and_jax() -> None:
+    assert seen(**OPEN_MPI) == {
+        "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "2",
+        "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "12345", "JAX_COORDINATOR_ADDRESS": "10.0.0.1:12345",
+        "GLOO_SOCKET_IFNAME": "ens3", "TP_SOCKET_IFNAME": "ens3",
+    }  # fmt: skip
+
+
+def test_a_users_variables_stay() -> None:
+    own = dict.fromkeys((*OF_RANKS, *MORE), "mine")
+    assert seen(**{**OPEN_MPI, **own}) == own
+
+
+def test_a_role_of_a_parameter_server_sees_none() -> None:
+    without = {name: value for name, value in OPEN_MPI.items() if not name.startswith("MASTER")}
+    assert seen(**without) == {}
+
+
+def test_ranks_of_one_container_meet_in_it() -> None:
+    """As `kit local` starts them: without a run, so that nothing is relayed."""
+    plain = {name: value for name, value in MARKED.items() if name != "KIT_RUN"}
+    script = "echo $RANK $WORLD_SIZE $NODE_RANK $MASTER_ADDR:$MASTER_PORT"
+    done = subprocess.run(
+        [sys.executable, "-IS", str(KIT_RANK), "sh", "-c", script],
+        capture_output=True, text=True, check=True, env={**plain, "OMPI_COMM_WORLD_SIZE": "8"},
+    )  # fmt: skip
+    assert done.stdout == "5 8 0 127.0.0.1:29500\n"

@@ -233,3 +233,19 @@ def test_ports_are_held_and_outside_the_kernels_range(monkeypatch: pytest.Monkey
             holder.close()
     with pytest.raises(OSError, match=r"[Cc]annot assign"):
         ports.hold("192.0.2.1")
+
+
+def test_a_port_of_another_node_is_one_at_which_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports: Any = launcher.load("kitrun.ports")
+    with socket.create_server((HERE, 0)) as listening, socket.create_server((HERE, 0)) as other:
+        taken, free = listening.getsockname()[1], other.getsockname()[1]
+        other.close()
+        monkeypatch.setattr(ports.random, "sample", lambda *_: [taken, free])
+        port, holder = ports.hold("", far=HERE)
+        assert port == free
+        with pytest.raises(OSError, match="no free port at 127"):
+            ports.hold("", far=HERE)
+        holder.close()
+        # A retry gets another port than the attempt before.
+        with pytest.raises(OSError, match="no free port"):
+            ports.hold("", far=HERE, used={free})

@@ -434,3 +434,28 @@ def test_a_head_without_the_address_of_its_scheduler(head: Head) -> None:
     assert story.code == 127
     assert "annot assign requested address" in " ".join(story.ending["failure"]["mpirun"])
     head.nothing_left()
+
+
+MEET = "echo meet $MASTER_ADDR $MASTER_PORT $KIT_PLACES"
+
+
+def meetings(story: Story) -> list[list[str]]:
+    lines = [line.decode().split() for entry in story.entries if entry.kind == "out" for line in entry.lines]
+    return [words[1:] for words in lines if words[:1] == ["meet"]]
+
+
+def test_ranks_meet_at_the_address_of_rank_0_and_a_retry_gets_another_port(head: Head) -> None:
+    places = [place("gpu2", 1, address="127.0.0.2"), place("gpu1", 1)]
+    script = f"{MEET}; [ $KIT_ATTEMPT = 2 ] || {{ sleep 0.1; exit 3; }}"
+    story = ranks(head, 2, script, places=places, policy={"retries": 1, "backoff": 0.01})
+    assert story.code == 0
+    met = meetings(story)
+    assert {(address, *hosts) for address, _, *hosts in met} == {("127.0.0.2", "gpu2=1", "gpu1=1")}
+    first, second = dict.fromkeys(int(words[1]) for words in met)
+    assert first != second
+    assert 1024 <= first <= 65535
+
+
+def test_where_ranks_meet_is_the_users_choice(head: Head) -> None:
+    story = ranks(head, 1, MEET, env={"MASTER_ADDR": "10.9.8.7", "MASTER_PORT": "4711"})
+    assert meetings(story) == [["10.9.8.7", "4711", "gpu1=1"]]

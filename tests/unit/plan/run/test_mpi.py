@@ -14,6 +14,8 @@ from kit.plan.run.mpi import hostfile, launch_plan
 from tests.fakes.facts import node
 from tests.fakes.golden import check_golden
 
+FOLDERS = ("KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR")
+SET_ON_THE_HEAD = ("KIT_ATTEMPT", *FOLDERS, "KIT_PLACES", "MASTER_ADDR", "MASTER_PORT")
 TWO = Placement(nodes=(node(1), node(2)), counts=(2, 1))
 
 
@@ -67,8 +69,7 @@ def test_the_command_is_last_and_whole() -> None:
 
 def test_variables_are_named_once_and_values_stay_off_the_line() -> None:
     launch = plan(env={"TOKEN": "s3cret", "A": "1"}, forward=("A", "PATH"))
-    folders = ["KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR"]
-    assert after(launch.argv, "-x") == ["KIT_RUN", "TOKEN", "A", "KIT_ATTEMPT", *folders, "PATH"]
+    assert after(launch.argv, "-x") == ["KIT_RUN", "TOKEN", "A", *SET_ON_THE_HEAD, "PATH"]
     assert launch.env == {"KIT_RUN": launch.run_id, "TOKEN": "s3cret", "A": "1"}
     assert not any("s3cret" in word for word in launch.argv)
 
