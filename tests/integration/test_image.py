@@ -294,6 +294,10 @@ def test_node(node: Any) -> None:
     assert session["PATH"].startswith("/opt/kit/bin:")
     assert session["HOME"] == "/root"
 
+    _, configuration = inside("ssh", "-G", "127.0.0.1")
+    exchange = configuration.partition("\nkexalgorithms ")[2].partition(",")[0]
+    assert exchange in {"curve25519-sha256", "mlkem768x25519-sha256"}
+
     other = ("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-i", "/etc/kit/ssh/other_ed25519")
     code, output = inside("ssh", "-F", "none", "-p", "3333", *other, "127.0.0.1", "true")
     assert code == 255
