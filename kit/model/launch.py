@@ -107,7 +107,9 @@ class RunRequest:
     `env` has (name, value); the value None forwards the variable. `as_deployed` accepts a cluster that was deployed
     with other settings than kit.yaml has now. An empty command means kit.yaml's. With the launcher ps, the ranks are
     the workers of a parameter server, and `servers` is its number of servers. `code` is the folder of --code, or
-    `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path. `stdin` is the
+    `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path. `workdir` is a folder
+    of the code, in which the ranks start; '' for its top. `again` is the run to start once more. `given` are the
+    fields, here and of `policy`, that the command line sets, and that the earlier run does not. `stdin` is the
     descriptor of a pipe or file whose content rank 0 gets as its standard input.
     """
 
@@ -125,5 +127,8 @@ class RunRequest:
     servers: int | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
     code: str | None = None
+    workdir: str = ""
+    again: str | None = None
+    given: frozenset[str] = frozenset()
     stdin: int | None = None
     command: tuple[str, ...] = ()

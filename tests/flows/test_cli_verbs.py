@@ -249,6 +249,20 @@ VERBS: list[Row] = [
     ),
     (["run"], "run", (RunRequest(),), {"door": None}, "from the job\n", 7),
     (["run", "--code", "sub"], "run", (RunRequest(code="sub"),), {"door": None}, "from the job\n", 7),
+    (["run", "--code", "sub", "--workdir", "./a/../b/"], "run", (RunRequest(code="sub", workdir="b"),), {"door": None},
+     "from the job\n", 7),
+    (["run", "--again", "2026"], "run", (RunRequest(again="2026"),), {"door": None}, "from the job\n", 7),
+    (
+        ["run", "--again", "latest", "-np", "2", "--retries", "0", "--launcher", "mpi", "--checkpoint-dir", "/c"],
+        "run",
+        (
+            RunRequest(
+                np=2, again="latest", policy=RunPolicy(retries=0, checkpoints="/c"),
+                given=frozenset(["np", "retries", "launcher", "checkpoints"]),
+            ),
+        ),
+        {"door": None}, "from the job\n", 7,
+    ),
     (
         ["run", "--dry-run"],
         "dry_run",

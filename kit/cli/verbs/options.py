@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option
-from kit.cli.verbs.values import count, lines, port, span, variable, words
+from kit.cli.verbs.values import below, count, lines, port, span, variable, words
 
 # The help lists verbs under these.
 START, CLUSTERS, WORK, LAB, MEASURE = "Start", "The cluster", "Work on it", "A cluster to try", "Measure"
@@ -157,6 +157,19 @@ CODE = Option(
     kind=words,
     complete=candidates.folders,
     help="Take the code in this folder along, or none (code)",
+)
+WORKDIR = Option(
+    flags=("--workdir",),
+    value="DIR",
+    kind=below,
+    help="Start the ranks in this folder of the code",
+)
+AGAIN = Option(
+    flags=("--again",),
+    value="RUN",
+    kind=words,
+    complete=candidates.run,
+    help="Start a run once more: its code, command, ranks, hosts, limits and variables. Other options change them",
 )
 HOSTS = Option(
     flags=("-H", "--host"),

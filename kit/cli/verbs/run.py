@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import (
+    AGAIN,
     CLUSTER,
     CODE,
     DRY_RUN,
@@ -19,6 +20,7 @@ from kit.cli.verbs.options import (
     OVERSUBSCRIBE,
     TAG_OUTPUT,
     WORK,
+    WORKDIR,
     X,
 )
 from kit.cli.verbs.outcome import job_ended, show_run
@@ -51,6 +53,9 @@ def run(session: Session) -> int:
         servers=args.servers,
         policy=_policy(session),
         code=args.code,
+        workdir=args.workdir or "",
+        again=args.again,
+        given=_given(session) if args.again else frozenset(),
         stdin=None if args.detach or args.dry_run else piped(session.terminal.inp),
         command=args.command,
     )
@@ -75,6 +80,14 @@ def run(session: Session) -> int:
 
     show_run(session, result.record, result)
     return job_ended(session, result.exit_code, text.ended(result))
+
+
+def _given(session: Session) -> frozenset[str]:
+    """Return the fields of a request that the command line sets, for those that an earlier run has, too."""
+    from kit.plan.run.again import FIELDS
+
+    values = {**vars(session.args), "checkpoints": session.args.checkpoint_dir}
+    return frozenset(name for name in FIELDS if values[name] is not None and values[name] is not False)
 
 
 def _policy(session: Session) -> RunPolicy:
@@ -137,6 +150,8 @@ VERBS = (
             Option(flags=("-d", "--detach"), help="Start the run, print its id, and leave it running"),
             Option(flags=("--keep",), help="Keep the run alive if this kit is killed or loses its connection"),
             CODE,
+            WORKDIR,
+            AGAIN,
             Option(flags=("--wait",), help="Wait for slots that other runs hold"),
             Option(flags=("--as-deployed",), help="Run even if kit.yaml has other settings than the last deploy"),
             *LAUNCHER,
@@ -156,6 +171,8 @@ VERBS = (
             "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
             "kit run -d --timeout 8h --retries 3 -- python train.py",
             "kit run --np 1 -- tar xf - -C /data <data.tar",
+            "kit run --again latest",
+            "kit run --again 20261121-10 --code . -x LR=0.2",
             "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
         ),
         exits=JOB,

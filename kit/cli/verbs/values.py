@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from kit.model import quantity
@@ -14,6 +15,16 @@ def words(text: str) -> str:
     if not text.strip():
         raise ValueError("the value is empty")
     return text
+
+
+def below(text: str) -> str:
+    """Return a relative path without its dots; '' for the top."""
+    if text.startswith(("/", "~")):
+        raise ValueError(f"'{text}' is no relative path: write a folder of your code")
+    path = posixpath.normpath(words(text))
+    if path == ".." or path.startswith("../"):
+        raise ValueError(f"'{text}' leads out of your code")
+    return "" if path == "." else path
 
 
 def count(text: str) -> int:

@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kit.errors import KitError, NotReadyError
+from kit.errors import InputError, KitError, NotReadyError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord
+from kit.plan.run.records import code_record
 from kit.remote.run.door import Door
 
 if TYPE_CHECKING:
     from kit.remote.ship.broadcast import Shipped
 
+# A file that changes between its hash and its pack makes kit take another snapshot, this often at most.
+TRIES = 3
 
-class Taking:
-    """A snapshot that is taken while kit connects. `result` waits for it, and raises what went wrong."""
+
+class Code(Protocol):
+    """The code of a run. `digest` names its snapshot, and `record` is what the run's record keeps about it."""
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def record(self) -> Mapping[str, Any]: ...
+
+    def has_folder(self, path: str) -> bool:
+        """Return whether the snapshot has this folder."""
+
+    def bring(self, context: Context, door: Door, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
+        """Bring the code to the head and to `hosts`. Raises the error of the first host that cannot get it."""
+
+    def retake(self, error: KitError) -> bool:
+        """Return whether there is a newer snapshot, after `bring` failed with this error."""
+
+
+class Taken:
+    """The code in a folder. A thread takes the snapshot while kit connects; what needs it waits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._tries = TRIES
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tries -= 1
         self._snapshot: Snapshot | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._take, name="kit-code", daemon=True)
@@ -37,7 +65,9 @@ class Taking:
         except BaseException as error:
             self._error = error
 
-    def result(self) -> Snapshot:
+    @property
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot, or raise what went wrong."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -45,36 +75,149 @@ class Taking:
             raise RuntimeError("the snapshot has no result")
         return self._snapshot
 
+    @property
+    def digest(self) -> str:
+        return self.snapshot.digest
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        return code_record(self.snapshot)
+
+    def has_folder(self, path: str) -> bool:
+        from kit.remote.code.manifests import has_folder  # noqa: PLC0415
+
+        return has_folder(self.snapshot.manifest, path)
+
+    def bring(self, context: Context, door: Door, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
+        bring(context, door, self.snapshot, cluster, hosts)
+
+    def retake(self, error: KitError) -> bool:
+        from kit.remote.code.pack import Changed  # noqa: PLC0415
+
+        if not isinstance(error, Changed) or not self._tries:
+            return False
+        self._begin()
+        return True
+
+
+class Stored:
+    """The code of an earlier run, which the hosts may still have. `record` is what that run's record says about it."""
+
+    def __init__(self, run: str, record: Mapping[str, Any]) -> None:
+        self._run = run
+        self.record = record
+        self.digest = str(record["digest"])
+
+    def has_folder(self, path: str) -> bool:
+        from kit.remote.code.manifests import has_folder, recall  # noqa: PLC0415
+
+        text = recall(self.digest)
+        # If another machine took the snapshot, only the hosts know its folders.
+        return text is None or has_folder(text, path)
+
+    def bring(self, context: Context, door: Door, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
+        """Ask the hosts for the snapshot. If some lack it, take it again from the folder, if that is the same still.
+
+        Raises NotReadyError if kit can take it from nowhere.
+        """
+        lacking = _lacking(context, door, self.digest, hosts)
+        if not lacking:
+            return
+        from kit.remote.ship.porter.manifest import EMPTY  # noqa: PLC0415
+
+        # A pack with nothing but the snapshot's name: a host that lacks the snapshot refuses it.
+        name = Snapshot(folder=Path("/"), manifest=EMPTY, digest=self.digest, files=0, size=0, git=None)
+        failures, without = _shipped(context, name, EMPTY, cluster, lacking)
+        _raise_first(context, failures, lacking)
+        if without:
+            bring(context, door, self._rebuilt(context, without), cluster, without)
+
+    def _rebuilt(self, context: Context, without: Sequence[str]) -> Snapshot:
+        from kit.remote.code.snapshot import take  # noqa: PLC0415
+
+        folders = dict.fromkeys(filter(None, [str(self.record.get("folder", "")), context.spec.code_folder]))
+        for folder in folders:
+            try:
+                snapshot = take(Path(folder))
+            except InputError:
+                continue
+            if snapshot.digest == self.digest:
+                return snapshot
+        raise lost(self._run, self.record, without)
+
+    def retake(self, error: KitError) -> bool:  # noqa: ARG002
+        return False
+
+
+def lost(run: str, record: Mapping[str, Any], hosts: Sequence[str]) -> NotReadyError:
+    """Return the error for code that hosts lack, and that this machine cannot take again."""
+    folder, commit = record.get("folder", ""), record.get("commit", "")
+    hint = f"run today's code: kit run --again {run} --code ."
+    if commit:
+        steps = f"git checkout {commit}"
+        if record.get("diff"):
+            steps += f"; kit runs show {run} --diff | git apply"
+        hint += f"; or go back to that code in {folder} ({steps}), then repeat this command"
+    return NotReadyError(
+        f"the code of run {run} is no longer there, and {folder} has changed since", hint=hint, host=hosts[0]
+    )
+
+
+def check_workdir(workdir: str, code: Code | None) -> None:
+    """Raise InputError if the code has no such folder. '' is its top."""
+    if workdir and code is None:
+        raise InputError(
+            f"--workdir {workdir} is a folder of the code, and this run has none",
+            hint="add --code DIR, or write code: . in kit.yaml",
+        )
+    if workdir and code and not code.has_folder(workdir):
+        raise InputError(
+            f"the code has no folder {workdir}",
+            hint="write a folder of the code, relative to its top; is it in .gitignore or .kitignore, or empty?",
+        )
+
 
 def bring(context: Context, door: Door, snapshot: Snapshot, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
     """Bring the snapshot to the head and to `hosts`, unless the head says that they have it.
 
     Raises the error of the first host that cannot get it: no rank starts before every host has it.
     """
-    if door.code is None:
-        raise NotReadyError(
-            "the cluster was deployed by a version of kit that cannot send code",
-            hint="run: kit deploy",
-            host=context.inventory.head.name,
-        )
-    head = context.inventory.head.name
-    wanted = tuple(dict.fromkeys([head, *hosts]))
-    lacking = [name for name in wanted if name not in door.code.get(snapshot.digest, ())]
+    lacking = _lacking(context, door, snapshot.digest, hosts)
     if not lacking:
         return
     from kit.remote.code.manifests import recall  # noqa: PLC0415
-    from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
 
     # The newest snapshot that all of them have, and whose manifest this machine still has.
-    shared = (digest for digest, have in door.code.items() if set(lacking) <= set(have))
+    shared = (digest for digest, have in (door.code or {}).items() if set(lacking) <= set(have))
     base = next(filter(None, map(recall, shared)), None)
-    # The head writes down who has the snapshot, so it is always asked.
-    shipped = _ship(context, snapshot, base, cluster, tuple(dict.fromkeys([head, *lacking])))
-    without = [host for host, error in shipped.failures.items() if isinstance(error, BaseMissingError)]
-    failures = {host: error for host, error in shipped.failures.items() if host not in without}
+    failures, without = _shipped(context, snapshot, base, cluster, lacking)
     if without and not failures:
-        failures = dict(_ship(context, snapshot, None, cluster, tuple(dict.fromkeys([head, *without]))).failures)
-    _raise_first(context, failures, wanted)
+        failures, _ = _shipped(context, snapshot, None, cluster, without)
+    _raise_first(context, failures, lacking)
+
+
+def _lacking(context: Context, door: Door, digest: str, hosts: Sequence[str]) -> list[str]:
+    """Return the head and those of `hosts` that the head does not know to have the snapshot."""
+    head = context.inventory.head.name
+    if door.code is None:
+        raise NotReadyError(
+            "the cluster was deployed by a version of kit that cannot send code", hint="run: kit deploy", host=head
+        )
+    have = door.code.get(digest, ())
+    return [name for name in dict.fromkeys([head, *hosts]) if name not in have]
+
+
+def _shipped(
+    context: Context, snapshot: Snapshot, base: bytes | None, cluster: ClusterRecord, hosts: Sequence[str]
+) -> tuple[dict[str, KitError], list[str]]:
+    """Send a pack. Return the hosts that failed, and those that lack its base."""
+    from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
+
+    # The head writes down who has the snapshot, so it is always asked.
+    targets = tuple(dict.fromkeys([context.inventory.head.name, *hosts]))
+    failures = _ship(context, snapshot, base, cluster, targets).failures
+    without = [host for host, error in failures.items() if isinstance(error, BaseMissingError)]
+    return {host: error for host, error in failures.items() if host not in without}, without
 
 
 def _ship(
@@ -95,10 +238,10 @@ def _ship(
     )
 
 
-def _raise_first(context: Context, failures: dict[str, KitError], order: Sequence[str]) -> None:
+def _raise_first(context: Context, failures: Mapping[str, KitError], order: Sequence[str]) -> None:
     if not failures:
         return
-    first, *others = (name for name in order if name in failures)
+    first, *others = sorted(failures, key=lambda name: order.index(name) if name in order else -1)
     for name in others:
         context.reporter.report(Warned(text=f"{name}: {failures[name].message}", hint=failures[name].hint))
     raise failures[first]

@@ -21,3 +21,15 @@ def variables(env: Iterable[tuple[str, str | None]]) -> tuple[dict[str, str], li
         else:
             values[name] = value
     return values, forward
+
+
+def sources(env: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:
+    """Return the names in a request's variables by where their values come from.
+
+    `typed` on the command line, `copied` from this shell, or `forwarded` from where mpirun runs.
+    """
+    names: dict[str, list[str]] = {"typed": [], "copied": [], "forwarded": []}
+    for name, given in dict(env).items():
+        kind = "typed" if given is not None else "copied" if name in os.environ else "forwarded"
+        names[kind].append(name)
+    return names

@@ -18,7 +18,7 @@ from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
 # A run, and the fields of its record.json.
-_Stored = tuple[RunRecord, Mapping[str, Any]]
+StoredRun = tuple[RunRecord, Mapping[str, Any]]
 
 
 def listing(context: Context) -> RunsResult:
@@ -30,22 +30,27 @@ def listing(context: Context) -> RunsResult:
 
 def show(context: Context, word: str | None) -> ShownRun:
     """Return one run with all that the head keeps about it. `word` is its id, or see kit.plan.run.records.find."""
-    head = context.inventory.head.name
-    with closing(context.connect(context.inventory.head)) as transport:
-        stored = _stored(context, transport)
-    record = find(_latest_first(record for record, _ in stored), word)
-    if record is None:
-        raise no_such_run(word)
-    code = next(fields for one, fields in stored if one is record).get("code") or {}
+    record, fields = stored_run(context, word)
+    code = fields.get("code") or {}
     folder = f"{runs_folder(context)}/{record.id}"
     return ShownRun(
         record=record,
-        head=head,
+        head=context.inventory.head.name,
         log=f"{folder}/log",
         work=f"{folder}/{names.WORK}" if record.code else "",
         diff=str(code.get("diff", "")),
         diff_cut=bool(code.get("diff_cut")),
     )
+
+
+def stored_run(context: Context, word: str | None) -> StoredRun:
+    """Return a run (kit.plan.run.records.find), and the fields of its record.json."""
+    with closing(context.connect(context.inventory.head)) as transport:
+        stored = _stored(context, transport)
+    record = find(_latest_first(record for record, _ in stored), word)
+    if record is None:
+        raise no_such_run(word)
+    return next(one for one in stored if one[0] is record)
 
 
 def no_such_run(run: str | None) -> Exception:
@@ -55,7 +60,7 @@ def no_such_run(run: str | None) -> Exception:
     return InputError(f"no run '{run}' on the head, or several ids start with it", hint="list the runs: kit runs")
 
 
-def _stored(context: Context, transport: Transport) -> list[_Stored]:
+def _stored(context: Context, transport: Transport) -> list[StoredRun]:
     head = context.inventory.head
     done = transport.run(script("runs", runs_folder(context)), timeout_s=30)
     if done.code != 0:
@@ -76,7 +81,7 @@ def parse(text: str) -> list[RunRecord]:
     return [record for record, _ in _parsed(text)]
 
 
-def _parsed(text: str) -> list[_Stored]:
+def _parsed(text: str) -> list[StoredRun]:
     stored = []
     # Only at the start of a line, because a command can contain any text.
     for block in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:

@@ -10,6 +10,7 @@ from kit.config.selection import select_hosts
 from kit.errors import InputError
 from kit.events import Warned
 from kit.flows.context import Context
+from kit.flows.run.again import repeat
 from kit.flows.run.environment import variables
 from kit.model.host import Host
 from kit.model.launch import LaunchPlan, Node, RunRequest
@@ -22,8 +23,10 @@ from kit.plan.run.ranks import place
 
 
 def dry_run(context: Context, request: RunRequest) -> RunResult:
-    """Return the plan of a launch as far as the hosts file and kit.yaml determine it."""
+    """Return the plan of a launch as far as the hosts file and kit.yaml determine it. --again reads the head, too."""
     start = time.monotonic()
+    if request.again:
+        request, _ = repeat(context, request)
     roles.check(request)
     nodes = [_offline_node(context, host) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
@@ -89,6 +92,7 @@ def plan_launch(
             keep=context.spec.runs.keep,
         ),
         code=code,
+        workdir=request.workdir,
     )
     _warn_of_crowd(context, plan)
     return plan

@@ -10,8 +10,10 @@ from typing import Any
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
+from kit.flows.run.again import repeat
 from kit.flows.run.attach import open_door
-from kit.flows.run.code import Taking, bring
+from kit.flows.run.code import Code, Stored, Taken, check_workdir
+from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.node_log import with_node_log
 from kit.flows.run.planning import dry_run, plan_launch, selected_hosts
@@ -23,9 +25,11 @@ from kit.model.run import RunRecord
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
 from kit.plan.run import leases, records, roles
+from kit.plan.run.again import kept_options
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
 from kit.remote.run.feed import Feed
+from kit.remote.run.values import remember
 
 
 def run(context: Context, request: RunRequest, *, door: Door | None = None) -> RunResult:
@@ -38,11 +42,12 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     if request.dry_run:
         return dry_run(context, request)
     start = time.monotonic()
+    request, earlier = repeat(context, request) if request.again else (request, None)
     roles.check(request)
     selected = selected_hosts(context, request)
     by = operator()
-    folder = context.spec.code_folder
-    taking = Taking(Path(folder)) if folder else None
+    code = _code(context, request, earlier)
+    check_workdir(request.workdir, code)
     door = open_door(context, door)
     try:
         cluster = from_text(door.record)
@@ -55,20 +60,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
         if differing and not request.as_deployed:
             raise drift.refusal(differing)
         nodes = [_node(host, cluster) for host in selected]
-        living = [records.record_of(fields) for fields in door.living]
-        snapshot = taking.result() if taking else None
-        plan = plan_launch(
-            context,
-            request,
-            nodes,
-            cluster.nodes[0],
-            covering=cluster.network,
-            run_id=new_run_id(),
-            living=living,
-            code=snapshot.digest if snapshot else "",
-        )
-        if snapshot:
-            bring(context, door, snapshot, cluster, [node.name for node in plan.placement.nodes])
+        plan = _planned(context, request, code, door, nodes)
         start_request = records.start_request(
             plan,
             cluster=cluster.name,
@@ -76,12 +68,14 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             head=cluster.nodes[0].name,
             by=by,
             wait=request.wait,
-            snapshot=snapshot,
+            code=code.record if code else None,
+            options=kept_options(request, sources(request.env)),
             stdin=request.stdin is not None,
         )
         manner = Manner(tagged=request.tag_output, operator=True, by=by)
         follower = Follower(plan.run_id, door, context.reporter, manner)
         follower.before = _started(context, plan, door, start_request)
+        remember(plan.run_id, {name: value for name, value in request.env if value is not None})
         if request.stdin is not None:
             follower.feed = Feed(request.stdin, door)
             follower.feed.start()
@@ -96,6 +90,44 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
         record = records.started_record(start_request, started=time.time())
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start, record=record)
     return _follow(context, plan, follower, start, start_request)
+
+
+def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | None) -> Code | None:
+    """Return the code of the run. `earlier` is that of the run that --again repeats, or None.
+
+    A run that had no code gets none, unless the command line has --code.
+    """
+    if earlier is not None:
+        return Stored(str(earlier["run"]), {name: value for name, value in earlier.items() if name != "run"})
+    folder = None if request.again and request.code is None else context.spec.code_folder
+    return Taken(Path(folder)) if folder else None
+
+
+def _planned(context: Context, request: RunRequest, code: Code | None, door: Door, nodes: list[Node]) -> LaunchPlan:
+    """Return the plan of the launch, after its hosts have the code. If the code changes meanwhile, take it again."""
+    cluster = from_text(door.record)
+    run_id = new_run_id()
+    living = [records.record_of(fields) for fields in door.living]
+    while True:
+        plan = plan_launch(
+            context,
+            request,
+            nodes,
+            cluster.nodes[0],
+            covering=cluster.network,
+            run_id=run_id,
+            living=living,
+            code=code.digest if code else "",
+        )
+        if code is None:
+            return plan
+        try:
+            code.bring(context, door, cluster, [node.name for node in plan.placement.nodes])
+        except KitError as error:
+            if not code.retake(error):
+                raise
+        else:
+            return plan
 
 
 def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any]) -> int:

@@ -82,10 +82,11 @@ def launch_plan(
     policy: RunPolicy | None = None,
     helpers: Sequence[Helper] = (),
     code: str = "",
+    workdir: str = "",
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
 
-    `code` is the digest of the snapshot in whose copy the ranks start, or ''.
+    `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
 
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
@@ -94,7 +95,7 @@ def launch_plan(
     argv += ["--hostfile", f"{folder}/hostfile", "--map-by", "seq" if helpers else "slot"]
     argv += ["--bind-to", spec.mpi.bind_to]
     if code:
-        argv += ["--wdir", f"{folder}/{names.WORK}"]
+        argv += ["--wdir", "/".join([folder, names.WORK, *filter(None, [workdir])])]
     for name, value in mca(network, run_id, code):
         argv += ["--mca", name, value]
     if yields(spec, placement):

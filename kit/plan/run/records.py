@@ -20,10 +20,11 @@ def start_request(
     head: str,
     by: str,
     wait: bool,
-    snapshot: Snapshot | None = None,
+    code: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
     stdin: bool = False,
 ) -> dict[str, Any]:
-    """Return the request that starts a run. `snapshot` is the code in which its ranks start.
+    """Return the request that starts a run. `code` (`code_record`) and `options` go into its record.
 
     `stdin`: kit sends its standard input, for rank 0.
     """
@@ -48,7 +49,8 @@ def start_request(
             "command": list(plan.command),
             "env": sorted(name for name in plan.env if not name.startswith("KIT_")),
             "by": by,
-            **({"code": code_record(snapshot)} if snapshot else {}),
+            **({"options": dict(options)} if options else {}),
+            **({"code": dict(code)} if code else {}),
         },
     }
 

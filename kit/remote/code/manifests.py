@@ -40,6 +40,18 @@ def recall(digest: str) -> bytes | None:
     return text if manifest.digest(text) == digest else None
 
 
+def has_folder(text: bytes, path: str) -> bool:
+    """Return whether the manifest `text` has this folder. A link counts, because it may lead to one."""
+    wanted = os.fsencode(path)
+    for line in text.split(b"\n")[1:-1]:
+        name = manifest.path_of(line)
+        if name.startswith(wanted + b"/") or (name == wanted and line[:1] in b"dl"):
+            return True
+        if line[:1] == b"l" and wanted.startswith(name + b"/"):
+            return True
+    return False
+
+
 def _folder() -> Path | None:
     root = cache(os.environ)
     return root / "code" / "manifests" if root else None

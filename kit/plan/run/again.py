@@ -1,0 +1,88 @@
+"""What the record keeps of the options of a run, and the request that starts the same run once more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kit.errors import InputError
+from kit.model.launch import RunRequest
+from kit.model.run import RunRecord
+
+# Fields of a request, and of its policy. Its `share` and `operator` follow from others.
+_REQUEST = ("np", "npernode", "hosts", "oversubscribe", "launcher", "servers", "workdir")
+_POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints")
+FIELDS = (*_REQUEST, *_POLICY)
+
+
+def kept_options(request: RunRequest, variables: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return what the record keeps: no value of a variable, because it may be a secret.
+
+    `variables` are the names of -x, by where the value came from (kit.flows.run.environment).
+    """
+    options = {name: getattr(request, name) for name in _REQUEST}
+    options |= {name: getattr(request.policy, name) for name in _POLICY}
+    return {**options, "variables": {kind: list(names) for kind, names in variables.items()}}
+
+
+def repeated(
+    request: RunRequest,
+    run: RunRecord,
+    options: Mapping[str, Any],
+    *,
+    values: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> RunRequest:
+    """Return the request with everything that its command line does not set taken from the run.
+
+    `options` are those that the run's record keeps; empty for a run of an earlier kit. `values` are the variables that
+    this machine remembers. Raises InputError if it does not have all of them.
+    """
+    old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options}
+    old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")
+    given = request.given
+    if old["np"] is None and not given & {"npernode", "hosts"}:
+        # Every slot there was. Other hosts have other slots.
+        old["np"] = run.np
+    if "launcher" in given:
+        del old["servers"]
+    kept = {name: old[name] for name in FIELDS if name in old and name not in given}
+    policy = replace(request.policy, **{name: kept[name] for name in _POLICY if name in kept})
+    request = replace(request, **{name: kept[name] for name in _REQUEST if name in kept})
+    return replace(
+        request,
+        again=run.id,
+        env=_env(request, run, old.get("variables") or {"typed": run.env}, values, environ),
+        policy=replace(policy, share=policy.share or request.oversubscribe),
+        command=request.command or run.command,
+    )
+
+
+def _env(
+    request: RunRequest,
+    run: RunRecord,
+    variables: Mapping[str, Sequence[str]],
+    values: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> tuple[tuple[str, str | None], ...]:
+    ours = {name for name, _ in request.env}
+    typed = [name for name in variables.get("typed", ()) if name not in ours]
+    copied = [name for name in variables.get("copied", ()) if name not in ours]
+    forwarded = [name for name in variables.get("forwarded", ()) if name not in ours]
+    if unset := [name for name in copied if name not in environ]:
+        raise InputError(
+            f"run {run.id} copied {', '.join(unset)} from the shell of {run.by}, and it is not set in this shell",
+            hint=f"set it here, or write: {_written(unset)}",
+        )
+    if unknown := [name for name in typed if name not in values]:
+        raise InputError(
+            f"run {run.id} set {', '.join(unknown)}; kit keeps values only on the machine that started the run",
+            hint=f"write them again: {_written(unknown)}",
+        )
+    old = [(name, values[name]) for name in typed] + [(name, None) for name in (*copied, *forwarded)]
+    return (*old, *request.env)
+
+
+def _written(names: Sequence[str]) -> str:
+    return " ".join(f"-x {name}=VALUE" for name in names)

@@ -1,0 +1,219 @@
+"""Tests the code of kit run: which snapshot the hosts get, and what --again does with the one of an earlier run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kit.errors import InputError, KitError, NotReadyError
+from kit.flows.context import Context
+from kit.flows.run import code as codeflow
+from kit.flows.run.planning import dry_run
+from kit.model.code import Snapshot
+from kit.model.launch import ClusterRecord, RunRequest
+from kit.remote.code.pack import Changed, write_pack
+from kit.remote.scripts import script
+from kit.remote.ship.faults import BaseMissingError
+from kit.remote.ship.porter import manifest
+from tests.fakes.cluster import Cluster
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
+)
+
+
+class Store:
+    """The snapshots on each host. `sent` has each ship: what was named, and which hosts were asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.have: dict[str, set[str]] = {}
+        self.sent: list[tuple[str, Sequence[str]]] = []
+        self.before: Callable[[], object] = lambda: None
+
+    def ship(
+        self, context: Context, snapshot: Snapshot, base: bytes | None, cluster: ClusterRecord, hosts: Sequence[str]
+    ) -> Any:
+        self.before()
+        write_pack(snapshot, base, self.folder)
+        self.sent.append((snapshot.digest, hosts))
+        failures: dict[str, KitError] = {}
+        for host in hosts:
+            have = self.have.setdefault(host, set())
+            if snapshot.digest not in have and base is not None and manifest.digest(base) not in have:
+                failures[host] = BaseMissingError("the base is not here", host=host)
+            else:
+                have.add(snapshot.digest)
+                self._write(snapshot)
+        return SimpleNamespace(failures=failures)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        """Let the head have the snapshot, so that the run can start."""
+        if snapshot.manifest == manifest.EMPTY:
+            return
+        for entry in manifest.parse(snapshot.manifest):
+            if entry.kind == manifest.FILE:
+                path = self.folder / "objects" / entry.digest[:2] / entry.digest
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes((snapshot.folder / os.fsdecode(entry.path)).read_bytes())
+        (self.folder / "manifests").mkdir(exist_ok=True)
+        (self.folder / "manifests" / snapshot.digest).write_bytes(snapshot.manifest)
+
+    def prune(self) -> None:
+        """Remove every snapshot from every host."""
+        self.have.clear()
+        shutil.rmtree(self.folder / "manifests")
+
+
+class Coded:
+    """A cluster, its stores, and a folder of code."""
+
+    def __init__(self, cluster: Cluster, store: Store, folder: Path) -> None:
+        self.cluster, self.store, self.folder = cluster, store, folder
+
+    def run(self, **more: Any) -> Any:
+        """Run with the folder as `code:` of kit.yaml."""
+        self.keep_runs()
+        more = {"np": 1, "hosts": "gpu1", "spec": {"code": str(self.folder)}, **more}
+        self.cluster.run("true", **more)
+        return self.cluster.records[-1]
+
+    def again(self, **more: Any) -> Any:
+        given = frozenset(more) & {"np", "hosts", "workdir"}
+        return self.run(**{"np": None, "hosts": None, "command": (), "again": "latest", "given": given, **more})
+
+    def keep_runs(self) -> None:
+        """Let the VM's disk have the runs that the head has."""
+        done = subprocess.run([*script("runs", str(self.cluster.head.runs))], capture_output=True, check=True)
+        self.cluster.fleet["gpu1"].runs = done.stdout.decode()
+
+
+@pytest.fixture
+def coded(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Coded:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store = Store(tmp_path)
+    monkeypatch.setattr(codeflow, "_ship", store.ship)
+    folder = tmp_path / "code"
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "train.py").write_text("one\n")
+    (folder / "sub" / "deep" / "net.py").write_text("net\n")
+    (folder / "link").symlink_to("sub")
+    cluster.head.values["code_STORE"] = str(tmp_path)
+    cluster.reach()
+    return Coded(cluster, store, folder)
+
+
+def test_again_takes_the_code_that_the_hosts_still_have(coded: Coded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COPIED", "from the shell")
+    first = coded.run(env=(("LR", "0.1"), ("COPIED", None)), command=("sh", "-c", "echo $LR $COPIED"))
+    assert first["options"]["variables"] == {"typed": ["LR"], "copied": ["COPIED"], "forwarded": []}
+    (coded.folder / "train.py").write_text("two\n")
+    coded.store.sent.clear()
+    second = coded.again()
+    assert second["code"] == first["code"]
+    # The hosts are asked by its name, and no byte of today's folder goes anywhere.
+    assert coded.store.sent == [(first["code"]["digest"], ("gpu1",))]
+    assert all(second[key] == first[key] for key in ("command", "env", "options"))
+    assert [place["ranks"] for place in second["places"]] == [1]
+    assert coded.cluster.out == ["0.1 from the shell"] * 2
+    third = coded.again(code=str(coded.folder), env=(("LR", "0.2"),))
+    assert third["code"]["digest"] != first["code"]["digest"]
+    assert coded.cluster.out[-1] == "0.2 from the shell"
+
+
+def test_again_sends_code_that_the_hosts_have_pruned(coded: Coded) -> None:
+    first = coded.run()
+    coded.store.prune()
+    assert coded.again()["code"] == first["code"]
+    assert first["code"]["digest"] in coded.store.have["gpu1"]
+    # Also if it is not the folder of kit.yaml.
+    coded.store.prune()
+    assert coded.again(spec={})["code"] == first["code"]
+
+
+def test_again_of_code_that_is_nowhere(coded: Coded) -> None:
+    first = coded.run()
+    coded.store.prune()
+    (coded.folder / "train.py").write_text("two\n")
+    with pytest.raises(NotReadyError, match=r"is no longer there, and .* has changed since") as error:
+        coded.again()
+    assert error.value.hint == f"run today's code: kit run --again {first['id']} --code ."
+    assert len(coded.cluster.records) == 1
+
+
+def test_the_way_back_to_a_commit() -> None:
+    record = {"folder": "/net", "commit": "c0ffee", "dirty": True, "diff": "+x"}
+    assert "go back to that code in /net (git checkout c0ffee; kit runs show r1 --diff | git apply)" in str(
+        codeflow.lost("r1", record, ["gpu1"]).hint
+    )
+    assert "(git checkout c0ffee), then" in str(codeflow.lost("r1", {**record, "diff": ""}, ["gpu1"]).hint)
+
+
+def test_again_of_a_run_without_code(coded: Coded) -> None:
+    coded.run(spec={})
+    coded.store.sent.clear()
+    assert "code" not in coded.again()
+    assert coded.store.sent == []
+    assert "digest" in coded.again(code=str(coded.folder))["code"]
+
+
+def test_again_plans_without_starting(coded: Coded) -> None:
+    coded.run(np=2, command=("sh", "-c", "true"))
+    coded.keep_runs()
+    plan = dry_run(coded.cluster.context(), RunRequest(again="latest", dry_run=True)).plan
+    assert (plan.placement.np, plan.command) == (2, ("sh", "-c", "true"))
+    assert len(coded.cluster.records) == 1
+
+
+def test_a_file_that_changes_is_taken_again(coded: Coded) -> None:
+    words = iter(["two\n"])
+    coded.store.before = lambda: (coded.folder / "train.py").write_text(next(words, "two\n"))
+    record = coded.run()
+    (digest, _), *rest = coded.store.sent
+    assert (record["code"]["digest"], rest) == (digest, [])
+
+
+def test_a_file_that_never_rests_ends_the_attempts(coded: Coded) -> None:
+    tries: list[int] = []
+
+    def write() -> None:
+        tries.append(len(tries))
+        (coded.folder / "train.py").write_text(f"change {len(tries)}\n")
+
+    coded.store.before = write
+    with pytest.raises(Changed, match=r"train\.py changed after kit took the snapshot"):
+        coded.run()
+    assert (len(tries), coded.store.sent, coded.cluster.records) == (codeflow.TRIES, [], [])
+
+
+@pytest.mark.parametrize("folder", ["sub", "sub/deep", "link", "link/deep"])
+def test_the_ranks_start_in_a_folder_below(coded: Coded, folder: str) -> None:
+    result = coded.cluster.run("true", np=1, spec={"code": str(coded.folder)}, workdir=folder)
+    argv = result.plan.argv
+    work = f"/var/lib/kit/runs/{result.plan.run_id}/work"
+    assert argv[argv.index("--wdir") + 1] == f"{work}/{folder}"
+    assert result.plan.env["KIT_WORKDIR"] == work
+    assert coded.cluster.records[-1]["options"]["workdir"] == folder
+
+
+def test_a_workdir_that_is_nowhere(coded: Coded) -> None:
+    for folder in ("missing", "train.py", "su"):
+        with pytest.raises(InputError, match=f"the code has no folder {folder}"):
+            coded.run(workdir=folder)
+    with pytest.raises(InputError, match="is a folder of the code, and this run has none"):
+        coded.run(workdir="sub", spec={})
+    assert (coded.store.sent, coded.cluster.records) == ([], [])
+
+
+def test_again_keeps_the_workdir(coded: Coded) -> None:
+    coded.run(workdir="sub")
+    assert coded.again()["options"]["workdir"] == "sub"
+    with pytest.raises(InputError, match="the code has no folder missing"):
+        coded.again(workdir="missing")

@@ -1,0 +1,90 @@
+"""Tests which options of a run `kit run --again` takes over, and what its record keeps of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kit.errors import InputError
+from kit.model.launch import RunPolicy, RunRequest
+from kit.model.run import Place, RunRecord
+from kit.plan.run.again import kept_options, repeated
+
+RUN = RunRecord(
+    id="20261121-101500-3fa2", cluster="lab", image="i", command=("python3", "train.py"), env=("LR",), by="ann@pc",
+    places=tuple(Place(node=f"gpu{n}", address="", ranks=4, slots=()) for n in (1, 2)),
+)  # fmt: skip
+FIRST = RunRequest(
+    np=8, npernode=4, hosts="gpu[1-2]", oversubscribe=True, workdir="sub",
+    env=(("LR", "0.1"), ("TOKEN", None), ("FAR", None)), command=RUN.command,
+    policy=RunPolicy(share=True, timeout=60, retries=2, retry_on="lost-host", min_np=4, checkpoints="/data"),
+)  # fmt: skip
+NAMES = {"typed": ["LR"], "copied": ["TOKEN"], "forwarded": ["FAR"]}
+
+
+def again(
+    request: RunRequest, first: RunRequest = FIRST, run: RunRecord = RUN, environ: Mapping[str, str] | None = None
+) -> RunRequest:
+    # Through JSON, as the record comes back.
+    options: dict[str, Any] = json.loads(json.dumps(kept_options(first, NAMES)))
+    environ = {"TOKEN": "t"} if environ is None else environ
+    return repeated(replace(request, again="2026"), run, options, values={"LR": "0.1"}, environ=environ)
+
+
+def test_the_record_keeps_no_value() -> None:
+    assert "0.1" not in json.dumps(kept_options(FIRST, NAMES))
+
+
+def test_the_same_once_more() -> None:
+    assert again(RunRequest(detach=True)) == replace(FIRST, again=RUN.id, detach=True)
+
+
+def test_what_the_command_line_sets_wins() -> None:
+    request = RunRequest(
+        np=4, hosts="gpu2", env=(("LR", "0.2"), ("NEW", "1")), command=("ls",),
+        policy=RunPolicy(retries=0),
+        given=frozenset(["np", "hosts", "retries"]),
+    )  # fmt: skip
+    result = again(request)
+    assert (result.np, result.npernode, result.hosts, result.command) == (4, 4, "gpu2", ("ls",))
+    assert (result.policy.retries, result.policy.timeout) == (0, 60)
+    assert result.env == (("TOKEN", None), ("FAR", None), ("LR", "0.2"), ("NEW", "1"))
+
+
+def test_every_slot_is_as_many_ranks_as_then() -> None:
+    first = replace(FIRST, np=None, npernode=None, hosts=None)
+    assert again(RunRequest(), first).np == 8
+    assert again(RunRequest(hosts="gpu1", given=frozenset(["hosts"])), first).np is None
+    assert again(RunRequest(npernode=2, given=frozenset(["npernode"])), first).np is None
+
+
+def test_another_launcher_has_no_servers() -> None:
+    first = replace(FIRST, launcher="ps", servers=2, policy=RunPolicy())
+    assert again(RunRequest(), first).servers == 2
+    mpi = again(RunRequest(launcher="mpi", given=frozenset(["launcher"])), first)
+    assert (mpi.launcher, mpi.servers) == ("mpi", None)
+
+
+def test_variables_that_this_machine_does_not_have() -> None:
+    with pytest.raises(InputError, match="copied TOKEN from the shell of ann@pc") as unset:
+        again(RunRequest(), environ={})
+    assert unset.value.hint == "set it here, or write: -x TOKEN=VALUE"
+    assert again(RunRequest(env=(("TOKEN", "x"),)), environ={}).env[-1] == ("TOKEN", "x")
+    with pytest.raises(InputError, match="set LR; kit keeps values only on the machine") as unknown:
+        repeated(RunRequest(), RUN, kept_options(FIRST, NAMES), values={}, environ={"TOKEN": "t"})
+    assert unknown.value.hint == "write them again: -x LR=VALUE"
+
+
+def test_a_run_of_an_earlier_kit() -> None:
+    """Its record has no options."""
+    result = repeated(RunRequest(), replace(RUN, env=()), {}, values={}, environ={})
+    assert (result.np, result.command, result.launcher, result.servers) == (8, RUN.command, "mpi", None)
+    servers = replace(RUN, env=(), roles=("server", "server", "scheduler"))
+    result = repeated(RunRequest(), servers, {}, values={}, environ={})
+    assert (result.launcher, result.servers) == ("ps", 2)
+    with pytest.raises(InputError, match="set LR"):
+        repeated(RunRequest(), RUN, {}, values={}, environ={})
