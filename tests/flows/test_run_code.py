@@ -82,8 +82,8 @@ class Coded:
         """Run with the folder as `code:` of kit.yaml."""
         self.keep_runs()
         more = {"np": 1, "hosts": "gpu1", "spec": {"code": str(self.folder)}, **more}
-        self.cluster.run("true", **more)
-        return self.cluster.records[-1]
+        run = self.cluster.run("true", **more).plan.run_id
+        return next(record for record in self.cluster.records if record["id"] == run)
 
     def again(self, **more: Any) -> Any:
         given = frozenset(more) & {"np", "hosts", "workdir"}
@@ -200,7 +200,8 @@ def test_the_ranks_start_in_a_folder_below(coded: Coded, folder: str) -> None:
     work = f"/var/lib/kit/runs/{result.plan.run_id}/work"
     assert argv[argv.index("--wdir") + 1] == f"{work}/{folder}"
     assert result.plan.env["KIT_WORKDIR"] == work
-    assert coded.cluster.records[-1]["options"]["workdir"] == folder
+    (record,) = coded.cluster.records
+    assert record["options"]["workdir"] == folder
 
 
 def test_a_workdir_that_is_nowhere(coded: Coded) -> None:
