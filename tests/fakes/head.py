@@ -54,7 +54,7 @@ class Head:
     """`values` are constants of kitrun (tests.fakes.launcher)."""
 
     def __init__(self, folder: Path, **values: Any) -> None:
-        self.folder, self.values = folder, values
+        self.folder, self.values = folder, {"spare_MARKS": str(folder / "marks"), **values}
         self.runs, self.record = folder / "runs", folder / "cluster.json"
         self.doors: list[Door] = []
         self.ids: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import Cluster, everywhere
+from tests.integration.rig import VM, Cluster, everywhere, until
 
 # Each rank prints what it runs, where, and on which host.
 TRAIN = """
@@ -73,6 +73,29 @@ def test_an_edit_changes_no_run_that_lives_and_what_it_makes_stays(cluster: Clus
         assert "more" in run.stdout.read()
     settled = 'while [ -e "$1/train.py" ]; do sleep 0.1; done; cd "$1" && find . -type f | sort'
     assert cluster.head.script(settled, work).split() == ["./go", "./result.txt"]
+
+
+def test_every_host_keeps_what_its_ranks_made_and_nothing_else(cluster: Cluster, folder: Path) -> None:
+    script = (
+        "echo $OMPI_COMM_WORLD_RANK >>made-here; touch -r train.py /tmp/times-$$; echo 1 >>train.py; "
+        "touch -r /tmp/times-$$ train.py; rm /tmp/times-$$"
+    )
+    done = cluster.kit("run", "--np", "4", "--npernode", "1", "--code", str(folder), "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    runs = f"/opt/kit/{cluster.name}/var/runs"
+    run = cluster.head.script('ls -t "$1" | head -n 1', runs).strip()
+
+    def settled(host: VM) -> bool:
+        return host.ssh("test", "-e", f"{runs}/{run}/work.json").returncode != 0
+
+    until("every host has settled the run", lambda: all(everywhere(cluster.hosts, settled).values()))
+    left = everywhere(cluster.hosts, lambda host: host.script('cd "$1/work" && find . -type f | sort', f"{runs}/{run}"))
+    assert left == dict.fromkeys(NAMES, "./made-here\n./train.py\n")
+    # The next run does not see what this one made.
+    again = cluster.kit("run", "--np", "8", "--code", str(folder), "--", "python3", "train.py")
+    printed(again.stdout, "first")
+    listed = cluster.kit("run", "--np", "4", "--npernode", "1", "--code", str(folder), "--", "ls", "-A")
+    assert sorted(listed.stdout.split()) == sorted(["data", "train.py"] * 4)
 
 
 def test_a_host_that_lost_the_code_starts_nothing_and_the_next_run_sends_it(cluster: Cluster, folder: Path) -> None:

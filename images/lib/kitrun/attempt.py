@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
 
-from kitrun import code, decide, feed, frames, nodes, procs, rendezvous, roles, store
+from kitrun import code, decide, feed, frames, nodes, procs, rendezvous, roles, store, tree
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -80,7 +80,7 @@ class Attempt:
         try:
             holder = self._hold_port(environment)
             process = subprocess.Popen(
-                launch.argv,
+                self._argv(),
                 stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -103,11 +103,24 @@ class Attempt:
             return roles.hold_port(environment, launch.helpers)
         return rendezvous.prepare(environment, launch.places, head=launch.head, used=self._ports)
 
+    @property
+    def is_last(self) -> bool:
+        """Whether no attempt follows, however this one ends."""
+        return self.number > int(self.policy.get("retries") or 0)
+
+    def _argv(self) -> List[str]:
+        if not self.launch.code:
+            return list(self.launch.argv)
+        began = time.time()
+        living = tuple(str(record["id"]) for record in store.living(os.path.dirname(self.run.folder)))
+        order = code.Order(began, self.is_last, living)
+        return code.with_order(self.launch.argv, self.run.id, self.launch.code, order)
+
     def _seeded(self) -> bool:
         """Seed the working folder here. On other nodes, the launch agent of mpirun's daemon does it."""
         try:
-            code.seed(self.run.id, self.launch.code, root=os.path.dirname(self.run.folder))
-        except (code.NoCode, OSError) as error:
+            code.seed(self.run.id, self.launch.code, time.time(), root=os.path.dirname(self.run.folder))
+        except (tree.NoCode, OSError) as error:
             self.log.write(self.output.complain("%s%s: %s" % (code.MARK, self.launch.head, code.why(error))))
             self.code = code.HOST_FAILED
             return False
@@ -283,6 +296,11 @@ class Attempt:
         doubtful = [node for node in self.nodes if node.name in missed and node not in self.lost]
         self.left.update(nodes.ask(doubtful, "end", "left", min(patience, DOUBT_S)))
         self._cleaned = True
+
+    def settle(self, patience: float) -> None:
+        """Have the other nodes settle the run's working folder (kitrun.settle). The head's is not among them."""
+        others = [node for node in self.nodes if isinstance(node, nodes.Node) and node not in self.lost]
+        nodes.ask(others, "settle", "settling", patience)
 
     def close(self) -> None:
         for node in self.nodes:

@@ -6,27 +6,20 @@ The store is in the cluster's folder on the VM, which containers see read-only. 
 
 import contextlib
 import errno
-import hashlib
 import os
 import sys
-from typing import Dict, List, NoReturn, Optional, Sequence
+from typing import Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from kitrun import store
+from kitrun import settle, spare, store, tree
+from kitrun.tree import NoCode
 
 STORE = "/etc/kit/code"
 # On the head: touched when a node lacked the code of a run. What was confirmed before that may be wrong.
 MISSING = "code.missing"
-WORK = "work"
 # The supervisor finds this in what mpirun prints.
 MARK = "kit-code: "
 # kit's exit code for a host on which a step failed.
 HOST_FAILED = 4
-_ESCAPES = (("\\t", "\t"), ("\\n", "\n"), ("\\r", "\r"))
-_CHUNK = 1 << 20
-
-
-class NoCode(Exception):
-    """The working folder cannot be seeded here."""
 
 
 def snapshots(stores: Optional[str] = None, root: Optional[str] = None) -> "Dict[str, List[str]]":
@@ -61,134 +54,40 @@ def _missing(root: Optional[str]) -> str:
     return os.path.join(os.path.dirname(root or store.ROOT), MISSING)
 
 
-def seed(run_id: str, digest: str, stores: Optional[str] = None, root: Optional[str] = None) -> str:
+def seed(
+    run_id: str, digest: str, began: float = 0.0, *, stores: Optional[str] = None, root: Optional[str] = None
+) -> str:
     """Make the run's working folder with the snapshot, and return its path. A folder that is here stays the same.
 
-    Raises NoCode if the snapshot is not here, and OSError if the disk is full.
+    `began`: the head's clock before this launch. Raises NoCode if the snapshot is not here, and OSError if the disk is
+    full.
     """
-    stores = stores or STORE
     run = store.Run(run_id, root)
-    folder = run.path(WORK)
+    folder = run.path(settle.WORK)
     if os.path.isdir(folder):
         return folder
-    text = _manifest(digest, stores)
+    snapshot = tree.Snapshot(digest, stores or STORE)
     os.makedirs(run.folder, mode=0o700, exist_ok=True)
-    partial = run.path(WORK + ".part")
-    store.remove_folder(partial)
-    os.mkdir(partial, 0o755)
+    partial = run.path(settle.WORK + ".part")
+    tree.remove_path(partial)
     try:
-        _fill(partial, text, stores)
+        settle.begin(run, digest, began)
+        marks = spare.take(partial, snapshot, root) or _copied(partial, snapshot)
+        os.rename(partial, folder)
     except BaseException:
-        store.remove_folder(partial)
+        tree.remove_path(partial)
+        settle.forget(run)
         raise
-    os.rename(partial, folder)
+    # Without them, the run is settled more slowly, and leaves no spare.
+    with contextlib.suppress(OSError):
+        marks.write(spare.marks_path(run_id), digest)
     return folder
 
 
-def settle(run_id: str, digest: str, stores: Optional[str] = None, root: Optional[str] = None) -> None:
-    """Remove what the run has not changed from its working folder. What it made stays, and the code is in the store."""
-    stores = stores or STORE
-    folder = store.Run(run_id, root).path(WORK)
-    try:
-        text = _manifest(digest, stores)
-    except NoCode:
-        return
-    parents = {folder}
-    for line in text.split("\n")[1:-1]:
-        kind, _, name, size, path, *target = line.split("\t")
-        path = os.path.join(folder, _plain(path))
-        parents.add(path if kind == "d" else os.path.dirname(path))
-        with contextlib.suppress(OSError):
-            if kind == "l" and os.readlink(path) == _plain(target[0]):
-                os.unlink(path)
-            elif kind == "f":
-                now = os.lstat(path)
-                if now.st_size == int(size) and now.st_mtime_ns == os.stat(_object(stores, name)).st_mtime_ns:
-                    os.unlink(path)
-    for parent in sorted(parents, key=len, reverse=True):
-        # Python makes these again from the code.
-        store.remove_folder(os.path.join(parent, "__pycache__"))
-        _remove_empty(parent, folder)
-
-
-def _remove_empty(path: str, top: str) -> None:
-    """Remove a folder if it is empty, and then those above it, up to `top`."""
-    with contextlib.suppress(OSError):
-        while len(path) >= len(top):
-            os.rmdir(path)
-            path = os.path.dirname(path)
-
-
-def _object(stores: str, digest: str) -> str:
-    return os.path.join(stores, "objects", digest[:2], digest)
-
-
-def _manifest(digest: str, stores: str) -> str:
-    try:
-        with open(os.path.join(stores, "manifests", digest), "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise NoCode("the snapshot %s of the code is not here (%s)" % (digest[:12], error.strerror)) from error
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise NoCode("the snapshot %s of the code is damaged here" % digest[:12])
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _fill(folder: str, manifest: str, stores: str) -> None:
-    made = {folder}
-    for line in manifest.split("\n")[1:-1]:
-        kind, mode, digest, size, path, *target = line.split("\t")
-        path = os.path.join(folder, _plain(path))
-        parent = os.path.dirname(path)
-        if parent not in made:
-            os.makedirs(parent, exist_ok=True)
-            made.add(parent)
-        if kind == "f":
-            _copy(_object(stores, digest), path, int(size), int(mode, 8))
-        elif kind == "l":
-            os.symlink(_plain(target[0]), path)
-        else:
-            os.mkdir(path)
-
-
-def _plain(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return "\\".join(_unescaped(part) for part in text.split("\\\\"))
-
-
-def _unescaped(text: str) -> str:
-    for escape, letter in _ESCAPES:
-        text = text.replace(escape, letter)
-    return text
-
-
-def _copy(source: str, path: str, size: int, mode: int) -> None:
-    try:
-        given = os.open(source, os.O_RDONLY)
-    except OSError as error:
-        raise NoCode("a file of the code is not here: %s (%s)" % (os.path.basename(path), error.strerror)) from error
-    try:
-        times = os.fstat(given)
-        out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            count = 0
-            while True:
-                data = os.read(given, _CHUNK)
-                if not data:
-                    break
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(out, view) :]
-                count += len(data)
-        finally:
-            os.close(out)
-    finally:
-        os.close(given)
-    # With the object's own time, `settle` sees whether the run has changed the file.
-    os.utime(path, ns=(0, times.st_mtime_ns))
-    if count != size:
-        raise NoCode("a file of the code is damaged here: %s" % os.path.basename(path))
+def _copied(path: str, snapshot: tree.Snapshot) -> tree.Marks:
+    os.mkdir(path, 0o755)
+    with tree.opened_top(path) as top:
+        return tree.Marks(tree.make(top, snapshot), tree.folder_marks(top, snapshot))
 
 
 def why(error: Exception) -> str:
@@ -199,17 +98,60 @@ def why(error: Exception) -> str:
     return str(error)
 
 
+class Order(NamedTuple):
+    """What the supervisor adds to the launch agent. `last`: no attempt follows, so the daemon's end is the run's.
+
+    `living` are the runs that lived on the head at `began`.
+    """
+
+    began: float = 0.0
+    last: bool = False
+    living: Tuple[str, ...] = ()
+
+    def word(self) -> str:
+        return "order=%f,%d,%s" % (self.began, self.last, ":".join(self.living))
+
+    @staticmethod
+    def read(word: str) -> "Order":
+        """Read what `word` wrote. Raises ValueError."""
+        began, last, living = word[len("order=") :].split(",")
+        return Order(float(began), last == "1", tuple(living.split(":")))
+
+
+def with_order(argv: Sequence[str], run_id: str, digest: str, order: Order) -> List[str]:
+    """Return mpirun's arguments with the order in the launch agent, `... kit-code RUN DIGEST orted`."""
+    agent = " %s %s " % (run_id, digest)
+    return [word.replace(agent, agent + order.word() + " ") if "kit-code" in word else word for word in argv]
+
+
 def main(argv: Sequence[str]) -> NoReturn:
-    """Seed the folder of a run on this node, and become the command: kit-code RUN DIGEST COMMAND [ARGUMENT...]."""
+    """Seed the folder of a run on this node, and become the command: kit-code RUN DIGEST [ORDER] COMMAND [ARGUMENT...].
+
+    Another process settles the folder when the command has ended (kitrun.settle).
+    """
     if len(argv) < 3:
-        sys.stderr.write("usage: kit-code RUN DIGEST COMMAND [ARGUMENT...]\n")
+        sys.stderr.write("usage: kit-code RUN DIGEST [ORDER] COMMAND [ARGUMENT...]\n")
         sys.exit(2)
     run_id, digest, *command = argv
     try:
-        seed(run_id, digest)
+        order = Order.read(command.pop(0)) if command[0].startswith("order=") else Order()
+        seed(run_id, digest, order.began)
     except (NoCode, OSError, ValueError) as error:
         # One write, so that the lines of several nodes do not mix.
         text = "%s%s: %s\n" % (MARK, os.environ.get("KIT_NODE", "-"), why(error))
         os.write(2, text.encode("utf-8", "backslashreplace"))
         sys.exit(HOST_FAILED)
+    run = store.Run(run_id)
+    held = settle.hold(run)
+    if held is not None:
+        os.set_inheritable(held, True)
+        # Without another process, the next run settles the folder.
+        with contextlib.suppress(OSError):
+            settle.in_background(lambda: _tidy(run, order))
     os.execvpe(command[0], command, dict(os.environ, KIT_RUN=run_id))  # noqa: S606  (mpirun's daemon)
+
+
+def _tidy(run: store.Run, order: Order) -> None:
+    settle.settle_others(None, STORE, me=run.id, living=order.living, began=order.began)
+    if order.last:
+        settle.settle(run, STORE)

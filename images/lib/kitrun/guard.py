@@ -1,8 +1,9 @@
 """The guard: watches a run on one node. The supervisor starts it through the node's sshd.
 
 It reads one word a line from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
-`stacks`, `end` (end everything that is left, report how many processes did not end, and exit). It answers in lines of
-JSON. When beats stop, because the head is gone or the link is cut, it ends the run's processes here: nobody else can.
+`stacks`, `settle` (the run is over: settle its working folder), `end` (end everything that is left, report how many
+processes did not end, and exit). It answers in lines of JSON. When beats stop, because the head is gone or the link is
+cut, it ends the run's processes here: nobody else can.
 """
 
 import contextlib
@@ -108,6 +109,17 @@ class Guard:
             say(count=len(procs.ranks(self.run_id)))
         elif word == b"stacks":
             say(stacks=procs.stacks(self.run_id))
+        elif word == b"settle":
+            self._settle()
+            say(settling=True)
+
+    def _settle(self) -> None:
+        # Imported only here: few runs need it.
+        from kitrun import code, settle, store
+
+        # If no process can be started, the next run settles the folder.
+        with contextlib.suppress(OSError):
+            settle.in_background(lambda: settle.settle(store.Run(self.run_id), code.STORE))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Dict, Mapping, Optional, Set
 
-from kitrun import code, decide, procs, store
+from kitrun import code, decide, procs, settle, store
 from kitrun.attempt import Attempt
 from kitrun.launch import Launch, without
 
@@ -63,10 +63,21 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     if good and attempt.guarded and policy.get("clean", True):
         # The client already knows that the run ended well. Now end what it left in the background.
         attempt.clean(CLEAN_S)
-    attempt.close()
     if launch.code:
-        code.settle(run.id, launch.code, root=os.path.dirname(run.folder))
+        settle_all(run, attempt)
+    attempt.close()
     store.prune(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
+
+
+def settle_all(run: store.Run, attempt: Attempt) -> None:
+    """Settle the run's working folders. Other nodes do that by themselves if they knew that no attempt would follow."""
+    if not attempt.is_last:
+        attempt.settle(CLEAN_S)
+    os.nice(19)
+    settle.settle(run, code.STORE)
+    root, now = os.path.dirname(run.folder), time.time()
+    watched = [other.id for other in store.runs(root) if other.watched]
+    settle.settle_others(root, code.STORE, me=run.id, living=watched, began=now)
 
 
 def launch_of(request: Mapping[str, Any]) -> Launch:

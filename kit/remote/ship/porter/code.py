@@ -51,7 +51,7 @@ class Cargo:
 
     def held(self) -> int:
         """Return 1 if the snapshot is here. Raises Refused if neither it nor the base of the pack is."""
-        if os.path.exists(self._path(self._digest)):
+        if self._is_whole():
             self.loaded = len(self.chain)
             # A snapshot that is used stays when older ones go.
             with contextlib.suppress(OSError):
@@ -81,6 +81,24 @@ class Cargo:
         with contextlib.suppress(OSError), open(path) as file:
             hosts = sorted(set(hosts) | set(file.read().split()))
         _write(path, "".join(host + "\n" for host in hosts).encode())
+
+    def _is_whole(self) -> bool:
+        """Return whether the snapshot is here with all its objects. Forget what is damaged, so that it comes again."""
+        path = self._path(self._digest)
+        try:
+            with open(path, "rb") as file:
+                text = file.read()
+        except OSError:
+            return False
+        whole = hashlib.sha256(text).hexdigest() == self._digest
+        for entry in manifest.parse(text) if whole else ():
+            if entry.kind == manifest.FILE and not _has_size(self._object(entry.digest), entry.size):
+                whole = False
+                with contextlib.suppress(OSError):
+                    os.unlink(self._object(entry.digest))
+        if not whole:
+            os.unlink(path)
+        return whole
 
     def _path(self, digest: str) -> str:
         return os.path.join(self._store, "manifests", digest)
@@ -156,6 +174,13 @@ def _digest(word: str) -> str:
     if len(word) != 64 or not _HEX.issuperset(word):
         raise Refused("code", "this is not a digest: {!r}".format(word[:80]))
     return word
+
+
+def _has_size(path: str, size: int) -> bool:
+    try:
+        return os.stat(path).st_size == size
+    except OSError:
+        return False
 
 
 def _line(pack: BinaryIO) -> bytes:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ import pytest
 from kit.remote.ship.porter import code, manifest
 from kit.remote.ship.porter.layers import Layers
 from kit.remote.ship.porter.manifest import EMPTY, FILE, FOLDER, LINK, Entry
+from tests.fakes import launcher
 
 Tree = dict[bytes, bytes | tuple[str, bytes]]
 
@@ -81,20 +79,19 @@ class Host:
         return cargo
 
     def seed(self, run: str, digest: str) -> Path:
-        return Path(kitrun().seed(run, digest, stores=str(self.store), root=str(self.runs)))
+        return Path(seeds.seed(run, digest, stores=str(self.store), root=str(self.runs)))
+
+    def settle(self, run: str) -> None:
+        assert settle.settle(store.Run(run, str(self.runs)), str(self.store))
 
 
-def kitrun() -> ModuleType:
-    """Return the module of the image that seeds folders."""
-    sys.path.insert(0, str(Path(__file__).parents[5] / "images" / "lib"))
-    try:
-        return importlib.import_module("kitrun.code")
-    finally:
-        sys.path.pop(0)
+# The modules of the image that seed and settle folders.
+seeds, settle, spare, store = (launcher.load(f"kitrun.{name}") for name in ("code", "settle", "spare", "store"))
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(spare, "MARKS", str(tmp_path / "run"))
     return Host(tmp_path)
 
 
@@ -155,12 +152,14 @@ def test_what_a_run_made_stays_and_the_rest_goes(host: Host) -> None:
     (folder / "data" / "new").write_text("made")
     (folder / "latest").unlink()
     (folder / "latest").symlink_to("data/new")
-    kitrun().settle("r1", digest, stores=str(host.store), root=str(host.runs))
+    host.settle("r1")
     made = {b"train.py": b"print('HELLO')\n", b"data/new": b"made", b"latest": ("link", b"data/new")}
     assert tree_of(folder) == made
     host.seed("r2", digest)
-    kitrun().settle("r2", digest, stores=str(host.store), root=str(host.runs))
-    assert names_in(host.runs / "r2") == []
+    host.settle("r2")
+    assert names_in(host.runs) == ["r1"]
+    # The next run starts in what they have not changed.
+    assert tree_of(host.seed("r3", digest)) == TREE
 
 
 def test_a_snapshot_that_is_here_is_held(host: Host) -> None:
@@ -200,7 +199,7 @@ def test_a_wrong_pack_makes_no_snapshot(host: Host, name: str) -> None:
     with pytest.raises(code.Refused, match=name):
         host.take(wrong_packs()[name], digest)
     assert not (host.store / "manifests" / digest).exists()
-    with pytest.raises(kitrun().NoCode, match="is not here"):
+    with pytest.raises(seeds.NoCode, match="is not here"):
         host.seed("r1", digest)
     assert not (host.runs / "r1").exists()
     # The right pack works.
@@ -213,13 +212,33 @@ def test_a_damaged_store_starts_no_run(host: Host) -> None:
     host.take(pack_of(TREE), digest)
     name = sha(b"odd names\n")
     (host.store / "objects" / name[:2] / name).write_bytes(b"cut")
-    with pytest.raises(kitrun().NoCode, match="damaged"):
+    with pytest.raises(seeds.NoCode, match="damaged"):
         host.seed("r1", digest)
-    assert names_in(host.runs / "r1") == []
+    assert names_in(host.runs) == []
     path = host.store / "manifests" / digest
     path.write_bytes(path.read_bytes().replace(b"train.py", b"trail.py"))
-    with pytest.raises(kitrun().NoCode, match="damaged"):
+    with pytest.raises(seeds.NoCode, match="damaged"):
         host.seed("r2", digest)
+
+
+@pytest.mark.parametrize("damage", ["an object is gone", "an object is cut", "the manifest is damaged"])
+def test_a_damaged_store_gets_the_code_again(host: Host, damage: str) -> None:
+    digest = sha(manifest_of(TREE))
+    pack = pack_of(TREE)
+    host.take(pack, digest)
+    name = sha(b"odd names\n")
+    path = host.store / "objects" / name[:2] / name
+    if damage == "an object is gone":
+        path.unlink()
+    elif damage == "an object is cut":
+        path.write_bytes(b"cut")
+    else:
+        path = host.store / "manifests" / digest
+        path.write_bytes(path.read_bytes().replace(b"train.py", b"trail.py"))
+    cargo = code.Cargo({"digest": digest, "base": None, "store": str(host.store)}, [sha(pack)])
+    assert cargo.held() == 0
+    host.take(pack, digest)
+    assert tree_of(host.seed("r1", digest)) == TREE
 
 
 def test_old_snapshots_go_and_what_others_use_stays(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +267,12 @@ def test_the_head_lists_who_has_what(host: Host) -> None:
     host.runs.mkdir(parents=True)
 
     def snapshots() -> Any:
-        return kitrun().snapshots(stores=str(host.store), root=str(host.runs))
+        return seeds.snapshots(stores=str(host.store), root=str(host.runs))
 
     assert snapshots() == {second: [], first: ["gpu1", "gpu2", "gpu3"]}
     assert list(snapshots()) == [second, first]
     # A node that lacked it makes all doubtful, until kit has asked the hosts again.
-    kitrun().doubt(root=str(host.runs))
+    seeds.doubt(root=str(host.runs))
     os.utime(host.store / "confirmed" / first, (1, 1))
     assert snapshots()[first] == []
 

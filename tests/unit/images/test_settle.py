@@ -1,0 +1,369 @@
+"""Working folders on a node: seeded from the store or from the spare, and settled after the run."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.manifest import FILE, FOLDER, LINK, Entry
+from tests.fakes import launcher
+from tests.fakes.head import until
+
+code, settle, spare = (launcher.load(f"kitrun.{name}") for name in ("code", "settle", "spare"))
+store, tree = (launcher.load(f"kitrun.{name}") for name in ("store", "tree"))
+
+FILES = {
+    "train.py": b"import model\n",
+    "model.py": b"layers = 3\n",
+    "pkg/__init__.py": b"",
+    "pkg/deep/data.txt": b"1 2 3\n",
+    "pkg/deep/more.txt": b"4 5 6\n",
+    "other/caf\u00e9\t.txt": b"odd name\n",
+}
+
+
+class Node:
+    """One node: its store, its runs and its spare."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stores, self.runs = folder / "store", folder / "var/runs"
+        self.spare = folder / "var/spare/tree"
+        self.runs.mkdir(parents=True)
+        monkeypatch.setattr(spare, "MARKS", str(folder / "run/code"))
+        self.copied: list[int] = []
+        make = tree.make
+
+        def counted(top: int, snapshot: Any, numbers: Any = None) -> Any:
+            self.copied.append(len(snapshot.lines) if numbers is None else len(list(numbers)))
+            return make(top, snapshot, numbers)
+
+        monkeypatch.setattr(tree, "make", counted)
+
+    def put(self, files: Mapping[str, bytes]) -> str:
+        """Store a snapshot of these files, an executable file, a link and an empty folder. Return its digest."""
+        entries = [
+            Entry(LINK, 0o777, "", 0, b"link", b"pkg/deep/data.txt"),
+            Entry(FOLDER, 0o755, "", 0, b"empty", b""),
+        ]
+        for path, data in {**files, "run.sh": b"#!/bin/sh\n"}.items():
+            sha = hashlib.sha256(data).hexdigest()
+            file = self.stores / "objects" / sha[:2] / sha
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                file.write_bytes(data)
+            entries.append(Entry(FILE, 0o755 if path == "run.sh" else 0o644, sha, len(data), os.fsencode(path), b""))
+        text = manifest.write(entries)
+        (self.stores / "manifests").mkdir(exist_ok=True)
+        (self.stores / "manifests" / manifest.digest(text)).write_bytes(text)
+        return manifest.digest(text)
+
+    def seed(self, run: str, digest: str, began: float = 1.0) -> Path:
+        return Path(code.seed(run, digest, began, stores=str(self.stores), root=str(self.runs)))
+
+    def settle(self, run: str, *, wait: bool = True) -> bool:
+        return bool(settle.settle(store.Run(run, str(self.runs)), str(self.stores), wait=wait))
+
+    def others(self, me: str, *living: str, began: float) -> None:
+        settle.settle_others(str(self.runs), str(self.stores), me=me, living=living, began=began)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path, monkeypatch)
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """Return the files, links and empty folders below a folder, with what is in them."""
+    shown = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            shown[name] = f"-> {path.readlink()}"
+        elif path.is_file():
+            shown[name] = path.read_text()
+        elif not any(path.iterdir()):
+            shown[name] = "/"
+    return shown
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def wanted(files: Mapping[str, bytes]) -> dict[str, str]:
+    texts = {name: data.decode() for name, data in files.items()}
+    return {**texts, "run.sh": "#!/bin/sh\n", "link": "-> pkg/deep/data.txt", "empty": "/"}
+
+
+def test_a_folder_is_the_snapshot(node: Node) -> None:
+    work = node.seed("a", node.put(FILES))
+    assert listing(work) == wanted(FILES)
+    assert os.access(work / "run.sh", os.X_OK)
+    assert not os.access(work / "train.py", os.X_OK)
+
+
+def test_a_run_that_changed_nothing_leaves_nothing(node: Node) -> None:
+    node.seed("a", node.put(FILES))
+    assert node.settle("a")
+    assert names(node.runs) == []
+    assert listing(node.spare) == wanted(FILES)
+
+
+def test_what_a_run_made_stays_and_the_rest_is_the_spare(node: Node) -> None:
+    work = node.seed("a", node.put(FILES))
+    (work / "model.py").write_text("layers = 4\n")
+    (work / "pkg/deep/result.txt").write_text("made")
+    (work / "pkg/deep/more.txt").unlink()
+    (work / "link").unlink()
+    (work / "link").symlink_to("/etc")
+    (work / "made/empty").mkdir(parents=True)
+    assert node.settle("a")
+    made = {"model.py": "layers = 4\n", "pkg/deep/result.txt": "made", "link": "-> /etc", "made/empty": "/"}
+    assert listing(work) == made
+    assert listing(node.spare) == wanted(FILES)
+    assert not (node.runs / "a/work.json").exists()
+
+
+def test_a_file_that_has_its_old_times_again_is_changed_all_the_same(node: Node) -> None:
+    work = node.seed("a", node.put(FILES))
+    before = (work / "model.py").stat()
+    (work / "model.py").write_text("layers = 5\n")
+    os.utime(work / "model.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+    # Another file in its place, with the same size and times.
+    (work / "new").write_text("7 8 9\n")
+    times = (work / "pkg/deep/data.txt").stat().st_mtime_ns
+    os.utime(work / "new", ns=(times, times))
+    (work / "new").rename(work / "pkg/deep/data.txt")
+    assert node.settle("a")
+    assert listing(work) == {"model.py": "layers = 5\n", "pkg/deep/data.txt": "7 8 9\n"}
+    assert listing(node.spare) == wanted(FILES)
+
+
+def test_folders_that_changed_places_are_noticed(node: Node) -> None:
+    work = node.seed("a", node.put({"one/x": b"1", "two/x": b"2"}))
+    (work / "one").rename(work / "three")
+    (work / "two").rename(work / "one")
+    (work / "three").rename(work / "two")
+    assert node.settle("a")
+    assert {"one/x": "2", "two/x": "1"}.items() <= listing(work).items()
+    assert {"one/x": "1", "two/x": "2"}.items() <= listing(node.spare).items()
+
+
+def test_nothing_behind_a_link_is_touched(node: Node, tmp_path: Path) -> None:
+    work = node.seed("a", node.put(FILES))
+    outside = tmp_path / "outside"
+    (work / "pkg").rename(outside)
+    (work / "pkg").symlink_to(outside)
+    (outside / "__pycache__").mkdir()
+    (outside / "__pycache__/__init__.cpython-311.pyc").write_bytes(b"")
+    before = listing(outside)
+    assert node.settle("a")
+    assert listing(outside) == before
+    assert listing(work) == {"pkg": f"-> {outside}"}
+    assert listing(node.spare) == wanted(FILES)
+
+
+def test_a_working_folder_that_became_a_link_is_left(node: Node, tmp_path: Path) -> None:
+    work = node.seed("a", node.put(FILES))
+    work.rename(tmp_path / "outside")
+    work.symlink_to(tmp_path / "outside")
+    assert node.settle("a")
+    assert listing(tmp_path / "outside") == wanted(FILES)
+
+
+def test_only_what_python_compiled_from_unchanged_code_goes(node: Node) -> None:
+    work = node.seed("a", node.put(FILES))
+    cache = work / "__pycache__"
+    cache.mkdir()
+    for name in ("train.cpython-311.pyc", "mine.cpython-311.pyc", "notes.txt"):
+        (cache / name).write_text(name)
+    assert node.settle("a")
+    assert sorted(listing(work)) == ["__pycache__/mine.cpython-311.pyc", "__pycache__/notes.txt"]
+
+
+def test_the_next_run_takes_the_spare_and_copies_only_what_differs(node: Node) -> None:
+    digest = node.put(FILES)
+    node.seed("a", digest)
+    node.settle("a")
+    node.copied.clear()
+    assert listing(node.seed("b", digest)) == wanted(FILES)
+    assert node.copied == []
+    node.settle("b")
+    node.copied.clear()
+    # A file changes, a folder becomes a file, a file becomes a folder, and a folder is new.
+    files = {name: data for name, data in FILES.items() if not name.startswith("other") and name != "train.py"}
+    files |= {"model.py": b"layers = 9\n", "other": b"a file\n", "train.py/new": b"in a folder\n"}
+    assert listing(node.seed("c", node.put(files))) == wanted(files)
+    assert node.copied == [3]
+    node.settle("c")
+    assert names(node.runs) == []
+    assert listing(node.spare) == wanted(files)
+
+
+def test_a_spare_that_somebody_changed_is_not_used(node: Node) -> None:
+    digest = node.put(FILES)
+    for number, change in enumerate(("data", "added", "chmod", "removed", "top", "link")):
+        node.seed(f"a{number}", digest)
+        node.settle(f"a{number}")
+        path = node.spare / "pkg/deep/data.txt"
+        if change == "data":
+            before = path.stat()
+            path.write_bytes(b"3 2 1\n")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        elif change == "added":
+            (path.parent / "evil.py").write_text("")
+        elif change == "chmod":
+            path.chmod(0o777)
+        elif change == "removed":
+            path.unlink()
+        elif change == "top":
+            (node.spare / "sitecustomize.py").write_text("")
+        else:
+            (node.spare / "pkg/deep").rename(node.spare.parent / "deep")
+            (node.spare / "pkg/deep").symlink_to(node.spare.parent / "deep")
+        node.copied.clear()
+        assert listing(node.seed(f"b{number}", digest)) == wanted(FILES), change
+        assert len(node.copied) == 1, change
+        node.settle(f"b{number}")
+
+
+def test_a_new_container_does_not_use_the_old_spare(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = node.put(FILES)
+    node.seed("a", digest)
+    node.settle("a")
+    monkeypatch.setattr(spare, "MARKS", spare.MARKS + "-new")
+    node.copied.clear()
+    work = node.seed("b", digest)
+    assert len(node.copied) == 1
+    # Without marks, only bytes count.
+    monkeypatch.setattr(spare, "MARKS", spare.MARKS + "-newer")
+    (work / "model.py").write_text("layers = 8\n")
+    os.utime(work / "model.py", ns=(0, 0))
+    assert node.settle("b")
+    assert listing(work) == {"model.py": "layers = 8\n"}
+
+
+def test_two_runs_on_one_host_have_their_own_folders(node: Node) -> None:
+    digest = node.put(FILES)
+    node.seed("a", digest)
+    node.settle("a")
+    first, second = node.seed("b", digest), node.seed("c", digest)
+    (first / "model.py").write_text("changed\n")
+    assert listing(second) == wanted(FILES)
+    assert node.settle("b")
+    assert node.settle("c")
+    assert names(node.runs) == ["b"]
+    assert listing(node.spare) == wanted(FILES)
+
+
+def test_a_run_that_lives_here_is_not_settled(node: Node) -> None:
+    digest = node.put(FILES)
+    work = node.seed("a", digest)
+    held = settle.hold(store.Run("a", str(node.runs)))
+    try:
+        assert not node.settle("a", wait=False)
+    finally:
+        os.close(held)
+    script = "import sys; print('up', flush=True); sys.stdin.read()"
+    for environ, folder in (({"KIT_RUN": "a"}, None), ({}, work / "pkg")):
+        process = subprocess.Popen(
+            [sys.executable, "-IS", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environ},
+            cwd=folder,
+        )
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        assert not node.settle("a", wait=False)
+        process.communicate(b"")
+    assert listing(work) == wanted(FILES)
+    assert node.settle("a", wait=False)
+
+
+def test_the_next_run_settles_what_an_earlier_one_left_and_no_run_that_lives(node: Node) -> None:
+    digest = node.put(FILES)
+    node.seed("ended", digest, began=1.0)
+    node.seed("between-attempts", digest, began=2.0)
+    node.seed("later", digest, began=9.0)
+    (node.runs / "unfinished/work.part").mkdir(parents=True)
+    settle.begin(store.Run("unfinished", str(node.runs)), digest, 1.0)
+    node.seed("me", digest, began=5.0)
+    node.others("me", "between-attempts", began=5.0)
+    assert names(node.runs) == ["between-attempts", "later", "me"]
+    for name in ("between-attempts", "later", "me"):
+        assert listing(node.runs / name / "work") == wanted(FILES)
+
+
+def test_a_folder_stays_as_the_last_attempt_left_it(node: Node) -> None:
+    digest = node.put(FILES)
+    work = node.seed("a", digest)
+    (work / "model.py").unlink()
+    assert node.seed("a", digest) == work
+    assert not (work / "model.py").exists()
+
+
+def test_code_that_is_not_in_the_store_any_more_is_not_removed(node: Node) -> None:
+    digest = node.put(FILES)
+    work = node.seed("a", digest)
+    (node.stores / "manifests" / digest).unlink()
+    assert node.settle("a")
+    assert listing(work) == wanted(FILES)
+
+
+def test_a_failed_copy_leaves_nothing(node: Node) -> None:
+    digest = node.put(FILES)
+    sha = hashlib.sha256(FILES["train.py"]).hexdigest()
+    (node.stores / "objects" / sha[:2] / sha).unlink()
+    with pytest.raises(tree.NoCode, match=r"train\.py"):
+        node.seed("a", digest)
+    assert names(node.runs) == []
+
+
+def test_the_daemon_holds_the_folder_and_another_process_settles_it(node: Node, tmp_path: Path) -> None:
+    """kit-code as mpirun starts it, with a shell in the place of the daemon."""
+    digest = node.put(FILES)
+    order = code.Order(began=5.0, last=True, living=("x",))
+    program = (
+        f"import sys; sys.path.insert(0, {str(launcher.LIB)!r}); sys.dont_write_bytecode = True\n"
+        "from kitrun import code, spare, store\n"
+        f"store.ROOT, code.STORE, spare.MARKS = {str(node.runs)!r}, {str(node.stores)!r}, {spare.MARKS!r}\n"
+        "code.main(sys.argv[1:])"
+    )
+    daemon = "echo $KIT_RUN; read -r word"
+    argv = [sys.executable, "-IS", "-c", program, "a", digest, order.word(), "sh", "-c", daemon]
+    node.seed("x", digest)
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == b"a\n"
+        with (node.runs / "a/work.json").open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (node.runs / "a/work/out.txt").write_text("made")
+        # The stream ends with the daemon: nobody waits for the process that settles.
+        out, err = process.communicate(b"\n", timeout=60)
+    assert (out, err, process.returncode) == (b"", b"", 0)
+    until(lambda: not (node.runs / "a/work.json").exists())
+    assert listing(node.runs / "a/work") == {"out.txt": "made"}
+    assert listing(node.runs / "x/work") == wanted(FILES)
+
+
+def test_the_order_reaches_the_launch_agent() -> None:
+    order = code.Order(began=7.25, last=True, living=("a-1", "b"))
+    agent = "python3 -IS /opt/kit/bin/kit-code run digest orted"
+    argv = code.with_order(
+        ["mpirun", "--mca", "orte_launch_agent", agent, "train run digest x"], "run", "digest", order
+    )
+    word = argv[3].split()[5]
+    assert code.Order.read(word) == order
+    assert argv[3].split()[-1] == "orted"
+    assert argv[4] == "train run digest x"
