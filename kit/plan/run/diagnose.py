@@ -63,6 +63,10 @@ class _Output:
 def cause(failure: Failure) -> Cause | None:
     """Return the known cause, or None. A line of the rank wins over one of mpirun, and both over the exit code."""
     if failure.kind == "code":
+        if any("no space left" in line for line in failure.lines):
+            host = failure.host or "HOST"
+            free = f"free space there (kit ssh {host} -- df -h), then run the command again"
+            return Cause(text="no rank was started, because the code of the run does not fit on a host", hint=free)
         again = "run the command again: kit sends the code to this host first"
         return Cause(text="no rank was started, because a host lacks the code of the run", hint=again)
     lines = _end(failure.lines)

@@ -29,6 +29,8 @@ SILENCE_S = 15.0
 START_S = 90.0
 END_S = 10.0
 MEGA = 10_000_000
+# A ship of code that is smaller and shorter than this shows no progress: it is over before a person has read it.
+SMALL, SHORT_S = 1_000_000, 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +96,8 @@ class _Ship:
         self._certificate, self._key = certificate()
         self._begun = 0.0
         self._wire_s = 0.0
+        # The latest progress of hosts that is not shown yet.
+        self._unsaid: dict[Lane, HostStep] = {}
 
     @property
     def cargo(self) -> Cargo:
@@ -199,6 +203,10 @@ class _Ship:
                     raise (message or {})["error"]
                 self._take(lane, message)
             now = time.monotonic()
+            if self._unsaid and not self._is_quiet():
+                for step in self._unsaid.values():
+                    self._reporter.report(step)
+                self._unsaid.clear()
             for lane in self._all():
                 porter = lane.porter
                 if porter is None or lane.failed or (lane.done and lane is not self._source):
@@ -324,4 +332,13 @@ class _Ship:
             self._say(lane, text if at else f"waiting for the {cargo}", min(at / wanted, 1.0))
 
     def _say(self, lane: Lane, text: str, fraction: float | None = None) -> None:
-        self._reporter.report(HostStep(host=lane.host, text=text, fraction=fraction))
+        step = HostStep(host=lane.host, text=text, fraction=fraction)
+        if self._is_quiet():
+            self._unsaid[lane] = step
+        else:
+            self._reporter.report(step)
+
+    def _is_quiet(self) -> bool:
+        """Return whether this is a ship of little code that has not taken long so far."""
+        is_small = self._cargo is not None and self._words is not IMAGE and sum(self._cargo.sizes) < SMALL
+        return is_small and time.monotonic() - self._begun < SHORT_S

@@ -286,3 +286,14 @@ def row(rule: Rule) -> str:
 def test_the_table_of_causes_is_what_kit_reports() -> None:
     table = ["| kit reports | what it matches, for example | what to do |", "|---|---|---|", *map(row, RULES)]
     assert "\n".join(table) + "\n" in PAGE.read_text(), "\n" + "\n".join(table)
+
+
+def test_code_that_is_not_ready_says_what_to_do() -> None:
+    gone = Failure(kind="code", host="gpu2", lines=("the snapshot 1f2e3d of the code is not here",))
+    full = Failure(kind="code", host="gpu2", lines=("no space left for the working folder",))
+    assert headline(full) == "the code is not ready on gpu2: no space left for the working folder"
+    hints = [found.hint for found in map(cause, (gone, full)) if found]
+    assert hints == [
+        "run the command again: kit sends the code to this host first",
+        "free space there (kit ssh gpu2 -- df -h), then run the command again",
+    ]
