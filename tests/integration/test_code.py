@@ -26,6 +26,12 @@ def folder(tmp_path: Path) -> Path:
     return code
 
 
+def latest(cluster: Cluster) -> str:
+    """Return the id of the run that started last: a run writes its record once."""
+    newest = 'cd "/opt/kit/$1/var/runs" && ls -t */record.json | head -n 1'
+    return cluster.head.script(newest, cluster.name).strip().partition("/")[0]
+
+
 def printed(text: str, word: str) -> list[str]:
     lines = sorted(line for line in text.splitlines() if line.split()[:1] in [[name] for name in NAMES])
     assert lines == sorted(f"{name} {word} True more" for name in NAMES for _ in range(2))
@@ -47,7 +53,7 @@ def test_every_rank_runs_what_is_in_the_folder(cluster: Cluster, folder: Path) -
     second = cluster.kit("run", "--np", "8", "--code", str(folder), "--", "python3", "train.py")
     printed(second.stdout, "second")
 
-    run = cluster.head.script('ls -t "/opt/kit/$1/var/runs" | head -n 1', cluster.name).strip()
+    run = latest(cluster)
     record = json.loads(cluster.head.text("cat", f"/opt/kit/{cluster.name}/var/runs/{run}/record.json"))
     digest = record["code"]["digest"]
     assert record["code"]["files"] == 2
@@ -63,7 +69,7 @@ def test_an_edit_changes_no_run_that_lives_and_what_it_makes_stays(cluster: Clus
     wait = "until [ -e go ]; do sleep 0.1; done; cat data/more.txt; echo made >result.txt"
     with cluster.running("run", "--np", "1", "--code", str(folder), "--", "sh", "-c", wait) as run:
         cluster.wait_for_ranks(run, {name: [0] if name == "gpu1" else [] for name in NAMES})
-        work = cluster.head.script('ls -td /opt/kit/"$1"/var/runs/*/work | head -n 1', cluster.name).strip()
+        work = f"/opt/kit/{cluster.name}/var/runs/{latest(cluster)}/work"
         (folder / "data" / "more.txt").write_text("edited\n")
         other = cluster.kit("run", "--np", "1", "-H", "gpu2", "--code", str(folder), "--", "cat", "data/more.txt")
         assert other.stdout == "edited\n"
@@ -83,7 +89,7 @@ def test_every_host_keeps_what_its_ranks_made_and_nothing_else(cluster: Cluster,
     done = cluster.kit("run", "--np", "4", "--npernode", "1", "--code", str(folder), "--", "sh", "-c", script)
     assert done.returncode == 0, done.stderr
     runs = f"/opt/kit/{cluster.name}/var/runs"
-    run = cluster.head.script('ls -t "$1" | head -n 1', runs).strip()
+    run = latest(cluster)
 
     def settled(host: VM) -> bool:
         return host.ssh("test", "-e", f"{runs}/{run}/work.json").returncode != 0
