@@ -91,8 +91,9 @@ def _words(text: str, walk: Walk, environ: Mapping[str, str]) -> Iterator[str]:
         if verb.words[: len(walk.path)] == walk.path and words and not walk.operands:
             offered.setdefault(words[0], verb.purpose if len(words) == 1 else f"kit {words[0]} …")
     yield from (f"{word}\t{purpose}" for word, purpose in offered.items() if word.startswith(text))
-    if walk.verb is not None and len(walk.operands) < len(walk.verb.operands):
-        yield from _values(walk.verb.operands[len(walk.operands)], text, walk, environ)
+    operands = walk.verb.operands if walk.verb is not None else ()
+    if len(walk.operands) < len(operands) or (operands and operands[-1].many):
+        yield from _values(operands[min(len(walk.operands), len(operands) - 1)], text, walk, environ)
     elif walk.verb is not None and walk.verb.command == "rest":
         yield from candidates.FILES
 

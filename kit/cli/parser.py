@@ -69,7 +69,18 @@ def _args(walk: Walk, verb: Verb) -> SimpleNamespace:
             getattr(args, option.dest).append(value)
         else:
             setattr(args, option.dest, value)
+    _take_operands(args, walk, verb)
+    args.command = tuple(walk.command or ())
+    if verb.needs_command and not args.command:
+        raise InputError("the command is missing", hint=verb.usage)
+    return args
+
+
+def _take_operands(args: SimpleNamespace, walk: Walk, verb: Verb) -> None:
     for place, operand in enumerate(verb.operands):
+        if operand.many:
+            setattr(args, operand.name, tuple(walk.operands[place:]))
+            continue
         given = walk.operands[place] if place < len(walk.operands) else None
         if given is not None:
             _value(operand.name, given, operand.choices, str, walk)
@@ -80,10 +91,6 @@ def _args(walk: Walk, verb: Verb) -> SimpleNamespace:
     missing = [operand.name for operand in verb.operands[len(walk.operands) :] if not operand.optional]
     if missing:
         raise InputError(f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing", hint=walk.usage)
-    args.command = tuple(walk.command or ())
-    if verb.needs_command and not args.command:
-        raise InputError("the command is missing", hint=verb.usage)
-    return args
 
 
 def _defaults(options: Iterable[Option]) -> SimpleNamespace:

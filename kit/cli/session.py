@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kit.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import SimpleNamespace
@@ -84,6 +86,14 @@ class Session:
             return True
         self.close()
         return self.terminal.agrees(question if isinstance(question, str) else question())
+
+    def needs_yes(self) -> None:
+        """Raise InputError if kit could not ask, and --yes is missing."""
+        if not self.args.yes and (self.json or not self.terminal.interactive):
+            why = "with --json" if self.json else "without a terminal"
+            raise InputError(
+                f"kit removes nothing {why} unless you add --yes", hint="see first what it would do: --dry-run"
+            )
 
     def consent(self, question: str) -> bool:
         """Ask before kit installs something. --yes agrees; without it and without a terminal, the answer is no."""

@@ -63,7 +63,8 @@ class Walk:
             self.command = [word]
         else:
             self.operands.append(word)
-            if len(self.operands) > len(self.verb.operands):
+            operands = self.verb.operands
+            if len(self.operands) > len(operands) and not (operands and operands[-1].many):
                 raise self._too_many(word)
         self._before = word
 

@@ -44,7 +44,6 @@ SSH_CONFIG = "ssh/config"
 # What runs and verbs leave behind. A deploy ignores it.
 STATE = "var"
 RUNS = f"{STATE}/runs"
-AUDIT = f"{STATE}/audit"
 # The snapshots of code that runs start from. A deploy ignores them.
 CODE = "code"
 
@@ -72,6 +71,11 @@ def folder(cluster: str) -> str:
 def lock_file(cluster: str) -> str:
     """Return the lock's path on the head's VM. It is outside the folder, which `kit down` removes under the lock."""
     return f"{ROOT}/.lock/{cluster}"
+
+
+def audit_file(cluster: str) -> str:
+    """Return the audit's path on the head's VM. It is outside the folder, so that `kit down` keeps it."""
+    return f"{ROOT}/.audit/{cluster}"
 
 
 def project(cluster: str) -> str:

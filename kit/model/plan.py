@@ -155,16 +155,21 @@ class VerifyPeers(Step):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoveCluster(Step):
-    """Remove the cluster's containers and folder from the host, and the given images."""
+    """Remove the cluster's containers and folder from the host, and the given images.
+
+    `keep`: the folders of runs that made something stay.
+    """
 
     folder: str
     cluster: str
     images: tuple[str, ...]
+    keep: bool
     why: str
 
     def line(self) -> tuple[str, str]:
         images = f" and {len(self.images)} image{'' if len(self.images) == 1 else 's'}" if self.images else ""
-        return "remove", f"containers of {self.cluster}, {self.folder}{images}"
+        kept = " (keep what runs made)" if self.keep else " with all that runs made"
+        return "remove", f"containers of {self.cluster}, {self.folder}{kept}{images}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from kit.errors import NotReadyError, UnreachableError
 if TYPE_CHECKING:
     from kit.model.launch import LaunchPlan
     from kit.model.plan import Plan
+    from kit.model.results import RunSize
     from kit.model.run import Failure, RunRecord
 
 
@@ -130,10 +131,23 @@ class ExecResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DownResult:
-    """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove."""
+    """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove.
+
+    `kept` are the runs whose results stay on their hosts.
+    """
 
     cluster: str
     removed: dict[str, tuple[str, ...]]
+    kept: tuple[RunSize, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownPreview:
+    """What `kit down` would do with the runs of a cluster: delete them, or keep what they made."""
+
+    cluster: str
+    deletes: tuple[RunSize, ...]
+    keeps: tuple[RunSize, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -193,14 +193,17 @@ class ScriptContract:
         assert vm.lines("tail", f"{vm.folder}/log", "2") == ["two", "three"]
         assert vm.lines("tail", f"{vm.folder}/log", "9") == ["one", "two", "three"]
 
-    def test_the_audit_grows_and_goes_with_its_cluster(self, vm: Machine) -> None:
-        audit = f"{vm.folder}/var/audit"
-        assert vm.run("audit", vm.folder, stdin=b"lost\n").code == 0
-        assert vm.read(audit) is None
+    def test_the_audit_grows_and_outlives_its_cluster(self, vm: Machine) -> None:
+        audit = f"{vm.folder}-audits/one"
+        assert vm.run("audit", vm.folder, audit, stdin=b"lost\n").code == 0
+        assert vm.lines("tail", audit, "9") == []
         vm.put("compose.yaml", b"")
         for line in (b"one\n", b"two\n"):
-            assert vm.run("audit", vm.folder, stdin=line).code == 0
-        assert vm.read(audit) == b"one\ntwo\n"
+            assert vm.run("audit", vm.folder, audit, stdin=line).code == 0
+        assert vm.lines("tail", audit, "9") == ["one", "two"]
+        vm.lines("remove", vm.cluster, vm.folder, "all")
+        assert vm.run("audit", vm.folder, audit, stdin=b"three\n").code == 0
+        assert vm.lines("tail", audit, "1") == ["three"]
 
     # the lock
 
@@ -288,18 +291,18 @@ class ScriptContract:
         vm.container("one", cluster=vm.cluster)
         vm.container("two", cluster=vm.cluster, running=False)
         vm.container("three", cluster=OTHER)
-        assert vm.lines("remove", vm.cluster, vm.folder, IMAGE, "kit:2") == [
+        assert vm.lines("remove", vm.cluster, vm.folder, "keep", IMAGE, "kit:2") == [
             "container one", "container two", f"folder {vm.folder}", f"image {IMAGE}",
         ]  # fmt: skip
         facts = vm.facts()
         assert ([c.name for c in facts.containers], facts.files, facts.image_id) == (["three"], {}, None)
-        assert vm.lines("remove", vm.cluster, vm.folder, IMAGE) == []
+        assert vm.lines("remove", vm.cluster, vm.folder, "keep", IMAGE) == []
 
     def test_remove_without_an_engine_keeps_the_files(self, vm: Machine) -> None:
         """Containers may come back with the engine; a folder that goes before them would leave orphans."""
         vm.put("cluster.json", b"{}")
         vm.stop_engine()
-        done = vm.run("remove", vm.cluster, vm.folder, IMAGE)
+        done = vm.run("remove", vm.cluster, vm.folder, "keep", IMAGE)
         assert (done.code, done.text, "Cannot connect to the Docker daemon" in done.error_text) == (1, "", True)
         assert vm.read(f"{vm.folder}/cluster.json") == b"{}"
 

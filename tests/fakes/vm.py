@@ -91,6 +91,8 @@ class FakeVM(SwarmScripts):
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     locks: dict[str, FakeLock] = field(default_factory=dict)
+    # By path. kit down keeps them.
+    audits: dict[str, bytes] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     swarm: FakeSwarm | None = None
     node_id: str = ""
@@ -172,7 +174,7 @@ class FakeVM(SwarmScripts):
             return completed()
         return Completed(code=1, stdout=f"container {container}: restarting:4\n".encode(), stderr=b"")
 
-    def _remove(self, _stdin: bytes, cluster: str, folder: str, *images: str) -> Completed:
+    def _remove(self, _stdin: bytes, cluster: str, folder: str, _what: str, *images: str) -> Completed:
         if "no engine" in self.faults:
             return failed("Cannot connect to the Docker daemon")
         self.folders = {path for path in self.folders if not path.startswith(f"{folder}/")}
@@ -209,16 +211,15 @@ class FakeVM(SwarmScripts):
             self.locks.pop(file).held = False
         return completed("kit-lock released\n")
 
-    def _audit(self, stdin: bytes, folder: str) -> Completed:
+    def _audit(self, stdin: bytes, folder: str, file: str) -> Completed:
         if "disk full" in self.faults:
             return failed("cat: write error: No space left on device")
-        if any(path.startswith(f"{folder}/") for path in self.files):
-            before, _ = self.files.get(f"{folder}/var/audit", (b"", ""))
-            self.files[f"{folder}/var/audit"] = (before + stdin, "600")
+        if file in self.audits or any(path.startswith(f"{folder}/") for path in self.files):
+            self.audits[file] = self.audits.get(file, b"") + stdin
         return completed()
 
     def _tail(self, _stdin: bytes, file: str, count: str) -> Completed:
-        content, _ = self.files.get(file, (b"", ""))
+        content = self.audits[file] if file in self.audits else self.files.get(file, (b"", ""))[0]
         return completed("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
 
     def _runs(self, _stdin: bytes, folder: str) -> Completed:

@@ -32,6 +32,7 @@ from kit.model.plan import HostPlan, Plan, Round, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.result import (
     DeployResult,
+    DownPreview,
     DownResult,
     ExecResult,
     FileResult,
@@ -43,6 +44,7 @@ from kit.model.result import (
     RunResult,
     RunsResult,
 )
+from kit.model.results import RemoveRunsResult, RunSize, Survey
 from kit.model.run import Failure, Place, RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
@@ -60,6 +62,7 @@ LAUNCH = LaunchPlan(
 )
 
 HOLDER = Holder(who="ann@pc", what="kit deploy", since="2026-03-01T09:30:00Z", age_s=130, pid=7)
+KEPT = RunSize(id="20261121-101500-3fa2", hosts=("gpu1",), output=2, checkpoints=0, work=0, log=1)
 AUDIT = AuditEntry(time="2026-03-01T09:30:00Z", who="ann@pc", verb="deploy", what="w", outcome="done", seconds=1.0)
 
 
@@ -142,7 +145,16 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
                 plan=PLAN, dry_run=False, changed=True, hosts=(HostResult(host="gpu1", status="ok"),), seconds=1.0
             )
         },
-        "kit.flows.cluster.down": {"down": DownResult(cluster="kit", removed={"gpu1": ("c",)}), "plan_down": PLAN},
+        "kit.flows.cluster.down": {
+            "down": DownResult(cluster="kit", removed={"gpu1": ("c",)}),
+            "plan_down": PLAN,
+            "preview": DownPreview(cluster="kit", keeps=(KEPT,), deletes=()),
+            "spare_runs": None,
+        },
+        "kit.flows.run.folders": {
+            "survey": Survey(folders={}, failures={}),
+            "remove_runs": RemoveRunsResult(cluster="kit", runs=(KEPT,)),
+        },
         "kit.flows.cluster.lock": {
             "lock_status": LockStatus(cluster="kit", state="held", holder=HOLDER),
             "lock_release": None,
@@ -221,8 +233,16 @@ VERBS: list[Row] = [
     (["image", "push", "r.example.com/t", "--builder", "head"], "push_from_head", ("r.example.com/t",), {"login": None},
      "from the job\nr.example.com/kit:cpu-0123", 0),
     (["image", "build", "--builder", "head"], "build_on_head", (), {"force": False}, "from the job\nkit:cpu-0123", 0),
-    (["down", "--dry-run", "--images"], "plan_down", (), {"images": True}, "from the job\nPlan for cluster kit", 0),
-    (["down", "--images"], "down", (), {"images": True}, "from the job\nRemoved cluster kit from 1 host: gpu1.\n", 0),
+    (["down", "--dry-run", "--images"], "plan_down", (), {"images": True, "purge": False},
+     "from the job\nfrom the job\nPlan for cluster kit", 0),
+    (["down", "--images", "--yes"], "down", (), {"images": True, "purge": False, "force": False, "kept": (KEPT,)},
+     "from the job\nfrom the job\nRemoved cluster kit from 1 host: gpu1.\n", 0),
+    (["down", "--purge", "--force", "--yes"], "down", (),
+     {"images": False, "purge": True, "force": True, "kept": (KEPT,)}, "from the job\nfrom the job\nRemoved", 0),
+    (["runs", "rm", "2026", "2027", "--older-than", "7d", "--yes"], "remove_runs", (("2026", "2027"),),
+     {"older_s": 604800.0, "dry_run": False, "confirm": ANY}, "from the job\nDeleted 1 run (3 B).\n", 0),
+    (["runs", "rm", "2026", "--dry-run"], "remove_runs", (("2026",),),
+     {"older_s": None, "dry_run": True, "confirm": ANY}, "from the job\nDeleted 1 run (3 B).\n", 0),
     (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
     (
         ["lock", "release", "-y"],
@@ -515,3 +535,25 @@ def test_ps_watch_looks_until_ctrl_c(
     pauses.clear()
     assert main(["ps", "-w"], environ={}) == 130
     assert capsys.readouterr().out.count("Cluster kit") == 2
+
+
+@pytest.mark.parametrize("words", [["down"], ["--json", "down"], ["runs", "rm", "2026"]])
+def test_nothing_is_removed_without_a_terminal_or_yes(
+    flows: Flows, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(words, environ={}) == 2
+    out, err = capsys.readouterr()
+    assert "unless you add --yes" in out + err
+    assert flows.calls == {}
+
+
+def test_down_shows_what_it_keeps(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["down", "--yes"], environ={}) == 0
+    err = capsys.readouterr().err
+    assert "kit down keeps the results of 1 run (3 B):\nRUN                   HOSTS  OUTPUT  LOG\n" in err
+    assert flows.calls["spare_runs"] == (((),), {})
+
+
+def test_a_run_to_remove_must_be_named(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "rm", "--yes"], environ={}) == 2
+    assert "the id of a run is missing" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=1\n" for host in hosts))
     cluster_two = Cluster(name=name, folder=folder, hosts=hosts)
     yield cluster_two
-    cluster_two.kit("down", "--yes")
+    cluster_two.kit("down", "--yes", "--purge", "--force")
 
 
 def test_a_port_that_is_taken_is_reported_before_anything_is_done(second: Cluster) -> None:
@@ -78,14 +78,23 @@ def test_its_port_belongs_to_it(second: Cluster, cluster: Cluster) -> None:
 
 def test_down_leaves_nothing_of_it_and_all_of_the_other(second: Cluster, cluster: Cluster) -> None:
     before = cluster.state()
+    made = second.kit("run", "--", "sh", "-c", 'hostname >"$KIT_CHECKPOINT_DIR/one"')
+    assert made.returncode == 0, made.stderr
     with second.running("run", "--", "sleep", "300") as run:
         second.wait_for_ranks(run, {host.name: [rank] for rank, host in enumerate(second.hosts)})
-        down = second.kit("down", "--yes", "--output", "json")
+        spared = second.kit("down", "--yes")
+        assert spared.returncode == 5
+        assert "kit down --force" in spared.stderr
+        assert second.kit("down").returncode == 2
+        assert all(host.containers(second.name) for host in second.hosts)
+        down = second.kit("down", "--yes", "--force", "--output", "json")
         assert down.returncode == 0, down.stdout + down.stderr
         # At once: down itself has taken ranks and nodes away.
         for host in second.hosts:
             assert host.containers(second.name) == []
-            assert host.files(second.name) == {}
+            names = {path.rpartition("/")[2] for path in host.files(second.name)}
+            assert {"one", "checkpoints"} <= names, "what a run made is gone"
+            assert not names & {"compose.yaml", "ssh", "code"}
             assert host.listeners(PORT) == []
             left = host.script('grep -lzsx "KIT_CLUSTER=$1" /proc/[0-9]*/environ || true', second.name)
             assert left == ""
@@ -97,6 +106,14 @@ def test_down_leaves_nothing_of_it_and_all_of_the_other(second: Cluster, cluster
     removed = objects(down)[-1]["removed"]
     assert all(removed[host.name] for host in second.hosts)
 
+    (kept,) = objects(down)[-1]["kept"]
+    assert kept["hosts"] == [host.name for host in second.hosts]
+    audit = second.kit("audit", "--output", "json")
+    assert [entry["verb"] for entry in objects(audit)[-1]["entries"]][-1] == "down"
+
+    purged = second.kit("down", "--purge", "--yes", "--output", "json")
+    assert all(objects(purged)[-1]["removed"].values())
+    assert all(host.files(second.name) == {} for host in second.hosts)
     again = second.kit("down", "--yes", "--output", "json")
     assert again.returncode == 0
     assert objects(again)[-1]["removed"] == {host.name: [] for host in second.hosts}

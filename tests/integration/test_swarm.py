@@ -107,7 +107,7 @@ def both(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         swarm = everywhere(one.hosts, lambda host: node_of(one, host))
         yield Both(cluster=one, compose=compose, swarm=swarm, compose_ranks=ranks, printed=printed)
     finally:
-        one.kit("down", "--yes")
+        one.kit("down", "--yes", "--purge", "--force")
         for host in one.hosts:
             host.script(
                 f"docker swarm leave --force; docker volume rm kit-{name}_it-scratch; rmdir {FOLDER}; exit 0",
@@ -271,7 +271,7 @@ def test_two_clusters_share_a_swarm_and_down_of_one_leaves_it(deployed: Cluster)
         assert done.returncode == 0, done.stderr
         before = everywhere(deployed.hosts, lambda h: node_of(deployed, h)["Id"])
     finally:
-        down = other.kit("down", "--yes", **environ)
+        down = other.kit("down", "--yes", "--purge", **environ)
         for host in other.hosts:
             host.script(f"docker volume rm kit-{other.name}_it-scratch; exit 0")
     assert down.returncode == 0, down.stderr
@@ -288,7 +288,7 @@ def test_down_leaves_nothing_and_back_to_compose_neither(deployed: Cluster) -> N
     assert objects(deployed.kit("runs", "--output", "json"))[-1]["runs"], "the history of runs stays"
 
     assert deployed.kit("deploy").returncode == 0
-    down = deployed.kit("down", "--yes")
+    down = deployed.kit("down", "--yes", "--purge")
     assert down.returncode == 0, down.stderr
     assert everywhere(deployed.hosts, swarm_state) == {h.name: "inactive" for h in deployed.hosts}
     for host in deployed.hosts:

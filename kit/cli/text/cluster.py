@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kit.cli.text.results import counted, run_sizes, word
 from kit.cli.text.table import hosts
-from kit.model.result import DeployResult, DownResult, ExecResult
-from kit.model.text import fold
+from kit.model.result import DeployResult, DownPreview, DownResult, ExecResult
+from kit.model.text import fold, size
 
 
 def deploy(value: DeployResult) -> str:
@@ -16,9 +17,28 @@ def deploy(value: DeployResult) -> str:
 
 def down(value: DownResult) -> str:
     cleaned = [host for host, removed in value.removed.items() if removed]
+    text = f"Removed cluster {value.cluster} from {hosts(cleaned)}."
     if not cleaned:
-        return f"Nothing to do: cluster {value.cluster} is not on {hosts(list(value.removed))}."
-    return f"Removed cluster {value.cluster} from {hosts(cleaned)}."
+        text = f"Nothing to do: cluster {value.cluster} is not on {hosts(list(value.removed))}."
+    if value.kept:
+        text += f"\nThe results of {counted(value.kept)} stay there; delete them: kit down --purge"
+    return text
+
+
+def down_preview(value: DownPreview) -> str:
+    """Return which runs kit down deletes and keeps, with their sizes."""
+    lines = []
+    if value.keeps:
+        lines += [f"kit down keeps the results of {counted(value.keeps)}:", run_sizes(value.keeps)]
+    results = [run for run in value.deletes if run.hosts]
+    if results:
+        lines += [f"kit down deletes the results of {counted(results)}:", run_sizes(results)]
+    if others := len(value.deletes) - len(results):
+        logs = sum(run.size for run in value.deletes if not run.hosts)
+        lines.append(
+            f"kit down deletes the records and logs of {others} {word(others)} without results ({size(logs)})."
+        )
+    return "\n".join(lines) or f"Cluster {value.cluster} has no runs."
 
 
 def groups(value: ExecResult) -> str:

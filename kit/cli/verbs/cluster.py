@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
-from kit.cli.verbs.options import BUILDER, CLUSTER, CLUSTERS, DRY_RUN, FAILED, LOCKED, ORCHESTRATOR, REGISTRY, YES
+from kit.cli.verbs.options import BUILDER, CLUSTER, CLUSTERS, DRY_RUN, FAILED, LOCKED, MUST_YES, ORCHESTRATOR, REGISTRY
+from kit.events import Warned
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -74,20 +75,33 @@ def ps(session: Session) -> int:
 def down(session: Session) -> int:
     from kit.cli.text import cluster as text
     from kit.cli.text import plan as plantext
-    from kit.flows.cluster.down import down, plan_down
+    from kit.flows.cluster.down import down, plan_down, preview, spare_runs
+    from kit.flows.run.folders import survey
     from kit.model.text import fold
 
+    args = session.args
+    if not args.dry_run:
+        session.needs_yes()
     context = session.context()
-    images = session.args.images
-    if session.args.dry_run:
-        plan = plan_down(context, images=images)
-        session.show("plan", plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose))
-        session.terminal.tell("kit did not contact any host: kit down skips what a host does not have.")
+    state = survey(context)
+    session.close()
+    for host, error in state.failures.items():
+        session.reporter.report(Warned(text=f"{host}: its runs are not known: {error.message}", hint=error.hint))
+    before = preview(context.spec.name, state, purge=args.purge)
+    if args.dry_run:
+        plan = plan_down(context, images=args.images, purge=args.purge)
+        session.emit("down-preview", before)
+        session.show("plan", plan, lambda plan: plantext.plan(plan, verbose=args.verbose))
+        session.terminal.tell(text.down_preview(before))
         return 0
+    if not args.force:
+        spare_runs(state.living)
+    session.terminal.tell(text.down_preview(before))
     if not session.confirms(f"Remove cluster {context.spec.name} from {fold(context.inventory.names)}?"):
         session.terminal.tell("Nothing was removed.")
         return 0
-    session.show("down", down(context, images=images), text.down)
+    result = down(context, images=args.images, purge=args.purge, force=args.force, kept=before.keeps)
+    session.show("down", result, text.down)
     return 0
 
 
@@ -162,16 +176,21 @@ VERBS = (
     ),
     Verb(
         words=("down",),
-        purpose="Remove the cluster from every host: ranks, containers, keys, files",
+        purpose="Remove the cluster from every host: containers, keys, files; keep what runs made",
         handler=down,
         group=CLUSTERS,
         options=(
             DRY_RUN,
             Option(flags=("--images",), help="Remove kit's images from the hosts, too"),
-            YES,
+            Option(flags=("--purge",), help="Delete what runs made, too: outputs, checkpoints, working folders"),
+            Option(flags=("--force",), help="Remove the cluster even if that ends a running job"),
+            MUST_YES,
             *CLUSTER,
         ),
-        examples=("kit down", "kit down --dry-run", "kit down --images --yes"),
-        exits=(*FAILED, LOCKED),
+        notes="kit says which runs it deletes and what it keeps, then asks. Without a terminal, it needs --yes. Runs "
+        "that made nothing are deleted with their logs. The results of others stay on their hosts: after another kit "
+        "deploy, kit pull brings them home. The audit stays on the head.",
+        examples=("kit down", "kit down --dry-run", "kit down --images --yes", "kit down --purge --yes"),
+        exits=(*FAILED, ("5", "a run is active, or another kit is changing the cluster")),
     ),
 )

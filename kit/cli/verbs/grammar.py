@@ -54,13 +54,14 @@ class Option(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """A word that is known by its place instead of a flag."""
+    """A word that is known by its place instead of a flag. `many`: all further words, as a tuple; only the last one."""
 
     name: str
     help: str
     optional: bool = False
     choices: tuple[str, ...] = ()
     complete: Callable[[Place], Iterable[str]] | None = None
+    many: bool = False
 
 
 class Verb(NamedTuple):
@@ -88,7 +89,8 @@ class Verb(NamedTuple):
 
     @property
     def usage(self) -> str:
-        operands = [f"[{o.name}]" if o.optional else o.name for o in self.operands]
+        names = [(o, f"{o.name}…" if o.many else o.name) for o in self.operands]
+        operands = [f"[{name}]" if o.optional else name for o, name in names]
         command = {
             "none": [],
             "rest": ["[--]", "[command …]"],

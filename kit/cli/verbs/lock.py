@@ -80,7 +80,7 @@ VERBS = (
             Option(flags=("-n", "--last"), value="N", kind=count, help="Show only the last N changes (default: 20)"),
             *CLUSTER,
         ),
-        notes="The head's VM keeps the audit with the cluster's files. kit down removes it with them.",
+        notes="The audit is a file on the head's VM. kit down keeps it.",
         examples=("kit audit", "kit audit -n 5 --output json"),
         exits=FAILED,
     ),

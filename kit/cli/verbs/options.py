@@ -94,6 +94,7 @@ REGISTRY = Option(
 )
 DRY_RUN = Option(flags=("--dry-run",), help="Print the plan, and change nothing")
 YES = Option(flags=("-y", "--yes"), help="Skip the confirmation. Without a terminal, kit never asks")
+MUST_YES = Option(flags=("-y", "--yes"), help="Skip the confirmation; required without a terminal and with --json")
 NP = Option(flags=("-n", "-np", "--np"), value="N", kind=count, help="Start N ranks in total (default: every slot)")
 X = Option(
     flags=("-x",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.cli.verbs import bench, bench_report, cluster, host, image, lab, lock, predict, run, runs, start, tune
+from kit.cli.verbs import bench, bench_report, cluster, host, image, lab, lock, predict, results, run, runs, start, tune
 
 VERBS = (
     *start.VERBS,
@@ -11,6 +11,7 @@ VERBS = (
     *lock.VERBS,
     *run.VERBS,
     *runs.VERBS,
+    *results.VERBS,
     *host.VERBS,
     *lab.VERBS,
     *bench.VERBS,

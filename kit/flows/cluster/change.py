@@ -80,7 +80,7 @@ def record(context: Context, verb: str, what: str, *, outcome: str, seconds: flo
     )
     try:
         with closing(context.connect(context.inventory.head)) as transport:
-            audit.append(transport, names.folder(context.spec.name), entry)
+            audit.append(transport, context.spec.name, entry)
     except KitError as error:
         context.reporter.report(Warned(text=f"kit {verb} is not in the cluster's audit: {error}", hint=error.hint))
 

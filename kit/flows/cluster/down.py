@@ -1,32 +1,67 @@
-"""kit down: plan, show, execute. It finds everything of the cluster by label, and leaves nothing."""
+"""kit down: look at the runs, plan, show, execute. It finds everything of the cluster by label."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing, suppress
+
+from kit.errors import KitError, NotReadyError
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
 from kit.flows.image.content import tag_of
 from kit.model.plan import Plan
-from kit.model.result import DownResult
+from kit.model.result import DownPreview, DownResult
+from kit.model.results import RunSize, Survey
 from kit.plan.cluster.down import down_plan
+from kit.plan.run import folders
 from kit.remote.cluster.execute import execute
+from kit.remote.results import far
 from kit.remote.ssh.fanout import Outcome
 
 
-def plan_down(context: Context, *, images: bool = False) -> Plan:
+def plan_down(context: Context, *, images: bool = False, purge: bool = False) -> Plan:
     """Return what `down` does. kit contacts no host for that."""
     tags = (tag_of(context.spec),) if images else ()
-    return down_plan(context.spec, context.inventory.names, tags)
+    return down_plan(context.spec, context.inventory.names, tags, keep=not purge)
 
 
-def down(context: Context, *, images: bool = False) -> DownResult:
+def preview(cluster: str, survey: Survey, *, purge: bool) -> DownPreview:
+    """Return which runs `down` deletes, and of which it keeps the results."""
+    keeps, deletes = folders.split(survey)
+    if purge:
+        keeps, deletes = (), folders.sizes(survey)
+    return DownPreview(cluster=cluster, keeps=keeps, deletes=deletes)
+
+
+def spare_runs(living: Sequence[str]) -> None:
+    """Raise NotReadyError if a run is active: removing its containers would end it."""
+    if living:
+        raise NotReadyError(
+            f"the run {', '.join(living)} is active, and kit down would end it; nothing was removed",
+            hint="wait for it (kit wait), stop it (kit stop), or end it by: kit down --force",
+        )
+
+
+def down(
+    context: Context,
+    *,
+    images: bool = False,
+    purge: bool = False,
+    force: bool = False,
+    kept: Sequence[RunSize] = (),
+) -> DownResult:
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
-    Hosts are done side by side. One error at the end names all hosts that failed.
+    What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active. `kept` is for the
+    result. Hosts are done side by side. One error at the end names all hosts that failed.
     """
-    plan = plan_down(context, images=images)
+    plan = plan_down(context, images=images, purge=purge)
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
     with changing(context, "down", needs_lock=False) as change:
-        change.what = f"{len(plan.hosts)} hosts"
+        if not force:
+            # A run may have begun since the user was asked.
+            spare_runs(_living(context))
+        change.what = f"{len(plan.hosts)} hosts" + (", with what runs made" if purge else "")
         lines: dict[str, list[str]] = {}
         failures = execute(change.execution(context, removed=lines), plan)
         if failures:
@@ -34,4 +69,12 @@ def down(context: Context, *, images: bool = False) -> DownResult:
             change.check()
         removed = {host: tuple(lines.get(host, ())) for host in plan.hosts if host not in failures}
         Outcome(results=removed, failures=failures).or_raise("kit down")
-    return DownResult(cluster=plan.cluster, removed=removed)
+    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept))
+
+
+def _living(context: Context) -> tuple[str, ...]:
+    """Return the active runs. Return none if the head cannot be asked: it does not keep the cluster on the others."""
+    with suppress(KitError), closing(context.connect(context.inventory.head)) as transport:
+        runs = far.survey(transport, context.spec.name)
+        return tuple(run.id for run in runs if run.live)
+    return ()

@@ -10,16 +10,17 @@ from kit.model.spec import ClusterSpec
 from kit.model.swarm import StackRemove, SwarmLeave
 
 
-def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...]) -> Plan:
+def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...], *, keep: bool = True) -> Plan:
     """Return the plan that removes the cluster from `hosts`, the head first, and also these images.
+
+    `keep`: what runs made stays on the hosts.
 
     A host that kit cannot reach, even the head, does not keep the cluster on the others.
     """
     head, *others = hosts
     stack = StackRemove(cluster=spec.name, why="Swarm would start its containers again")
-    remove = RemoveCluster(
-        folder=names.folder(spec.name), cluster=spec.name, images=images, why="kit down removes the cluster"
-    )
+    why = "kit down removes the cluster"
+    remove = RemoveCluster(folder=names.folder(spec.name), cluster=spec.name, images=images, keep=keep, why=why)
     leave = SwarmLeave(others=(), why="this cluster does not need it any more")
     return plan_of(
         spec.name,

@@ -1,4 +1,4 @@
-"""The audit of a cluster: a line of JSON for each change, kept on the head's VM beside the cluster's files."""
+"""The audit of a cluster: a line of JSON for each change, kept on the head's VM. kit down keeps it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
 
-def append(transport: Transport, folder: str, entry: AuditEntry) -> None:
-    """Append a line. Write nothing if the cluster's folder is gone."""
+def append(transport: Transport, cluster: str, entry: AuditEntry) -> None:
+    """Append a line. Write nothing if the cluster never was on this host."""
     line = json.dumps(dataclasses.asdict(entry), ensure_ascii=False) + "\n"
-    done = transport.run(script("audit", folder), stdin=line.encode(errors="replace"), timeout_s=15)
+    done = transport.run(
+        script("audit", names.folder(cluster), names.audit_file(cluster)),
+        stdin=line.encode(errors="replace"),
+        timeout_s=15,
+    )
     if done.code != 0:
         raise StepError(done.error_text or f"exit {done.code}", host=transport.host.name)
 
 
-def last(transport: Transport, folder: str, count: int) -> tuple[AuditEntry, ...]:
+def last(transport: Transport, cluster: str, count: int) -> tuple[AuditEntry, ...]:
     """Return the newest `count` entries, the oldest of them first."""
-    file = f"{folder}/{names.AUDIT}"
+    file = names.audit_file(cluster)
     done = transport.run(script("tail", file, str(count)))
     if done.code != 0:
         raise StepError(

@@ -118,7 +118,7 @@ def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers)
 
 def remove_cluster(execution: Execution, transport: Transport, step: RemoveCluster) -> None:
     name = transport.host.name
-    argv = script("remove", step.cluster, step.folder, *step.images)
+    argv = script("remove", step.cluster, step.folder, "keep" if step.keep else "all", *step.images)
     done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
     require(done, name, "the cluster could not be removed", "look at it by hand: docker ps -a")
     execution.record_removed(name, done.text.splitlines())

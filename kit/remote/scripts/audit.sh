@@ -1,7 +1,9 @@
-# Appends standard input to a cluster's audit. Arguments: FOLDER. Without the cluster's folder there is no audit.
-[ -d "$1" ] || exit 0
+# Appends standard input to a cluster's audit. Arguments: FOLDER FILE. Writes nothing if the cluster never was here.
+[ -d "$1" ] || [ -e "$2" ] || exit 0
 umask 077
-[ -d "$1/var" ] || mkdir "$1/var" || exit 1
-# The engine also creates this folder, as the source of a mount, and lets everybody read it.
-chmod 700 "$1/var" || exit 1
-cat >>"$1/var/audit"
+# The engine makes this folder as the source of a mount, and lets everybody read it.
+[ ! -d "$1/var" ] || chmod 700 "$1/var" || exit 1
+mkdir -p "${2%/*}" || exit 1
+# Earlier versions kept it beside the runs, where containers can write.
+if [ -f "$1/var/audit" ] && [ ! -L "$1/var/audit" ] && [ ! -e "$2" ]; then mv -- "$1/var/audit" "$2" || exit 1; fi
+cat >>"$2"

@@ -1,8 +1,33 @@
-# Removes a cluster from this VM. Arguments: CLUSTER FOLDER [IMAGE]... Prints a line for each thing that it removed.
-# Needs remove_container.sh before it.
+# Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... Prints a line for each thing that it removed.
+# WHAT is all, or keep: then the folders of runs that made something stay. Needs remove_container.sh before it.
 cluster=$1
 folder=$2
-shift 2
+what=$3
+shift 3
+
+# Succeeds if a run has a file other than a folder in its output, checkpoints or working folder.
+made() {
+  for kind in output checkpoints work; do
+    [ -d "$1/$kind" ] && [ ! -L "$1/$kind" ] && [ -n "$(find "$1/$kind" ! -type d -print 2>/dev/null | head -n 1)" ] && return 0
+  done
+  return 1
+}
+# Removes all but the folders of runs that made something. Fails if nothing stays. Ranks could write to var, but no rank
+# is left: what is checked here does not change any more.
+remove_rest() {
+  runs=$folder/var/runs
+  [ -d "$runs" ] && [ ! -L "$runs" ] || return 1
+  stays=
+  for run in "$runs"/* "$runs"/.[!.]*; do
+    if [ ! -L "$run" ] && made "$run"; then stays=yes; else rm -rf -- "$run"; fi
+  done
+  [ "$stays" ] || return 1
+  if [ -n "$(find "$folder" -mindepth 1 -maxdepth 1 ! -name var -print | head -n 1)" ]; then
+    echo "folder $folder, except what runs made"
+  fi
+  find "$folder" -mindepth 1 -maxdepth 1 ! -name var -exec rm -rf -- {} +
+  find "$folder/var" -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf -- {} +
+}
 # A Compose process of a killed deploy would bring a container back. So wait for it.
 if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -w 120 "$folder" true; fi
 # An engine that does not answer may have containers that come back with it. Then remove nothing.
@@ -23,7 +48,11 @@ if command -v docker >/dev/null 2>&1; then
 fi
 case $folder in
   /opt/kit/?*)
-    if [ -d "$folder" ]; then
+    audit=${folder%/*}/.audit/$cluster
+    if [ -f "$folder/var/audit" ] && [ ! -L "$folder/var/audit" ] && [ ! -e "$audit" ]; then
+      (umask 077 && mkdir -p "${audit%/*}") && mv -- "$folder/var/audit" "$audit"
+    fi
+    if [ -d "$folder" ] && ! { [ "$what" = keep ] && remove_rest; }; then
       rm -rf -- "$folder" || exit 1
       echo "folder $folder"
     fi

@@ -20,7 +20,7 @@ PORTS = {value for value in CONSTANTS.values() if isinstance(value, int)}
 FOLDERS = {names.ROOT, names.MOUNT, names.STATE_MOUNT, names.SECRETS_MOUNT}
 # Words that mean other things as well (hosts, network, var) are not looked for.
 FILES = {names.COMPOSE_FILE, names.STACK_FILE, names.NODE_ENV, names.RECORD, names.CLIENT_KEY, names.HOST_KEY,
-         names.AUTHORIZED_KEYS, names.KNOWN_HOSTS, names.SSH_CONFIG, names.AUDIT, names.RUNS,
+         names.AUTHORIZED_KEYS, names.KNOWN_HOSTS, names.SSH_CONFIG, names.RUNS,
          names.HEAD, names.NODE}  # fmt: skip
 # Examples in the help write these files into the user's own folder.
 ALLOWED = {("cli/verbs/cluster.py", names.COMPOSE_FILE), ("cli/verbs/cluster.py", names.STACK_FILE)}
@@ -76,6 +76,7 @@ def test_scripts_spell_labels_and_folders_in_the_same_way(path: Path) -> None:
 def test_names_are_made_from_the_clusters_name() -> None:
     assert names.folder("lab") == "/opt/kit/lab"
     assert names.lock_file("lab") == "/opt/kit/.lock/lab"
+    assert names.audit_file("lab") == "/opt/kit/.audit/lab"
     assert names.container("lab", names.HEAD) == "kit-lab-mpihead"
     assert names.swarm_service("lab", names.NODE) == "kit-lab_mpinode"
     assert names.node_label("lab") == "kit.lab"

@@ -122,13 +122,13 @@ def test_an_empty_plan_says_so() -> None:
 
 
 def test_a_teardown_step_has_a_line() -> None:
-    step = RemoveCluster(folder="/opt/kit/kit", cluster="kit", images=("kit:cpu-0123",), why="kit down")
+    step = RemoveCluster(folder="/opt/kit/kit", cluster="kit", images=("kit:cpu-0123",), keep=True, why="kit down")
     text = plantext.plan(
         Plan(
             cluster="kit", hosts=("gpu1",), rounds=(Round(name="down", hosts=(HostPlan(host="gpu1", steps=(step,)),)),)
         )
     )
-    assert "remove  containers of kit, /opt/kit/kit and 1 image" in text
+    assert "remove  containers of kit, /opt/kit/kit (keep what runs made) and 1 image" in text
 
 
 def test_a_launch_can_be_pasted() -> None:

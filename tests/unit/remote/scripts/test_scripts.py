@@ -331,12 +331,13 @@ esac
 """
 
 
-def removal(bare: Path, folder: str = "/opt/elsewhere", **env: str) -> tuple[subprocess.CompletedProcess[bytes], str]:
+def removal(
+    bare: Path, folder: str = "/opt/elsewhere", what: str = "keep", **env: str
+) -> tuple[subprocess.CompletedProcess[bytes], str]:
     log = bare.parent / "log"
     stub(bare, "docker", DOCKER)
-    done = run(
-        script("remove", "lab", folder, "kit:1", "kit:2"), env={"PATH": str(bare), "LOG": str(log), "IDS": "", **env}
-    )
+    words = script("remove", "lab", folder, what, "kit:1", "kit:2")
+    done = run(words, env={"PATH": str(bare), "LOG": str(log), "IDS": "", **env})
     return done, log.read_text()
 
 
@@ -386,8 +387,58 @@ def test_remove_takes_the_folder(bare: Path) -> None:
     assert folder.parent.exists() is there or list(folder.parent.iterdir()) != []
 
 
+@pytest.fixture
+def deployed() -> Iterator[Path]:
+    """A cluster's folder on this machine, with three runs: one checkpoint, empty folders, a link."""
+    folder = Path("/opt/kit") / f"test-{uuid.uuid4().hex[:12]}"
+    (folder / "code").mkdir(parents=True)
+    (folder / "compose.yaml").write_text("x")
+    for run_id, kinds in (("good", ("checkpoints", "output")), ("empty", ("output", "work/src"))):
+        for kind in kinds:
+            (folder / "var/runs" / run_id / kind).mkdir(parents=True)
+        (folder / "var/runs" / run_id / "log").write_text("text")
+    (folder / "var/runs/good/checkpoints/one").write_text("weights")
+    (folder / "var/runs/linked").mkdir()
+    (folder / "var/runs/linked/output").symlink_to("/etc")
+    (folder / "var/runs/.starting").touch()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@root_only
+def test_remove_keeps_what_runs_made(bare: Path, deployed: Path) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    done, _ = removal(bare, str(deployed))
+    assert done.stdout.decode() == f"folder {deployed}, except what runs made\n"
+    left = sorted(str(path.relative_to(deployed)) for path in deployed.rglob("*") if path.is_file())
+    assert left == ["var/runs/good/checkpoints/one", "var/runs/good/log"]
+    assert [path.name for path in (deployed / "var/runs").iterdir()] == ["good"]
+    again, _ = removal(bare, str(deployed))
+    assert again.stdout == b""
+    assert (deployed / "var/runs/good/checkpoints/one").read_text() == "weights"
+    purged, _ = removal(bare, str(deployed), "all")
+    assert purged.stdout.decode() == f"folder {deployed}\n"
+    assert not deployed.exists()
+
+
+@root_only
+def test_remove_follows_no_link_of_a_rank(bare: Path, deployed: Path, tmp_path: Path) -> None:
+    """Ranks can put a link in place of the folder of runs."""
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    precious = tmp_path / "precious" / "good" / "output"
+    precious.mkdir(parents=True)
+    (precious / "file").write_text("x")
+    (tmp_path / "precious" / "other").mkdir()
+    shutil.rmtree(deployed / "var/runs")
+    (deployed / "var/runs").symlink_to(tmp_path / "precious")
+    done, _ = removal(bare, str(deployed))
+    assert done.stdout.decode() == f"folder {deployed}\n"
+    assert sorted(path.name for path in (tmp_path / "precious").iterdir()) == ["good", "other"]
+    assert (precious / "file").read_text() == "x"
+
+
 def test_remove_on_a_host_without_docker(bare: Path) -> None:
-    done = run(script("remove", "lab", "/opt/elsewhere"), env={"PATH": str(bare)})
+    done = run(script("remove", "lab", "/opt/elsewhere", "keep"), env={"PATH": str(bare)})
     assert (done.returncode, done.stdout) == (0, b"")
 
 

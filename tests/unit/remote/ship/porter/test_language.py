@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import kit.remote.results
 import kit.remote.ship.porter
 from kit.remote import scripts
 from kit.remote.ship import porters
 
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
+READER = Path(kit.remote.results.__file__).with_name("reader.py")
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for part in scripts._PROGRAMS["observe"]]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
@@ -63,7 +65,7 @@ def newer(path: Path) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("path", [*FILES, *LOOK], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *LOOK, READER], ids=lambda path: path.name)
 def test_each_module_is_python_3_6(path: Path) -> None:
     ast.parse(path.read_text(), str(path), feature_version=(3, 6))
     assert newer(path) == []

@@ -1,0 +1,110 @@
+"""What runs made: files on the hosts, and what kit does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kit.errors import KitError
+
+# In a run's folder: what its ranks made. And the run's log, which the head has.
+MADE = ("output", "checkpoints", "work")
+LOG = "log"
+
+EntryKind = Literal["f", "d", "l", "s", "e"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A file on a host. `path` is below the listed folder, with / between names.
+
+    `kind`: f is a file, d a folder, l a link, s something else (device, socket), e something that could not be read.
+    `time` is the last change in ns since 1970. `text` is a link's target, or why the entry could not be read.
+    """
+
+    path: str
+    kind: EntryKind = "f"
+    size: int = 0
+    time: int = 0
+    executable: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFolder:
+    """The folder of one run on one host: bytes of what its ranks made, and of its record and log (`log`).
+
+    `files` counts what the ranks made.
+    """
+
+    id: str
+    live: bool = False
+    files: int = 0
+    output: int = 0
+    checkpoints: int = 0
+    work: int = 0
+    log: int = 0
+
+    @property
+    def made(self) -> int:
+        return self.output + self.checkpoints + self.work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """The folders of runs by host, and the hosts that could not be asked."""
+
+    folders: Mapping[str, tuple[RunFolder, ...]]
+    failures: Mapping[str, KitError]
+
+    @property
+    def living(self) -> tuple[str, ...]:
+        return tuple(sorted({folder.id for folders in self.folders.values() for folder in folders if folder.live}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSize:
+    """One run on all its hosts, in bytes. `hosts` are those where it made something."""
+
+    id: str
+    hosts: tuple[str, ...]
+    output: int
+    checkpoints: int
+    work: int
+    log: int
+
+    @property
+    def size(self) -> int:
+        return self.output + self.checkpoints + self.work + self.log
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveRunsResult:
+    """The runs that `kit runs rm` removed, or would remove."""
+
+    cluster: str
+    runs: tuple[RunSize, ...]
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PulledHost:
+    """What came from one host: files and bytes that travelled, and files that were here already."""
+
+    host: str
+    files: int = 0
+    size: int = 0
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullResult:
+    """`changed` are files that changed while kit read them. `skipped` maps a path to why kit left it out."""
+
+    run: str
+    folder: str
+    hosts: tuple[PulledHost, ...]
+    changed: tuple[str, ...] = ()
+    skipped: Mapping[str, str] | None = None
+    missed: tuple[str, ...] = ()

@@ -1,0 +1,68 @@
+"""Decides about the folders of runs: which ones a command means, what they hold together, and what `kit down` keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kit.errors import InputError, NotReadyError
+from kit.model.results import RunFolder, RunSize, Survey
+
+_STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
+
+
+def sizes(survey: Survey) -> tuple[RunSize, ...]:
+    """Return each run with its bytes on all hosts, the oldest first."""
+    by_run: dict[str, dict[str, RunFolder]] = {}
+    for host, folders in survey.folders.items():
+        for folder in folders:
+            by_run.setdefault(folder.id, {})[host] = folder
+    return tuple(_size(run, by_run[run]) for run in sorted(by_run))
+
+
+def _size(run: str, folders: Mapping[str, RunFolder]) -> RunSize:
+    return RunSize(
+        id=run,
+        hosts=tuple(host for host, folder in folders.items() if folder.files),
+        output=sum(folder.output for folder in folders.values()),
+        checkpoints=sum(folder.checkpoints for folder in folders.values()),
+        work=sum(folder.work for folder in folders.values()),
+        log=sum(folder.log for folder in folders.values()),
+    )
+
+
+def split(survey: Survey) -> tuple[tuple[RunSize, ...], tuple[RunSize, ...]]:
+    """Return the runs that made something, which `kit down` keeps, and those of which only a record and a log exist."""
+    runs = sizes(survey)
+    return tuple(run for run in runs if run.hosts), tuple(run for run in runs if not run.hosts)
+
+
+def chosen(survey: Survey, words: Sequence[str], *, older_than: str | None = None) -> tuple[RunSize, ...]:
+    """Return the runs that `words` name by id or by its beginning, and those that began before a stamp.
+
+    `older_than` is a time as ids have it: 20261121-101500. Raises InputError for a word that names no run or several,
+    and NotReadyError if one of the runs that are named lives.
+    """
+    runs = {run.id: run for run in sizes(survey)}
+    named = [one(word, runs) for word in words]
+    living = [run for run in named if run in survey.living]
+    if living:
+        raise NotReadyError(
+            f"the run {', '.join(living)} is active; nothing was removed",
+            hint="wait for it (kit wait) or stop it (kit stop)",
+        )
+    if older_than is not None:
+        named += [run for run in runs if _STAMP.match(run) and run[:15] < older_than and run not in survey.living]
+    return tuple(runs[run] for run in dict.fromkeys(named))
+
+
+def one(word: str, runs: Mapping[str, object]) -> str:
+    """Return the only run whose id is, or begins with, this word. Raises InputError."""
+    matches = [run for run in runs if run == word] or [run for run in runs if run.startswith(word)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise InputError(f"no run '{word}' on any host", hint="list the runs: kit runs")
+    raise InputError(
+        f"'{word}' is the beginning of {len(matches)} runs: {', '.join(matches[:3])}…", hint="write more of the id"
+    )

@@ -1,0 +1,381 @@
+"""Reads, writes and removes files for kit, as root on a VM, or in a container. Python 3.6, standard library only.
+
+Ranks write these files, so no name and no link in them decides anything: below TOP, this program follows no link.
+Names travel as the text whose letters are their bytes (latin-1).
+
+    survey FOLDER RUNS      a line for each run of a cluster: its size, and whether it lives
+    list TOP BELOW NAME...  a line for each file in TOP/BELOW (without names: all of it)
+    find PATH               the same for one path that a person named, with its links followed
+    send TOP BELOW          frames with the content of files; standard input: [[PATH, AT, TIME], ...]
+    write PATH NAME KIND    writes frames from standard input to PATH; KIND is f or d
+    remove FOLDER RUNS      removes runs of a cluster; standard input: [ID, ...]
+
+A frame is a kind (H, D or E), a length of four bytes, and that many bytes. A file is H (JSON: at, size, time, x), D
+with its bytes from `at` on, and E (JSON: sha256 of the whole file, changed). H or E may have an error instead.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import struct
+import subprocess
+import sys
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
+
+MADE = ("output", "checkpoints", "work")
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+# Deeper folders are not read: each level holds a descriptor.
+DEEPEST = 100
+CHUNK = 1 << 18
+HEAD = struct.Struct(">cI")
+
+Entry = List[Any]
+
+
+def text(name: bytes) -> str:
+    return name.decode("latin-1")
+
+
+def say(value: Any) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def opened(top: str, below: str) -> int:
+    """Open the folder TOP/BELOW. Links in BELOW are not followed. Raises OSError."""
+    fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    for name in below.split("/") if below else ():
+        fd = inner(fd, name)
+    return fd
+
+
+def inner(fd: int, name: Any) -> int:
+    """Open a folder in another one, and close that."""
+    try:
+        return os.open(name, FOLDER, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+# Lists
+
+
+def entries(fd: int, path: bytes, depth: int, names: Optional[List[bytes]] = None) -> Iterator[Entry]:
+    """Yield what is in a folder: f (file), d (folder), l (link), s (device, socket …), e (not readable)."""
+    if names is None:
+        names = [os.fsencode(name) for name in os.listdir(fd)]
+    for name in sorted(names):
+        below = path + b"/" + name if path else name
+        try:
+            at = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISDIR(at.st_mode):
+                yield ["d", text(below)]
+                yield from folder(fd, name, below, depth)
+            elif stat.S_ISREG(at.st_mode):
+                yield ["f", text(below), at.st_size, at.st_mtime_ns, bool(at.st_mode & 0o100)]
+            elif stat.S_ISLNK(at.st_mode):
+                yield ["l", text(below), text(os.fsencode(os.readlink(name, dir_fd=fd)))]
+            else:
+                yield ["s", text(below)]
+        except FileNotFoundError:
+            # A run that lives removes files.
+            continue
+        except OSError as error:
+            yield ["e", text(below), error.strerror]
+
+
+def folder(fd: int, name: bytes, path: bytes, depth: int) -> Iterator[Entry]:
+    if depth == DEEPEST:
+        yield ["e", text(path), "more than %d folders deep" % DEEPEST]
+        return
+    own = os.open(name, FOLDER, dir_fd=fd)
+    try:
+        yield from entries(own, path, depth + 1)
+    finally:
+        os.close(own)
+
+
+def list_files(top: str, below: str, *names: str) -> None:
+    """Print a line with the top, one for each entry, and one that says that the list is complete."""
+    say({"top": top})
+    try:
+        fd = opened(top, below)
+    except (FileNotFoundError, NotADirectoryError):
+        fd = -1
+    if fd >= 0:
+        for entry in entries(fd, b"", 0, [os.fsencode(name) for name in names] or None):
+            say(entry)
+    say({"end": True})
+
+
+def find(path: str) -> None:
+    real = os.path.realpath(path)
+    if not os.path.exists(real):
+        sys.exit("no such file: %s" % path)
+    top, name = os.path.split(real)
+    if name:
+        list_files(top, "", name)
+    else:
+        list_files(real, "")
+
+
+# Reads
+
+
+def frame(kind: bytes, payload: bytes) -> None:
+    out = sys.stdout.buffer
+    out.write(HEAD.pack(kind, len(payload)) + payload)
+
+
+def note(kind: bytes, **fields: Any) -> None:
+    frame(kind, json.dumps(fields).encode())
+
+
+def send(top: str, below: str) -> None:
+    requests = json.loads(sys.stdin.buffer.read().decode())
+    root = opened(top, below)
+    for path, at, time in requests:
+        try:
+            file = found(root, path.encode("latin-1"))
+        except OSError as error:
+            note(b"H", error=error.strerror)
+            continue
+        try:
+            send_file(file, at, time)
+        finally:
+            os.close(file)
+        sys.stdout.flush()
+
+
+def found(root: int, path: bytes) -> int:
+    names = path.split(b"/")
+    if b".." in names or b"" in names:
+        raise OSError(0, "this is not a path in the folder")
+    fd = os.dup(root)
+    for name in names[:-1]:
+        fd = inner(fd, name)
+    try:
+        file = os.open(names[-1], FILE, dir_fd=fd)
+    finally:
+        os.close(fd)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(0, "it is not a file any more")
+    return file
+
+
+def send_file(file: int, at: int, time: int) -> None:
+    before = os.fstat(file)
+    if before.st_mtime_ns != time or at > before.st_size:
+        # What kit has is another version.
+        at = 0
+    note(b"H", at=at, size=before.st_size, time=before.st_mtime_ns, x=bool(before.st_mode & 0o100))
+    digest = hashlib.sha256()
+    count = 0
+    try:
+        while count < before.st_size:
+            data = os.read(file, min(CHUNK, at - count if count < at else before.st_size - count))
+            if not data:
+                break
+            digest.update(data)
+            if count >= at:
+                frame(b"D", data)
+            count += len(data)
+    except OSError as error:
+        note(b"E", error=error.strerror)
+        return
+    after = os.fstat(file)
+    changed = count != before.st_size or (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns)
+    note(b"E", sha256=digest.hexdigest(), changed=changed)
+
+
+# Writes
+
+
+def read_frame(stream: BinaryIO) -> Tuple[bytes, bytes]:
+    head = stream.read(HEAD.size)
+    if not head:
+        return b"", b""
+    if len(head) < HEAD.size:
+        sys.exit("the connection ended early")
+    kind, length = HEAD.unpack(head)
+    payload = stream.read(length)
+    if len(payload) < length:
+        sys.exit("the connection ended early")
+    return kind, payload
+
+
+def write(path: str, name: str, kind: str) -> None:
+    """Write a file or a folder to a path, as cp does: into it if it is a folder, else with that name."""
+    path = path.encode("latin-1").decode("utf-8", "surrogateescape")
+    if os.path.isdir(path):
+        path = os.path.join(path, name.encode("latin-1").decode("utf-8", "surrogateescape"))
+    elif path.endswith("/") and kind == "f":
+        sys.exit("there is no folder %s" % path)
+    base = os.fsencode(path.rstrip("/") or "/")
+    if kind == "f" and os.path.isdir(base):
+        sys.exit("%s is a folder" % path)
+    if kind == "d" and os.path.exists(base) and not os.path.isdir(base):
+        sys.exit("%s is a file" % path)
+    count = 0
+    while True:
+        code, payload = read_frame(sys.stdin.buffer)
+        if code != b"H":
+            break
+        write_entry(base, json.loads(payload.decode()))
+        count += 1
+    if code != b"E":
+        sys.exit("the connection ended early")
+    say({"path": text(base), "count": count})
+
+
+def write_entry(base: bytes, header: Dict[str, Any]) -> None:
+    below = header["path"].encode("latin-1")
+    target = base + b"/" + below if below else base
+    if header["kind"] == "d":
+        if not os.path.isdir(target):
+            os.mkdir(target)
+    elif header["kind"] == "l":
+        remove_file(target)
+        os.symlink(header["target"].encode("latin-1"), target)
+    else:
+        write_file(target, header)
+
+
+def remove_file(path: bytes) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def write_file(target: bytes, header: Dict[str, Any]) -> None:
+    """Write a file under another name, check it, and rename it."""
+    partial = os.path.join(os.path.dirname(target), b".kit-cp-%d" % os.getpid())
+    digest = hashlib.sha256()
+    try:
+        with open(partial, "wb") as file:
+            while True:
+                kind, payload = read_frame(sys.stdin.buffer)
+                if kind != b"D":
+                    break
+                digest.update(payload)
+                file.write(payload)
+        if kind != b"E" or json.loads(payload.decode())["sha256"] != digest.hexdigest():
+            sys.exit("%s did not arrive whole" % text(target))
+        os.chmod(partial, 0o755 if header["x"] else 0o644)
+        os.utime(partial, ns=(header["time"], header["time"]))
+        os.rename(partial, target)
+    except BaseException:
+        remove_file(partial)
+        raise
+
+
+# Runs
+
+
+def survey(cluster: str, below: str) -> None:
+    try:
+        runs = opened(cluster, below)
+    except (FileNotFoundError, NotADirectoryError):
+        runs = -1
+    for name in sorted(os.listdir(runs)) if runs >= 0 else ():
+        try:
+            fd = os.open(name, FOLDER, dir_fd=runs)
+        except OSError:
+            continue
+        say(dict(sizes(fd), id=text(os.fsencode(name)), live=lives(fd)))
+        os.close(fd)
+    say({"end": True})
+
+
+def sizes(run: int) -> Dict[str, int]:
+    """Return the bytes of what a run made, how many files that is, and the bytes of its record and log."""
+    result = {"files": 0, "log": 0}
+    for name in os.listdir(run):
+        if name not in MADE:
+            at = os.stat(name, dir_fd=run, follow_symlinks=False)
+            result["log"] += at.st_size if stat.S_ISREG(at.st_mode) else 0
+    for kind in MADE:
+        result[kind] = 0
+        for entry in entries(run, b"", 0, [kind.encode()]):
+            if entry[0] != "d":
+                result["files"] += 1
+            if entry[0] == "f":
+                result[kind] += entry[2]
+    return result
+
+
+def lives(run: int) -> bool:
+    """Return whether the run has not ended and its supervisor holds the lock."""
+    try:
+        if not os.stat("record.json", dir_fd=run, follow_symlinks=False).st_size:
+            return False
+    except OSError:
+        return False
+    try:
+        os.stat("end.json", dir_fd=run, follow_symlinks=False)
+        return False
+    except OSError:
+        pass
+    try:
+        lock = os.open("lock", FILE, dir_fd=run)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def remove(cluster: str, below: str) -> None:
+    """Remove the folders of runs that do not live. Print {"id", "removed"}, {"id", "live"} or {"id", "error"}."""
+    ids = json.loads(sys.stdin.buffer.read().decode())
+    try:
+        runs = opened(cluster, below)
+    except (FileNotFoundError, NotADirectoryError):
+        runs = -1
+    for run in ids if runs >= 0 else ():
+        try:
+            fd = os.open(run, FOLDER, dir_fd=runs)
+        except OSError:
+            continue
+        living = lives(fd)
+        size = sizes(fd)
+        os.close(fd)
+        if living:
+            say({"id": run, "live": True})
+            continue
+        # rm follows no link, and reads folders of any depth.
+        os.fchdir(runs)
+        rm = subprocess.Popen(["rm", "-rf", "--", "./" + run], stderr=subprocess.PIPE)
+        errors = rm.communicate()[1].decode("utf-8", "replace")
+        if rm.returncode:
+            say({"id": run, "error": errors.strip() or "exit %d" % rm.returncode})
+        else:
+            say({"id": run, "removed": size["log"] + sum(size[kind] for kind in MADE)})
+    say({"end": True})
+
+
+def main(argv: List[str]) -> None:
+    operations: Dict[str, Any] = {
+        "survey": survey,
+        "list": list_files,
+        "find": find,
+        "send": send,
+        "write": write,
+        "remove": remove,
+    }
+    try:
+        operations[argv[0]](*argv[1:])
+    except OSError as error:
+        sys.exit("%s%s" % (error.strerror, ": %s" % (error.filename,) if error.filename else ""))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
