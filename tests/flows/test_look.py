@@ -20,6 +20,7 @@ from kit.flows.run.by_hand import is_by_hand, stop_by_hand
 from kit.flows.run.run import run
 from kit.model.host import Host
 from kit.model.launch import RunRequest
+from kit.plan.run.mpi import MEETING, SUPERVISORS
 from kit.remote.ssh.transport import Completed, LiveTransport
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
@@ -225,7 +226,7 @@ def test_variables_are_set_or_forwarded(fleet: Fleet, reporter: Remembering, mon
     plan = run(fleet.context(reporter), request).plan
     assert plan.env == {"KIT_RUN": "dry-run", "A": "1", "SET_HERE": "here"}
     named = [plan.argv[i + 1] for i, word in enumerate(plan.argv) if word == "-x"]
-    assert named == ["KIT_RUN", "A", "SET_HERE", "KIT_ATTEMPT", "KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR", "NOT_HERE"]
+    assert named == ["KIT_RUN", "A", "SET_HERE", *SUPERVISORS, *MEETING, "NOT_HERE"]
 
 
 def test_a_look_begins_before_its_facts_are_wanted(fleet: Fleet, reporter: Remembering) -> None:
