@@ -51,8 +51,8 @@ CODE = "code"
 MOUNT = "/etc/kit"
 STATE_MOUNT = "/var/lib/kit"
 RUNS_MOUNT = "/var/lib/kit/runs"
-# In a run's folder: the working folder of its ranks.
-WORK = "work"
+# In a run's folder: the working folder of its ranks, and the folders for what they make.
+WORK, OUTPUT, CHECKPOINTS = "work", "output", "checkpoints"
 SECRETS_MOUNT = "/run/secrets"
 
 # In the image.

@@ -62,12 +62,16 @@ class RunsResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalResult:
-    """A run on this machine's engine. `argv` is the mpirun command; `exit_code` is the job's, None for a dry run."""
+    """A run on this machine's engine. `argv` is the mpirun command; `exit_code` is the job's, None for a dry run.
+
+    `made` is the folder with what the run made, or '' if it made nothing.
+    """
 
     image: str
     argv: tuple[str, ...]
     exit_code: int | None
     seconds: float
+    made: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

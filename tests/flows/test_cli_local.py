@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kit.flows.run.local as flow
 from kit.config.validate import spec_from
-from kit.errors import NotReadyError
-from kit.events import Reporter, Silent
+from kit.errors import InputError, Interrupted, NotReadyError
+from kit.events import Note, Reporter, Silent
 from kit.model.image import ImageContent
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
+from tests.fakes.reporter import Remembering
 
 
 class FakeEngine:
@@ -22,12 +25,17 @@ class FakeEngine:
         self.has = has_image
         self.ran: list[LocalContainer] = []
         self.closed = False
+        self.is_here = True
+        # What the ranks do in the run's folder.
+        self.ranks: Callable[[Path], object] = lambda folder: None
 
     def has_image(self, tag: str) -> bool:
         return self.has
 
     def run(self, container: LocalContainer, reporter: Reporter, *, tagged: bool) -> int:
         self.ran.append(container)
+        if "KIT_WORKDIR" in container.env:
+            self.ranks(Path(container.volumes[-1].partition(":")[0]))
         return 5
 
     def close(self) -> None:
@@ -40,8 +48,14 @@ def _tag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "tag_of", lambda spec: content.tag)
 
 
-def local(spec: ClusterSpec, request: RunRequest, engine: FakeEngine, folder: str = "/srv/resnet") -> LocalResult:
-    return flow.local(spec, Path(folder), request, reporter=Silent(), engine=engine)
+def local(
+    spec: ClusterSpec,
+    request: RunRequest,
+    engine: FakeEngine,
+    folder: str | Path = "/srv/resnet",
+    reporter: Reporter | None = None,
+) -> LocalResult:
+    return flow.local(spec, Path(folder), request, reporter=reporter or Silent(), engine=engine)
 
 
 def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +108,94 @@ def test_no_image_says_how_to_get_it() -> None:
     assert caught.value.hint == "run: kit image build"
     assert engine.closed
     assert not engine.ran
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterSpec:
+    """A project with code, and its kit.yaml."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "sub" / "net.py").write_text("net\n")
+    return spec_from({"code": str(folder)})
+
+
+def folder_of(spec: ClusterSpec) -> Path:
+    return Path(spec.code_folder or "")
+
+
+def test_ranks_start_in_a_copy_of_the_code(code: ClusterSpec) -> None:
+    engine = FakeEngine()
+    seen: list[Any] = []
+    engine.ranks = lambda run: seen.extend(
+        [(run / "work" / "train.py").read_text(), sorted(path.name for path in run.iterdir())]
+    )
+    result = local(code, RunRequest(workdir="sub"), engine, folder_of(code))
+    assert seen == ["print(1)\n", ["checkpoints", "output", "work"]]
+    (container,) = engine.ran
+    inside = container.env["KIT_WORKDIR"]
+    assert container.argv[container.argv.index("--wdir") + 1] == f"{inside}/sub"
+    outside, _, mounted = container.volumes[-1].partition(":")
+    assert (f"{mounted}/work", Path(outside).parent) == (inside, folder_of(code) / ".kit" / "runs")
+    assert container.env["KIT_OUTPUT_DIR"] == f"{mounted}/output"
+    # The run made nothing, so nothing stays.
+    assert result.made == ""
+    assert [path.name for path in (folder_of(code) / ".kit").iterdir()] == [".gitignore"]
+
+
+def test_what_the_run_made_stays(code: ClusterSpec) -> None:
+    engine, reporter = FakeEngine(), Remembering()
+
+    def ranks(run: Path) -> None:
+        (run / "work" / "train.py").write_text("print(2)\n")
+        (run / "work" / "sub" / "__pycache__").mkdir()
+        (run / "work" / "sub" / "__pycache__" / "net.pyc").touch()
+        (run / "checkpoints" / "epoch-1").touch()
+
+    engine.ranks = ranks
+    result = local(code, RunRequest(), engine, folder_of(code), reporter)
+    made = Path(result.made)
+    assert sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()) == [
+        "checkpoints/epoch-1", "work/train.py",
+    ]  # fmt: skip
+    assert not (made / "work" / "sub").exists()
+    assert not (made / "output").exists()
+    assert (folder_of(code) / "train.py").read_text() == "print(1)\n"
+    assert [note.text for note in reporter.events if isinstance(note, Note)] == [f"what the run made is in {made}"]
+    # The next snapshot does not have it.
+    engine.ranks = lambda run: None
+    assert local(code, RunRequest(), engine, folder_of(code)).made == ""
+
+
+def test_what_the_run_made_stays_after_ctrl_c(code: ClusterSpec) -> None:
+    engine = FakeEngine()
+
+    def ranks(run: Path) -> None:
+        (run / "output" / "log").touch()
+        raise Interrupted("the command was stopped, and its container is gone")
+
+    engine.ranks = ranks
+    with pytest.raises(Interrupted):
+        local(code, RunRequest(), engine, folder_of(code))
+    assert [path.name for path in (folder_of(code) / ".kit" / "runs").glob("*/*/*")] == ["log"]
+
+
+def test_a_local_run_that_cannot_have_the_code(code: ClusterSpec, tmp_path: Path) -> None:
+    engine = FakeEngine()
+    with pytest.raises(InputError, match="the code has no folder missing"):
+        local(code, RunRequest(workdir="missing"), engine, folder_of(code))
+    with pytest.raises(InputError, match="is a folder of the code, and this run has none"):
+        local(ClusterSpec(), RunRequest(workdir="sub"), engine)
+    with pytest.raises(InputError, match="because its path has a colon"):
+        local(code, RunRequest(), engine, tmp_path / "a:b")
+    engine.is_here = False
+    with pytest.raises(NotReadyError, match="an engine on another machine"):
+        local(code, RunRequest(), engine, folder_of(code))
+    assert engine.ran == []
+
+
+def test_a_dry_run_takes_no_code(code: ClusterSpec) -> None:
+    result = local(code, RunRequest(dry_run=True, workdir="sub"), FakeEngine(), folder_of(code))
+    assert "--wdir" in result.argv
+    assert not (folder_of(code) / ".kit").exists()

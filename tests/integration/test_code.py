@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,28 @@ def test_every_host_keeps_what_its_ranks_made_and_nothing_else(cluster: Cluster,
     printed(again.stdout, "first")
     listed = cluster.kit("run", "--np", "4", "--npernode", "1", "--code", str(folder), "--", "ls", "-A")
     assert sorted(listed.stdout.split()) == sorted(["data", "train.py"] * 4)
+
+
+def test_a_run_starts_again_with_its_code(cluster: Cluster, folder: Path) -> None:
+    command = ("sh", "-c", 'cat more.txt; echo "$PWD" "$KIT_WORKDIR" "$A"')
+    options = ("--np", "8", "--workdir", "data", "-x", "A=typed")
+    first = cluster.kit("run", *options, "--code", str(folder), "--", *command)
+    assert first.returncode == 0, first.stderr
+    shown = json.loads(cluster.kit("runs", "show", "--json").stdout)
+    assert (shown["np"], shown["exit_code"], shown["code"]["folder"]) == (8, 0, str(folder))
+    assert (cluster.hosts[0].text("stat", "-c", "%F", shown["log"])).strip() == "regular file"
+    (folder / "data" / "more.txt").write_text("less\n")
+    second = cluster.kit("run", "--again", shown["id"])
+    assert second.returncode == 0, second.stderr
+
+    def lines(out: str) -> list[str]:
+        # Each run has its own folder.
+        return sorted(re.sub(r"/\d{8}-\d{6}-[0-9a-f]{4}/", "/ID/", line) for line in out.splitlines())
+
+    work = "/var/lib/kit/runs/ID/work"
+    assert lines(second.stdout) == lines(first.stdout) == sorted(["more", f"{work}/data {work} typed"] * 8)
+    again = json.loads(cluster.kit("runs", "show", "--json").stdout)
+    assert (again["id"] != shown["id"], again["code"], again["places"]) == (True, shown["code"], shown["places"])
 
 
 def test_a_host_that_lost_the_code_starts_nothing_and_the_next_run_sends_it(cluster: Cluster, folder: Path) -> None:

@@ -286,11 +286,18 @@ def _runs(cluster: Cluster) -> set[str]:
     return {process.run for processes in cluster.marked().values() for process in processes}
 
 
-def test_local_runs_ranks_here_and_leaves_nothing(cluster: Cluster) -> None:
-    done = cluster.kit("local", "--np", "2", "--", "hvd_check", "--framework", "mxnet", "--json")
+def test_local_runs_ranks_here_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """With code, and what they make stays."""
+    (tmp_path / "sub").mkdir()
+    script = 'cd "$KIT_WORKDIR/sub" && [ "$OLDPWD" = "$PWD" ] && touch "$KIT_OUTPUT_DIR/$RANK"; exec "$@"\n'
+    (tmp_path / "sub" / "check.sh").write_text(script)
+    check = ("sh", "check.sh", "hvd_check", "--framework", "mxnet", "--json")
+    done = cluster.kit("local", "--np", "2", "--code", str(tmp_path), "--workdir", "sub", "--", *check)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["ranks"], result["sum"], result["right"]) == (2, 3, True)
+    made = Path(done.stderr.rpartition("what the run made is in ")[2].strip())
+    assert sorted(str(path.relative_to(made)) for path in made.rglob("*")) == ["output", "output/0", "output/1"]
     left = subprocess.run(
         ["docker", "ps", "-aq", "--filter", "label=kit.local"], capture_output=True, text=True, check=True
     )

@@ -121,6 +121,8 @@ def local(session: Session) -> int:
         env=tuple(args.env),
         tag_output=args.tag_output,
         dry_run=args.dry_run,
+        code=args.code,
+        workdir=args.workdir or "",
         command=args.command,
     )
     result = local(session.spec(), session.folder, request, reporter=session.reporter)
@@ -191,12 +193,19 @@ VERBS = (
                 help="Start N ranks (default: slots in kit.yaml, or 1)",
             ),
             X,
+            CODE,
+            WORKDIR,
             TAG_OUTPUT,
             DRY_RUN,
         ),
         notes="The container gets the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
-        "kit removes it when the command ends, or on Ctrl-C.",
-        examples=("kit local --np 2", "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4"),
+        "kit removes it when the command ends, or on Ctrl-C. With code, the ranks start in a copy of it, and what they "
+        "make stays in .kit/runs.",
+        examples=(
+            "kit local --np 2",
+            "kit local -- python train.py",
+            "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4",
+        ),
         exits=JOB,
     ),
 )

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kit.errors import NotReadyError
-from kit.events import Reporter
+from kit.errors import InputError, KitError, NotReadyError
+from kit.events import Note, Reporter, Warned
 from kit.flows.image.content import tag_of
+from kit.flows.run.code import Taken, check_workdir
 from kit.flows.run.environment import variables
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
 from kit.plan.run.local import local_container
+from kit.remote.run.door import new_run_id
+
+if TYPE_CHECKING:
+    from kit.remote.code.working import RunFolder
 
 
 class ContainerEngine(Protocol):
     """What `local` needs of this machine's engine. kit.remote.engine.container has the real one."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can mount folders of this machine."""
 
     def has_image(self, tag: str) -> bool: ...
 
@@ -33,11 +45,17 @@ def local(
 ) -> LocalResult:
     """Run `request.np` ranks (default: slots of kit.yaml, or 1). `exit_code` is the job's. A dry run needs no engine.
 
+    With code, the ranks start in a copy of the snapshot, in a new folder of `folder`. What they make stays there.
     Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
     start = time.monotonic()
     image = tag_of(spec)
     env, forward = variables(request.env)
+    runs = folder.resolve() / ".kit" / "runs"
+    run_folder = runs / new_run_id() if spec.code_folder else None
+    code = Taken(Path(spec.code_folder)) if spec.code_folder and not request.dry_run else None
+    if not request.dry_run or not spec.code_folder:
+        check_workdir(request.workdir, code)
     container = local_container(
         spec,
         image=image,
@@ -48,12 +66,23 @@ def local(
         env=env,
         forward=forward,
         tag_output=request.tag_output,
+        run_folder=run_folder,
+        workdir=request.workdir,
     )
-    code = None if request.dry_run else _run(container, reporter, engine, tagged=request.tag_output)
-    return LocalResult(image=image, argv=container.argv, exit_code=code, seconds=time.monotonic() - start)
+    if request.dry_run:
+        return LocalResult(image=image, argv=container.argv, exit_code=None, seconds=time.monotonic() - start)
+    with _ready(container, engine) as ready:
+        if code is None or run_folder is None:
+            exit_code, made = ready.run(container, reporter, tagged=request.tag_output), ""
+        else:
+            exit_code, made = _run_with_code(container, code, run_folder, ready, reporter, tagged=request.tag_output)
+    seconds = time.monotonic() - start
+    return LocalResult(image=image, argv=container.argv, exit_code=exit_code, seconds=seconds, made=made)
 
 
-def _run(container: LocalContainer, reporter: Reporter, engine: ContainerEngine | None, *, tagged: bool) -> int:
+@contextmanager
+def _ready(container: LocalContainer, engine: ContainerEngine | None) -> Iterator[ContainerEngine]:
+    """Yield an engine that has the container's image."""
     if engine is None:
         from kit.remote.engine.container import LocalEngine  # noqa: PLC0415  (the docker SDK: not for a dry run)
 
@@ -61,6 +90,63 @@ def _run(container: LocalContainer, reporter: Reporter, engine: ContainerEngine 
     try:
         if not engine.has_image(container.image):
             raise NotReadyError(f"the image {container.image} is not on this machine", hint="run: kit image build")
-        return engine.run(container, reporter, tagged=tagged)
+        yield engine
     finally:
         engine.close()
+
+
+def _run_with_code(
+    container: LocalContainer,
+    code: Taken,
+    folder: Path,
+    engine: ContainerEngine,
+    reporter: Reporter,
+    *,
+    tagged: bool,
+) -> tuple[int, str]:
+    """Run in a copy of the code. Return the exit code, and the folder with what the run made, or ''."""
+    from kit.remote.code.working import RunFolder  # noqa: PLC0415
+
+    if not engine.is_here:
+        raise NotReadyError(
+            "DOCKER_HOST names an engine on another machine, which cannot mount your code",
+            hint="unset DOCKER_HOST, or run without code: kit local --code none",
+        )
+    if ":" in str(folder):
+        raise InputError(
+            f"the engine cannot mount {folder}, because its path has a colon",
+            hint="rename the folder, or run without code: kit local --code none",
+        )
+    run_folder = RunFolder(folder)
+    _seed(run_folder, code)
+    made = False
+    try:
+        exit_code = engine.run(container, reporter, tagged=tagged)
+    finally:
+        if os.geteuid() and run_folder.foreign:
+            _take_over(container, engine, reporter)
+        made = run_folder.settle()
+        if made:
+            reporter.report(Note(text=f"what the run made is in {folder}"))
+    return exit_code, str(folder) if made else ""
+
+
+def _seed(folder: RunFolder, code: Taken) -> None:
+    """Copy the snapshot. If a file changes meanwhile, take the snapshot again."""
+    while True:
+        try:
+            folder.seed(code.snapshot)
+        except KitError as error:
+            if not code.retake(error):
+                raise
+        else:
+            return
+
+
+def _take_over(container: LocalContainer, engine: ContainerEngine, reporter: Reporter) -> None:
+    """Give you the files that the container's root has made."""
+    owner = ("chown", "-R", f"{os.geteuid()}:{os.getegid()}", container.env["KIT_WORKDIR"].rpartition("/")[0])
+    try:
+        engine.run(replace(container, argv=owner, env={}), reporter, tagged=False)
+    except KitError as error:
+        reporter.report(Warned(text=f"some files of the run belong to root: {error.message}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
+from kit.model import names
 from kit.model.launch import Node, Placement
 from kit.model.local import LocalContainer
 from kit.model.spec import ClusterSpec
@@ -25,10 +26,22 @@ def local_container(
     env: Mapping[str, str],
     forward: Sequence[str] = (),
     tag_output: bool = False,
+    run_folder: PurePath | None = None,
+    workdir: str = "",
 ) -> LocalContainer:
-    """Return the container of a local run. Relative sources of volumes start at `folder`."""
+    """Return the container of a local run. Relative sources of volumes start at `folder`.
+
+    `run_folder` has the run's code in `work`. The container sees it where a node has it, and the ranks start in
+    `workdir` below its code.
+    """
     argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
     argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
+    ours: dict[str, str] = {}
+    mounts: tuple[str, ...] = ()
+    if run_folder is not None:
+        ours = _variables(f"{names.RUNS_MOUNT}/{run_folder.name}")
+        mounts = (f"{run_folder}:{names.RUNS_MOUNT}/{run_folder.name}",)
+        argv += ["--wdir", "/".join([ours[mpi.WORK_VARIABLE], *filter(None, [workdir])])]
     for name, value in (*mpi.TRANSPORTS, *_LOOPBACK):
         argv += ["--mca", name, value]
     placement = Placement(nodes=(Node(name="localhost", address="localhost", slots=np, cores=cores),), counts=(np,))
@@ -41,11 +54,20 @@ def local_container(
     return LocalContainer(
         image=image,
         argv=(*argv, *spec.mpi.args, *mpi.RELAY, *command),
-        env={**spec.env, **env},
-        volumes=tuple(_absolute(volume, folder) for volume in spec.volumes),
+        env={**spec.env, **ours, **env},
+        volumes=(*(_absolute(volume, folder) for volume in spec.volumes), *mounts),
         shm_size=spec.shm_size,
         ulimits=_ulimits(spec),
     )
+
+
+def _variables(folder: str) -> dict[str, str]:
+    """Return the variables by which a rank finds its folders, as on a cluster."""
+    return {
+        mpi.WORK_VARIABLE: f"{folder}/{names.WORK}",
+        "KIT_OUTPUT_DIR": f"{folder}/{names.OUTPUT}",
+        "KIT_CHECKPOINT_DIR": f"{folder}/{names.CHECKPOINTS}",
+    }
 
 
 def _absolute(volume: str, folder: PurePath) -> str:

@@ -94,7 +94,7 @@ def _write_objects(top: Path, delta: Delta, write: Callable[[bytes], object]) ->
                 digest.update(chunk)
                 write(chunk)
             if digest.hexdigest() != name:
-                raise _changed(path)
+                raise changed(path)
     finally:
         os.close(at)
 
@@ -115,17 +115,18 @@ def _chunks(at: int, shown_path: bytes, path: bytes, size: int) -> Iterator[byte
     except OSError as error:
         raise _refused(shown_path, error) from error
     if size:
-        raise _changed(shown_path)
+        raise changed(shown_path)
 
 
 def _refused(path: bytes, error: OSError) -> KitError:
     """Return the error for a file that cannot be opened or read."""
     if error.errno in _GONE:
-        return _changed(path)
+        return changed(path)
     return faults.unreadable(shown(path), error.strerror or str(error))
 
 
-def _changed(path: bytes) -> Changed:
+def changed(path: bytes) -> Changed:
+    """Return the error for a file that is no longer what the snapshot has."""
     return Changed(
         f"{shown(path)} changed after kit took the snapshot of the code",
         hint="run the command again when nothing writes to it, or list it in .kitignore",

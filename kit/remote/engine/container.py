@@ -35,6 +35,12 @@ class LocalEngine:
     def close(self) -> None:
         self._client.close()
 
+    @property
+    def is_here(self) -> bool:
+        """Return whether the engine is on this machine, and so can mount its folders."""
+        # The SDK's name for any engine behind a socket in the file system.
+        return str(self._client.api.base_url).startswith("http+docker://localhost")
+
     def has_image(self, tag: str) -> bool:
         with _errors(f"cannot look for the image {tag}"):
             try:

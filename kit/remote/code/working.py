@@ -1,0 +1,129 @@
+"""The folder of a local run, as a run has one on each VM: a copy of its code, and folders for what its ranks make."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from kit.errors import KitError
+from kit.model import names
+from kit.model.code import Snapshot
+from kit.remote.code.pack import changed
+from kit.remote.ship.porter import manifest
+
+_CHUNK = 1 << 20
+
+# What a file was when kit wrote it: its size and the time of its last change, in nanoseconds.
+_Seeded = tuple[int, int]
+
+
+class RunFolder:
+    """A new folder for one local run, in which only you can look. `settle` removes what the run has not made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.work = folder / names.WORK
+        self._files: dict[Path, _Seeded] = {}
+        self._links: dict[Path, bytes] = {}
+        self._folders = {self.work, folder / names.OUTPUT, folder / names.CHECKPOINTS}
+
+    def seed(self, snapshot: Snapshot) -> None:
+        """Make the folders, and copy the snapshot. Raises Changed if a file is no longer what the snapshot has.
+
+        Raises KitError, and leaves nothing, if the disk is full.
+        """
+        try:
+            _ignored_by_git(self.folder.parent.parent)
+            self.folder.mkdir(mode=0o700, parents=True)
+            for path in sorted(self._folders):
+                path.mkdir()
+            for entry in manifest.parse(snapshot.manifest):
+                self._copy(entry, os.fsencode(snapshot.folder))
+        except BaseException as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise _cannot(self.folder, error) from error
+            raise
+
+    def _copy(self, entry: manifest.Entry, top: bytes) -> None:
+        path = self.work / os.fsdecode(entry.path)
+        parent = path.parent
+        if parent not in self._folders:
+            parent.mkdir(parents=True, exist_ok=True)
+            self._folders.update(folder for folder in (parent, *parent.parents) if folder.is_relative_to(self.work))
+        if entry.kind == manifest.LINK:
+            path.symlink_to(os.fsdecode(entry.target))
+            self._links[path] = entry.target
+        elif entry.kind == manifest.FOLDER:
+            path.mkdir()
+            self._folders.add(path)
+        else:
+            source = top + b"/" + entry.path
+            if _copied(source, path, entry.mode) != entry.digest:
+                raise changed(source)
+            status = path.stat()
+            self._files[path] = (status.st_size, status.st_mtime_ns)
+
+    @property
+    def foreign(self) -> bool:
+        """Return whether the container has left something that belongs to another user, such as root."""
+        for parent, folders, files in os.walk(self.folder):
+            if any(Path(parent, name).lstat().st_uid != os.geteuid() for name in (*folders, *files)):
+                return True
+        return False
+
+    def settle(self) -> bool:
+        """Remove what the run has not changed, and return whether it made something."""
+        for path, before in self._files.items():
+            with contextlib.suppress(OSError):
+                now = path.lstat()
+                if (now.st_size, now.st_mtime_ns) == before:
+                    path.unlink()
+        for path, target in self._links.items():
+            with contextlib.suppress(OSError):
+                if os.fsencode(path.readlink()) == target:
+                    path.unlink()
+        for folder in sorted(self._folders, key=lambda path: -len(path.parts)):
+            # Python makes these again from the code.
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        # Fails if the run made something.
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+            self.folder.parent.rmdir()
+        return self.folder.exists()
+
+
+def _copied(source: bytes, path: Path, mode: int) -> str:
+    """Copy a file, and return the SHA-256 of the copy. '' if there is no such file any more."""
+    digest = hashlib.sha256()
+    try:
+        given = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(given, "rb") as file, path.open("xb") as out:
+        os.fchmod(out.fileno(), mode)
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            out.write(chunk)
+    return digest.hexdigest()
+
+
+def _ignored_by_git(folder: Path) -> None:
+    """Let git ignore kit's folder, which a project's own .gitignore may not name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
+        file.write("*\n")
+
+
+def _cannot(folder: Path, error: OSError) -> KitError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = "no space left" if full else error.strerror or str(error)
+    return KitError(
+        f"the working folder cannot be made in {folder}: {why}", hint="free space there, or run without: --code none"
+    )

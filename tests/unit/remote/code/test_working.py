@@ -1,0 +1,91 @@
+"""Tests the folder of a local run: what it starts with, and what remains of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kit.errors import KitError
+from kit.remote.code.pack import Changed
+from kit.remote.code.snapshot import take
+from kit.remote.code.working import RunFolder
+
+
+@pytest.fixture
+def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    top = tmp_path / "code"
+    (top / "bin").mkdir(parents=True)
+    (top / "bin" / "tool").write_text("tool\n")
+    (top / "bin" / "tool").chmod(0o755)
+    (top / "data").write_bytes(bytes(range(256)) * 9000)
+    (top / "empty" / "er").mkdir(parents=True)
+    (top / "link").symlink_to("bin/tool")
+    (top / os.fsdecode(b"odd \xff\n")).write_text("odd")
+    return top
+
+
+def tree(folder: Path) -> dict[str, str | int]:
+    """Return each path with the mode of a file, the target of a link, or 0 for a folder."""
+
+    def kind(path: Path) -> str | int:
+        if path.is_symlink():
+            return str(path.readlink())
+        return path.stat().st_mode & 0o777 if path.is_file() else 0
+
+    return {str(path.relative_to(folder)): kind(path) for path in folder.rglob("*")}
+
+
+def test_a_copy_of_the_snapshot(top: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "p" / ".kit" / "runs" / "r1")
+    run.seed(take(top))
+    assert tree(run.work) == tree(top)
+    assert (run.work / "data").read_bytes() == (top / "data").read_bytes()
+    assert run.folder.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "p" / ".kit" / ".gitignore").read_text() == "*\n"
+    assert not run.foreign
+    assert run.settle() is False
+    assert sorted(path.name for path in (tmp_path / "p" / ".kit").iterdir()) == [".gitignore"]
+
+
+def test_only_what_changed_remains(top: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / ".kit" / "runs" / "r1")
+    run.seed(take(top))
+    (run.work / "bin" / "tool").write_text("TOOL\n")
+    (run.work / "link").unlink()
+    (run.work / "link").symlink_to("data")
+    (run.work / "empty" / "er" / "new").write_text("new")
+    (run.work / "data").unlink()
+    assert run.settle() is True
+    files = {path for path, kind in tree(run.folder).items() if kind}
+    assert files == {"work/bin/tool", "work/link", "work/empty/er/new"}
+
+
+def test_a_file_that_has_changed_since(top: Path, tmp_path: Path) -> None:
+    snapshot = take(top)
+    (top / "data").write_text("other")
+    run = RunFolder(tmp_path / ".kit" / "runs" / "r1")
+    with pytest.raises(Changed, match="data changed after kit took the snapshot"):
+        run.seed(snapshot)
+    assert not run.folder.exists()
+    (top / "data").unlink()
+    with pytest.raises(Changed):
+        run.seed(snapshot)
+    run.seed(take(top))
+
+
+def test_a_folder_that_cannot_be_made(top: Path, tmp_path: Path) -> None:
+    (tmp_path / ".kit").write_text("a file")
+    with pytest.raises(KitError, match="the working folder cannot be made in") as error:
+        RunFolder(tmp_path / ".kit" / "runs" / "r1").seed(take(top))
+    assert error.value.hint == "free space there, or run without: --code none"
+
+
+def test_files_of_root_are_noticed(top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(tmp_path / ".kit" / "runs" / "r1")
+    run.seed(take(top))
+    here = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: here + 1)
+    assert run.foreign
