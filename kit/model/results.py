@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kit.errors import KitError
@@ -29,6 +29,24 @@ class Entry:
     time: int = 0
     executable: bool = False
     text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """The entries of the folder TOP/BELOW on a host. `live`: it is the folder of a run that lives."""
+
+    top: str
+    below: str
+    live: bool
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A file that kit fetches: the entry on the host, and where it goes, below the folder at home."""
+
+    entry: Entry
+    target: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,22 +107,29 @@ class RemoveRunsResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PulledHost:
-    """What came from one host: files and bytes that travelled, and files that were here already."""
+class Pulled:
+    """What came from one host: files and bytes that travelled, and files that were here already.
+
+    `changed` are files that changed while kit read them. `skipped` maps a path to why kit left it out.
+    """
 
     host: str
     files: int = 0
     size: int = 0
     unchanged: int = 0
+    changed: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullResult:
-    """`changed` are files that changed while kit read them. `skipped` maps a path to why kit left it out."""
+    """What came home, into `folder`. `missed` maps a host from which not everything came to the reason.
+
+    `run` is the run, or '' for `kit cp`. `live`: it had not ended yet.
+    """
 
     run: str
     folder: str
-    hosts: tuple[PulledHost, ...]
-    changed: tuple[str, ...] = ()
-    skipped: Mapping[str, str] | None = None
-    missed: tuple[str, ...] = ()
+    hosts: tuple[Pulled, ...]
+    missed: Mapping[str, str] = field(default_factory=dict)
+    live: bool = False

@@ -71,3 +71,8 @@ def size(count: int) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.2f} GB"
+
+
+def printable(text: str) -> str:
+    """Return a name that a terminal can show: what is not printable is escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

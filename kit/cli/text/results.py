@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kit.cli.text.table import fitted
-from kit.model.results import RemoveRunsResult, RunSize
-from kit.model.text import fold, size
+from kit.model.results import LOG, PullResult, RemoveRunsResult, RunSize
+from kit.model.text import fold, printable, size
 
 # A table of runs has the latest ones.
 MOST_RUNS = 20
+# A warning names at most this many files.
+MOST_NAMES = 5
 
 
 def run_sizes(runs: Sequence[RunSize]) -> str:
@@ -42,3 +44,45 @@ def removed(value: RemoveRunsResult) -> str:
     if value.dry_run:
         return f"{run_sizes(value.runs)}\nkit runs rm would delete {counted(value.runs)}."
     return f"Deleted {counted(value.runs)}."
+
+
+def pulled(value: PullResult) -> str:
+    """Return what came from where, in a line."""
+    came = [host for host in value.hosts if host.files]
+    files, unchanged = sum(host.files for host in came), sum(host.unchanged for host in value.hosts)
+    if not files and not unchanged:
+        return f"Run {value.run} has made nothing." if value.run else "Nothing to do: there are no files."
+    if not files:
+        return f"Nothing to do: {value.folder} has all {_files(unchanged)}."
+    what = f"run {value.run}" if value.run else _files(files)
+    size_text = size(sum(host.size for host in came))
+    more = f"; {unchanged} were there" if unchanged else ""
+    count = f": {_files(files)}, {size_text}" if value.run else f": {size_text}"
+    return f"Pulled {what} from {fold([host.host for host in came])} into {value.folder}{count}{more}."
+
+
+def pull_notes(value: PullResult) -> str:
+    """Return what you should know: files that changed meanwhile, what kit left out, and which hosts are missing."""
+    lines = []
+    changed = [path for host in value.hosts for path in host.changed if path != LOG]
+    if changed:
+        lines.append(f"kit: {_names(changed)} changed while kit read it; run the same again later")
+    reasons: dict[str, list[str]] = {}
+    for host in value.hosts:
+        for path, why in host.skipped.items():
+            reasons.setdefault(why, []).append(f"{host.host}:{path}")
+    lines += [f"kit: left out {_names(paths)}: {why}" for why, paths in reasons.items()]
+    if value.live:
+        lines.append(f"kit: run {value.run} is still running: pull again for what it makes from now on")
+    if value.missed:
+        lines.append(f"kit: error: not everything came from {fold(value.missed)}")
+    return "\n".join(lines)
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}"
+
+
+def _names(paths: Sequence[str]) -> str:
+    more = len(paths) - MOST_NAMES
+    return ", ".join(map(printable, paths[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What you do with what runs made: runs rm."""
+"""What you do with what runs made: pull, runs rm."""
 
 # Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
@@ -10,11 +10,11 @@ from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, DRY_RUN, FAILED, MUST_YES, WORK
 from kit.cli.verbs.values import span
-from kit.errors import InputError
+from kit.errors import InputError, StepError
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
-    from kit.model.results import RunSize
+    from kit.model.results import PullResult, RunSize
 
 
 def remove(session: Session) -> int:
@@ -40,7 +40,56 @@ def remove(session: Session) -> int:
     return 0
 
 
+def pull(session: Session) -> int:
+    from kit.flows.run.pull import pull
+
+    result = pull(session.context(), session.args.what, here=session.folder)
+    return _brought(session, result)
+
+
+def _brought(session: Session, result: PullResult) -> int:
+    """Print what came home. Return a failure if a host is missing."""
+    from kit.cli.text import results as text
+
+    session.show("pull", result, text.pulled)
+    notes = text.pull_notes(result)
+    if notes:
+        session.terminal.tell(notes)
+    return StepError.exit_code if result.missed else 0
+
+
 VERBS = (
+    Verb(
+        words=("pull",),
+        purpose="Bring home what a run made on all its hosts: outputs, checkpoints, working folder, log",
+        handler=pull,
+        group=WORK,
+        operands=(
+            Operand(
+                name="what",
+                help="A run, paths in its folder, and a folder at home: RUN [PATH…] [DEST]",
+                optional=True,
+                complete=candidates.run,
+                many=True,
+            ),
+        ),
+        options=CLUSTER,
+        notes="RUN is an id, the beginning of one, or latest, and is only optional without other words. A PATH begins "
+        "with output, checkpoints, work or log, and may be a pattern: 'output/*.keras', '**/best'. Any other last word "
+        "is the folder at home (default: kit-RUN). Files keep their names. Where two hosts have the same name, both go "
+        "into folders with the hosts' names. A second pull fetches only what is missing or has changed, and continues "
+        "files that came in part.",
+        examples=(
+            "kit pull",
+            "kit pull 20261121-10 output",
+            "kit pull latest 'checkpoints/*.keras' log ./results",
+        ),
+        exits=(
+            ("2", "a flag, hosts or kit.yaml is wrong"),
+            ("3", "no host can be reached"),
+            ("4", "a host failed, and the others came; or this machine cannot store the files"),
+        ),
+    ),
     Verb(
         words=("runs", "rm"),
         purpose="Delete runs with all that they made: records, logs, outputs, checkpoints",

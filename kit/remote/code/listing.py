@@ -7,6 +7,7 @@ In both, `.kitignore` at the top of the folder leaves out more, and nothing belo
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from kit.remote.ship.porter.manifest import shown
 IGNORE = ".kitignore"
 # .kit has a lab's private key.
 _NEVER = (b".git", b".kit")
+# At the top: what `kit pull` brought home. git ignores it, because it has a .gitignore.
+_PULLED = re.compile(rb"kit-\d{8}-\d{6}-[0-9a-f]{4}")
 # kit stops listing a folder after this many files: it may be a whole disk.
 _STOP = 20 * MOST_FILES
 
@@ -98,7 +101,8 @@ def _walk(folder: Path, ignored: Ignored | None) -> tuple[list[bytes], list[byte
                 for entry in entries:
                     path = here + b"/" + entry.name if here else entry.name
                     is_folder = entry.is_dir(follow_symlinks=False)
-                    if entry.name in _NEVER or (ignored and ignored(path + b"/" if is_folder else path)):
+                    pulled = is_folder and not here and _PULLED.fullmatch(entry.name)
+                    if pulled or entry.name in _NEVER or (ignored and ignored(path + b"/" if is_folder else path)):
                         continue
                     (ahead if is_folder else paths).append(path)
                     kept += 1

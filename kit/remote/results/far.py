@@ -11,7 +11,7 @@ from typing import Any
 
 from kit.errors import StepError
 from kit.model import names
-from kit.model.results import Entry, RunFolder
+from kit.model.results import LOG, MADE, Entry, Listing, RunFolder
 from kit.remote.ssh.transport import Completed, Transport
 
 # A run may have millions of files.
@@ -49,6 +49,27 @@ def survey(transport: Transport, cluster: str) -> tuple[RunFolder, ...]:
     )
 
 
+def living(transport: Transport, cluster: str) -> Mapping[str, bool]:
+    """Return the ids of the runs that this host has, and whether each lives."""
+    done = transport.run(argv("ids", names.folder(cluster), names.RUNS))
+    lines = _lines(done, transport, "its runs could not be read")
+    return {line["id"]: bool(line["live"]) for line in lines if _ID.fullmatch(str(line.get("id")))}
+
+
+def run_files(transport: Transport, cluster: str, run: str) -> Listing:
+    """List what a run made on this host, and its log."""
+    top, below = f"{names.folder(cluster)}/{names.STATE}", f"{names.RUNS.removeprefix(f'{names.STATE}/')}/{run}"
+    done = transport.run(argv("list", top, below, *MADE, LOG), timeout_s=LIST_S)
+    return _listing(done, transport, below)
+
+
+def _listing(done: Completed, transport: Transport, below: str) -> Listing:
+    lines = _lines(done, transport, "its files could not be listed")
+    header: Mapping[str, Any] = next(lines, {})
+    entries = tuple(_entry(line) for line in lines if isinstance(line, list))
+    return Listing(top=str(header.get("top", "")), below=below, live=bool(header.get("live")), entries=entries)
+
+
 def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[str, int]:
     """Remove the folders of these runs. Return their bytes, by id, of those that were there. Raises StepError."""
     text = json.dumps(list(ids)).encode()
@@ -62,13 +83,6 @@ def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[st
         if "id" in line:
             sizes[str(line["id"])] = int(line["removed"])
     return sizes
-
-
-def entries_of(done: Completed, transport: Transport) -> tuple[str, tuple[Entry, ...]]:
-    """Return the top folder and the entries that `list` or `find` printed."""
-    lines = _lines(done, transport, "its files could not be listed")
-    header: Mapping[str, Any] = next(lines, {})
-    return str(header.get("top", "")), tuple(_entry(line) for line in lines if isinstance(line, list))
 
 
 def _entry(line: Sequence[Any]) -> Entry:

@@ -4,6 +4,7 @@ Ranks write these files, so no name and no link in them decides anything: below 
 Names travel as the text whose letters are their bytes (latin-1).
 
     survey FOLDER RUNS      a line for each run of a cluster: its size, and whether it lives
+    ids FOLDER RUNS         a line for each run: only whether it lives
     list TOP BELOW NAME...  a line for each file in TOP/BELOW (without names: all of it)
     find PATH               the same for one path that a person named, with its links followed
     send TOP BELOW          frames with the content of files; standard input: [[PATH, AT, TIME], ...]
@@ -99,11 +100,11 @@ def folder(fd: int, name: bytes, path: bytes, depth: int) -> Iterator[Entry]:
 
 def list_files(top: str, below: str, *names: str) -> None:
     """Print a line with the top, one for each entry, and one that says that the list is complete."""
-    say({"top": top})
     try:
         fd = opened(top, below)
     except (FileNotFoundError, NotADirectoryError):
         fd = -1
+    say({"top": top, "live": fd >= 0 and lives(fd)})
     if fd >= 0:
         for entry in entries(fd, b"", 0, [os.fsencode(name) for name in names] or None):
             say(entry)
@@ -276,7 +277,11 @@ def write_file(target: bytes, header: Dict[str, Any]) -> None:
 # Runs
 
 
-def survey(cluster: str, below: str) -> None:
+def ids(cluster: str, below: str) -> None:
+    survey(cluster, below, sized=False)
+
+
+def survey(cluster: str, below: str, sized: bool = True) -> None:
     try:
         runs = opened(cluster, below)
     except (FileNotFoundError, NotADirectoryError):
@@ -286,7 +291,7 @@ def survey(cluster: str, below: str) -> None:
             fd = os.open(name, FOLDER, dir_fd=runs)
         except OSError:
             continue
-        say(dict(sizes(fd), id=text(os.fsencode(name)), live=lives(fd)))
+        say(dict(sizes(fd) if sized else {}, id=text(os.fsencode(name)), live=lives(fd)))
         os.close(fd)
     say({"end": True})
 
@@ -365,6 +370,7 @@ def remove(cluster: str, below: str) -> None:
 def main(argv: List[str]) -> None:
     operations: Dict[str, Any] = {
         "survey": survey,
+        "ids": ids,
         "list": list_files,
         "find": find,
         "send": send,

@@ -232,6 +232,15 @@ def test_the_folders_of_git_and_kit_never_come_along(top: Path, in_git: bool) ->
     assert [name for name in names(take(top)) if name not in ("other", "sub")] == [".kitten", "train.py"]
 
 
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_what_kit_pull_brought_home_does_not_come_along(top: Path, in_git: bool) -> None:
+    write(top, {"train.py": "1"})
+    if in_git:
+        repository(top)
+    write(top, {"kit-20261121-101500-3fa2/output/model": "x", "kit-20261121-101500-3fa2/.gitignore": "*\n"})
+    assert names(take(top)) == ["train.py"]
+
+
 def test_a_pattern_that_cannot_be_read_is_refused(top: Path) -> None:
     (top / ".kitignore").write_text("ok\n!\n")
     with pytest.raises(InputError, match=r"\.kitignore has a pattern"):

@@ -1,0 +1,179 @@
+"""kit pull: bring what a run made home from all its hosts, and its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kit.errors import KitError
+from kit.events import HostDone, HostStep, Phase, Warned
+from kit.flows.context import Context
+from kit.flows.run.listing import no_such_run
+from kit.model.host import Host
+from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, Wanted
+from kit.model.text import size
+from kit.plan.run import folders, pulling
+from kit.remote.results import far, log
+from kit.remote.results.fetch import fetch
+from kit.remote.results.store import HomeError, Store
+from kit.remote.ssh import fanout
+
+
+def pull(context: Context, words: Sequence[str], *, here: Path) -> PullResult:
+    """Bring home what kit pull's words select. Relative folders start at `here`.
+
+    A host that cannot be reached is in `missed`; the others come. Raises an error if no host can be reached, or if this
+    machine cannot store the files.
+    """
+    request = pulling.request(words)
+    context.reporter.report(Phase(name="look", hosts=context.inventory.names))
+    run, missed = _run(context, request.run)
+    listings, failures = _listings(context, run, [host for host in context.inventory.names if host not in missed])
+    missed = {**missed, **failures}
+    entries: dict[str, tuple[Entry, ...]] = {}
+    skipped: dict[str, Mapping[str, str]] = {}
+    for host, listing in listings.items():
+        entries[host], skipped[host] = pulling.sorted_out(listing.entries, request.patterns, (*MADE, LOG))
+    store = Store(here / (request.folder or f"kit-{run}"))
+    wanted = {host: files for host, files in pulling.layout(entries).items() if files}
+    pulled, failures = bring(context, store, listings, wanted, private=request.folder is None)
+    missed = {**missed, **failures}
+    for host, error in missed.items():
+        context.reporter.report(Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest"))
+    if not missed:
+        store.finish()
+    hosts = tuple(
+        replace(pulled.get(host, Pulled(host=host)), skipped={**skipped[host], **_skipped(pulled.get(host))})
+        for host in listings
+        if host in pulled or skipped[host]
+    )
+    return PullResult(
+        run=run,
+        folder=str(store.folder),
+        hosts=hosts,
+        missed={host: error.message for host, error in missed.items()},
+        live=any(listing.live for listing in listings.values()),
+    )
+
+
+def _skipped(pulled: Pulled | None) -> Mapping[str, str]:
+    return pulled.skipped if pulled else {}
+
+
+def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError]]:
+    """Return the id of the run that `word` means on any host, and the hosts that could not be asked."""
+
+    def look(host: Host) -> Mapping[str, bool]:
+        with closing(context.connect(host)) as transport:
+            return far.living(transport, context.spec.name)
+
+    outcome = fanout.each(context.inventory.hosts, look)
+    if not outcome.results:
+        outcome.or_raise("kit pull")
+    runs = {run: live for ids in outcome.results.values() for run, live in ids.items()}
+    if not runs:
+        raise no_such_run(word)
+    if word is not None:
+        return folders.one(word, runs), outcome.failures
+    return max((run for run in runs if runs[run]), default=max(runs)), outcome.failures
+
+
+def _listings(context: Context, run: str, hosts: Sequence[str]) -> tuple[Mapping[str, Listing], Mapping[str, KitError]]:
+    def look(host: Host) -> Listing:
+        with closing(context.connect(host)) as transport:
+            return far.run_files(transport, context.spec.name, run)
+
+    outcome = fanout.each([context.host(name) for name in hosts], look)
+    return outcome.results, outcome.failures
+
+
+def bring(
+    context: Context,
+    store: Store,
+    listings: Mapping[str, Listing],
+    wanted: Mapping[str, Sequence[Wanted]],
+    *,
+    private: bool,
+) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
+    """Fetch the files of each host that are not here yet. Return what came, and the hosts that failed.
+
+    Raises HomeError if this machine cannot store them.
+    """
+    missing = {host: _missing(store, files) for host, files in wanted.items()}
+    total = sum(file.entry.size for files in missing.values() for file in files)
+    if wanted:
+        store.prepare(total, private=private)
+    if any(missing.values()):
+        context.reporter.report(Phase(name="pull", hosts=tuple(missing)))
+
+    def work(host: Host) -> Pulled:
+        name, listing = host.name, listings[host.name]
+        links = sum(store.link(file.target, file.entry.text) for file in wanted[name] if file.entry.kind == "l")
+        files, pulled = missing[name], Pulled(host=name)
+        if files:
+            with closing(context.connect(host)) as transport:
+                pulled = fetch(
+                    transport,
+                    listing.top,
+                    listing.below,
+                    files,
+                    store,
+                    keep=lambda part, file, header: _keep(store, part, file, header),
+                    progress=lambda done, all_of_it: context.reporter.report(
+                        HostStep(
+                            host=name,
+                            text=f"{size(done)} of {size(all_of_it)}",
+                            fraction=min(done / all_of_it, 1.0) if all_of_it else None,
+                        )
+                    ),
+                )
+            context.reporter.report(HostDone(host=name, text=f"{pulled.files} files, {size(pulled.size)}"))
+        unchanged = len(wanted[name]) - len(files) - links
+        return replace(pulled, files=pulled.files + links, unchanged=unchanged)
+
+    outcome = fanout.each([context.host(name) for name in wanted], work)
+    for error in outcome.failures.values():
+        if isinstance(error, HomeError):
+            # One disk, one error.
+            error.host = None
+            raise error
+    return outcome.results, outcome.failures
+
+
+def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
+    """Return the files that are not here, or changed since. Move those that an earlier pull stored elsewhere."""
+    missing = []
+    for file in files:
+        if file.entry.kind != "f" or _is_here(store, file, file.target):
+            continue
+        own = pulling.LOG_TEXT if file.entry.path == LOG else file.entry.path
+        if own != file.target and _is_here(store, file, own):
+            # When it came, no other host had a file with this name.
+            store.move(own, file.target)
+            continue
+        missing.append(file)
+    return tuple(missing)
+
+
+def _is_here(store: Store, file: Wanted, target: str) -> bool:
+    state = store.state(target)
+    # The text of a log has another size than its records.
+    as_text = file.entry.path == LOG
+    return state is not None and state[1] == file.entry.time and (as_text or state[0] == file.entry.size)
+
+
+def _keep(store: Store, part: Path, file: Wanted, header: Mapping[str, Any]) -> None:
+    moment, executable = int(header["time"]), bool(header["x"])
+    if file.entry.path != LOG:
+        store.keep(part, file.target, time=moment, executable=executable)
+        return
+    text = part.with_suffix(".txt")
+    try:
+        log.write_text(part, text)
+        part.unlink()
+    except OSError as error:
+        raise store.failed(error) from error
+    store.keep(text, file.target, time=moment, executable=False)

@@ -1,0 +1,144 @@
+"""Decides what kit pull brings home, and where each file goes. Names and links are those of ranks, so hostile data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from kit.errors import InputError
+from kit.model.results import LOG, MADE, Entry, Wanted
+from kit.model.run import LATEST
+
+# At home, the log of a run is text.
+LOG_TEXT = "log.txt"
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """The words of kit pull. `run` is None for the latest run, `folder` for the default folder."""
+
+    run: str | None
+    patterns: tuple[str, ...]
+    folder: str | None
+
+
+def request(words: Sequence[str]) -> Request:
+    """Read RUN, PATH… and DEST. The last word is DEST, unless it can only be a path in a run's folder."""
+    if not words:
+        return Request(run=None, patterns=(), folder=None)
+    run, *rest = words
+    folder = None
+    if rest and not is_pattern(rest[-1]):
+        folder = rest.pop()
+    for word in rest:
+        if not is_pattern(word):
+            kinds = ", ".join((*MADE, LOG))
+            raise InputError(
+                f"'{word}' is no path in the folder of a run: such a path begins with {kinds}",
+                hint="write the folder at home as the last word",
+            )
+    return Request(run=None if run == LATEST else run, patterns=tuple(rest), folder=folder)
+
+
+def is_pattern(word: str) -> bool:
+    """Return whether this word is a path in the folder of a run: output/model.h5, 'checkpoints/*', '*/best'."""
+    first = word.partition("/")[0]
+    return first in (*MADE, LOG, LOG_TEXT) or bool(_GLOB & set(first))
+
+
+def selects(patterns: Sequence[str], path: str) -> bool:
+    """Return whether one of the patterns selects a path. A folder selects all that is in it; ** is any folders."""
+    names = (LOG_TEXT if path == LOG else path).split("/")
+    alike = [names] if path != LOG else [names, [LOG]]
+    return not patterns or any(_matches(one, pattern.strip("/").split("/")) for pattern in patterns for one in alike)
+
+
+def _matches(names: Sequence[str], words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    if words[0] == "**":
+        return any(_matches(names[at:], words[1:]) for at in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], words[0]) and _matches(names[1:], words[1:])
+
+
+def is_sound(path: str, tops: Collection[str]) -> bool:
+    """Return whether a path stays in its folder and begins with one of `tops`."""
+    names = path.split("/")
+    return names[0] in tops and "\0" not in path and not {"", ".", ".."} & set(names)
+
+
+def stays(path: str, target: str) -> bool:
+    """Return whether a link at `path` leads to somewhere in its folder, whatever other links are there.
+
+    `..` counts only at the beginning of the target: after the name of a link, it may lead anywhere.
+    """
+    if not target or target.startswith("/") or "\0" in target:
+        return False
+    depth, below = path.count("/"), False
+    for name in target.split("/"):
+        if name == "..":
+            depth -= 1
+            if below or depth < 0:
+                return False
+        elif name not in ("", "."):
+            below = True
+    return True
+
+
+def sorted_out(
+    entries: Sequence[Entry], patterns: Sequence[str], tops: Collection[str]
+) -> tuple[tuple[Entry, ...], Mapping[str, str]]:
+    """Return the files and links to bring home, and a reason for each selected entry that stays away."""
+    good: list[Entry] = []
+    skipped: dict[str, str] = {}
+    for entry in entries:
+        if entry.kind == "d" or not selects(patterns, entry.path):
+            continue
+        why = _refusal(entry, tops)
+        if why:
+            skipped[entry.path] = why
+        else:
+            good.append(entry)
+    return tuple(good), skipped
+
+
+def _refusal(entry: Entry, tops: Collection[str]) -> str:
+    if not is_sound(entry.path, tops):
+        return "its name leads out of the folder"
+    if entry.kind == "s":
+        return "it is a device, a socket or a pipe"
+    if entry.kind == "e":
+        return entry.text
+    if entry.kind == "l" and not stays(entry.path, entry.text):
+        return "it is a link that leads out of the folder"
+    return ""
+
+
+def layout(listings: Mapping[str, Sequence[Entry]]) -> Mapping[str, tuple[Wanted, ...]]:
+    """Return where the files of each host go: by their own names, or below the host's name where two hosts collide."""
+    owners: dict[str, set[str]] = {}
+    folders: set[str] = set()
+    for host, entries in listings.items():
+        for entry in entries:
+            owners.setdefault(entry.path, set()).add(host)
+            folders.update(_above(entry.path))
+
+    def collides(path: str) -> bool:
+        return len(owners[path]) > 1 or path in folders or any(folder in owners for folder in _above(path))
+
+    def target(host: str, path: str) -> str:
+        name = LOG_TEXT if path == LOG else path
+        return f"{host}/{name}" if collides(path) else name
+
+    return {
+        host: tuple(Wanted(entry=entry, target=target(host, entry.path)) for entry in entries)
+        for host, entries in listings.items()
+    }
+
+
+def _above(path: str) -> Sequence[str]:
+    """Return the folders above a path: a and a/b for a/b/c."""
+    names = path.split("/")
+    return ["/".join(names[:at]) for at in range(1, len(names))]

@@ -1,0 +1,114 @@
+"""Writes files of hosts below one folder of this machine: whole or not at all, and through no link."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from kit.errors import StepError
+
+# Parts of files, below the folder. A pull that is repeated continues them.
+PARTS = ".kit-pull"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Keep this much of the disk free.
+_RESERVE = 1 << 20
+
+
+class HomeError(StepError):
+    """This machine could not store a file. It has nothing to do with a host."""
+
+
+class Store:
+    """`folder` is made when the first file comes. Methods raise HomeError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self, size: int, *, private: bool) -> None:
+        """Make the folder, with room for `size` bytes. `private`: keep it out of git, and out of the code of runs."""
+        try:
+            (self.folder / PARTS).mkdir(parents=True, exist_ok=True)
+            if private and not (self.folder / ".gitignore").exists():
+                (self.folder / ".gitignore").write_text("*\n")
+            free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise self._failed(self.folder, error) from error
+        if size + _RESERVE > free:
+            raise HomeError(
+                f"{self.folder} has no room: {size // 1_000_000} MB are needed, {free // 1_000_000} MB are free",
+                hint="pull into another folder: kit pull RUN FOLDER; or only a part: kit pull RUN output",
+            )
+
+    def state(self, target: str) -> tuple[int, int] | None:
+        """Return the size of the file at this place and the time of its last change (ns), or None without a file."""
+        try:
+            at = (self.folder / target).lstat()
+        except OSError:
+            return None
+        return (at.st_size, at.st_mtime_ns) if stat.S_ISREG(at.st_mode) else None
+
+    def part(self, *identity: object) -> Path:
+        """Return where to write the part of a file until it is whole. Another version of it has another part."""
+        text = "\0".join(str(word) for word in identity).encode("utf-8", "surrogateescape")
+        return self.folder / PARTS / hashlib.sha256(text).hexdigest()[:32]
+
+    def keep(self, part: Path, target: str, *, time: int, executable: bool) -> None:
+        """Give a file that is whole its name."""
+        try:
+            path = self._place(target)
+            umask = os.umask(0)
+            os.umask(umask)
+            part.chmod((0o777 if executable else 0o666) & ~umask)
+            os.utime(part, ns=(time, time))
+            part.replace(path)
+        except OSError as error:
+            raise self._failed(self.folder / target, error) from error
+
+    def link(self, target: str, text: str) -> bool:
+        """Make a link. Return False if it is there already."""
+        try:
+            path = self._place(target)
+            if path.is_symlink():
+                if os.readlink(path) == text:  # noqa: PTH115  (the text, not a path)
+                    return False
+                path.unlink()
+            path.symlink_to(text)
+        except OSError as error:
+            raise self._failed(self.folder / target, error) from error
+        return True
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file that an earlier pull stored to another place."""
+        try:
+            (self.folder / source).replace(self._place(target))
+        except OSError as error:
+            raise self._failed(self.folder / target, error) from error
+
+    def finish(self) -> None:
+        """Remove parts of earlier versions."""
+        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+
+    def _place(self, target: str) -> Path:
+        """Return the path of a file, and make the folders above it. Raises HomeError if one of them is a link."""
+        path = self.folder
+        *folders, name = target.split("/")
+        for folder in folders:
+            path /= folder
+            if path.is_symlink():
+                raise HomeError(f"{path} is a link", hint="remove it, or pull into another folder: kit pull RUN FOLDER")
+            path.mkdir(exist_ok=True)
+        return path / name
+
+    def failed(self, error: OSError) -> HomeError:
+        return self._failed(self.folder, error)
+
+    def _failed(self, path: Path, error: OSError) -> HomeError:
+        if error.errno in _FULL:
+            hint = "free some space, then run the same again: kit continues where it stopped"
+            return HomeError(f"no space left on this machine for {path}", hint=hint)
+        hint = "pull into another folder: kit pull RUN FOLDER"
+        return HomeError(f"{path} cannot be written: {error.strerror}", hint=hint)

@@ -1,0 +1,250 @@
+"""kit pull and kit runs rm on hosts whose folders are on this machine, with the real reader.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kit.errors import InputError, NotReadyError, StepError, UnreachableError
+from kit.events import HostStep
+from kit.flows.context import Context
+from kit.flows.run.folders import remove_runs
+from kit.flows.run.pull import pull
+from kit.model.host import Host
+from kit.remote.results import store
+from kit.remote.ssh.transport import Completed, Live
+from tests.fakes.fleet import FakeTransport, Fleet
+from tests.fakes.reporter import Remembering
+
+RUN, OTHER = "20261121-101500-3fa2", "20261120-101500-bbbb"
+
+
+class Moved(FakeTransport):
+    """A host whose /opt/kit is a folder of this machine. `cut_after` ends the next stream after that many bytes."""
+
+    root: Path
+    cut_after: dict[str, int]
+
+    def _local(self, argv: Sequence[str]) -> list[str]:
+        return [
+            word.replace("/opt/kit", f"{self.root}/{self.host.name}") if "\n" not in word else word for word in argv
+        ]
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        return super().run(self._local(argv), stdin=stdin, timeout_s=timeout_s)
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        limit = self.cut_after.pop(self.host.name, None)
+        if limit is None:
+            return super().stream(self._local(argv), live)
+        left = limit
+
+        def out(data: bytes) -> None:
+            live.out(data[:left])
+
+        super().stream(self._local(argv), replace(live, out=out))
+        raise UnreachableError("the connection broke", host=self.host.name)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Path:
+    for host, files in {
+        "gpu1": {"output/model": "weights", "output/metrics": "1", "checkpoints/one": "c1"},
+        "gpu2": {"output/metrics": "2", "work/only2": "x"},
+    }.items():
+        for name, text in files.items():
+            path = tmp_path / "hosts" / host / "lab/var/runs" / RUN / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    run = tmp_path / "hosts/gpu1/lab/var/runs" / RUN
+    (run / "log").write_bytes(b"\x1e1 3 o . 6\nhello\n\x1e2 - m . 4\nmpi\n")
+    (tmp_path / "hosts/gpu1/lab/var/runs" / OTHER).mkdir()
+    return tmp_path / "hosts"
+
+
+@pytest.fixture
+def cut_after() -> dict[str, int]:
+    return {}
+
+
+@pytest.fixture
+def context(fleet: Fleet, reporter: Remembering, hosts: Path, cut_after: dict[str, int]) -> Context:
+    def connect(host: Host) -> Moved:
+        transport = Moved(fleet.vms[host.name])
+        transport.root, transport.cut_after = hosts, cut_after
+        return transport
+
+    return replace(fleet.context(reporter, names=["gpu1", "gpu2"]), connect=connect)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".gitignore")
+    return {str(path.relative_to(folder)): path.read_text() for path in paths}
+
+
+ALL = {
+    "checkpoints/one": "c1",
+    "gpu1/output/metrics": "1",
+    "gpu2/output/metrics": "2",
+    "log.txt": "3 | hello\nmpi\n",
+    "output/model": "weights",
+    "work/only2": "x",
+}
+
+
+def test_everything_comes_home_once(context: Context, tmp_path: Path, hosts: Path) -> None:
+    result = pull(context, [], here=tmp_path)
+    home = tmp_path / f"kit-{RUN}"
+    assert result.folder == str(home)
+    assert tree(home) == ALL
+    assert (home / ".gitignore").read_text() == "*\n"
+    assert {host.host: host.files for host in result.hosts} == {"gpu1": 4, "gpu2": 2}
+    again = pull(context, [RUN], here=tmp_path)
+    assert {host.host: (host.files, host.unchanged) for host in again.hosts} == {"gpu1": (0, 4), "gpu2": (0, 2)}
+    (hosts / "gpu1/lab/var/runs" / RUN / "output/model").write_text("better")
+    third = pull(context, [RUN[:12]], here=tmp_path)
+    assert [host.files for host in third.hosts] == [1, 0]
+    assert (home / "output/model").read_text() == "better"
+
+
+def test_paths_select_and_the_folder_is_plain(context: Context, tmp_path: Path) -> None:
+    pull(context, ["latest", "checkpoints", "output/mod*", "out"], here=tmp_path)
+    assert tree(tmp_path / "out") == {"checkpoints/one": "c1", "output/model": "weights"}
+    assert not (tmp_path / "out" / ".gitignore").exists()
+    assert not (tmp_path / "out" / store.PARTS).exists()
+
+
+def test_an_unknown_run_and_a_cluster_without_any(context: Context, tmp_path: Path, hosts: Path) -> None:
+    with pytest.raises(InputError, match="no run '1999' on any host"):
+        pull(context, ["1999"], here=tmp_path)
+    (hosts / "gpu1").rename(hosts / "away1")
+    (hosts / "gpu2").rename(hosts / "away2")
+    with pytest.raises(NotReadyError):
+        pull(context, [], here=tmp_path)
+
+
+def test_a_host_that_is_away_keeps_nothing_else_back(
+    context: Context, fleet: Fleet, tmp_path: Path, reporter: Remembering
+) -> None:
+    fleet["gpu2"].faults.add("unreachable")
+    result = pull(context, [RUN], here=tmp_path)
+    assert list(result.missed) == ["gpu2"]
+    assert "gpu2: no SSH connection" in reporter.warnings[0].text
+    home = tmp_path / f"kit-{RUN}"
+    assert (home / "output/metrics").read_text() == "1"
+    # The second host comes later: now the names collide.
+    fleet["gpu2"].faults.clear()
+    pull(context, [RUN], here=tmp_path)
+    assert tree(home) == ALL
+    fleet["gpu1"].faults.add("unreachable")
+    fleet["gpu2"].faults.add("unreachable")
+    with pytest.raises(Exception, match="hosts failed"):
+        pull(context, [RUN], here=tmp_path)
+
+
+def test_a_pull_that_broke_continues_where_it_stopped(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
+) -> None:
+    data = os.urandom(3_000_000)
+    (hosts / "gpu2/lab/var/runs" / RUN / "work/only2").write_bytes(data)
+    cut_after["gpu2"] = 2_000_000
+    broken = pull(context, [RUN, "work", "home"], here=tmp_path)
+    assert list(broken.missed) == ["gpu2"]
+    assert not (tmp_path / "home/work/only2").exists(), "a part looks whole"
+    (part,) = (tmp_path / "home" / store.PARTS).iterdir()
+    assert 1_000_000 < part.stat().st_size < 2_000_000
+    rest = pull(context, [RUN, "work", "home"], here=tmp_path)
+    assert rest.hosts[0].size < 2_000_000
+    assert (tmp_path / "home/work/only2").read_bytes() == data
+    assert not (tmp_path / "home" / store.PARTS).exists()
+
+
+def test_a_part_that_was_damaged_at_home_is_fetched_again(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
+) -> None:
+    (hosts / "gpu2/lab/var/runs" / RUN / "work/only2").write_bytes(bytes(2_000_000))
+    cut_after["gpu2"] = 1_000_000
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    (part,) = (tmp_path / "home" / store.PARTS).iterdir()
+    with part.open("r+b") as file:
+        file.write(b"damage")
+    assert "did not arrive whole" in pull(context, [RUN, "work", "home"], here=tmp_path).missed["gpu2"]
+    assert not pull(context, [RUN, "work", "home"], here=tmp_path).missed
+    assert (tmp_path / "home/work/only2").read_bytes() == bytes(2_000_000)
+
+
+def test_links_and_pipes_of_ranks(context: Context, tmp_path: Path, hosts: Path) -> None:
+    output = hosts / "gpu1/lab/var/runs" / RUN / "output"
+    (output / "latest").symlink_to("model")
+    (output / "out").symlink_to("/etc/passwd")
+    (output / "up").symlink_to("../../../x")
+    os.mkfifo(output / "pipe")
+    result = pull(context, [RUN, "output", "home"], here=tmp_path)
+    (gpu1, _) = result.hosts
+    assert sorted(gpu1.skipped) == ["output/out", "output/pipe", "output/up"]
+    assert (tmp_path / "home/output/latest").readlink() == Path("model")
+    assert sorted(path.name for path in (tmp_path / "home/output").iterdir()) == ["latest", "model"]
+
+
+def test_nothing_is_written_through_a_link_at_home(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home/output").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StepError, match="is a link"):
+        pull(context, [RUN, "output/model", "home"], here=tmp_path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_disk_without_room_is_noticed_before_anything_comes(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_RESERVE", 1 << 60)
+    with pytest.raises(StepError, match="has no room"):
+        pull(context, [RUN, "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == {}
+
+
+def test_a_disk_that_fills_up_is_one_error(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StepError, match="no space left on this machine") as caught:
+        pull(context, [RUN, "home"], here=tmp_path)
+    assert caught.value.host is None
+    assert caught.value.hint is not None
+    assert "continues" in caught.value.hint
+
+
+def test_progress_is_reported(context: Context, tmp_path: Path, reporter: Remembering) -> None:
+    pull(context, [RUN, "home"], here=tmp_path)
+    assert any(event.fraction is not None for event in reporter.of(HostStep))
+
+
+# kit runs rm
+
+
+def test_a_run_goes_from_all_hosts(context: Context, hosts: Path) -> None:
+    asked: list[str] = []
+    result = remove_runs(
+        context, [RUN], older_s=None, dry_run=False, confirm=lambda runs: not asked.extend(run.id for run in runs)
+    )
+    assert asked == [RUN]
+    assert result is not None
+    assert result.runs[0].hosts == ("gpu1", "gpu2")
+    assert [path.name for path in hosts.glob("*/lab/var/runs/*")] == [OTHER]
+
+
+def test_nothing_goes_without_consent_or_with_a_host_away(context: Context, fleet: Fleet, hosts: Path) -> None:
+    before = sorted(hosts.rglob("*"))
+    assert remove_runs(context, [RUN], older_s=None, dry_run=False, confirm=lambda _: False) is None
+    dry = remove_runs(context, [], older_s=86400, dry_run=True, confirm=lambda _: pytest.fail("asked"))
+    assert dry is not None
+    fleet["gpu2"].faults.add("unreachable")
+    with pytest.raises(UnreachableError):
+        remove_runs(context, [RUN], older_s=None, dry_run=False, confirm=lambda _: True)
+    assert sorted(hosts.rglob("*")) == before
