@@ -19,13 +19,15 @@ def quantile(freedom: float, level: float = 0.01) -> float:
     """Return the t that a two-sided test at `level` must exceed, for any degrees of freedom above 0."""
     if freedom > _NORMAL_FROM:
         return _NORMAL.inv_cdf(1 - level / 2)
-    low, high = 0.0, 1.0
-    while _two_tails(high, freedom) > level:
-        low, high = high, high * 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _two_tails(middle, freedom) > level else (low, middle)
-    return high
+    # Newton's method. The tail is convex, and the normal quantile is below the root, so each step stays below it.
+    t = _NORMAL.inv_cdf(1 - level / 2)
+    log_peak = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    while True:
+        density = math.exp(log_peak - (freedom + 1) / 2 * math.log1p(t * t / freedom))
+        step = (_two_tails(t, freedom) - level) / (2 * density)
+        if step <= 1e-13 * t:
+            return t
+        t += step
 
 
 def f_tail(ratio: float, above: float, below: float) -> float:
