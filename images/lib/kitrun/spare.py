@@ -2,7 +2,7 @@
 
     spare/tree        a whole snapshot. The next run takes it by a rename, and changes only what differs
     spare/tree.part   the next spare, while it is put together from what a run has not changed (kitrun.settle)
-    spare/lock        held by whoever takes or puts the spare
+    spare/lock        held by the process that takes or puts the spare
 
 The marks of its entries (kitrun.tree) are in the container's own files, and not beside it. So a new container, which
 has no marks, does not use a spare that the container before it left. A run takes a spare only if each entry still has

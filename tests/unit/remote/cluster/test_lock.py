@@ -341,17 +341,16 @@ def test_a_second_compose_waits_for_the_first(compose: Callable[[str], list[str]
 
 
 def test_the_audit_grows_by_lines(tmp_path: Path) -> None:
-    folder = tmp_path / "lab"
+    folder, there = tmp_path / "lab", tmp_path / ".audit" / "lab"
 
     def append(text: str) -> None:
-        subprocess.run(script("audit", str(folder)), input=text, text=True, check=True)
+        subprocess.run(script("audit", str(folder), str(there)), input=text, text=True, check=True)
 
     append("one\n")
-    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
     folder.mkdir()
     for text in ("one\n", "two\n", "three\n"):
         append(text)
-    there = folder / "var" / "audit"
     assert (oct(there.stat().st_mode & 0o777), oct(there.parent.stat().st_mode & 0o777)) == ("0o600", "0o700")
     assert run(script("tail", str(there), "2")) == "two\nthree\n"
     assert run(script("tail", str(folder / "none"), "2")) == ""
