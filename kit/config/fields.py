@@ -300,8 +300,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "code",
             Text(shortest=1),
-            "Folder with your code, relative to this file. Each run gets a snapshot of it. none: runs take no code "
-            "along, as without this setting.",
+            "Folder with your code, relative to this file, or git+URL@REF. Each run gets a snapshot of it. none: runs "
+            "take no code along, as without this setting.",
             example=".",
             rule=rules.code,
         ),

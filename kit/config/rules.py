@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kit.config.kinds import FieldError
+from kit.model.repository import is_repository, repository
 from kit.model.spec import NAME, PROPAGATIONS
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
@@ -112,17 +113,24 @@ def command(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def code(value: str) -> str:
-    if is_url(value):
+    # A URL may have a password, so that these messages do not begin with the value.
+    if is_repository(value):
+        try:
+            repository(value)
+        except ValueError as error:
+            write = "git+https://HOST/PATH@BRANCH, git+ssh://… or git+HOST:PATH"
+            raise FieldError(f"this {error}", write=write) from None
+    elif is_url(value):
         raise FieldError(
-            "is a repository, and kit takes code from folders only",
-            write="clone it with git, and write the folder of the clone",
+            "this looks like a URL, and kit takes code from a folder or a git repository",
+            write="git+ before the URL of a repository: git+https://HOST/PATH@BRANCH",
         )
     return value
 
 
 def is_url(value: str) -> bool:
     """Return whether this is the address of a repository, and no path."""
-    return "://" in value or value.startswith("git+")
+    return "://" in value or is_repository(value)
 
 
 def volumes(value: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,7 +27,8 @@ class GitFacts:
 class Snapshot:
     """A folder's content at one time. `digest` is the SHA-256 of `manifest`; `size` is in bytes, of all files.
 
-    `git` is None outside of a git work tree.
+    `git` is None outside of a git work tree. `source` is what you wrote instead of a folder, without a login, or ''.
+    `notes` are sentences about what the snapshot lacks.
     """
 
     folder: Path
@@ -36,6 +37,8 @@ class Snapshot:
     files: int
     size: int
     git: GitFacts | None
+    source: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ class RunRequest:
 
     `env` has (name, value); the value None forwards the variable. `as_deployed` accepts a cluster that was deployed
     with other settings than kit.yaml has now. An empty command means kit.yaml's. With the launcher ps, the ranks are
-    the workers of a parameter server, and `servers` is its number of servers. `code` is the folder of --code, or
+    the workers of a parameter server, and `servers` is its number of servers. `code` is the value of --code, or
     `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path. `workdir` is a folder
     of the code, in which the ranks start; '' for its top. `again` is the run to start once more. `given` are the
     fields, here and of `policy`, that the command line sets, and that the earlier run does not. `stdin` is the

@@ -92,6 +92,6 @@ class ClusterSpec:
     command: tuple[str, ...] = ("tf_benchmark", "--model", "resnet50")
 
     @property
-    def code_folder(self) -> str | None:
-        """Return the absolute path of the folder with the runs' code, or None if runs take no code along."""
+    def code_source(self) -> str | None:
+        """Return where the runs' code is: an absolute path or git+URL@REF. None if runs take no code along."""
         return None if self.code == NO_CODE else self.code

@@ -122,7 +122,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterSpec:
 
 
 def folder_of(spec: ClusterSpec) -> Path:
-    return Path(spec.code_folder or "")
+    return Path(spec.code_source or "")
 
 
 def test_ranks_start_in_a_copy_of_the_code(code: ClusterSpec) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kit.errors import InputError, KitError, NotReadyError
+from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run import code as codeflow
 from kit.flows.run.planning import dry_run
@@ -23,6 +24,7 @@ from kit.remote.scripts import script
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.porter import manifest
 from tests.fakes.cluster import Cluster
+from tests.fakes.repository import git, repository
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
@@ -218,3 +220,42 @@ def test_again_keeps_the_workdir(coded: Coded) -> None:
     assert coded.again()["options"]["workdir"] == "sub"
     with pytest.raises(InputError, match="the code has no folder missing"):
         coded.again(workdir="missing")
+
+
+def test_code_from_a_repository(coded: Coded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name.replace("AUTHOR", "COMMITTER"), value)
+    origin = repository(tmp_path / "origin", {"train.py": "one\n"})
+    code = f"git+{origin}@main"
+    first = coded.run(spec={"code": code}, code=code)
+    assert (first["code"]["folder"], first["code"]["commit"]) == (code, git(origin, "rev-parse", "HEAD"))
+    (origin / "train.py").write_text("two\n")
+    git(origin, "update-index", "--add", "--cacheinfo", f"160000,{'0' * 39}1,lib")
+    git(origin, "add", "train.py")
+    git(origin, "commit", "-qm", "second")
+    # The same commit, although the branch has moved, and no host or cache has it.
+    coded.store.prune()
+    shutil.rmtree(tmp_path / "cache")
+    assert coded.again(spec={})["code"] == first["code"]
+    coded.cluster.reporter.events.clear()
+    second = coded.again(spec={"code": code}, code=code)
+    assert second["code"]["commit"] == git(origin, "rev-parse", "HEAD")
+    warnings = [event for event in coded.cluster.reporter.events if isinstance(event, Warned)]
+    assert [warning.text for warning in warnings] == ["kit does not fetch submodules, so these folders are empty: lib"]
+    coded.store.prune()
+    shutil.rmtree(origin)
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(NotReadyError, match=r"is no longer there, and git\+.*@main no longer gives it"):
+        coded.again(spec={})
+
+
+def test_the_login_for_the_code_of_an_earlier_run() -> None:
+    record = {"folder": "git+https://example.com/net@main", "commit": "c0ffee"}
+    mine = "git+https://me:token@example.com/net@dev"
+    assert codeflow.sources_of(record, mine) == ["git+https://me:token@example.com/net@c0ffee"]
+    assert codeflow.sources_of(record, "/code") == ["git+https://example.com/net@c0ffee"]
+    other = "git+https://me:token@example.com/other"
+    assert codeflow.sources_of(record, other) == ["git+https://example.com/net@c0ffee"]
+    assert codeflow.sources_of({"folder": "/a"}, "/b") == ["/a", "/b"]
+    assert codeflow.sources_of({"folder": "/a"}, None) == ["/a"]

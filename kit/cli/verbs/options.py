@@ -157,7 +157,7 @@ CODE = Option(
     value="DIR",
     kind=words,
     complete=candidates.folders,
-    help="Take the code in this folder along, or none (code)",
+    help="Take the code in this folder along, or in git+URL@REF, or none (code)",
 )
 WORKDIR = Option(
     flags=("--workdir",),

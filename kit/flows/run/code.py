@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kit.errors import InputError, KitError, NotReadyError
-from kit.events import Warned
+from kit.errors import InputError, KitError, NotReadyError, UnreachableError
+from kit.events import Reporter, Warned
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord
+from kit.model.repository import PREFIX, is_repository, repository, without_login
 from kit.plan.run.records import code_record
 from kit.remote.run.door import Door
 
@@ -43,11 +44,13 @@ class Code(Protocol):
 
 
 class Taken:
-    """The code in a folder. A thread takes the snapshot while kit connects; what needs it waits."""
+    """The code in a folder or repository. A thread takes the snapshot while kit connects; what needs it waits."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, source: str, reporter: Reporter) -> None:
+        self._source = source
+        self._reporter = reporter
         self._tries = TRIES
+        self._noted = False
         self._begin()
 
     def _begin(self) -> None:
@@ -58,10 +61,8 @@ class Taken:
         self._thread.start()
 
     def _take(self) -> None:
-        from kit.remote.code.snapshot import take  # noqa: PLC0415  (only where a run has code)
-
         try:
-            self._snapshot = take(self._folder)
+            self._snapshot = snapshot_of(self._source)
         except BaseException as error:
             self._error = error
 
@@ -73,6 +74,10 @@ class Taken:
             raise self._error
         if self._snapshot is None:
             raise RuntimeError("the snapshot has no result")
+        if not self._noted:
+            self._noted = True
+            for note in self._snapshot.notes:
+                self._reporter.report(Warned(text=note, hint="clone the repository, and write code: FOLDER"))
         return self._snapshot
 
     @property
@@ -98,6 +103,17 @@ class Taken:
             return False
         self._begin()
         return True
+
+
+def snapshot_of(source: str) -> Snapshot:
+    """Take the snapshot of a folder, or of git+URL@REF."""
+    if is_repository(source):
+        from kit.remote.code.fetched import fetch  # noqa: PLC0415
+
+        return fetch(repository(source))
+    from kit.remote.code.snapshot import take  # noqa: PLC0415  (only where a run has code)
+
+    return take(Path(source))
 
 
 class Stored:
@@ -133,13 +149,10 @@ class Stored:
             bring(context, door, self._rebuilt(context, without), cluster, without)
 
     def _rebuilt(self, context: Context, without: Sequence[str]) -> Snapshot:
-        from kit.remote.code.snapshot import take  # noqa: PLC0415
-
-        folders = dict.fromkeys(filter(None, [str(self.record.get("folder", "")), context.spec.code_folder]))
-        for folder in folders:
+        for source in sources_of(self.record, context.spec.code_source):
             try:
-                snapshot = take(Path(folder))
-            except InputError:
+                snapshot = snapshot_of(source)
+            except (InputError, UnreachableError):
                 continue
             if snapshot.digest == self.digest:
                 return snapshot
@@ -149,18 +162,31 @@ class Stored:
         return False
 
 
+def sources_of(record: Mapping[str, Any], current: str | None) -> list[str]:
+    """Return where the code of an earlier run may still be: where it was, and where kit.yaml has it now.
+
+    Of a repository, that is the run's commit. The record has no login, so one in kit.yaml for the same URL counts.
+    """
+    old = str(record.get("folder", ""))
+    if not is_repository(old):
+        return list(dict.fromkeys(filter(None, [old, current])))
+    url = repository(old).url
+    if current and is_repository(current) and without_login(repository(current).url) == url:
+        url = repository(current).url
+    return [f"{PREFIX}{url}@{record.get('commit', '')}"]
+
+
 def lost(run: str, record: Mapping[str, Any], hosts: Sequence[str]) -> NotReadyError:
     """Return the error for code that hosts lack, and that this machine cannot take again."""
     folder, commit = record.get("folder", ""), record.get("commit", "")
     hint = f"run today's code: kit run --again {run} --code ."
-    if commit:
+    changed = f"{folder} no longer gives it" if is_repository(folder) else f"{folder} has changed since"
+    if commit and not is_repository(folder):
         steps = f"git checkout {commit}"
         if record.get("diff"):
             steps += f"; kit runs show {run} --diff | git apply"
         hint += f"; or go back to that code in {folder} ({steps}), then repeat this command"
-    return NotReadyError(
-        f"the code of run {run} is no longer there, and {folder} has changed since", hint=hint, host=hosts[0]
-    )
+    return NotReadyError(f"the code of run {run} is no longer there, and {changed}", hint=hint, host=hosts[0])
 
 
 def check_workdir(workdir: str, code: Code | None) -> None:

@@ -52,9 +52,10 @@ def local(
     image = tag_of(spec)
     env, forward = variables(request.env)
     runs = folder.resolve() / ".kit" / "runs"
-    run_folder = runs / new_run_id() if spec.code_folder else None
-    code = Taken(Path(spec.code_folder)) if spec.code_folder and not request.dry_run else None
-    if not request.dry_run or not spec.code_folder:
+    source = spec.code_source
+    run_folder = runs / new_run_id() if source else None
+    code = Taken(source, reporter) if source and not request.dry_run else None
+    if not request.dry_run or not source:
         check_workdir(request.workdir, code)
     container = local_container(
         spec,

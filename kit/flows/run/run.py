@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from kit.errors import Interrupted, KitError, NotReadyError
@@ -99,8 +98,8 @@ def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | No
     """
     if earlier is not None:
         return Stored(str(earlier["run"]), {name: value for name, value in earlier.items() if name != "run"})
-    folder = None if request.again and request.code is None else context.spec.code_folder
-    return Taken(Path(folder)) if folder else None
+    source = None if request.again and request.code is None else context.spec.code_source
+    return Taken(source, context.reporter) if source else None
 
 
 def _planned(context: Context, request: RunRequest, code: Code | None, door: Door, nodes: list[Node]) -> LaunchPlan:

@@ -58,7 +58,8 @@ def start_request(
 def code_record(snapshot: Snapshot) -> dict[str, Any]:
     """Return what the record of a run says about its code."""
     git = snapshot.git
-    record = {"digest": snapshot.digest, "folder": str(snapshot.folder), "files": snapshot.files, "size": snapshot.size}
+    place = snapshot.source or str(snapshot.folder)
+    record = {"digest": snapshot.digest, "folder": place, "files": snapshot.files, "size": snapshot.size}
     if git is None:
         return record
     diff = {"diff": git.diff.decode("utf-8", "backslashreplace"), "diff_cut": git.cut} if git.dirty else {}

@@ -9,13 +9,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from kit.model.repository import without_login
 from kit.remote.code import faults
 from kit.remote.code.hashes import Row, row
 from kit.remote.code.limits import MOST_DIFF
-from kit.remote.code.origin import without_login
 
 # A git hook that calls kit has these set, for another repository than that of the folder.
-_OTHER_REPOSITORY = (
+OTHER_REPOSITORY = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE",
     "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
 )  # fmt: skip
@@ -144,5 +144,5 @@ def _argv(folder: Path, *words: str) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Return an environment in which git speaks English, finds the folder's repository, and writes nothing to it."""
-    kept = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    kept = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}

@@ -41,10 +41,10 @@ class Listing:
     whole: bool
 
 
-def listing(folder: Path) -> Listing:
-    """Return what belongs to the snapshot of the folder. Raises InputError."""
+def listing(folder: Path, *, plain: bool = False) -> Listing:
+    """Return what belongs to the snapshot of the folder. `plain`: do not ask git. Raises InputError."""
     ignored = _ignored(folder / IGNORE)
-    known = git.listed(folder) if git.has_repository(folder) else None
+    known = git.listed(folder) if not plain and git.has_repository(folder) else None
     if known is None:
         paths, empty = _walk(folder, ignored)
         return Listing(paths=paths, empty=empty, git=False, untracked=False, whole=True)

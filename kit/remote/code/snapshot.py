@@ -41,12 +41,15 @@ _KINDS = {
 _Known = tuple[Row, bytes]
 
 
-def take(folder: Path) -> Snapshot:
-    """Return the snapshot of a folder. Raises InputError for a folder or file that cannot be part of one."""
+def take(folder: Path, *, plain: bool = False) -> Snapshot:
+    """Return the snapshot of a folder. Raises InputError for a folder or file that cannot be part of one.
+
+    `plain`: take all files, also if the folder is below a git work tree.
+    """
     top = _checked(folder)
     with _no_collections(), ThreadPoolExecutor(1) as beside:
-        head = beside.submit(git.head, top) if git.has_repository(top) else None
-        files = listing(top)
+        head = beside.submit(git.head, top) if not plain and git.has_repository(top) else None
+        files = listing(top, plain=plain)
         entries = _entries(top, files)
     text = manifest.join([line for _, line in entries.values()])
     digest = manifest.digest(text)

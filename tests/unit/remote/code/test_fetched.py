@@ -1,0 +1,217 @@
+"""Tests code from a git repository: the commit, the logins, and what kit says if it cannot have it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from kit.errors import InputError, UnreachableError
+from kit.model.code import Snapshot
+from kit.model.repository import repository
+from kit.plan.run.records import code_record
+from kit.remote.code import fetched
+from kit.remote.ship.porter import manifest
+from tests.fakes import repository as repositories
+from tests.fakes.repository import git
+
+LOGIN = "me:s3cret"
+
+
+@pytest.fixture
+def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # A home folder that is a git repository of its own must not matter.
+    repositories.repository(tmp_path / "cache", {".gitignore": "*.log\n"})
+    files = {"train.py": "one\n", "sub/net.py": "net\n", "kept.log": "log\n", ".gitignore": "*.log\n"}
+    folder = repositories.repository(tmp_path / "origin", {})
+    repositories.write(folder, files)
+    (folder / "sub" / "net.py").chmod(0o755)
+    (folder / "link").symlink_to("train.py")
+    git(folder, "add", "-Af")
+    git(folder, "commit", "-qm", "files")
+    git(folder, "tag", "v1")
+    git(folder, "tag", "-a", "-m", "text", "v1.0")
+    return folder
+
+
+def fetch(origin: Path | str, ref: str = "") -> Snapshot:
+    return fetched.fetch(repository(f"git+{origin}" + (f"@{ref}" if ref else "")))
+
+
+def paths(snapshot: Snapshot) -> dict[str, tuple[str, int]]:
+    return {os.fsdecode(entry.path): (entry.kind, entry.mode) for entry in manifest.parse(snapshot.manifest)}
+
+
+def change(origin: Path, text: str) -> str:
+    repositories.write(origin, {"train.py": text})
+    git(origin, "commit", "-qam", text)
+    return git(origin, "rev-parse", "HEAD")
+
+
+def test_a_branch_is_its_commit_now(origin: Path) -> None:
+    first = git(origin, "rev-parse", "HEAD")
+    snapshot = fetch(origin, "main")
+    assert paths(snapshot) == {
+        ".gitignore": ("f", 0o644), "kept.log": ("f", 0o644), "link": ("l", 0o777), "sub/net.py": ("f", 0o755),
+        "train.py": ("f", 0o644),
+    }  # fmt: skip
+    record = code_record(snapshot)
+    assert (record["folder"], record["commit"], record["dirty"]) == (f"git+{origin}@main", first, False)
+    second = change(origin, "two")
+    newer = fetch(origin, "main")
+    assert newer.git
+    assert (newer.git.commit, newer.digest != snapshot.digest) == (second, True)
+    # Without a name, it is the branch that the repository shows first.
+    assert fetch(origin).digest == newer.digest
+    for ref in ("v1", "v1.0", first, "refs/tags/v1"):
+        again = fetch(origin, ref)
+        assert again.git
+        assert (again.digest, again.git.commit) == (snapshot.digest, first)
+
+
+def test_a_commit_in_the_cache_needs_no_network(origin: Path) -> None:
+    commit = git(origin, "rev-parse", "HEAD")
+    digest = fetch(origin, commit).digest
+    origin.rename(origin.with_name("gone"))
+    assert fetch(origin, commit).digest == digest
+    with pytest.raises(UnreachableError, match="git cannot fetch"):
+        fetch(origin, "main")
+
+
+def test_a_cache_with_few_trees(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetched, "_TREES", 2)
+    for text in ("a", "b", "c"):
+        change(origin, text)
+        snapshot = fetch(origin)
+    trees = [path.name for path in (tmp_path / "cache").glob("kit/git/*/trees/*")]
+    assert len(trees) == 2
+    assert snapshot.git
+    assert snapshot.git.commit in trees
+    assert not list((tmp_path / "cache").rglob(".part-*"))
+
+
+def test_submodules_and_lfs_are_named(origin: Path, tmp_path: Path) -> None:
+    inner = repositories.repository(tmp_path / "inner", {"a": "a"})
+    git(origin, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "lib/inner")
+    repositories.write(origin, {"model.bin": "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n"})
+    git(origin, "add", "-A")
+    git(origin, "commit", "-qm", "more")
+    for _ in range(2):
+        # Also if it is in the cache.
+        snapshot = fetch(origin)
+        assert snapshot.notes == (
+            "kit does not fetch submodules, so these folders are empty: lib/inner",
+            "kit does not fetch files of Git LFS, so the ranks see their pointers: model.bin",
+        )
+    assert paths(snapshot)["lib/inner"] == ("d", 0o755)
+    assert "lib/inner/a" not in paths(snapshot)
+
+
+def test_what_does_not_exist(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=f"the repository {origin} has no branch or tag v2") as error:
+        fetch(origin, "v2")
+    assert error.value.hint == f"see those that it has: git ls-remote {origin}; of a commit, write all 40 digits"
+    with pytest.raises(InputError, match=f"has no commit {'0' * 40}"):
+        fetch(origin, "0" * 40)
+    with pytest.raises(UnreachableError, match=r"git cannot fetch .*/nothing") as unreachable:
+        fetch(tmp_path / "nothing", "v1")
+    assert unreachable.value.hint == f"check it: git ls-remote {tmp_path / 'nothing'}"
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "empty")], check=True)
+    with pytest.raises(InputError, match="has no commits"):
+        fetch(tmp_path / "empty")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InputError, match="git is not installed here"):
+        fetch(origin, "main")
+
+
+class Server(BaseHTTPRequestHandler):
+    """git's own server for HTTP, behind a password."""
+
+    root: Path
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "")
+        if given != f"Basic {base64.b64encode(LOGIN.encode()).decode()}":
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="code"')
+            self.end_headers()
+            return
+        url = urlsplit(self.path)
+        environ = {
+            "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.root), "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": url.path, "QUERY_STRING": url.query, "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""), "REMOTE_USER": "me",
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "HTTP_CONTENT_ENCODING": self.headers.get(
+                "Content-Encoding", ""
+            ),
+        }  # fmt: skip
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        argv = ["git", "-c", "safe.directory=*", "http-backend"]
+        out = subprocess.run(argv, input=body, env=environ, capture_output=True, check=True).stdout
+        head, _, content = out.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_POST = do_GET  # noqa: N815  (the name is the base class's)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def host(origin: Path) -> Iterator[str]:
+    handler = type("OneServer", (Server,), {"root": origin.parent})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the logins of this machine away, and its proxies."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy") or name.endswith("_ASKPASS")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_password_in_the_url_is_kept_nowhere(host: str, tmp_path: Path) -> None:
+    snapshot = fetch(f"http://{LOGIN}@{host}/origin/.git", "main")
+    assert snapshot.source == f"git+http://{host}/origin/.git@main"
+    assert "s3cret" not in str(code_record(snapshot))
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"s3cret" in path.read_bytes()]
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_login_git_asks_nobody(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for ever: no terminal is here."""
+    url = f"http://{host}/origin/.git"
+    with pytest.raises(UnreachableError, match=f"git cannot log in to {url}: could not read Username") as error:
+        fetch(url, "main")
+    assert error.value.hint == f"log in on this machine, and check it: git ls-remote {url}; kit uses the same login"
+    with pytest.raises(UnreachableError, match=f"git cannot log in to {url}: ") as wrong:
+        fetch(f"http://me:wr0ng@{host}/origin/.git", "main")
+    assert "wr0ng" not in f"{wrong.value} {wrong.value.hint}"
+    # git's own helpers for logins work.
+    Path(os.environ["HOME"], ".git-credentials").write_text(f"http://{LOGIN}@{host}\n")
+    Path(os.environ["HOME"], ".gitconfig").write_text("[credential]\nhelper = store\n")
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
+    assert fetch(url, "main").files == 4
