@@ -133,3 +133,13 @@ class PullResult:
     hosts: tuple[Pulled, ...]
     missed: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copied:
+    """What `kit cp` wrote to hosts: the path there, and how many files with how many bytes each of them got."""
+
+    path: str
+    hosts: tuple[str, ...]
+    files: int
+    size: int

@@ -44,7 +44,7 @@ from kit.model.result import (
     RunResult,
     RunsResult,
 )
-from kit.model.results import RemoveRunsResult, RunSize, Survey
+from kit.model.results import Copied, Pulled, PullResult, RemoveRunsResult, RunSize, Survey
 from kit.model.run import Failure, Place, RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
@@ -151,6 +151,10 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             "preview": DownPreview(cluster="kit", keeps=(KEPT,), deletes=()),
             "spare_runs": None,
         },
+        "kit.flows.run.pull": {
+            "pull": PullResult(run="r", folder="home", hosts=(Pulled(host="gpu1", files=2, size=3),))
+        },
+        "kit.flows.cluster.copy": {"copy": Copied(path="/b", hosts=("gpu1", "gpu2"), files=1, size=3)},
         "kit.flows.run.folders": {
             "survey": Survey(folders={}, failures={}),
             "remove_runs": RemoveRunsResult(cluster="kit", runs=(KEPT,)),
@@ -241,6 +245,12 @@ VERBS: list[Row] = [
      {"images": False, "purge": True, "force": True, "kept": (KEPT,)}, "from the job\nfrom the job\nRemoved", 0),
     (["runs", "rm", "2026", "2027", "--older-than", "7d", "--yes"], "remove_runs", (("2026", "2027"),),
      {"older_s": 604800.0, "dry_run": False, "confirm": ANY}, "from the job\nDeleted 1 run (3 B).\n", 0),
+    (["pull"], "pull", ((),), {"here": Path()}, "from the job\nPulled run r from gpu1 into home: 2 files, 3 B.\n", 0),
+    (["pull", "2026", "output", "home"], "pull", (("2026", "output", "home"),), {"here": Path()},
+     "from the job\nPulled run r", 0),
+    (["cp", "a", "gpu1:/b"], "copy", ("a", "gpu1:/b"), {"vm": False, "here": Path()},
+     "from the job\nCopied 1 file, 3 B, to gpu[1-2]:/b.\n", 0),
+    (["cp", "--vm", "gpu1:/b", "a"], "copy", ("gpu1:/b", "a"), {"vm": True, "here": Path()}, "from the job\nCopied", 0),
     (["runs", "rm", "2026", "--dry-run"], "remove_runs", (("2026",),),
      {"older_s": None, "dry_run": True, "confirm": ANY}, "from the job\nDeleted 1 run (3 B).\n", 0),
     (["lock", "status"], "lock_status", (), {}, "from the job\nann@pc holds the lock of cluster kit since 2026", 0),
@@ -557,3 +567,15 @@ def test_down_shows_what_it_keeps(flows: Flows, capsys: pytest.CaptureFixture[st
 def test_a_run_to_remove_must_be_named(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "rm", "--yes"], environ={}) == 2
     assert "the id of a run is missing" in capsys.readouterr().err
+
+
+def test_a_pull_without_a_host_is_a_failure_that_names_it(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    came = Pulled(host="gpu1", files=1, size=3, changed=("output/a",), skipped={"output/b\n": "it is a pipe"})
+    flows.answers["pull"] = PullResult(run="r", folder="home", hosts=(came,), missed={"gpu2": "away"}, live=True)
+    assert main(["pull"], environ={}) == 4
+    out, err = capsys.readouterr()
+    assert "Pulled run r from gpu1" in out
+    assert "output/a changed while kit read it" in err
+    assert "left out gpu1:output/b\\n: it is a pipe" in err
+    assert "run r is still running" in err
+    assert "not everything came from gpu2" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kit.cli.text.table import fitted
-from kit.model.results import LOG, PullResult, RemoveRunsResult, RunSize
+from kit.model.results import LOG, Copied, PullResult, RemoveRunsResult, RunSize
 from kit.model.text import fold, printable, size
 
 # A table of runs has the latest ones.
@@ -59,6 +59,10 @@ def pulled(value: PullResult) -> str:
     more = f"; {unchanged} were there" if unchanged else ""
     count = f": {_files(files)}, {size_text}" if value.run else f": {size_text}"
     return f"Pulled {what} from {fold([host.host for host in came])} into {value.folder}{count}{more}."
+
+
+def copied(value: Copied) -> str:
+    return f"Copied {_files(value.files)}, {size(value.size)}, to {fold(value.hosts)}:{printable(value.path)}."
 
 
 def pull_notes(value: PullResult) -> str:

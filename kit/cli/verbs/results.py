@@ -1,9 +1,10 @@
-"""What you do with what runs made: pull, runs rm."""
+"""What you do with what runs made, and with other files on hosts: pull, cp, runs rm."""
 
 # Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kit.cli import candidates
@@ -43,19 +44,33 @@ def remove(session: Session) -> int:
 def pull(session: Session) -> int:
     from kit.flows.run.pull import pull
 
-    result = pull(session.context(), session.args.what, here=session.folder)
+    result = pull(session.context(), session.args.what, here=Path())
     return _brought(session, result)
 
 
-def _brought(session: Session, result: PullResult) -> int:
+def _brought(session: Session, result: PullResult, kind: str = "pull") -> int:
     """Print what came home. Return a failure if a host is missing."""
     from kit.cli.text import results as text
 
-    session.show("pull", result, text.pulled)
+    session.show(kind, result, text.pulled)
     notes = text.pull_notes(result)
     if notes:
         session.terminal.tell(notes)
     return StepError.exit_code if result.missed else 0
+
+
+def copy(session: Session) -> int:
+    from kit.flows.cluster.copy import copy
+    from kit.model.results import PullResult
+
+    args = session.args
+    result = copy(session.context(), args.source, args.dest, vm=args.vm, here=Path())
+    if isinstance(result, PullResult):
+        return _brought(session, result, kind="cp")
+    from kit.cli.text import results as text
+
+    session.show("cp", result, text.copied)
+    return 0
 
 
 VERBS = (
@@ -89,6 +104,28 @@ VERBS = (
             ("3", "no host can be reached"),
             ("4", "a host failed, and the others came; or this machine cannot store the files"),
         ),
+    ),
+    Verb(
+        words=("cp",),
+        purpose="Copy files or folders from containers to this machine, or from here into them",
+        handler=copy,
+        group=WORK,
+        operands=(
+            Operand(
+                name="source", help="A path of this machine, or HOST:PATH; HOST may be gpu[1-4], head", optional=False
+            ),
+            Operand(name="dest", help="The other one of the two"),
+        ),
+        options=(Option(flags=("--vm",), help="Use the file system of the VM, instead of its container's"), *CLUSTER),
+        notes="Folders are copied with all that is in them. As with docker cp, an existing folder gets the copy "
+        "inside; otherwise DEST is the new name. From several hosts, each gets a folder with its name in DEST. PATH is "
+        "a whole path. A path of this machine that has a colon must begin with ./",
+        examples=(
+            "kit cp gpu1:/data/model.keras .",
+            "kit cp 'gpu[1-4]:/var/log/nvidia.log' logs --vm",
+            "kit cp vocabulary.txt 'gpu[1-4]:/data/'",
+        ),
+        exits=FAILED,
     ),
     Verb(
         words=("runs", "rm"),

@@ -108,11 +108,28 @@ def bring(
         store.prepare(total, private=private)
     if any(missing.values()):
         context.reporter.report(Phase(name="pull", hosts=tuple(missing)))
+    return fetch_all(context, store, listings, wanted, missing=missing)
+
+
+def fetch_all(
+    context: Context,
+    store: Store,
+    listings: Mapping[str, Listing],
+    wanted: Mapping[str, Sequence[Wanted]],
+    *,
+    missing: Mapping[str, Sequence[Wanted]],
+    commands: Mapping[str, far.Command] | None = None,
+) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
+    """Fetch the missing files of each host, and make the wanted links. See `bring`.
+
+    `commands` run reader.py on each host, if not on the VM itself.
+    """
 
     def work(host: Host) -> Pulled:
         name, listing = host.name, listings[host.name]
         links = sum(store.link(file.target, file.entry.text) for file in wanted[name] if file.entry.kind == "l")
-        files, pulled = missing[name], Pulled(host=name)
+        files = [file for file in missing[name] if file.entry.kind == "f"]
+        pulled = Pulled(host=name)
         if files:
             with closing(context.connect(host)) as transport:
                 pulled = fetch(
@@ -121,6 +138,7 @@ def bring(
                     listing.below,
                     files,
                     store,
+                    command=(commands or {}).get(name, far.argv),
                     keep=lambda part, file, header: _keep(store, part, file, header),
                     progress=lambda done, all_of_it: context.reporter.report(
                         HostStep(

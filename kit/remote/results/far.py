@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kit.errors import StepError
+from kit.errors import NotReadyError, StepError
 from kit.model import names
 from kit.model.results import LOG, MADE, Entry, Listing, RunFolder
 from kit.remote.ssh.transport import Completed, Transport
@@ -19,6 +19,10 @@ LIST_S = 600.0
 _KINDS = frozenset("fdlse")
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _NO_PYTHON = 127
+
+
+# Makes the command that does an operation of reader.py, such as `argv`.
+Command = Callable[..., Sequence[str]]
 
 
 @cache
@@ -61,6 +65,11 @@ def run_files(transport: Transport, cluster: str, run: str) -> Listing:
     top, below = f"{names.folder(cluster)}/{names.STATE}", f"{names.RUNS.removeprefix(f'{names.STATE}/')}/{run}"
     done = transport.run(argv("list", top, below, *MADE, LOG), timeout_s=LIST_S)
     return _listing(done, transport, below)
+
+
+def named_files(transport: Transport, path: str, command: Command) -> Listing:
+    """List the file or folder that a person named."""
+    return _listing(transport.run(command("find", encoded(path)), timeout_s=LIST_S), transport, "")
 
 
 def _listing(done: Completed, transport: Transport, below: str) -> Listing:
@@ -118,5 +127,7 @@ def failed(done: Completed, transport: Transport, what: str) -> StepError:
     """Return the error for an operation that did not succeed."""
     name = transport.host.name
     last = (done.error_text.splitlines() or [f"exit {done.code}"])[-1]
+    if "o such container" in last or "is not running" in last:
+        raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=name)
     hint = f"install it there: kit ssh {name}; then apt-get install python3" if done.code == _NO_PYTHON else None
     return StepError(f"{what}: {last}", hint=hint, host=name)

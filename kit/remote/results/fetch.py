@@ -159,9 +159,9 @@ def fetch(
     *,
     keep: Keep,
     progress: Progress,
-    argv: Callable[..., Sequence[str]] = far.argv,
+    command: far.Command = far.argv,
 ) -> Pulled:
-    """Fetch these files of TOP/BELOW. `argv` makes the command that runs an operation of reader.py.
+    """Fetch these files of TOP/BELOW. `command` runs reader.py.
 
     Raises UnreachableError or StepError. What has arrived stays, and the next fetch continues there.
     """
@@ -170,7 +170,7 @@ def fetch(
     errors = bytearray()
     live = Live(out=receiver.take, err=errors.extend, stdin=lambda: io.BytesIO(receiver.request))
     try:
-        code = transport.stream(argv("send", top, below), live)
+        code = transport.stream(command("send", top, below), live)
     finally:
         receiver.close()
     if code != 0 or not receiver.complete:

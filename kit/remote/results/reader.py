@@ -112,7 +112,7 @@ def list_files(top: str, below: str, *names: str) -> None:
 
 
 def find(path: str) -> None:
-    real = os.path.realpath(path)
+    real = os.path.realpath(os.fsdecode(path.encode("latin-1")))
     if not os.path.exists(real):
         sys.exit("no such file: %s" % path)
     top, name = os.path.split(real)
@@ -210,9 +210,9 @@ def read_frame(stream: BinaryIO) -> Tuple[bytes, bytes]:
 
 def write(path: str, name: str, kind: str) -> None:
     """Write a file or a folder to a path, as cp does: into it if it is a folder, else with that name."""
-    path = path.encode("latin-1").decode("utf-8", "surrogateescape")
+    path = os.fsdecode(path.encode("latin-1"))
     if os.path.isdir(path):
-        path = os.path.join(path, name.encode("latin-1").decode("utf-8", "surrogateescape"))
+        path = os.path.join(path, os.fsdecode(name.encode("latin-1")))
     elif path.endswith("/") and kind == "f":
         sys.exit("there is no folder %s" % path)
     base = os.fsencode(path.rstrip("/") or "/")

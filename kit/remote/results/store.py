@@ -25,13 +25,14 @@ class HomeError(StepError):
 class Store:
     """`folder` is made when the first file comes. Methods raise HomeError."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, parts: str = PARTS) -> None:
         self.folder = folder
+        self._parts = folder / parts
 
     def prepare(self, size: int, *, private: bool) -> None:
         """Make the folder, with room for `size` bytes. `private`: keep it out of git, and out of the code of runs."""
         try:
-            (self.folder / PARTS).mkdir(parents=True, exist_ok=True)
+            self._parts.mkdir(parents=True, exist_ok=True)
             if private and not (self.folder / ".gitignore").exists():
                 (self.folder / ".gitignore").write_text("*\n")
             free = shutil.disk_usage(self.folder).free
@@ -40,7 +41,7 @@ class Store:
         if size + _RESERVE > free:
             raise HomeError(
                 f"{self.folder} has no room: {size // 1_000_000} MB are needed, {free // 1_000_000} MB are free",
-                hint="pull into another folder: kit pull RUN FOLDER; or only a part: kit pull RUN output",
+                hint="choose another folder, or only a part of the files",
             )
 
     def state(self, target: str) -> tuple[int, int] | None:
@@ -54,7 +55,7 @@ class Store:
     def part(self, *identity: object) -> Path:
         """Return where to write the part of a file until it is whole. Another version of it has another part."""
         text = "\0".join(str(word) for word in identity).encode("utf-8", "surrogateescape")
-        return self.folder / PARTS / hashlib.sha256(text).hexdigest()[:32]
+        return self._parts / hashlib.sha256(text).hexdigest()[:32]
 
     def keep(self, part: Path, target: str, *, time: int, executable: bool) -> None:
         """Give a file that is whole its name."""
@@ -81,6 +82,13 @@ class Store:
             raise self._failed(self.folder / target, error) from error
         return True
 
+    def make(self, target: str) -> None:
+        """Make a folder."""
+        try:
+            self._place(target).mkdir(exist_ok=True)
+        except OSError as error:
+            raise self._failed(self.folder / target, error) from error
+
     def move(self, source: str, target: str) -> None:
         """Move a file that an earlier pull stored to another place."""
         try:
@@ -90,7 +98,7 @@ class Store:
 
     def finish(self) -> None:
         """Remove parts of earlier versions."""
-        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+        shutil.rmtree(self._parts, ignore_errors=True)
 
     def _place(self, target: str) -> Path:
         """Return the path of a file, and make the folders above it. Raises HomeError if one of them is a link."""
@@ -99,7 +107,7 @@ class Store:
         for folder in folders:
             path /= folder
             if path.is_symlink():
-                raise HomeError(f"{path} is a link", hint="remove it, or pull into another folder: kit pull RUN FOLDER")
+                raise HomeError(f"{path} is a link", hint="remove it, or choose another folder")
             path.mkdir(exist_ok=True)
         return path / name
 
@@ -110,5 +118,5 @@ class Store:
         if error.errno in _FULL:
             hint = "free some space, then run the same again: kit continues where it stopped"
             return HomeError(f"no space left on this machine for {path}", hint=hint)
-        hint = "pull into another folder: kit pull RUN FOLDER"
+        hint = "choose another folder, or check its permissions"
         return HomeError(f"{path} cannot be written: {error.strerror}", hint=hint)

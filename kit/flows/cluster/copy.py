@@ -1,0 +1,132 @@
+"""kit cp: copy files from the containers of hosts to this machine, or from this machine into them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kit.config.selection import select_hosts
+from kit.errors import InputError
+from kit.events import HostDone, Phase
+from kit.flows.context import Context
+from kit.flows.run.pull import fetch_all
+from kit.model import names
+from kit.model.host import Host
+from kit.model.results import Copied, Listing, PullResult, Wanted
+from kit.model.text import size
+from kit.plan.run import pulling
+from kit.remote.results import far
+from kit.remote.results.give import Source, give
+from kit.remote.results.store import Store
+from kit.remote.scripts import in_node
+from kit.remote.ssh import fanout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A path on some hosts."""
+
+    hosts: tuple[Host, ...]
+    path: str
+
+
+def copy(context: Context, source: str, target: str, *, vm: bool, here: Path) -> PullResult | Copied:
+    """Copy between this machine and the containers of hosts, or with `vm` the VMs themselves.
+
+    Relative paths of this machine start at `here`. One error at the end names all hosts that failed.
+    """
+    origin, goal = _place(context, source), _place(context, target)
+    if origin is not None and goal is None:
+        return _from_hosts(context, origin, target, vm=vm, here=here)
+    if goal is not None and origin is None:
+        return _to_hosts(context, Source(here / source), goal, vm=vm)
+    raise InputError(
+        "one of the two must be HOST:PATH, and the other one a path of this machine",
+        hint="kit cp gpu1:/data/model.h5 .   or: kit cp model.h5 'gpu[1-4]:/data/'",
+    )
+
+
+def _place(context: Context, word: str) -> Place | None:
+    """Return the place on hosts that a word names, or None for a path of this machine."""
+    hosts, colon, path = word.partition(":")
+    if not colon or not hosts or "/" in hosts:
+        return None
+    if not path.startswith("/"):
+        raise InputError(f"'{word}' has no whole path after the colon", hint=f"write {hosts}:/PATH")
+    return Place(hosts=select_hosts(context.inventory, hosts).hosts, path=path)
+
+
+def _command(context: Context, host: Host, *, vm: bool) -> far.Command:
+    """Return what runs reader.py on the VM, or in its node."""
+    if vm:
+        return far.argv
+    service = names.HEAD if host.name == context.inventory.head.name else names.NODE
+    container = names.container(context.spec.name, service)
+
+    def command(operation: str, *arguments: str) -> Sequence[str]:
+        return in_node(container, far.argv(operation, *arguments), interactive=True)
+
+    return command
+
+
+def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here: Path) -> PullResult:
+    commands = {host.name: _command(context, host, vm=vm) for host in origin.hosts}
+
+    def look(host: Host) -> Listing:
+        with closing(context.connect(host)) as transport:
+            return far.named_files(transport, origin.path, commands[host.name])
+
+    context.reporter.report(Phase(name="copy", hosts=tuple(host.name for host in origin.hosts)))
+    listings = fanout.each(origin.hosts, look).or_raise("kit cp")
+    folder, name = _home(here / target, target, several=len(origin.hosts) > 1)
+    store = Store(folder, parts=f".kit-cp-{os.getpid()}")
+    wanted: dict[str, tuple[Wanted, ...]] = {}
+    folders: list[str] = []
+    skipped = {}
+    for host, listing in listings.items():
+        top = listing.entries[0].path.partition("/")[0] if listing.entries else ""
+        good, skipped[host] = pulling.sorted_out(listing.entries, (), (top,))
+        start = f"{host}/{top}" if len(origin.hosts) > 1 else name or top
+        wanted[host] = tuple(Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in good)
+        folders += [
+            start + entry.path[len(top) :]
+            for entry in listing.entries
+            if entry.kind == "d" and pulling.is_sound(entry.path, (top,))
+        ]
+    try:
+        store.prepare(sum(file.entry.size for files in wanted.values() for file in files), private=False)
+        for made in folders:
+            store.make(made)
+        pulled, failures = fetch_all(context, store, listings, wanted, missing=wanted, commands=commands)
+    finally:
+        store.finish()
+    fanout.Outcome(results=pulled, failures=failures).or_raise("kit cp")
+    hosts = tuple(replace(one, skipped={**skipped[host], **one.skipped}) for host, one in pulled.items())
+    return PullResult(run="", folder=str(folder / name if name else folder), hosts=hosts)
+
+
+def _home(path: Path, text: str, *, several: bool) -> tuple[Path, str]:
+    """Return the folder at home, and the name there ('' keeps the name), as cp does."""
+    if several or path.is_dir():
+        return path, ""
+    if text.endswith("/"):
+        raise InputError(f"there is no folder {path}", hint="make it, or leave out the slash at the end")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
+    return path.parent, path.name
+
+
+def _to_hosts(context: Context, source: Source, goal: Place, *, vm: bool) -> Copied:
+    context.reporter.report(Phase(name="copy", hosts=tuple(host.name for host in goal.hosts)))
+
+    def work(host: Host) -> str:
+        with closing(context.connect(host)) as transport:
+            path = give(transport, source, goal.path, _command(context, host, vm=vm))
+        context.reporter.report(HostDone(host=host.name, text=size(source.size)))
+        return path
+
+    paths = fanout.each(goal.hosts, work).or_raise("kit cp")
+    return Copied(path=next(iter(paths.values())), hosts=tuple(paths), files=source.files, size=source.size)

@@ -1,0 +1,115 @@
+"""Sends files of this machine to a host, where reader.py writes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kit.errors import InputError
+from kit.remote.results import far
+from kit.remote.results.store import HomeError
+from kit.remote.ssh.transport import Completed, Live, LiveTransport
+
+_HEAD = struct.Struct(">cI")
+_CHUNK = 1 << 18
+
+
+class Source:
+    """A file or a folder of this machine. `files` and `size` are those of its files. Raises InputError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise InputError(f"there is no {path} on this machine", hint="a place on a host is HOST:PATH")
+        self.name = path.resolve().name
+        self.kind = "d" if path.is_dir() else "f"
+        self._entries = list(self._found())
+        self.files = sum(kind == "f" for _, kind, _ in self._entries)
+        self.size = sum(path.stat().st_size for path, kind, _ in self._entries if kind == "f")
+
+    def _found(self) -> Iterator[tuple[Path, str, str]]:
+        """Yield each entry as (where it is, kind, path below the source). A folder comes before what is in it."""
+        yield self.path, self._kind(self.path, follow=True), ""
+        if self.kind == "f":
+            return
+        for parent, folders, files in os.walk(self.path):
+            folders.sort()
+            for name in sorted([*folders, *files]):
+                path = Path(parent, name)
+                yield path, self._kind(path), str(path.relative_to(self.path))
+
+    def _kind(self, path: Path, *, follow: bool = False) -> str:
+        mode = (path.stat() if follow else path.lstat()).st_mode
+        for kind, is_kind in (("l", stat.S_ISLNK), ("d", stat.S_ISDIR), ("f", stat.S_ISREG)):
+            if is_kind(mode):
+                return kind
+        raise InputError(f"{path} is a device, a socket or a pipe", hint="copy only files, folders and links")
+
+    def frames(self) -> Iterator[bytes]:
+        for path, kind, below in self._entries:
+            header: dict[str, Any] = {"path": far.encoded(below), "kind": kind}
+            if kind == "l":
+                header["target"] = far.encoded(str(path.readlink()))
+            at = path.stat() if kind == "f" else None
+            if at is not None:
+                header |= {"time": at.st_mtime_ns, "x": bool(at.st_mode & 0o100)}
+            yield _frame(b"H", header)
+            if at is not None:
+                yield from _content(path)
+        yield _frame(b"E", {})
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK):
+            digest.update(data)
+            yield _HEAD.pack(b"D", len(data)) + data
+    yield _frame(b"E", {"sha256": digest.hexdigest()})
+
+
+def _frame(kind: bytes, value: object) -> bytes:
+    payload = json.dumps(value).encode()
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+class _Reader:
+    """The input of the host's command."""
+
+    def __init__(self, source: Source) -> None:
+        self._frames = source.frames()
+        self._rest = b""
+        self.error: OSError | None = None
+
+    def read(self, most: int) -> bytes:
+        try:
+            while not self._rest and (frame := next(self._frames, b"")):
+                self._rest = frame
+        except OSError as error:
+            self.error = error
+            return b""
+        data, self._rest = self._rest[:most], self._rest[most:]
+        return data
+
+    def close(self) -> None:
+        """Do nothing: a read does not wait."""
+
+
+def give(transport: LiveTransport, source: Source, path: str, command: far.Command) -> str:
+    """Write the source to a path of a host, as cp does. Return the path there. Raises StepError and HomeError."""
+    out, errors = bytearray(), bytearray()
+    reader = _Reader(source)
+    argv = command("write", far.encoded(path), far.encoded(source.name), source.kind)
+    code = transport.stream(argv, Live(out=out.extend, err=errors.extend, stdin=lambda: reader))
+    if reader.error is not None:
+        raise HomeError(f"{source.path} could not be read: {reader.error.strerror}")
+    done = Completed(code=code, stdout=bytes(out), stderr=bytes(errors))
+    if code != 0 or not out:
+        raise far.failed(done, transport, f"{path} could not be written")
+    return far.decoded(json.loads(done.text)["path"])

@@ -1,0 +1,112 @@
+"""kit cp on hosts whose files are on this machine, with the real reader.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kit.errors import InputError, StepError
+from kit.flows.cluster.copy import copy
+from kit.flows.context import Context
+from kit.model.results import Copied, PullResult
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+
+
+@pytest.fixture
+def context(fleet: Fleet, reporter: Remembering) -> Context:
+    return fleet.context(reporter, names=["gpu1", "gpu2"])
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Path:
+    folder = tmp_path / "far"
+    (folder / "tree" / "empty").mkdir(parents=True)
+    (folder / "tree" / "a").write_bytes(os.urandom(700_000))
+    (folder / "tree" / "run.sh").write_text("x")
+    (folder / "tree" / "run.sh").chmod(0o755)
+    (folder / "tree" / "link").symlink_to("a")
+    (folder / "tree" / "out").symlink_to("/etc/passwd")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "here").mkdir()
+    return tmp_path / "here"
+
+
+def pulled(context: Context, source: str, target: str, here: Path) -> PullResult:
+    result = copy(context, source, target, vm=True, here=here)
+    assert isinstance(result, PullResult)
+    return result
+
+
+def test_a_file_comes_into_a_folder_or_gets_a_name(context: Context, far: Path, here: Path) -> None:
+    pulled(context, f"gpu1:{far}/tree/a", ".", here)
+    pulled(context, f"gpu1:{far}/tree/a", "b", here)
+    assert (here / "a").read_bytes() == (here / "b").read_bytes() == (far / "tree/a").read_bytes()
+    assert sorted(path.name for path in here.iterdir()) == ["a", "b"]
+    with pytest.raises(InputError, match="there is no folder"):
+        pulled(context, f"gpu1:{far}/tree/a", "none/", here)
+
+
+def test_a_folder_comes_with_all_that_is_in_it(context: Context, far: Path, here: Path) -> None:
+    result = pulled(context, f"gpu1:{far}/tree", "copy", here)
+    assert sorted(path.name for path in (here / "copy").iterdir()) == ["a", "empty", "link", "run.sh"]
+    assert (here / "copy/link").readlink() == Path("a")
+    assert (here / "copy/run.sh").stat().st_mode & 0o100
+    assert list(result.hosts[0].skipped) == ["tree/out"]
+    pulled(context, f"gpu1:{far}/tree/", "copy", here)
+    assert (here / "copy/tree/a").exists()
+
+
+def test_each_of_several_hosts_has_its_folder(context: Context, far: Path, here: Path) -> None:
+    pulled(context, f"gpu[1-2]:{far}/tree/a", "both", here)
+    assert sorted(str(path.relative_to(here)) for path in here.rglob("a")) == ["both/gpu1/a", "both/gpu2/a"]
+
+
+def test_a_file_goes_to_hosts_byte_for_byte(context: Context, tmp_path: Path, here: Path) -> None:
+    (here / "data").write_bytes(os.urandom(700_000))
+    (tmp_path / "goal").mkdir()
+    result = copy(context, "data", f"head:{tmp_path}/goal", vm=True, here=here)
+    assert result == Copied(path=f"{tmp_path}/goal/data", hosts=("gpu1",), files=1, size=700_000)
+    assert (tmp_path / "goal/data").read_bytes() == (here / "data").read_bytes()
+    copy(context, "data", f"gpu1:{tmp_path}/goal/named", vm=True, here=here)
+    assert sorted(path.name for path in (tmp_path / "goal").iterdir()) == ["data", "named"]
+
+
+def test_a_folder_goes_to_hosts(context: Context, far: Path, tmp_path: Path) -> None:
+    (tmp_path / "goal").mkdir()
+    copy(context, "tree", f"gpu1:{tmp_path}/goal", vm=True, here=far)
+    copied = tmp_path / "goal/tree"
+    assert sorted(path.name for path in copied.iterdir()) == ["a", "empty", "link", "out", "run.sh"]
+    assert (copied / "out").readlink() == Path("/etc/passwd")
+    assert (copied / "a").read_bytes() == (far / "tree/a").read_bytes()
+    assert (copied / "run.sh").stat().st_mode & 0o100
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("a", "b", "one of the two must be HOST:PATH"),
+        ("gpu1:/a", "gpu2:/b", "one of the two must be HOST:PATH"),
+        ("gpu1:a", ".", "has no whole path"),
+        ("gpu9:/a", ".", "gpu9"),
+        ("none", "gpu1:/x", "there is no"),
+    ],
+)
+def test_words_that_are_no_copy(context: Context, here: Path, source: str, target: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        copy(context, source, target, vm=True, here=here)
+
+
+def test_what_the_host_lacks_is_reported(context: Context, here: Path) -> None:
+    with pytest.raises(StepError, match="no such file: /no/such"):
+        copy(context, "gpu1:/no/such", ".", vm=True, here=here)
+    (here / "data").touch()
+    with pytest.raises(StepError, match="No such file or directory"):
+        copy(context, "data", "gpu1:/no/such/place", vm=True, here=here)
+    assert sorted(path.name for path in here.iterdir()) == ["data"]
