@@ -23,6 +23,8 @@ HOST_GONE = "a host gone"
 LINK_BLINKS = "a link cut for 20 s and healed"
 LINK_CUT = "a link cut for good"
 DISK_FULL = "a disk full"
+WORK_FULL = "no room for the working folder"
+CODE_LOST = "stored code removed from a host"
 OPERATOR_KILLED = "the operator killed"
 CTRL_C = "Ctrl-C once"
 CTRL_C_TWICE = "Ctrl-C twice"
@@ -39,13 +41,15 @@ FAULTS = (
     LINK_BLINKS,
     LINK_CUT,
     DISK_FULL,
+    WORK_FULL,
+    CODE_LOST,
     OPERATOR_KILLED,
     CTRL_C,
     CTRL_C_TWICE,
 )
 
-SHIP, UP, LAUNCH, MID_RUN, STOP = "ship", "up", "launch", "mid-run", "stop"
-MOMENTS = (SHIP, UP, LAUNCH, MID_RUN, STOP)
+SHIP, UP, CODE, LAUNCH, MID_RUN, STOP = "ship", "up", "code", "launch", "mid-run", "stop"
+MOMENTS = (SHIP, UP, CODE, LAUNCH, MID_RUN, STOP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +176,12 @@ CELLS: dict[tuple[str, str], Cell] = {
         sees=("gpu4", "it sent nothing for 15 s"),
         then="the next deploy continues where it stopped",
     ),
+    (LINK_CUT, CODE): Cell(
+        how="gpu4's interface goes down in the middle of the code of a run",
+        code=3,
+        sees=("gpu4", "it sent nothing for 15 s"),
+        then="no rank starts; the next run sends what is missing",
+    ),
     (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu[3-4]", "{gpu3}"), then="nothing is changed"),
     (LINK_CUT, LAUNCH): Cell(
         how="kit run finds it cut", code=3, sees=("{gpu3}",), then="no rank is left on the others"
@@ -187,6 +197,12 @@ CELLS: dict[tuple[str, str], Cell] = {
         code=4,
         sees=("gpu4", "no space left"),
         then="the next deploy ships it again",
+    ),
+    (DISK_FULL, CODE): Cell(
+        how="1 MB for the code on gpu2",
+        code=4,
+        sees=("gpu2", "the code did not arrive: no space left on its disk", "free space"),
+        then="no rank starts; the next run sends it again",
     ),
     (DISK_FULL, UP): Cell(
         how="gpu2's folder of keys is full",
@@ -208,6 +224,18 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (DISK_FULL, STOP): Cell(
         how="Ctrl-C when the folder of runs is full", code=130, sees=("ranks left: 0",), then="all ranks are ended"
+    ),
+    (WORK_FULL, LAUNCH): Cell(
+        how="1 MB for the runs on gpu1, and a folder of 3 MB",
+        code=4,
+        sees=("the code is not ready on gpu1: no space left for the working folder", "df -h"),
+        then="no rank starts",
+    ),
+    (CODE_LOST, LAUNCH): Cell(
+        how="the objects and the spare of gpu3 are removed",
+        code=4,
+        sees=("the code is not ready on gpu3: a file of the code is not here", "kit sends the code to this host first"),
+        then="no rank starts; the next run sends the code again",
     ),
     (OPERATOR_KILLED, SHIP): Cell(
         how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy continues where it stopped"
@@ -255,6 +283,10 @@ _NO_RUN = "a deploy has no ranks"
 _BEFORE_UP = "the same as a rank that ends by itself"
 _STOPPING = "a stop kills ranks anyway"
 _LOOKED = "the same as in up: kit checks every host before it copies anything"
+_NO_RANK = "no rank is started before every host has the code"
+_TRANSFER = "the same as in ship: the same program copies both"
+_NOT_READ = "kit deploy does not use it"
+_HAS_IT = "the run has its folder by then"
 LEFT_OUT: dict[tuple[str, str], str] = {
     (RANK_KILLED, SHIP): _NO_RUN,
     (RANK_KILLED, UP): _NO_RUN,
@@ -283,6 +315,29 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (CTRL_C_TWICE, SHIP): "the first Ctrl-C has already ended kit",
     (CTRL_C_TWICE, UP): "the first Ctrl-C has already ended kit",
     (CTRL_C_TWICE, STOP): "the first Ctrl-C has already ended kit",
+    (RANK_KILLED, CODE): _NO_RANK,
+    (RANK_OOM, CODE): _NO_RANK,
+    (RANK_SLEEPS, CODE): _NO_RANK,
+    (MPIRUN_KILLED, CODE): _NO_RANK,
+    (HEAD_KILLED, CODE): "kit copies the code to the VM; containers do not matter",
+    (NODE_KILLED, CODE): "kit copies the code to the VM; containers do not matter",
+    (ENGINE_STOPPED, CODE): "kit copies the code to the VM; its engine does not matter",
+    (SSHD_STOPPED, CODE): "the same as a cut link",
+    (HOST_GONE, CODE): "the same as a cut link",
+    (LINK_BLINKS, CODE): _TRANSFER,
+    (OPERATOR_KILLED, CODE): _TRANSFER,
+    (CTRL_C, CODE): _TRANSFER,
+    (CTRL_C_TWICE, CODE): "the first Ctrl-C has already ended kit",
+    (WORK_FULL, SHIP): _NOT_READ,
+    (WORK_FULL, UP): _NOT_READ,
+    (WORK_FULL, CODE): "the code goes to another folder",
+    (WORK_FULL, MID_RUN): _HAS_IT,
+    (WORK_FULL, STOP): _HAS_IT,
+    (CODE_LOST, SHIP): _NOT_READ,
+    (CODE_LOST, UP): _NOT_READ,
+    (CODE_LOST, CODE): "the same as at launch",
+    (CODE_LOST, MID_RUN): _HAS_IT,
+    (CODE_LOST, STOP): _HAS_IT,
 }
 
 _HEAD = """\

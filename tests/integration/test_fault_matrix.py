@@ -8,6 +8,7 @@ machine's engine, which is the lab's power switch and its network.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import signal
@@ -16,11 +17,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from tests.integration import faults
-from tests.integration.faults import CELLS, LAUNCH, MID_RUN, SHIP, STOP, UP
+from tests.integration.faults import CELLS, CODE, LAUNCH, MID_RUN, SHIP, STOP, UP
 from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, objects, until
 from tests.pipes import rest
 
@@ -242,6 +244,13 @@ def without_image(scene: Scene, host: str) -> None:
     )
 
 
+def code_of(folder: Path, megabytes: int) -> str:
+    """A folder of code that cannot be packed, for --code."""
+    folder.mkdir()
+    (folder / "weights.bin").write_bytes(os.urandom(megabytes * 1_000_000))
+    return str(folder)
+
+
 def line_of(process: Kit, words: str) -> None:
     """Wait until kit says this on standard error."""
     assert process.stderr
@@ -390,7 +399,7 @@ def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
 
 
 @pytest.mark.calm
-def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
+def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path) -> None:
     """gpu4's link in the middle of an image, gpu3's for good, gpu2's for 20 s: nobody minds the others.
 
     Then gpu4 is still without its image, and there are more ways not to get it: a full disk, Ctrl-C, a killed kit.
@@ -406,6 +415,9 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
         short = ("sh", "-c", "sleep 40; hostname")
         lucky = stack.enter_context(cluster.running("run", "-H", "gpu2", "--", *short))
         until("both runs", lambda: cluster.ranks() == {"gpu1": [0], "gpu2": [0, 1], "gpu3": [1], "gpu4": []})
+        coded = ("--np", "1", "--code", code_of(tmp_path / "code", 100), "--", "true")
+        sending = stack.enter_context(cluster.running("run", "-H", "gpu4", "--progress", "plain", *coded))
+        line_of(sending, "gpu4: code")
         with cut(cluster, "gpu4"), cut(cluster, "gpu3"):
             cuts.gone.update(("gpu3", "gpu4"))
             with cut(cluster, "gpu2"):
@@ -417,6 +429,7 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
             cuts.saw(MID_RUN, long)
             cuts.saw(LAUNCH, launch)
             cuts.saw(SHIP, deploy)
+            cuts.saw(CODE, sending)
             cuts.saw(UP, cluster.kit("deploy"))
         # Before the repair, the host that was cut off ends its ranks by itself.
         until("the host that was cut off has no rank", lambda: cluster.ranks() == NONE)
@@ -456,10 +469,13 @@ def test_a_host_is_gone(cluster: Cluster) -> None:
 # Disks
 
 
-def test_the_heads_disk_is_full(cluster: Cluster) -> None:
-    with breaking(faults.DISK_FULL, cluster) as scene:
+def test_the_heads_disk_is_full(cluster: Cluster, tmp_path: Path) -> None:
+    code = code_of(tmp_path / "code", 3)
+    with breaking(faults.DISK_FULL, cluster) as scene, breaking(faults.WORK_FULL, cluster) as work:
         head, base = cluster.head, f"/opt/kit/{cluster.name}"
         runs = f"{base}/var/runs"
+        with small_disk(cluster.hosts[1], f"{base}/code", "1m"):
+            scene.saw(CODE, cluster.kit("run", "--code", code, "--", "true"))
         with small_disk(head, runs, "1m"):
             # A container sees what is mounted when it starts.
             node(scene, "gpu1", "restart", "--time", "1")
@@ -467,6 +483,8 @@ def test_the_heads_disk_is_full(cluster: Cluster) -> None:
             done = cluster.kit("run", "--", "sh", "-c", "yes | head -c 1000000")
             assert done.stdout.count("y\n") < 4_000_000
             scene.saw(MID_RUN, done)
+            head.script('rm -rf "$1"/*', runs)
+            work.saw(LAUNCH, cluster.kit("run", "--np", "1", "--code", code, "--", "true"))
             head.script('rm -rf "$1"/*', runs)
             with cluster.running("run", "--", *SLEEP) as run:
                 cluster.wait_for_ranks(run, ALL)
@@ -481,6 +499,17 @@ def test_the_heads_disk_is_full(cluster: Cluster) -> None:
             full(two, f"{base}/ssh")
             scene.saw(UP, cluster.kit("deploy"))
         scene.met.add(SHIP)  # with the other images, above
+
+
+def test_a_host_lost_its_code(cluster: Cluster, tmp_path: Path) -> None:
+    run = ("run", "--npernode", "1", "--code", code_of(tmp_path / "code", 1), "--", "cat", "weights.bin")
+    with breaking(faults.CODE_LOST, cluster) as scene:
+        assert cluster.kit(*run[:-2], "true").returncode == 0
+        scene.host("gpu3").text("sh", "-c", f"cd /opt/kit/{cluster.name} && rm -rf code/objects var/spare/tree*")
+        lost = cluster.kit(*run)
+        assert lost.stdout == ""
+        scene.saw(LAUNCH, lost)
+        assert cluster.kit(*run[:-2], "sha256sum", "weights.bin").stdout.count("weights.bin") == 4
 
 
 # The operator
