@@ -54,7 +54,7 @@ def take(path: str, snapshot: tree.Snapshot, root: Optional[str]) -> Optional[tr
     """Make `path` the snapshot's tree by means of the spare, and return its marks. None if the spare does not help."""
     try:
         with locked(root) as spares:
-            found = _found(snapshot.stores)
+            found = _found(snapshot)
             if found is None or not _helps(found, snapshot):
                 return None
             marks = tree.Marks.read(os.path.join(MARKS, _NAME), found)
@@ -64,7 +64,7 @@ def take(path: str, snapshot: tree.Snapshot, root: Optional[str]) -> Optional[tr
             _forget()
         with tree.opened_top(path) as top:
             if tree.is_whole(top, found, marks):
-                return marks if found.digest == snapshot.digest else _changed(top, found, marks, snapshot)
+                return marks if found is snapshot else _changed(top, found, marks, snapshot)
     except OSError:
         pass
     tree.remove_path(path)
@@ -113,27 +113,29 @@ def _found_digest() -> str:
         return ""
 
 
-def _found(stores: str) -> Optional[tree.Snapshot]:
+def _found(wanted: tree.Snapshot) -> Optional[tree.Snapshot]:
+    """Return the spare's snapshot, or None if there is no spare, or if the store has forgotten its snapshot."""
+    digest = _found_digest()
     try:
-        return tree.Snapshot(_found_digest(), stores)
+        return wanted if digest == wanted.digest else tree.Snapshot(digest, wanted.stores)
     except tree.NoCode:
         return None
 
 
 def _helps(found: tree.Snapshot, snapshot: tree.Snapshot) -> bool:
     """Return whether most of the snapshot is in the spare."""
-    return found.digest == snapshot.digest or 2 * len(set(found.lines) & set(snapshot.lines)) > len(snapshot.lines)
+    return found is snapshot or 2 * len(set(found.lines).intersection(snapshot.lines)) > len(snapshot.lines)
 
 
 def _changed(top: int, found: tree.Snapshot, marks: tree.Marks, snapshot: tree.Snapshot) -> Optional[tree.Marks]:
     """Turn the tree of one snapshot into that of another. Raises OSError. Return None if the store lacks a file."""
     entries = dict(zip(found.lines, marks.entries))
-    wanted = set(snapshot.lines)
-    for path, inside in found.inside.items():
-        gone = [number for number in inside if found.lines[number] not in wanted]
-        if gone:
+    gone = set(found.lines).difference(snapshot.lines)
+    for path, inside in found.inside.items() if gone else ():
+        numbers = [number for number in inside if found.lines[number] in gone]
+        if numbers:
             with tree.opened(top, path) as at:
-                for number in gone:
+                for number in numbers:
                     os.unlink(found.names[number], dir_fd=at)
     for path in reversed(list(found.inside)):
         if path not in snapshot.inside:

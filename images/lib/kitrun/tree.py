@@ -46,16 +46,20 @@ class Snapshot:
         self.inside: Dict[bytes, List[int]] = {}
         self.below: Dict[bytes, List[bytes]] = {}
         self._add_folder(TOP)
+        # There may be 50,000 lines, and a run waits for this loop.
+        before, here = TOP, self.inside[TOP]
         for number, line in enumerate(self.lines):
-            path = plain(line.split(b"\t", 5)[4])
-            folder, _, name = path.rpartition(b"/")
+            kind, _, _, _, path = line.split(b"\t", 5)[:5]
+            folder, _, name = (plain(path) if b"\\" in path else path).rpartition(b"/")
             self.names.append(name)
-            if folder not in self.inside:
-                self._add_folder(folder)
-            if line.startswith(FOLDER):
-                self._add_folder(path)
+            if folder != before:
+                if folder not in self.inside:
+                    self._add_folder(folder)
+                before, here = folder, self.inside[folder]
+            if kind == FOLDER:
+                self._add_folder(folder + b"/" + name if folder else name)
             else:
-                self.inside[folder].append(number)
+                here.append(number)
 
     def _add_folder(self, path: bytes) -> None:
         parts = path.split(b"/") if path else []
