@@ -234,7 +234,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     (CODE_LOST, LAUNCH): Cell(
         how="the objects and the spare of gpu3 are removed",
         code=4,
-        sees=("the code is not ready on gpu3: a file of the code is not here", "kit sends the code to this host first"),
+        sees=("the code is not ready on gpu3: a file of the code is not here", "run the command again"),
         then="no rank starts; the next run sends the code again",
     ),
     (OPERATOR_KILLED, SHIP): Cell(

@@ -14,8 +14,10 @@ from pathlib import Path
 from kit.errors import KitError
 from kit.model.code import Pack, Snapshot
 from kit.remote.code import faults, hashes
+from kit.remote.ship.porter import delta as deltas
 from kit.remote.ship.porter import manifest
-from kit.remote.ship.porter.manifest import Delta, shown
+from kit.remote.ship.porter.delta import Delta
+from kit.remote.ship.porter.manifest import shown
 
 _CHUNK = 1 << 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -32,7 +34,7 @@ def write_pack(snapshot: Snapshot, base: bytes | None, folder: Path) -> Pack:
     None as `base`: the pack has everything. The file has the SHA-256 of its bytes as its name. Raises Changed,
     InputError for a file that cannot be read, and KitError if the pack cannot be written.
     """
-    delta = manifest.delta(manifest.EMPTY if base is None else base, snapshot.manifest)
+    delta = deltas.between(manifest.EMPTY if base is None else base, snapshot.manifest)
     name = None if base is None else manifest.digest(base)
     try:
         descriptor, beside = tempfile.mkstemp(prefix=".pack-", dir=folder)

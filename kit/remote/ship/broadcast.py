@@ -15,22 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kit.errors import KitError, StepError
-from kit.events import HostStep, Note, Reporter, Warned
+from kit.events import Note, Reporter, Warned
 from kit.remote.ship import faults
 from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo
 from kit.remote.ship.certificate import certificate
 from kit.remote.ship.faults import IMAGE
-from kit.remote.ship.lanes import Lane, Target
+from kit.remote.ship.lanes import Lane, Target, in_order, living
 from kit.remote.ship.porters import Porter
+from kit.remote.ship.progress import Progress
 from kit.remote.ship.spool import PackSpool, Spool
 
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
 START_S = 90.0
 END_S = 10.0
-MEGA = 10_000_000
-# A ship of code that is smaller and shorter than this shows no progress: it is over before a person has read it.
-SMALL, SHORT_S = 1_000_000, 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +94,7 @@ class _Ship:
         self._certificate, self._key = certificate()
         self._begun = 0.0
         self._wire_s = 0.0
-        # The latest progress of hosts that is not shown yet.
-        self._unsaid: dict[Lane, HostStep] = {}
+        self._progress = Progress(reporter, self._words)
 
     @property
     def cargo(self) -> Cargo:
@@ -113,9 +110,10 @@ class _Ship:
     def run(self) -> Shipped:
         order = self.cargo.order
         self._begun = time.monotonic()
+        self._progress.begin(self.cargo.sizes)
         for lane in self._all():
             if lane.porter is None:
-                self._say(lane, "connecting")
+                self._progress.say(lane, "connecting")
                 lane.porter = self._porter(lane)
             lane.porter.order(
                 op="begin",
@@ -203,10 +201,7 @@ class _Ship:
                     raise (message or {})["error"]
                 self._take(lane, message)
             now = time.monotonic()
-            if self._unsaid and not self._is_quiet():
-                for step in self._unsaid.values():
-                    self._reporter.report(step)
-                self._unsaid.clear()
+            self._progress.catch_up()
             for lane in self._all():
                 porter = lane.porter
                 if porter is None or lane.failed or (lane.done and lane is not self._source):
@@ -228,7 +223,7 @@ class _Ship:
         elif "ask" in message:
             self._answer(lane, {str(k): int(v) for k, v in message["ask"].items()}, int(message["serial"]))
         elif "at" in message:
-            self._progress(lane, int(message["at"]))
+            self._progress.arrived(lane, int(message["at"]))
         elif "lost" in message:
             if int(message["turn"]) == lane.turn:
                 self._pass_by(lane, str(message["lost"]))
@@ -241,19 +236,17 @@ class _Ship:
             lane.received = True
             if all(other.received for other in self._chain if not other.failed):
                 self._wire_s = time.monotonic() - self._begun
-            self._say(lane, self._words.unpacking, 1.0)
+            self._progress.say(lane, self._words.unpacking, 1.0)
         elif "done" in message:
             lane.done, lane.load_s = True, float(message["load_s"])
         elif "failed" in message:
             self._drop(lane, faults.failed(lane.host, str(message["failed"]), str(message.get("kind")), self._words))
 
     def _line_up(self) -> None:
-        """Put the hosts that need most first, so that no host passes on layers that it does not need itself."""
-        ready = [lane for lane in self._lanes if lane.need is not None and not lane.failed]
-        ready.sort(key=lambda lane: (lane.held, -sum((lane.need or {}).values())))
-        self._chain = ready
+        """Order each host to take layers from the one before it."""
+        self._chain = in_order(self._lanes)
         before = self._source
-        for lane in ready:
+        for lane in self._chain:
             if lane.need:
                 self._attach(lane, before)
                 before = lane
@@ -299,7 +292,7 @@ class _Ship:
             raise faults.not_given(lane.host, self._image, error.message)
         for behind in self._chain:
             if behind.upstream is lane and not behind.over and not behind.received:
-                self._attach(behind, self._living(lane.upstream))
+                self._attach(behind, living(lane.upstream))
 
     def _is_needed(self, source: Lane) -> bool:
         """Return whether a host still needs layers that only the source has."""
@@ -316,29 +309,4 @@ class _Ship:
         text = f"{lane.host} {self._words.not_taken} {upstream.host} ({upstream.target.address}): {why}"
         hint = "kit uses another way, but MPI needs this one: open TCP between the VMs (firewall, security group)"
         self._reporter.report(Warned(text=text, hint=hint))
-        self._attach(lane, self._living(upstream.upstream))
-
-    def _living(self, lane: Lane | None) -> Lane | None:
-        while lane is not None and lane.failed:
-            lane = lane.upstream
-        return lane
-
-    def _progress(self, lane: Lane, at: int) -> None:
-        wanted = sum(self.cargo.sizes[: len(lane.need or ())])
-        if not lane.received and wanted:
-            cargo = self._words.cargo
-            text = f"{cargo} {at / 1e9:.2f} of {wanted / 1e9:.2f} GB" if wanted > MEGA else cargo
-            # The engine reports the size of a layer's files, without the tar around them, so `at` may exceed it.
-            self._say(lane, text if at else f"waiting for the {cargo}", min(at / wanted, 1.0))
-
-    def _say(self, lane: Lane, text: str, fraction: float | None = None) -> None:
-        step = HostStep(host=lane.host, text=text, fraction=fraction)
-        if self._is_quiet():
-            self._unsaid[lane] = step
-        else:
-            self._reporter.report(step)
-
-    def _is_quiet(self) -> bool:
-        """Return whether this is a ship of little code that has not taken long so far."""
-        is_small = self._cargo is not None and self._words is not IMAGE and sum(self._cargo.sizes) < SMALL
-        return is_small and time.monotonic() - self._begun < SHORT_S
+        self._attach(lane, living(upstream.upstream))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kit.errors import KitError
@@ -39,3 +40,16 @@ class Lane:
     @property
     def over(self) -> bool:
         return self.done or self.failed is not None
+
+
+def in_order(lanes: Iterable[Lane]) -> list[Lane]:
+    """Return the hosts that are ready, those that need most first: no host passes on what it does not need itself."""
+    ready = [lane for lane in lanes if lane.need is not None and not lane.failed]
+    return sorted(ready, key=lambda lane: (lane.held, -sum((lane.need or {}).values())))
+
+
+def living(lane: Lane | None) -> Lane | None:
+    """Return the lane, or the first one upstream of it that has not failed. None is this machine."""
+    while lane is not None and lane.failed:
+        lane = lane.upstream
+    return lane

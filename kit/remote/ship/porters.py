@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
 _MODULES = (
     *("wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
-    *("manifest", "code", "operator", "main"),
+    *("manifest", "delta", "code", "operator", "main"),
 )
 # The command line only reads the program; its text comes on standard input.
 _BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"

@@ -19,7 +19,7 @@ import os
 import time
 from typing import Any, BinaryIO, Dict, List, Set, Tuple
 
-from . import manifest
+from . import delta, manifest
 from .layers import Layers
 
 FOLDER = "incoming"
@@ -115,7 +115,7 @@ class Cargo:
             with open(self._path(_digest(str(head["base"]))), "rb") as file:
                 base = file.read()
         try:
-            text = manifest.merge(base, removed, added)
+            text = delta.merge(base, removed, added)
         except manifest.BadManifest as error:
             raise Refused("code", "the pack is wrong: {}".format(error)) from error
         if hashlib.sha256(text).hexdigest() != self._digest:

@@ -12,7 +12,7 @@ The same entries always give the same bytes, so every other way of writing them 
 
 import hashlib
 import re
-from typing import Dict, List, NamedTuple, Set, Tuple
+from typing import Dict, List, NamedTuple, Set
 
 HEADER = b"kit-code 1\n"
 # The manifest of an empty folder, and the base of a pack that has everything.
@@ -28,9 +28,9 @@ _LINE = re.compile(
 _MODES = {b"644": 0o644, b"755": 0o755}
 _ESCAPED = {b"\\\\": b"\\", b"\\t": b"\t", b"\\n": b"\n", b"\\r": b"\r"}
 _ESCAPE = re.compile(rb"\\[\\tnr]")
-# Where the digest is in the line of a file, and which field of each line is the path.
-_DIGEST = slice(6, 70)
-_PATH = 4
+# Where the SHA-256 is in the line of a file, and which fields of each line are the size and the path.
+DIGEST = slice(6, 70)
+_SIZE, _PATH = 3, 4
 # Linux gives up after as many links.
 _MOST_LINKS = 40
 
@@ -48,18 +48,6 @@ class Entry(NamedTuple):
     size: int
     path: bytes
     target: bytes
-
-
-class Delta(NamedTuple):
-    """What turns one manifest into another.
-
-    `removed` are escaped paths of the base, `added` are lines without their newline, both in the manifest's order.
-    `objects` are (SHA-256, size) of the files that no entry of the base has, each once and sorted.
-    """
-
-    removed: List[bytes]
-    added: List[bytes]
-    objects: List[Tuple[str, int]]
 
 
 def digest(manifest: bytes) -> str:
@@ -112,12 +100,22 @@ def folder_line(path: bytes) -> bytes:
 
 def path_of(line: bytes) -> bytes:
     """Return the path of a line. Raises BadManifest if the line has none."""
-    return unescape(_field(line))
+    return unescape(escaped_path(line))
 
 
 def digest_of(line: bytes) -> str:
     """Return the SHA-256 in the line of a file."""
-    return line[_DIGEST].decode()
+    return line[DIGEST].decode()
+
+
+def is_line(line: bytes) -> bool:
+    """Return whether these bytes are the line of an entry."""
+    return _LINE.fullmatch(line) is not None
+
+
+def size_of(line: bytes) -> int:
+    """Return the size in the line of a file."""
+    return int(line.split(b"\t", _PATH)[_SIZE])
 
 
 def parse(manifest: bytes) -> List[Entry]:
@@ -139,57 +137,6 @@ def parse(manifest: bytes) -> List[Entry]:
     _check_sizes(entries)
     _check_links(entries)
     return entries
-
-
-def delta(base: bytes, new: bytes) -> Delta:
-    """Return what turns the manifest `base` into `new`. Both are valid."""
-    old_lines, new_lines = _lines(base), _lines(new)
-    old_set, new_set = set(old_lines), set(new_lines)
-    removed = [_field(line) for line in sorted(old_set - new_set, key=path_of)]
-    added = sorted(new_set - old_set, key=path_of)
-    sizes = {line[_DIGEST]: line.split(b"\t", _PATH)[3] for line in added if line.startswith(b"f")}
-    if sizes:
-        for known in {line[_DIGEST] for line in old_lines} & set(sizes):
-            del sizes[known]
-    return Delta(removed, added, [(name.decode(), int(sizes[name])) for name in sorted(sizes)])
-
-
-def merge(base: bytes, removed: List[bytes], added: List[bytes]) -> bytes:
-    """Return the manifest that a delta's `removed` and `added` make of `base`. Raises BadManifest if they do not fit.
-
-    It reads only the lines that it needs, so compare the result's digest with the expected one before you trust it.
-    """
-    lines = _lines(base)
-    changes: List[Tuple[int, int, bytes]] = []
-    at, before = 0, b""
-    for escaped in removed:
-        path = unescape(escaped)
-        at = _position(lines, path, _after(before, path, at))
-        if at == len(lines) or path_of(lines[at]) != path:
-            raise BadManifest("the base has no entry to remove at %s" % shown(path))
-        changes.append((at, 1, b""))
-        before = path
-    gone = {index for index, _, _ in changes}
-    at, before = 0, b""
-    for line in added:
-        if not _LINE.fullmatch(line):
-            raise BadManifest("this is not an entry: %s" % shown(line))
-        path = path_of(line)
-        at = _position(lines, path, _after(before, path, at))
-        if at < len(lines) and at not in gone and path_of(lines[at]) == path:
-            raise BadManifest("the base already has an entry at %s" % shown(path))
-        changes.append((at, 0, line))
-        before = path
-    # Lines that are added at the same place keep their order, and come before the one that is removed there.
-    merged: List[bytes] = []
-    kept = 0
-    for index, skip, line in sorted(changes, key=lambda change: change[:2]):
-        merged += lines[kept:index]
-        if line:
-            merged.append(line)
-        kept = index + skip
-    merged += lines[kept:]
-    return join(merged)
 
 
 def leads_out(path: bytes, target: bytes, links: Dict[bytes, bytes]) -> bool:
@@ -235,7 +182,7 @@ def _line(entry: Entry) -> bytes:
     return folder_line(entry.path)
 
 
-def _lines(manifest: bytes) -> List[bytes]:
+def lines_of(manifest: bytes) -> List[bytes]:
     """Return the lines of the entries, without newlines."""
     if not manifest.startswith(HEADER):
         raise BadManifest("the first line is not %s" % HEADER.decode().strip())
@@ -244,31 +191,12 @@ def _lines(manifest: bytes) -> List[bytes]:
     return manifest[len(HEADER) :].split(b"\n")[:-1]
 
 
-def _field(line: bytes) -> bytes:
+def escaped_path(line: bytes) -> bytes:
     """Return the path of a line, still escaped. Raises BadManifest if the line has none."""
     fields = line.split(b"\t", _PATH + 1)
     if len(fields) <= _PATH:
         raise BadManifest("this is not an entry: %s" % shown(line))
     return fields[_PATH]
-
-
-def _position(lines: List[bytes], path: bytes, low: int) -> int:
-    """Return the index of the first line from `low` on whose path is not before `path`."""
-    high = len(lines)
-    while low < high:
-        middle = (low + high) // 2
-        if path_of(lines[middle]) < path:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _after(before: bytes, path: bytes, at: int) -> int:
-    """Return `at`, where the search for `path` starts. Raises BadManifest if it does not come after `before`."""
-    if path <= before:
-        raise BadManifest("%s is out of order" % shown(path))
-    return at
 
 
 def _bad_line(manifest: bytes) -> str:

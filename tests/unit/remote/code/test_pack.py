@@ -14,7 +14,7 @@ from kit.model.code import Pack
 from kit.remote.code import hashes
 from kit.remote.code.pack import Changed, write_pack
 from kit.remote.code.snapshot import take
-from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter import delta, manifest
 from tests.fakes.repository import write
 
 
@@ -44,7 +44,7 @@ def unpacked(pack: Pack, base: bytes) -> tuple[bytes, dict[str, bytes]]:
         assert file.read() == b""
     assert first["digest"] == pack.digest
     assert first["base"] == pack.base
-    return manifest.merge(base, removed, added), contents
+    return delta.merge(base, removed, added), contents
 
 
 def test_the_first_pack_has_each_content_once(top: Path, out: Path) -> None:

@@ -19,7 +19,7 @@ from kit.events import HostStep, Note
 from kit.model.code import Snapshot
 from kit.model.host import Login
 from kit.remote.code.snapshot import take
-from kit.remote.ship import broadcast, porters
+from kit.remote.ship import porters, progress
 from kit.remote.ship.broadcast import Shipped, ship_code
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.lanes import Target
@@ -156,18 +156,18 @@ def test_what_is_there_is_not_sent_again(cluster: Cluster) -> None:
 
 
 def test_a_small_ship_shows_no_progress_unless_it_takes_long(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "SHORT_S", 600.0)
+    monkeypatch.setattr(progress, "SHORT_S", 600.0)
     cluster.ship(take(cluster.code))
     assert cluster.reporter.of(HostStep) == []
     assert len(cluster.reporter.of(Note)) == 1
     (cluster.code / "train.py").write_text("print('slow')\n")
-    monkeypatch.setattr(broadcast, "SHORT_S", 0.0)
+    monkeypatch.setattr(progress, "SHORT_S", 0.0)
     cluster.ship(take(cluster.code))
     assert {step.host for step in cluster.reporter.of(HostStep)} == set(HOSTS)
 
 
 def test_a_large_ship_shows_progress(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broadcast, "SMALL", 10)
-    monkeypatch.setattr(broadcast, "SHORT_S", 600.0)
+    monkeypatch.setattr(progress, "SMALL", 10)
+    monkeypatch.setattr(progress, "SHORT_S", 600.0)
     cluster.ship(take(cluster.code))
     assert {step.host for step in cluster.reporter.of(HostStep)} == set(HOSTS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kit.remote.ship.porter import code, manifest
+from kit.remote.ship.porter import code, delta, manifest
 from kit.remote.ship.porter.layers import Layers
 from kit.remote.ship.porter.manifest import EMPTY, FILE, FOLDER, LINK, Entry
 from tests.fakes import launcher
@@ -49,16 +49,16 @@ def manifest_of(tree: Tree) -> bytes:
 
 def pack_of(tree: Tree, base: Tree | None = None, **head: Any) -> bytes:
     new, old = manifest_of(tree), manifest_of(base) if base is not None else EMPTY
-    delta = manifest.delta(old, new)
-    counts = {"remove": len(delta.removed), "add": len(delta.added), "objects": len(delta.objects)}
+    change = delta.between(old, new)
+    counts = {"remove": len(change.removed), "add": len(change.added), "objects": len(change.objects)}
     first = {"kit-pack": 1, "digest": sha(new), "base": sha(old) if base is not None else None, **counts, **head}
     contents = {sha(data): data for data in (v[1] if isinstance(v, tuple) else v for v in tree.values())}
-    lines = [*delta.removed, *delta.added, *(b"%s %d" % (name.encode(), size) for name, size in delta.objects)]
+    lines = [*change.removed, *change.added, *(b"%s %d" % (name.encode(), size) for name, size in change.objects)]
     return b"".join(
         [
             json.dumps(first).encode() + b"\n",
             *(line + b"\n" for line in lines),
-            *(contents[n] for n, _ in delta.objects),
+            *(contents[n] for n, _ in change.objects),
         ]
     )
 

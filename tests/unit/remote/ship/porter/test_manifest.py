@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kit.remote.ship.porter import manifest
-from kit.remote.ship.porter.manifest import EMPTY, HEADER, BadManifest, Delta, Entry, delta, merge, parse, write
+from kit.remote.ship.porter.delta import Delta, between, merge
+from kit.remote.ship.porter.manifest import EMPTY, HEADER, BadManifest, Entry, parse, write
 
 A, B, C = (hashlib.sha256(letter).hexdigest() for letter in (b"a", b"b", b"c"))
 
@@ -65,7 +66,7 @@ def test_entries_come_out_as_they_went_in_sorted_by_path(entries: list[Entry]) -
 @given(trees(), trees())
 def test_a_delta_turns_the_base_into_the_new_manifest(old: list[Entry], new: list[Entry]) -> None:
     base, wanted = write(old), write(new)
-    difference = delta(base, wanted)
+    difference = between(base, wanted)
     assert merge(base, difference.removed, difference.added) == wanted
     missing = {(entry.digest, entry.size) for entry in new if entry.digest} - {
         (entry.digest, entry.size) for entry in old if entry.digest
@@ -80,7 +81,7 @@ def test_a_small_change_gives_a_small_delta(entries: list[Entry], data: st.DataO
     after = [file(entry.path, "d" * 64, 9) if entry is changed else entry for entry in entries]
     path = manifest.escape(changed.path)
     line = manifest.file_line(0o644, "d" * 64, 9, changed.path)
-    assert delta(write(entries), write(after)) == Delta([path], [line], [("d" * 64, 9)])
+    assert between(write(entries), write(after)) == Delta([path], [line], [("d" * 64, 9)])
 
 
 @given(st.binary())
@@ -214,18 +215,18 @@ def test_changes_that_do_not_fit_the_base_are_refused(
 
 
 def test_nothing_changed_is_an_empty_delta() -> None:
-    assert delta(BASE, BASE) == Delta([], [], [])
+    assert between(BASE, BASE) == Delta([], [], [])
     assert merge(BASE, [], []) == BASE
 
 
 def test_a_renamed_file_needs_no_object() -> None:
-    assert delta(BASE, write([file(b"a"), file(b"c", B), link(b"l", b"a")])).objects == []
+    assert between(BASE, write([file(b"a"), file(b"c", B), link(b"l", b"a")])).objects == []
 
 
 def test_fifty_thousand_entries_are_hashed_and_merged_quickly() -> None:
     entries = [file(b"src/%03d/%05d.py" % (number % 500, number), f"{number:064x}") for number in range(50_000)]
     base, new = write(entries), write([*entries[:-1], entries[-1]._replace(size=2)])
-    difference = delta(base, new)
+    difference = between(base, new)
     times = []
     for _ in range(3):
         start = time.process_time()
