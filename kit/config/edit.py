@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kit.config.fields import as_yaml
+from kit.config.setting import as_yaml
 from kit.config.yaml import load_spec, read
 from kit.errors import InputError
 

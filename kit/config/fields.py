@@ -7,18 +7,16 @@ from the model.
 from __future__ import annotations
 
 import functools
-import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from collections.abc import Mapping
+from typing import get_args
 
 from kit.config import rules
-from kit.config.kinds import Auto, Choice, Command, Items, Kind, Number, Text, Truth, Variables, Whole
-from kit.model.spec import Binding, ClusterSpec, Flavour, Framework, Orchestrator
+from kit.config.kinds import Auto, Choice, Command, Items, Number, Text, Truth, Variables, Whole
+from kit.config.setting import Setting
+from kit.config.setting import field as _field
+from kit.config.setting import section as _section
+from kit.model.spec import Binding, Flavour, Framework, Orchestrator
 
-_PLAIN = re.compile(r"[A-Za-z0-9~./_-][A-Za-z0-9~./_=+@ -]*(?::[A-Za-z0-9~./_=+@-]+)*", re.ASCII)
-_DEFAULTS = ClusterSpec()
 _PORT = Whole(1, 65535)
 _ON_GPUS = "for GPUs, write cuda-tensorflow or cuda-mxnet"
 _FLAVOURS = {
@@ -26,49 +24,6 @@ _FLAVOURS = {
     "tensorflow": "write cuda-tensorflow for GPUs; for CPUs, write flavour: cpu and frameworks: [tensorflow]",
     "mxnet": "write cuda-mxnet for GPUs; for CPUs, write flavour: cpu and frameworks: [mxnet]",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One field, or a section of fields.
-
-    `path` is dotted (ssh.user). `kind` is None for a section. `rule` checks a value of that kind. `variable` is None if
-    no environment variable sets the field.
-    """
-
-    path: str
-    description: str
-    default: object
-    example: object
-    variable: str | None
-    kind: Kind | None = None
-    rule: Callable[[Any], object] | None = None
-
-    @property
-    def key(self) -> str:
-        return self.path.rpartition(".")[2]
-
-    @property
-    def section(self) -> str:
-        return self.path.rpartition(".")[0]
-
-    @property
-    def flag(self) -> str:
-        word = (self.variable or "KIT_" + self.path.upper().replace(".", "_")).removeprefix("KIT_")
-        return "--" + word.lower().replace("_", "-")
-
-    @property
-    def is_section(self) -> bool:
-        return self.kind is None
-
-    @property
-    def wants(self) -> str:
-        """Return the words that complete "write …"."""
-        return self.kind.wants if self.kind else "KEY: VALUE lines, indented"
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        return self.kind.choices if self.kind else ()
 
 
 @functools.cache
@@ -86,55 +41,6 @@ def fields_of(section: str) -> Mapping[str, Setting]:
 def keys_of(section: str) -> tuple[str, ...]:
     """Return the keys that a section accepts; '' is the whole file."""
     return tuple(fields_of(section))
-
-
-def as_yaml(value: object) -> str:
-    """Return a value of the model (text, number, list, dict, None) as kit.yaml accepts it on one line."""
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(as_yaml(item) for item in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {as_yaml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and not value.endswith(" "):
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def as_text(value: object) -> str:
-    """Return a value as one word of the environment or the command line; a command is quoted for a shell."""
-    if isinstance(value, tuple | list):
-        import shlex  # noqa: PLC0415  (only for a message)
-
-        return shlex.join(str(word) for word in value)
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _field(
-    path: str,
-    kind: Kind,
-    description: str,
-    *,
-    example: object = None,
-    variable: str = "",
-    rule: Callable[[Any], object] | None = None,
-) -> Setting:
-    default: object = _DEFAULTS
-    for key in path.split("."):
-        default = getattr(default, key)
-    named = variable or "KIT_" + path.upper().replace(".", "_")
-    return Setting(
-        path=path,
-        description=description,
-        default=default,
-        example=default if example is None else example,
-        variable=named if kind.is_word else None,
-        kind=kind,
-        rule=rule,
-    )
-
-
-def _section(path: str, description: str, example: Mapping[str, object]) -> Setting:
-    default = getattr(_DEFAULTS, path)
-    return Setting(path=path, description=description, default=default, example=example, variable=None)
 
 
 def _table() -> tuple[Setting, ...]:

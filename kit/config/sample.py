@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kit.config.fields import Setting, as_yaml, settings
+from kit.config.fields import settings
+from kit.config.setting import Setting, as_yaml
 
 HOSTS = """\
 # The VMs of the cluster, one on each line. The first one is the head, which starts the runs.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from kit.config.fields import Setting, fields_of
+from kit.config.fields import fields_of
 from kit.config.kinds import Shape
+from kit.config.setting import Setting
 
 _NULL: Shape = {"type": "null"}
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from kit.config import rules
 from kit.config.document import Document, Path
-from kit.config.fields import Setting, as_text, as_yaml, fields_of, keys_of, settings
+from kit.config.fields import fields_of, keys_of, settings
 from kit.config.kinds import FieldError, WrongItemsError, WrongKindError
+from kit.config.setting import Setting, as_text, as_yaml
 from kit.config.words import listed, near, plain, shown
 from kit.errors import InputError, InputErrors
 from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SshSpec, UlimitSpec

@@ -259,3 +259,24 @@ def test_the_login_for_the_code_of_an_earlier_run() -> None:
     assert codeflow.sources_of(record, other) == ["git+https://example.com/net@c0ffee"]
     assert codeflow.sources_of({"folder": "/a"}, "/b") == ["/a", "/b"]
     assert codeflow.sources_of({"folder": "/a"}, None) == ["/a"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda top: top.rename(top.with_name("gone")), "does not exist"),
+        (lambda top: os.mkfifo(top / "odd"), "is a FIFO"),
+        (lambda top: (top / "out").symlink_to("/etc/hostname"), "leads out of the code folder"),
+        (lambda top: os.environ.update(HOME=str(top)), "is a home folder"),
+    ],
+)
+def test_a_folder_that_is_no_code_starts_nothing(
+    coded: Coded, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object], message: str
+) -> None:
+    monkeypatch.setenv("HOME", "/nowhere")
+    make(coded.folder)
+    with pytest.raises(InputError, match=message) as error:
+        coded.run()
+    assert error.value.hint
+    assert (coded.store.sent, coded.cluster.records) == ([], [])
+    coded.cluster.head.nothing_left()

@@ -11,10 +11,11 @@ import jsonschema
 import pytest
 import yaml
 
-from kit.config.fields import as_yaml, settings
+from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
 from kit.config.sample import HOSTS, sample_config
 from kit.config.schema import schema_text
+from kit.config.setting import as_yaml
 from kit.config.yaml import load_spec
 from kit.errors import InputError
 from kit.model.spec import ClusterSpec
