@@ -88,6 +88,7 @@ class FakeVM(SwarmScripts):
     busy: float = 0.0
     living: list[str] = field(default_factory=list)
     runs: str = ""
+    diffs: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     locks: dict[str, FakeLock] = field(default_factory=dict)
@@ -225,6 +226,9 @@ class FakeVM(SwarmScripts):
     def _runs(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.endswith("/var/runs")
         return failed("sh: out of memory") if "disk full" in self.faults else completed(self.runs)
+
+    def _code_diff(self, _stdin: bytes, folder: str) -> Completed:
+        return completed(self.diffs.get(folder.rpartition("/")[2], ""))
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.startswith("/opt/kit/")

@@ -16,6 +16,7 @@ from kit.errors import InputError, KitError, NotReadyError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run import code as codeflow
+from kit.flows.run.listing import show
 from kit.flows.run.planning import dry_run
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord, RunRequest
@@ -94,7 +95,12 @@ class Coded:
     def keep_runs(self) -> None:
         """Let the VM's disk have the runs that the head has."""
         done = subprocess.run([*script("runs", str(self.cluster.head.runs))], capture_output=True, check=True)
-        self.cluster.fleet["gpu1"].runs = done.stdout.decode()
+        vm = self.cluster.fleet["gpu1"]
+        vm.runs = done.stdout.decode()
+        for record in self.cluster.records:
+            folder = self.cluster.head.runs / record["id"]
+            diff = subprocess.run([*script("code_diff", str(folder))], capture_output=True, check=True)
+            vm.diffs[record["id"]] = diff.stdout.decode()
 
 
 @pytest.fixture
@@ -156,6 +162,33 @@ def test_the_way_back_to_a_commit() -> None:
         codeflow.lost("r1", record, ["gpu1"]).hint
     )
     assert "(git checkout c0ffee), then" in str(codeflow.lost("r1", {**record, "diff": ""}, ["gpu1"]).hint)
+
+
+def test_the_difference_from_the_commit_has_a_file(coded: Coded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record, which each connection reads while the run lives, does not have it."""
+    as_author(monkeypatch)
+    repository(coded.folder, {})
+    (coded.folder / "train.py").write_text("@@ two\n")
+    first = coded.run()
+    assert (first["code"]["dirty"], "diff" in first["code"]) == (True, False)
+    coded.keep_runs()
+    shown = show(coded.cluster.context(), first["id"])
+    assert shown.diff.splitlines()[-2:] == ["-one", "+@@ two"]
+    # The next run has it, too, although the folder is another one now.
+    (coded.folder / "train.py").write_text("three\n")
+    again = coded.again()
+    coded.keep_runs()
+    assert show(coded.cluster.context(), again["id"]).diff == shown.diff
+    git(coded.folder, "commit", "-qam", "all")
+    clean = coded.run()
+    coded.keep_runs()
+    assert show(coded.cluster.context(), clean["id"]).diff == ""
+
+
+def as_author(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name.replace("AUTHOR", "COMMITTER"), value)
 
 
 def test_again_of_a_run_without_code(coded: Coded) -> None:
@@ -223,9 +256,7 @@ def test_again_keeps_the_workdir(coded: Coded) -> None:
 
 
 def test_code_from_a_repository(coded: Coded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}.items():
-        monkeypatch.setenv(name, value)
-        monkeypatch.setenv(name.replace("AUTHOR", "COMMITTER"), value)
+    as_author(monkeypatch)
     origin = repository(tmp_path / "origin", {"train.py": "one\n"})
     code = f"git+{origin}@main"
     first = coded.run(spec={"code": code}, code=code)

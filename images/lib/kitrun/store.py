@@ -1,6 +1,7 @@
 """The folder of runs on the head, with one folder for each run. Files do not say whether a run is alive; a lock does.
 
     record.json   what was started: command, places, names of variables; written once
+    code.diff     how the code differed from its commit; missing if it did not
     lock          held by the supervisor as long as it lives
     log           all that the run printed, as records (kitrun.frames)
     operator      touched while an operator waits for the run in the foreground
@@ -30,7 +31,7 @@ RESERVED = 65536
 RESERVED_STOP = 4096
 # In a run's folder: what its ranks made. And what is kept with that when the log goes.
 MADE = ("work", "output", "checkpoints")
-KEPT = (*MADE, "record.json", "end.json", "lock")
+KEPT = (*MADE, "record.json", "code.diff", "end.json", "lock")
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 Record = Dict[str, Any]
@@ -55,6 +56,7 @@ class Run:
     def create(self, record: Record, hostfile: str = "") -> int:
         """Make the folder and write the record. Return the lock's descriptor; closing it releases the lock.
 
+        The difference of the code, which may be long, gets a file: every connection reads the records of living runs.
         Raises OSError, and leaves nothing, if the disk is full.
         """
         os.makedirs(self.folder, mode=0o700)
@@ -67,6 +69,12 @@ class Run:
                 file.write(hostfile)
             with open(self.path("log"), "wb"):
                 pass
+            code = dict(record.get("code") or {})
+            diff = code.pop("diff", "")
+            if diff:
+                with open(self.path("code.diff"), "w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(diff)
+                record = dict(record, code=code)
             write(self.path("record.json"), record)
         except OSError:
             os.close(lock)

@@ -44,13 +44,18 @@ def show(context: Context, word: str | None) -> ShownRun:
 
 
 def stored_run(context: Context, word: str | None) -> StoredRun:
-    """Return a run (kit.plan.run.records.find), and the fields of its record.json."""
+    """Return a run (kit.plan.run.records.find), and the fields of its record.json, with the difference of its code."""
     with closing(context.connect(context.inventory.head)) as transport:
         stored = _stored(context, transport)
-    record = find(_latest_first(record for record, _ in stored), word)
-    if record is None:
-        raise no_such_run(word)
-    return next(one for one in stored if one[0] is record)
+        record = find(_latest_first(record for record, _ in stored), word)
+        if record is None:
+            raise no_such_run(word)
+        fields = next(fields for one, fields in stored if one is record)
+        code = fields.get("code") or {}
+        if code.get("dirty"):
+            done = transport.run(script("code_diff", f"{runs_folder(context)}/{record.id}"), timeout_s=30)
+            fields = {**fields, "code": {"diff": done.stdout.decode(errors="replace"), **code}}
+    return record, fields
 
 
 def no_such_run(run: str | None) -> Exception:
