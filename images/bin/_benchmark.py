@@ -1,4 +1,4 @@
-"""The flags, the timing and the report that tf_benchmark and mxnet_benchmark share.
+"""The flags, the timing and the report that tf_benchmark, mxnet_benchmark and torch_benchmark share.
 
 This module imports nothing heavy, so that a wrong flag is reported at once.
 """
@@ -140,11 +140,13 @@ def threads(intra_op: Optional[int], inter_op: Optional[int]) -> Tuple[int, int]
 
 def cores_a_rank() -> int:
     """Return the cores for each rank of this node; 0 if there are more ranks than cores."""
-    return len(os.sched_getaffinity(0)) // int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1"))
+    ranks = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return len(os.sched_getaffinity(0)) // int(ranks)
 
 
 def is_first() -> bool:
-    return os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0"
+    # torchrun's ranks have no variables of Open MPI.
+    return (os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK", "0")) == "0"
 
 
 def wrong(prog: str, message: object) -> NoReturn:

@@ -6,7 +6,7 @@ code, too, needs no rights to look into other processes, and has no other use. k
 
 import os
 
-if os.environ.get("KIT_RUN") and os.environ.get("OMPI_COMM_WORLD_RANK"):
+if os.environ.get("KIT_RUN") and (os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")):
     try:
         import faulthandler
         import signal

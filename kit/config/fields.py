@@ -18,9 +18,10 @@ from kit.config.setting import section as _section
 from kit.model.spec import Binding, Flavour, Framework, Orchestrator
 
 _PORT = Whole(1, 65535)
-_ON_GPUS = "for GPUs, write cuda-tensorflow or cuda-mxnet"
+_ON_GPUS = "for GPUs, write cuda-tensorflow, cuda-mxnet or cuda-pytorch"
 _FLAVOURS = {
     **dict.fromkeys(("gpu", "gpus", "nvidia"), _ON_GPUS),
+    "torch": "write pytorch for CPUs, or cuda-pytorch for GPUs",
     "tensorflow": "write cuda-tensorflow for GPUs; for CPUs, write flavour: cpu and frameworks: [tensorflow]",
     "mxnet": "write cuda-mxnet for GPUs; for CPUs, write flavour: cpu and frameworks: [mxnet]",
 }
@@ -62,8 +63,9 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "image.flavour",
             Choice(get_args(Flavour), instead=_FLAVOURS),
-            "cpu: built from a Debian base. cuda-tensorflow, cuda-mxnet: the same on a CUDA base. "
-            "ssh-layer: adds sshd and kit's scripts to a base that already has Horovod, such as an NGC image.",
+            "cpu: TensorFlow, MXNet and Horovod on a Debian base. cuda-tensorflow, cuda-mxnet: one of them on a CUDA "
+            "base. pytorch: PyTorch without Horovod, on a Debian base; cuda-pytorch: its CUDA build. "
+            "ssh-layer: adds sshd and kit's scripts to your own base, such as an NGC image.",
         ),
         _field(
             "image.base",
@@ -90,6 +92,13 @@ def _table() -> tuple[Setting, ...]:
             "Extra Python packages, as pip install accepts them.",
             example=["pandas==2.1.4"],
             rule=rules.pip,
+        ),
+        _field(
+            "image.wheels",
+            Text(shortest=1),
+            "Folder with wheels (*.whl) that pip finds during the build, besides PyPI: private packages, or PyTorch's "
+            "CPU wheel. Relative to this file.",
+            example="wheels",
         ),
         _field(
             "builder",

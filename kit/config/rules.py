@@ -154,6 +154,12 @@ def image(values: Mapping[str, Any]) -> None:
             "flavour cpu needs a framework, but frameworks is empty",
             write="below image:, write frameworks: [tensorflow, mxnet], or one of the two",
         )
+    if values.get("flavour") == "ssh-layer" and values.get("wheels"):
+        raise FieldError(
+            "flavour ssh-layer takes no wheels: they would stay in a layer of the image",
+            write="remove wheels:, and install these packages into the base",
+            key="wheels",
+        )
 
 
 def cluster(values: Mapping[str, Any]) -> None:

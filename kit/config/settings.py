@@ -27,7 +27,7 @@ __all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "varia
 
 HOSTS_VARIABLE = "KIT_HOSTS"
 CONFIG_VARIABLE = "KIT_CONFIG"
-_PATHS = ("ssh.key", "ssh.known_hosts", "code", "requirements")
+_PATHS = ("ssh.key", "ssh.known_hosts", "image.wheels", "code", "requirements")
 _MOST_BYTES = 8 * 1024 * 1024
 
 _Read = TypeVar("_Read")

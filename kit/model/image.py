@@ -25,3 +25,11 @@ class ImageContent:
             digest.update(f"{path}\0{int(path in self.executables)}\0{len(content)}\0".encode())
             digest.update(content)
         return f"{self.repository}:{self.flavour}-{digest.hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """A Python wheel for a build. `digest` is the SHA-256 of its content, in hex."""
+
+    name: str
+    digest: str

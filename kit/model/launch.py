@@ -70,7 +70,10 @@ class RunPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPlan:
-    """The request to the launcher on the head. --dry-run prints it. `code` is the snapshot's digest, or ''."""
+    """The request to the launcher on the head. --dry-run prints it. `code` is the snapshot's digest, or ''.
+
+    `torchrun`: mpirun starts one torchrun on each host, which starts the ranks there.
+    """
 
     run_id: str
     placement: Placement
@@ -82,6 +85,7 @@ class LaunchPlan:
     policy: RunPolicy = field(default_factory=RunPolicy)
     helpers: tuple[Helper, ...] = ()
     code: str = ""
+    torchrun: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,11 +110,12 @@ class RunRequest:
 
     `env` has (name, value); the value None forwards the variable. `as_deployed` accepts a cluster that was deployed
     with other settings than kit.yaml has now. An empty command means kit.yaml's. With the launcher ps, the ranks are
-    the workers of a parameter server, and `servers` is its number of servers. `code` is the value of --code, or
-    `none`, as you wrote it; None: the command line says nothing. The spec has it as a whole path. `workdir` is a folder
-    of the code, in which the ranks start; '' for its top. `again` is the run to start once more. `given` are the
-    fields, here and of `policy`, that the command line sets, and that the earlier run does not. `stdin` is the
-    descriptor of a pipe or file whose content rank 0 gets as its standard input.
+    the workers of a parameter server, and `servers` is its number of servers. With torchrun, `max_restarts` is how
+    often torchrun restarts the ranks. `code` is the value of --code, or `none`, as you wrote it; None: the command line
+    says nothing. The spec has it as a whole path. `workdir` is a folder of the code, in which the ranks start; '' for
+    its top. `again` is the run to start once more. `given` are the fields, here and of `policy`, that the command line
+    sets, and that the earlier run does not. `stdin` is the descriptor of a pipe or file whose content rank 0 gets as
+    its standard input.
     """
 
     np: int | None = None
@@ -123,8 +128,9 @@ class RunRequest:
     as_deployed: bool = False
     detach: bool = False
     wait: bool = False
-    launcher: Literal["mpi", "ps"] = "mpi"
+    launcher: Literal["mpi", "ps", "torchrun"] = "mpi"
     servers: int | None = None
+    max_restarts: int | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)
     code: str | None = None
     workdir: str = ""

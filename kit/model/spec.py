@@ -12,7 +12,7 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
 NO_CODE = "none"
 PROPAGATIONS = frozenset({"shared", "rshared", "slave", "rslave", "private", "rprivate"})
 
-Flavour = Literal["cpu", "cuda-tensorflow", "cuda-mxnet", "ssh-layer"]
+Flavour = Literal["cpu", "pytorch", "cuda-tensorflow", "cuda-mxnet", "cuda-pytorch", "ssh-layer"]
 Framework = Literal["tensorflow", "mxnet"]
 Orchestrator = Literal["compose", "swarm"]
 Binding = Literal["none", "core", "socket", "numa", "hwthread"]
@@ -27,6 +27,7 @@ class ImageSpec:
     frameworks: tuple[Framework, ...] = ("tensorflow", "mxnet")
     packages: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
+    wheels: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from kit.model.image import ImageContent
+from kit.model.image import ImageContent, Wheel
 from kit.model.spec import Framework, ImageSpec
 
 REPOSITORY = "kit"
@@ -17,6 +18,14 @@ CA_PATH = "ca/extra.pem"
 # Where the build context has the file that `requirements:` in kit.yaml names.
 REQUIREMENTS_PATH = "extra/requirements.txt"
 
+# Where the build context has the wheels of `image.wheels`: those that a lock names, and those for your own packages.
+# The list of both is part of the content, and so of the tag; the wheels themselves are only beside it.
+LOCKED_WHEELS, EXTRA_WHEELS = "wheels/locked", "wheels/extra"
+WHEELS_LIST = "wheels/list"
+
+# PyPI has no CPU build of PyTorch.
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
 # A launch on several hundred nodes opens at most this number of connections to one node at once.
 MAX_CONNECTIONS = 1000
 
@@ -26,14 +35,19 @@ _NOT_IN_A_NAME = set(" \t\r\n\"'\\$`#")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Recipe:
-    """A flavour that starts from a plain base. pip installs `locks` in this order, and Horovod's last."""
+    """A flavour that starts from a plain base. pip installs `locks` in this order, and Horovod's last.
+
+    `index` is an index that pip asks besides PyPI, if no folder has the wheel.
+    """
 
     build_base: str
     base: str
     python: str
     cuda: bool
-    locks: Mapping[Framework, str]
+    locks: Mapping[Framework | Literal["pytorch"], str]
     build_lock: str = "build"
+    horovod: bool = True
+    index: str = ""
 
 
 _RECIPES = {
@@ -61,6 +75,24 @@ _RECIPES = {
         locks={"mxnet": "cuda-mxnet"},
         build_lock="cuda-mxnet-build",
     ),
+    # PyTorch exchanges gradients itself, without Horovod. Its CUDA wheels bring CUDA along, so they need no CUDA base.
+    "pytorch": _Recipe(
+        build_base="debian:bookworm-slim",
+        base="debian:bookworm-slim",
+        python="3.11",
+        cuda=False,
+        locks={"pytorch": "pytorch"},
+        horovod=False,
+        index=CPU_INDEX,
+    ),
+    "cuda-pytorch": _Recipe(
+        build_base="debian:bookworm-slim",
+        base="debian:bookworm-slim",
+        python="3.11",
+        cuda=True,
+        locks={"pytorch": "cuda-pytorch"},
+        horovod=False,
+    ),
 }
 
 
@@ -69,17 +101,21 @@ def image_content(
     templates: Mapping[str, bytes],
     *,
     requirements: bytes | None = None,
+    wheels: Sequence[Wheel] = (),
     ssh_port_default: int = 33,
 ) -> ImageContent:
     """Return the build context of `spec`'s image. `templates` maps a path below images/ to its bytes.
 
     `requirements` is a file as pip install -r reads it. These packages and those of `spec.pip` go into the last layer.
+    `wheels` are those of a folder: pip finds them, and the build context has them under `context_path`.
     """
     values: dict[str, object] = {
         "flavour": spec.flavour,
         "packages": list(spec.packages),
         "pip": list(spec.pip),
         "requirements": REQUIREMENTS_PATH if requirements is not None else "",
+        "locked_wheels": any(is_locked(wheel.name) for wheel in wheels),
+        "extra_wheels": any(not is_locked(wheel.name) for wheel in wheels),
         "ssh_port": ssh_port_default,
         "max_connections": MAX_CONNECTIONS,
     }
@@ -88,14 +124,18 @@ def image_content(
     if recipe is None:
         values["base"] = spec.base
     else:
-        frameworks = [name for name in recipe.locks if name in spec.frameworks or recipe.cuda]
-        locks = [recipe.build_lock, *(recipe.locks[name] for name in frameworks), "horovod"]
+        frameworks = [name for name in recipe.locks if name in spec.frameworks or recipe.cuda or not recipe.horovod]
+        locks = [recipe.locks[name] for name in frameworks]
+        if recipe.horovod:
+            locks = [recipe.build_lock, *locks, "horovod"]
         values |= {
             "base": spec.base or recipe.base,
             "build_base": spec.base or recipe.build_base,
             "python": recipe.python,
             "cuda": recipe.cuda,
             "frameworks": frameworks,
+            "horovod": recipe.horovod,
+            "index": "" if values["locked_wheels"] else recipe.index,
             "locks": locks,
         }
     dockerfile = "Dockerfile.ssh-layer.j2" if recipe is None else "Dockerfile.j2"
@@ -108,8 +148,19 @@ def image_content(
         **scripts,
         **library,
         **({} if requirements is None else {REQUIREMENTS_PATH: requirements}),
+        **({WHEELS_LIST: "".join(f"{wheel.digest}  {wheel.name}\n" for wheel in wheels).encode()} if wheels else {}),
     }
     return ImageContent(repository=REPOSITORY, flavour=spec.flavour, files=files, executables=frozenset(scripts))
+
+
+def is_locked(name: str) -> bool:
+    """Return whether a wheel is one that a lock names. All others are for your own packages."""
+    return name.lower().startswith("torch-")
+
+
+def context_path(name: str) -> str:
+    """Return where the build context has a wheel."""
+    return f"{LOCKED_WHEELS if is_locked(name) else EXTRA_WHEELS}/{name}"
 
 
 def needed_bases(content: ImageContent) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ for environ in $(grep -lzs '^KIT_RUN=' /proc/[0-9]*/environ); do
     case $word in
       KIT_RUN=*) run=${run:-${word#KIT_RUN=}} ;;
       OMPI_COMM_WORLD_RANK=*) rank=${word#OMPI_COMM_WORLD_RANK=} ;;
+      # Of a rank under torchrun, which has no variables of Open MPI.
+      RANK=*) [ "$rank" != - ] || rank=${word#RANK=} ;;
     esac
   done 2>/dev/null <"$environ"
   [ -n "$run" ] || continue

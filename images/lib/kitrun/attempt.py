@@ -319,6 +319,9 @@ class Attempt:
             lost=tuple(node.name for node in self.lost),
             silent=tuple(silent) if self._cleaned else (),
         )
+        if self.launch.torchrun:
+            # mpirun's numbers are those of torchruns, not of ranks.
+            return outcome
         return outcome._replace(first=decide.first_end(outcome, self.output.up, self.output.ended))
 
     def lost_hosts(self) -> List[str]:

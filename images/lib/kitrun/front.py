@@ -5,7 +5,7 @@ Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "record": "<
 one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
-    "stdin"}
+    "stdin", "torchrun"}
         {"waiting": [records]} if other runs hold slots and it may wait, {"held": [records]} if it may not,
         {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator"}
@@ -182,6 +182,7 @@ class Front:
                 good = good and all(isinstance(number, int) for number in [place["ranks"], *place["slots"]])
             launch["helpers"] = request.get("helpers") or []
             launch["stdin"] = bool(request.get("stdin"))
+            launch["torchrun"] = bool(request.get("torchrun"))
             for helper in launch["helpers"]:
                 texts += [helper["role"], helper["node"], helper["address"]]
             launch["code"] = request.get("code") or ""

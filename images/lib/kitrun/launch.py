@@ -20,6 +20,8 @@ class Launch(NamedTuple):
     code: str = ""
     # Whether rank 0 gets the standard input of `kit run`.
     stdin: bool = False
+    # mpirun starts one torchrun on each host, and torchrun starts the ranks.
+    torchrun: bool = False
 
     @property
     def np(self) -> int:
@@ -58,6 +60,6 @@ def without(launch: Launch, lost: Sequence[str], policy: Mapping[str, Any]) -> T
     addresses = {place["address"] for place in launch.places if place["node"] in names}
     lines = [line for line in launch.hostfile.splitlines() if line.split()[0] not in addresses]
     argv = list(launch.argv)
-    argv[argv.index("-np") + 1] = str(np)
+    argv[argv.index("-np") + 1] = str(len(kept) if launch.torchrun else np)
     hostfile = "".join(line + "\n" for line in lines)
     return names, launch._replace(argv=tuple(argv), hostfile=hostfile, places=kept)

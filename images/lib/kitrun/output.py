@@ -75,7 +75,7 @@ class Output:
             self.spoke = time.monotonic()
             return b""
         elif kind == "u":
-            self.up[int(rank)] = body.decode("utf-8", "replace").partition(" ")[0]
+            self._rank_up(int(rank), body.decode("utf-8", "replace").partition(" ")[0])
         elif kind == "x":
             self._rank_ended(int(rank), body.decode("utf-8", "replace"))
         return frames.record(now_ms(), rank, kind, body, more)
@@ -84,6 +84,12 @@ class Output:
         """Keep the end of what a rank wrote, and of an unfinished bar only its last state."""
         lines, newline, last = (self._tails.get(key, b"") + body).rpartition(b"\n")
         self._tails[key] = (lines + newline + frames.state(last))[-TAIL:]
+
+    def _rank_up(self, rank: int, host: str) -> None:
+        self.up[rank] = host
+        # torchrun has restarted it: its earlier end is no failure of the run any more.
+        if self.ended.pop(rank, None) is not None and self.first is not None and self.first.rank == rank:
+            self.first = None
 
     def _rank_ended(self, rank: int, report: str) -> None:
         match = END.fullmatch(report)

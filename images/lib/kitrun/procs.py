@@ -6,7 +6,9 @@ import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
-RELAY = b"kit-rank"
+RELAYS = (b"kit-rank", b"kit-torchrun")
+# Marks torchrun and its ranks (images/bin/kit-torchrun).
+AGENT = b"KIT_AGENT"
 # The same as in images/bin/kit-rank.
 HOLD = signal.SIGURG
 # How long a process may take to become another program on a busy machine.
@@ -98,16 +100,18 @@ def command(pid: int) -> List[bytes]:
 
 
 def is_relay(pid: int) -> bool:
-    return any(word.endswith(RELAY) for word in command(pid)[:4])
+    return any(word.endswith(RELAYS) for word in command(pid)[:4])
 
 
 def ranks(run_id: str) -> Dict[int, int]:
-    """Return {pid: rank} of the ranks and their children, without the relays between them and mpirun."""
-    return {
-        pid: int(env[b"OMPI_COMM_WORLD_RANK"])
-        for pid, env in marked(run_id).items()
-        if env.get(b"OMPI_COMM_WORLD_RANK", b"").isdigit() and not is_relay(pid)
-    }
+    """Return {pid: rank} of the ranks and their children, without what is between them and mpirun."""
+    numbers = {pid: rank_of(env) for pid, env in marked(run_id).items()}
+    return {pid: int(number) for pid, number in numbers.items() if number.isdigit() and not is_relay(pid)}
+
+
+def rank_of(env: Dict[bytes, bytes]) -> bytes:
+    """Return the rank as its starter set it, or b'' for a process that is no rank."""
+    return env.get(b"RANK" if AGENT in env else b"OMPI_COMM_WORLD_RANK", b"")
 
 
 def end_gently(run_id: str) -> None:

@@ -90,6 +90,7 @@ def launch_of(request: Mapping[str, Any]) -> Launch:
         head=request["head"],
         code=request.get("code") or "",
         stdin=bool(request.get("stdin")),
+        torchrun=bool(request.get("torchrun")),
     )
 
 

@@ -145,11 +145,17 @@ LAUNCHER = (
     Option(
         flags=("--launcher",),
         value="WHICH",
-        choices=("mpi", "ps"),
-        help="Launch with mpi (default), or with ps: MXNet's parameter server",
+        choices=("mpi", "ps", "torchrun"),
+        help="Launch with mpi (default), with torchrun, or with ps: MXNet's parameter server",
     ),
     Option(
         flags=("--servers",), value="N", kind=lines, help="With ps: start N servers beside the ranks, on the same hosts"
+    ),
+    Option(
+        flags=("--max-restarts",),
+        value="N",
+        kind=lines,
+        help="With torchrun: let it restart failed ranks, at most N times (default: 0)",
     ),
 )
 CODE = Option(

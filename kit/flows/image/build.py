@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_base
-from kit.flows.image.content import content
+from kit.flows.image.content import content, wheel_files
 from kit.model.spec import ClusterSpec
 from kit.plan.image import CA_PATH, needed_bases
 from kit.remote.engine.build import BuildStep, OnStep
@@ -86,7 +86,7 @@ def build_with(
         proxies = proxy_arguments(os.environ)
         image = engine.build(
             wanted,
-            beside={CA_PATH: certificates},
+            beside={CA_PATH: certificates, **wheel_files(spec)},
             arguments=proxies if engine.host is None else elsewhere(proxies),
             on_step=report_steps(reporter, task),
             fresh=force,

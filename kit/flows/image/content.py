@@ -15,7 +15,7 @@ from kit.remote.machine.assets import read_images
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kit.model.image import ImageContent
+    from kit.model.image import ImageContent, Wheel
 
 _TAG = re.compile(r"[a-z]+:[a-z-]+-[0-9a-f]{12}")
 _KEPT = 20
@@ -24,11 +24,20 @@ _KEPT = 20
 def content(spec: ClusterSpec) -> ImageContent:
     """Return what the image is made of; the same on every machine.
 
-    Raises InputError, or InputErrors, if the file that `requirements:` names is missing or pip would refuse a line.
+    Raises InputError, or InputErrors, if the file that `requirements:` names is missing, if pip would refuse a line of
+    it, or if `image.wheels` names no folder with wheels.
     """
     from kit.plan.image import image_content  # noqa: PLC0415  (Jinja2)
 
-    return image_content(spec.image, read_images(), requirements=_requirements(spec))
+    return image_content(spec.image, read_images(), requirements=_requirements(spec), wheels=_wheels(spec))
+
+
+def wheel_files(spec: ClusterSpec) -> dict[str, Path]:
+    """Return the wheels of `image.wheels` by their paths in the build context."""
+    from kit.plan.image import context_path  # noqa: PLC0415
+
+    folder = Path(spec.image.wheels or "")
+    return {context_path(wheel.name): folder / wheel.name for wheel in _wheels(spec)}
 
 
 def tag_of(spec: ClusterSpec) -> str:
@@ -38,8 +47,9 @@ def tag_of(spec: ClusterSpec) -> str:
     """
     from kit.plan import image  # noqa: PLC0415
 
-    files, requirements = read_images(), _requirements(spec)
+    files, requirements, wheels = read_images(), _requirements(spec), _wheels(spec)
     own = {} if requirements is None else {image.REQUIREMENTS_PATH: requirements}
+    own |= {f"{image.WHEELS_LIST}/{wheel.name}": wheel.digest.encode() for wheel in wheels}
     digest = _digest(spec, {**files, **own, "image.py": Path(image.__file__).read_bytes()})
     root = cache.cache(os.environ)
     try:
@@ -47,7 +57,7 @@ def tag_of(spec: ClusterSpec) -> str:
     except (OSError, ValueError):
         tag = ""
     if not _TAG.fullmatch(tag):
-        tag = image.image_content(spec.image, files, requirements=requirements).tag
+        tag = image.image_content(spec.image, files, requirements=requirements, wheels=wheels).tag
         if root:
             cache.write(root / "tags" / digest, [tag.encode()])
             cache.keep_latest(root / "tags", _KEPT)
@@ -60,6 +70,14 @@ def _requirements(spec: ClusterSpec) -> bytes | None:
     from kit.config.requirements import read_requirements  # noqa: PLC0415  (only if kit.yaml names such a file)
 
     return read_requirements(Path(spec.requirements))
+
+
+def _wheels(spec: ClusterSpec) -> tuple[Wheel, ...]:
+    if spec.image.wheels is None:
+        return ()
+    from kit.remote.machine.wheels import wheels_of  # noqa: PLC0415  (only if kit.yaml names such a folder)
+
+    return wheels_of(Path(spec.image.wheels), os.environ)
 
 
 def _digest(spec: ClusterSpec, files: Mapping[str, bytes]) -> str:

@@ -17,7 +17,7 @@ from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
-from kit.plan.run import leases, roles
+from kit.plan.run import leases, roles, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -28,6 +28,7 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     if request.again:
         request, _ = repeat(context, request)
     roles.check(request)
+    torchrun.check(request, request.command or context.spec.command)
     nodes = [_offline_node(context, host) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
     head = _offline_node(context, context.inventory.head)
@@ -74,6 +75,7 @@ def plan_launch(
             nodes, living, np=request.np, npernode=request.npernode, wait=request.wait
         )
     env, forward = variables(request.env)
+    env |= torchrun.variables(request)
     plan = launch_plan(
         run_id=run_id,
         spec=context.spec,
@@ -93,6 +95,7 @@ def plan_launch(
         ),
         code=code,
         workdir=request.workdir,
+        torchrun=request.launcher == "torchrun",
     )
     _warn_of_crowd(context, plan)
     return plan

@@ -23,7 +23,7 @@ from kit.model.result import RunResult
 from kit.model.run import RunRecord
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import leases, records, roles
+from kit.plan.run import leases, records, roles, torchrun
 from kit.plan.run.again import kept_options
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -43,6 +43,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     start = time.monotonic()
     request, earlier = repeat(context, request) if request.again else (request, None)
     roles.check(request)
+    torchrun.check(request, request.command or context.spec.command)
     selected = selected_hosts(context, request)
     by = operator()
     code = _code(context, request, earlier)

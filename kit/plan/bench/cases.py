@@ -16,7 +16,12 @@ WORKLOADS = ("mxnet", "tf")
 Network = Literal["host", "bare", "bridge", "overlay"]
 NETWORKS: tuple[Network, ...] = ("bare", "host", "bridge", "overlay")
 # Frameworks by the image's flavour. The base of an ssh-layer may contain either: only a run shows it.
-FLAVOURS: Mapping[str, tuple[str, ...]] = {"cuda-tensorflow": ("tensorflow",), "cuda-mxnet": ("mxnet",)}
+FLAVOURS: Mapping[str, tuple[str, ...]] = {
+    "cuda-tensorflow": ("tensorflow",),
+    "cuda-mxnet": ("mxnet",),
+    "pytorch": ("pytorch",),
+    "cuda-pytorch": ("pytorch",),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,8 @@ def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
     """Return the settings that take effect with a deploy, by their path in kit.yaml, as JSON keeps them."""
     return {
         "orchestrator": spec.orchestrator,
-        **{f"image.{name}": _plain(value) for name, value in asdict(spec.image).items()},
+        # The folder with wheels is one of this machine. What it contains is part of the image's tag.
+        **{f"image.{name}": _plain(value) for name, value in asdict(spec.image).items() if name != "wheels"},
         "ssh_port": spec.ssh_port,
         "network": spec.network,
         "slots": spec.slots,

@@ -11,7 +11,7 @@ from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
-_REQUEST = ("np", "npernode", "hosts", "oversubscribe", "launcher", "servers", "workdir")
+_REQUEST = ("np", "npernode", "hosts", "oversubscribe", "launcher", "servers", "max_restarts", "workdir")
 _POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints")
 FIELDS = (*_REQUEST, *_POLICY)
 
@@ -46,7 +46,8 @@ def repeated(
         # Every slot there was. Other hosts have other slots.
         old["np"] = run.np
     if "launcher" in given:
-        del old["servers"]
+        # Options of the other launcher.
+        old = {name: value for name, value in old.items() if name not in ("servers", "max_restarts")}
     kept = {name: old[name] for name in FIELDS if name in old and name not in given}
     policy = replace(request.policy, **{name: kept[name] for name in _POLICY if name in kept})
     request = replace(request, **{name: kept[name] for name in _REQUEST if name in kept})

@@ -15,6 +15,8 @@ RUNS_FOLDER = names.RUNS_MOUNT
 # Runs a rank and forwards whole lines: mpirun mixes the lines of busy ranks, and its --tag-output loses some.
 # -I and -S ignore the rank's PYTHONPATH and site-packages, and halve the start-up time.
 RELAY = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-rank")
+# Runs torchrun on a host, with the same program around each of its ranks.
+AGENT = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-torchrun")
 # Marks every process of a run on every host. Stopping and counting look for this mark, so they hit nothing else.
 RUN_VARIABLE = "KIT_RUN"
 # The head sets these: the number of the attempt, from 1, and the folders for what the ranks make. kit-rank makes the
@@ -83,16 +85,21 @@ def launch_plan(
     helpers: Sequence[Helper] = (),
     code: str = "",
     workdir: str = "",
+    torchrun: bool = False,
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
 
     `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
 
+    With `torchrun`, mpirun starts one torchrun on each host, and torchrun starts the ranks there.
+
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
     folder = f"{RUNS_FOLDER}/{run_id}"
-    argv = ["mpirun", "--allow-run-as-root", "-np", str(placement.np + len(helpers))]
-    argv += ["--hostfile", f"{folder}/hostfile", "--map-by", "seq" if helpers else "slot"]
+    processes = len(placement.nodes) if torchrun else placement.np + len(helpers)
+    argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
+    argv += ["--hostfile", f"{folder}/hostfile"]
+    argv += ["--map-by", "seq" if helpers else "ppr:1:node" if torchrun else "slot"]
     argv += ["--bind-to", spec.mpi.bind_to]
     if code:
         argv += ["--wdir", "/".join([folder, names.WORK, *filter(None, [workdir])])]
@@ -111,6 +118,8 @@ def launch_plan(
     if helpers:
         ours |= roles.variables(placement, helpers, join=policy.start_timeout if policy else None)
         supervisors, wrapper = (*SUPERVISORS, roles.ROOT_PORT), (*RELAY, *roles.WRAPPER)
+    if torchrun:
+        wrapper = AGENT
     if policy is not None and not policy.clean:
         ours[LEAVE_VARIABLE] = "1"
     variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
@@ -128,6 +137,7 @@ def launch_plan(
         policy=policy or RunPolicy(),
         helpers=tuple(helpers),
         code=code,
+        torchrun=torchrun,
     )
 
 

@@ -42,6 +42,7 @@ def start_request(
         "policy": asdict(plan.policy),
         "code": plan.code,
         "stdin": stdin,
+        "torchrun": plan.torchrun,
         # Names only, because a value may be a secret and the head keeps the record.
         "info": {
             "cluster": cluster,

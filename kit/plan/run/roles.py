@@ -25,7 +25,7 @@ JOIN, LEAVE = "KIT_JOIN_S", "KIT_LEAVE_S"
 
 def check(request: RunRequest) -> None:
     """Raise InputError for options that conflict."""
-    if request.launcher == "mpi":
+    if request.launcher != "ps":
         if request.servers is not None:
             raise InputError(
                 f"--servers {request.servers} has no effect without a parameter server",

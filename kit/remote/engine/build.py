@@ -6,10 +6,12 @@ import contextlib
 import io
 import re
 import tarfile
+import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from kit.errors import ImageError
 from kit.model.image import ImageContent
@@ -18,6 +20,7 @@ _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)", re.DOTALL)
 _RUNNING = re.compile(r"^ ---> Running in ([0-9a-f]{12,64})")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _LAST_LINES = 20
+_IN_MEMORY = 16 << 20
 
 TLS_HINT = (
     "the build does not trust the server's certificate, as behind a proxy that intercepts TLS; "
@@ -26,6 +29,16 @@ TLS_HINT = (
 # The first pattern in a step's last lines decides the hint.
 _HINTS = (
     (r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|unable to get local issuer|x509: ", TLS_HINT),
+    (
+        r"No matching distribution found for torch==(\S+)\+cpu",
+        r"the build does not reach PyTorch's index. Put the wheel into a folder beside kit.yaml, and write image: "
+        r"{flavour: pytorch, wheels: wheels}; on a machine that reaches it: pip download --no-deps --dest wheels "
+        r"--python-version 3.11 --index-url https://download.pytorch.org/whl/cpu torch==\1",
+    ),
+    (
+        r"DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
+        "a wheel differs from the one that kit locks: check the folder that image.wheels names",
+    ),
     (r"No space left on device", "the engine's disk is full: docker system df, then docker image prune"),
     (
         r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable",
@@ -90,7 +103,7 @@ def build(
     api: Any,
     content: ImageContent,
     *,
-    beside: Mapping[str, bytes],
+    beside: Mapping[str, bytes | Path],
     arguments: Mapping[str, str],
     on_step: OnStep,
     fresh: bool,
@@ -100,8 +113,9 @@ def build(
     `fresh` ignores the engine's cache. Whatever ends the build early, Ctrl-C too, removes its container.
     """
     progress = _Progress(on_step)
+    context = _context({**content.files, **beside}, content.executables)
     messages = api.build(
-        fileobj=_context({**content.files, **beside}, content.executables),
+        fileobj=context,
         custom_context=True,
         tag=content.tag,
         rm=True,
@@ -117,6 +131,8 @@ def build(
         messages.close()
         _remove(api, progress.container)
         raise
+    finally:
+        context.close()
     return progress.outcome()
 
 
@@ -162,14 +178,20 @@ def _short(instruction: str, width: int = 60) -> str:
     return instruction if len(instruction) <= width else instruction[: width - 1] + "…"
 
 
-def _context(files: Mapping[str, bytes], executables: frozenset[str]) -> io.BytesIO:
-    """Return a tar of the files. Equal files give equal bytes, so that the engine finds its cached steps."""
-    buffer = io.BytesIO()
+def _context(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> IO[bytes]:
+    """Return a tar of the files. Equal files give equal bytes, so that the engine finds its cached steps.
+
+    Wheels may be larger than the memory, so they go from file to file.
+    """
+    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in sorted(files):
-            entry = tarfile.TarInfo(path)
-            entry.size = len(files[path])
-            entry.mode = 0o755 if path in executables else 0o644
-            tar.addfile(entry, io.BytesIO(files[path]))
+            content = files[path]
+            with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as source:
+                entry = tarfile.TarInfo(path)
+                entry.size = source.seek(0, io.SEEK_END)
+                source.seek(0)
+                entry.mode = 0o755 if path in executables else 0o644
+                tar.addfile(entry, source)
     buffer.seek(0)
     return buffer

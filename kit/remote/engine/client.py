@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kit.errors import ImageError, UnreachableError
@@ -109,7 +110,7 @@ class Engine:
         self,
         content: ImageContent,
         *,
-        beside: Mapping[str, bytes],
+        beside: Mapping[str, bytes | Path],
         arguments: Mapping[str, str],
         on_step: OnStep,
         fresh: bool = False,

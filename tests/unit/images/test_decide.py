@@ -395,3 +395,14 @@ def test_a_rank_that_prints_such_a_line_is_a_rank_that_failed() -> None:
     ended = outcome(first=end(), words=(NOT_HERE,))
     failure_ = decide.failure(ended, lost=[], head="gpu1", role="", lines=[])
     assert failure_["kind"] == "rank"
+
+
+def test_a_launch_with_torchrun_has_a_process_for_each_host() -> None:
+    places = tuple({"node": f"gpu{n}", "address": f"10.0.0.{n}", "ranks": 2, "slots": [0, 1]} for n in (1, 2, 3))
+    before = launches.Launch(
+        argv=("mpirun", "-np", "3", "kit-torchrun"), env={}, hostfile="", places=places, helpers=(), head="gpu1",
+        torchrun=True,
+    )  # fmt: skip
+    _, after = launches.without(before, ["gpu3"], {"min_np": 4})
+    assert after.argv == ("mpirun", "-np", "2", "kit-torchrun")
+    assert after.np == 4

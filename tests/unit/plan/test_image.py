@@ -8,8 +8,9 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.errors import InputErrors
+from kit.model.image import Wheel
 from kit.model.spec import ImageSpec
-from kit.plan.image import CA_PATH, image_content, needed_bases
+from kit.plan.image import CA_PATH, CPU_INDEX, context_path, image_content, needed_bases
 from kit.remote.machine.assets import read_images
 from tests.fakes.golden import check_golden
 
@@ -18,9 +19,15 @@ SPECS = {
     "cpu-mxnet-extras": ImageSpec(frameworks=("mxnet",), packages=("htop", "git=1:2.39"), pip=("pandas<2", "a[b]==1")),
     "cuda-tensorflow": ImageSpec(flavour="cuda-tensorflow"),
     "cuda-mxnet": ImageSpec(flavour="cuda-mxnet"),
+    "pytorch": ImageSpec(flavour="pytorch"),
+    "pytorch-wheels": ImageSpec(flavour="pytorch", pip=("mine",)),
+    "cuda-pytorch": ImageSpec(flavour="cuda-pytorch"),
     "ssh-layer": ImageSpec(flavour="ssh-layer", base="nvcr.io/nvidia/tensorflow:23.03-tf2-py3", packages=("htop",)),
     "ssh-layer-extras": ImageSpec(flavour="ssh-layer", base="nvcr.io/nvidia/tensorflow:23.03-tf2-py3", pip=("pandas",)),
 }
+TORCH = Wheel(name="torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl", digest="a" * 64)
+MINE = Wheel(name="mine-1.0-py3-none-any.whl", digest="b" * 64)
+WHEELS = {"pytorch-wheels": (TORCH, MINE)}
 REQUIREMENTS = {"cpu-mxnet-extras": b"wandb==0.16\n", "ssh-layer-extras": b"wandb==0.16\n"}
 
 
@@ -31,7 +38,7 @@ def templates() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_dockerfile_is_the_golden_one(name: str, templates: Mapping[str, bytes]) -> None:
-    content = image_content(SPECS[name], templates, requirements=REQUIREMENTS.get(name))
+    content = image_content(SPECS[name], templates, requirements=REQUIREMENTS.get(name), wheels=WHEELS.get(name, ()))
     dockerfile = content.files["Dockerfile"].decode()
     check_golden(f"image/{name}.Dockerfile", dockerfile)
 
@@ -42,10 +49,12 @@ def test_sshd_config_is_the_golden_one(templates: Mapping[str, bytes]) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_copied_file_is_in_the_context(name: str, templates: Mapping[str, bytes]) -> None:
-    content = image_content(SPECS[name], templates, requirements=REQUIREMENTS.get(name))
+    content = image_content(SPECS[name], templates, requirements=REQUIREMENTS.get(name), wheels=WHEELS.get(name, ()))
     sources = re.findall(r"^COPY (?!--from)(\S+) ", content.files["Dockerfile"].decode(), re.MULTILINE)
     for source in sources:
-        if source.endswith("/"):
+        if source.startswith("wheels/"):
+            assert any(context_path(wheel.name).startswith(source) for wheel in WHEELS[name])
+        elif source.endswith("/"):
             assert any(path.startswith(source) for path in content.files)
         else:
             assert source in content.files or source == CA_PATH
@@ -159,3 +168,30 @@ def test_locks_pin_every_package_by_hash_and_name_no_index(lock: str, templates:
     for package in packages:
         assert re.match(r"[a-z0-9._-]+==\S+", package), package[:60]
         assert "--hash=sha256:" in package
+
+
+def test_wheels_are_part_of_the_tag_by_content(templates: Mapping[str, bytes]) -> None:
+    other = dataclasses.replace(MINE, digest="c" * 64)
+    tags = {image_content(ImageSpec(), templates, wheels=wheels).tag for wheels in ((), (MINE,), (other,), (TORCH,))}
+    assert len(tags) == 4
+    # The folder is not: another machine may have it elsewhere.
+    specs = (ImageSpec(wheels="/a"), ImageSpec(wheels="/b"))
+    assert len({image_content(spec, templates, wheels=(MINE,)).tag for spec in specs}) == 1
+
+
+def test_your_own_wheels_change_no_step_before_the_last_layer(templates: Mapping[str, bytes]) -> None:
+    spec = ImageSpec(flavour="pytorch", pip=("mine",))
+    plain = image_content(spec, templates, wheels=(TORCH,)).files["Dockerfile"].decode()
+    more = image_content(spec, templates, wheels=(TORCH, MINE)).files["Dockerfile"].decode()
+    assert plain.partition("AS extra")[0] == more.partition("AS extra")[0]
+    # No stage of the image has them.
+    assert "wheels" not in more.rpartition("\nFROM ")[2]
+
+
+def test_pytorchs_index_is_asked_only_without_its_wheel(templates: Mapping[str, bytes]) -> None:
+    spec = ImageSpec(flavour="pytorch")
+    assert CPU_INDEX in image_content(spec, templates, wheels=(MINE,)).files["Dockerfile"].decode()
+    assert CPU_INDEX not in image_content(spec, templates, wheels=(TORCH,)).files["Dockerfile"].decode()
+    cuda = image_content(ImageSpec(flavour="cuda-pytorch"), templates)
+    assert CPU_INDEX not in cuda.files["Dockerfile"].decode()
+    assert b"+cpu" not in cuda.files["requirements/cuda-pytorch.txt"]

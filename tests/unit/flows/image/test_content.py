@@ -88,3 +88,16 @@ def test_the_content_of_the_requirements_is_part_of_the_cached_tag(tags: Path, t
     file.unlink()
     with pytest.raises(InputError, match="there is no file"):
         tag_of(spec)
+
+
+def test_the_content_of_the_wheels_is_part_of_the_cached_tag(tags: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "mine-1.0-py3-none-any.whl"
+    spec = ClusterSpec(image=ImageSpec(wheels=str(tmp_path)))
+    found = {tag_of(ClusterSpec())}
+    for text in ("one", "other"):
+        wheel.write_text(text)
+        assert tag_of(spec) == content(spec).tag
+        found.add(tag_of(spec))
+    assert len(found) == 3
+    assert flow.wheel_files(spec) == {f"wheels/extra/{wheel.name}": wheel}
+    assert flow.wheel_files(ClusterSpec()) == {}

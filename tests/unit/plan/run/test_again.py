@@ -69,6 +69,12 @@ def test_another_launcher_has_no_servers() -> None:
     assert (mpi.launcher, mpi.servers) == ("mpi", None)
 
 
+def test_torchrun_and_its_restarts_once_more() -> None:
+    first = replace(FIRST, launcher="torchrun", max_restarts=3)
+    assert (again(RunRequest(), first).launcher, again(RunRequest(), first).max_restarts) == ("torchrun", 3)
+    assert again(RunRequest(launcher="mpi", given=frozenset(["launcher"])), first).max_restarts is None
+
+
 def test_variables_that_this_machine_does_not_have() -> None:
     with pytest.raises(InputError, match="copied TOKEN from the shell of ann@pc") as unset:
         again(RunRequest(), environ={})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +24,13 @@ class Api:
         self.messages = messages
         self.removed: list[str] = []
         self.context: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
 
     def build(self, *, fileobj: Any, **_: Any) -> Iterator[Any]:
         with tarfile.open(fileobj=fileobj) as tar:
-            self.context = {entry.name: entry.mode for entry in tar}
+            entries = list(tar)
+        self.context = {entry.name: entry.mode for entry in entries}
+        self.sizes = {entry.name: entry.size for entry in entries}
         for message in self.messages:
             if isinstance(message, BaseException):
                 raise message
@@ -94,6 +98,12 @@ def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
         ),
         ("ERROR: No matching distribution found for nosuch==9", "check the name and version of nosuch==9 in image.pip"),
         ("ERROR: ResolutionImpossible: for help visit", "another version of one that kit locks"),
+        (
+            "WARNING: Retrying: Temporary failure in name resolution\n"
+            "ERROR: No matching distribution found for torch==2.13.0+cpu",
+            "whl/cpu torch==2.13.0",
+        ),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "that image.wheels names"),
         ("ERROR: Cannot find command 'git' - do you have 'git' installed", "the build has no git"),
     ],
 )
@@ -132,3 +142,14 @@ def test_a_step_that_the_runtime_never_began_is_built_again(monkeypatch: pytest.
 
     assert Engine(Client(api)).build(CONTENT, beside={}, arguments={}, on_step=tell)
     assert len(builds) == 2
+
+
+def test_a_large_file_beside_the_content_comes_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.remote.engine.build._IN_MEMORY", 1000)
+    wheel = tmp_path / "mine.whl"
+    wheel.write_bytes(bytes(range(256)) * 100)
+    api = Api([])
+    beside: dict[str, bytes | Path] = {"wheels/extra/mine.whl": wheel}
+    assert Engine(Client(api)).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
+    assert api.sizes["wheels/extra/mine.whl"] == 25600
+    assert api.context["wheels/extra/mine.whl"] == 0o644

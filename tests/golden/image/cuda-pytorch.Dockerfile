@@ -1,0 +1,56 @@
+# cuda-pytorch: pytorch on Open MPI, and an sshd for the ranks.
+FROM debian:bookworm-slim AS build
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends \
+      binutils ca-certificates g++ libopenmpi-dev make openmpi-bin python3-dev python3-venv >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+RUN python3 -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit("this flavour is locked for Python 3.11, and the base has %d.%d" % v)'
+
+# Certificates that this machine trusts beyond its distribution, such as that of a proxy that intercepts TLS. They are not
+# part of the tag, and only this stage has them.
+COPY ca/extra.pem /kit/ca/extra.pem
+RUN cat /etc/ssl/certs/ca-certificates.crt /kit/ca/extra.pem >/kit/ca/bundle.pem
+ENV PIP_CERT=/kit/ca/bundle.pem PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+    PIP_PROGRESS_BAR=off PIP_NO_DEPS=1 PIP_REQUIRE_HASHES=1
+
+RUN python3 -m venv /opt/venv
+COPY requirements/cuda-pytorch.txt /kit/requirements/cuda-pytorch.txt
+# Remove what only a compiler or a test needs. PyTorch needs its torch_shm_manager.
+RUN /opt/venv/bin/pip install -q -r /kit/requirements/cuda-pytorch.txt \
+ && cd /opt/venv/lib/python3.*/site-packages \
+ && rm -rf torch/include torch/share torch/test && find torch/bin ! -name torch_shm_manager ! -type d -delete \
+ && find . -path './*/tests' \( -path './numpy/*' -o -path './networkx/*' -o -path './sympy/*' \) -prune -exec rm -rf {} + \
+ && find . -name '*.a' -delete
+
+# A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
+FROM build AS programs
+COPY src/ /kit/src/
+RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
+
+FROM debian:bookworm-slim
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends \
+      ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+COPY --from=build /opt/venv /opt/venv
+COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
+ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
+# Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
+# root has no password, but can.
+RUN mkdir -p /etc/kit /run/sshd \
+ && rm -f /etc/ssh/ssh_host_* \
+ && usermod -p '*' root \
+ && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
+# The head connects to each node when a run starts. Before OpenSSH 10, the key exchange that ssh prefers (sntrup761) takes
+# most of the CPU time of a connection. Later versions prefer one that is post-quantum and fast: they keep their order.
+RUN ssh -Q kex | grep -q mlkem768 || printf 'Host *\n  KexAlgorithms ^curve25519-sha256\n' >>/etc/ssh/ssh_config
+COPY sshd_config /opt/kit/etc/sshd_config
+COPY lib/ /opt/kit/lib/
+COPY bin/ /opt/kit/bin/
+# Every Python that runs as a rank can show its stack.
+RUN python3 -m compileall -q /opt/kit/lib \
+ && folder=$(python3 -c 'import site; print(site.getsitepackages()[0])') \
+ && mkdir -p "$folder" && printf '/opt/kit/lib\nimport kit_stacks\n' >"$folder/kit.pth"
+LABEL kit.flavour=cuda-pytorch
+ENV SSH_PORT=33
+CMD ["/opt/kit/bin/start.sh"]

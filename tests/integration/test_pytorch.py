@@ -1,0 +1,181 @@
+"""PyTorch on hosts whose own names are 127.0.1.1, as Debian sets up a VM: DDP, torchrun, and the flavour pytorch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.events import Silent
+from kit.flows.image.build import ImageResult, build_image
+from kit.model.spec import ClusterSpec, ImageSpec
+from tests.integration.conftest import HOSTS, LAB, missing
+from tests.integration.preload import template
+from tests.integration.rig import VM, Cluster, change_settings, everywhere, kit, objects, taken_down
+
+TORCH = "torch==2.13.0+cpu"
+# Each rank prints where it is and what it has learned with the others. FAIL is the rank that gives up.
+TRAIN = """
+import os, socket, sys
+import torch
+import torch.distributed as dist
+dist.init_process_group()
+rank = dist.get_rank()
+torch.manual_seed(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    inputs = torch.randn(16, 8)
+    loss = torch.nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if os.environ.get("FAIL") == str(rank):
+        sys.exit("rank %d gives up" % rank)
+seen = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "KIT_NODE")]
+name = socket.gethostbyname(socket.gethostname())
+print(*seen, name, "%.6f" % sum(float(p.sum()) for p in model.parameters()), flush=True)
+dist.destroy_process_group()
+"""
+# A rank that takes its time to end, and says that it did.
+SAVES = "trap 'sleep 1; echo saved $RANK; exit 0' TERM; echo up $RANK; while :; do sleep 0.1; done"
+# The parameters of the papers.
+PARAMETERS = {"resnet18": 11689512, "resnet50": 25557032, "vgg11": 132863336, "mobilenetv2": 3504872}
+COUNT = """
+import sys, torch
+sys.path.insert(0, "/opt/kit/bin")
+import _torch_models as models
+torch.set_default_device("meta")
+print(*(models.parameters(models.build(name, 1000)) for name in sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels() -> Path:
+    """A folder with PyTorch's CPU wheel, which PyPI does not have. pip's settings on this machine say where it is."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-kit-tests" / "wheels"
+    if not list(cache.glob("torch-2.13.0+cpu-*.whl")):
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(cache), TORCH]
+        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["pip failed"])[-1]
+            missing(
+                f"pip finds no {TORCH} ({reason})",
+                f"on a machine that reaches it, pip download --no-deps --python-version 3.11 --dest {cache} "
+                f"--index-url https://download.pytorch.org/whl/cpu torch==2.13.0",
+            )
+    return cache
+
+
+@pytest.fixture(scope="module")
+def torch_image(bases: Any, wheels: Path) -> ImageResult:
+    spec = ClusterSpec(image=ImageSpec(flavour="pytorch", wheels=str(wheels)))
+    return build_image(spec, reporter=Silent())
+
+
+@pytest.fixture(scope="module")
+def torch_cluster(bases: Any, torch_image: ImageResult, wheels: Path) -> Iterator[Cluster]:
+    """Four lab hosts with two slots each, whose nodes resolve their own names to 127.0.1.1."""
+    name = f"{LAB}-torch"
+    with contextlib.ExitStack() as undo:
+        folder = Path(tempfile.mkdtemp(prefix=f"kit-{name}-"))
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        undo.enter_context(taken_down(folder, name))
+        with template(bases, torch_image.tag, f"{name}-template") as source:
+            source.copy_to(bases, name, HOSTS)
+        up = kit(folder, "lab", "up", "--name", name, "--hosts", "4", "--slots", "2", "--output", "json")
+        assert up.returncode == 0, up.stderr
+        hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in objects(up)[-1]["hosts"])
+        change_settings(folder, image={"flavour": "pytorch", "wheels": str(wheels)}, code="code")
+        (folder / "code").mkdir()
+        (folder / "code" / "train.py").write_text(TRAIN)
+        cluster = Cluster(name=name, folder=folder, hosts=hosts)
+        deploy = cluster.kit("deploy")
+        assert deploy.returncode == 0, deploy.stderr
+        loopback = 'echo "127.0.1.1 $(hostname)" >/etc/hosts; getent ahostsv4 "$(hostname)"'
+        for found in everywhere(hosts, lambda host: cluster.inside(host, "sh", "-c", loopback).stdout).values():
+            assert found.startswith("127.0.1.1 ")
+        yield cluster
+
+
+def trained(lines: Sequence[str], master: str) -> None:
+    """Check what eight ranks of TRAIN print: each its own place, and all the same weights."""
+    rows = sorted((line.split() for line in lines), key=lambda words: int(words[0]))
+    assert [row[:6] for row in rows] == [
+        [str(rank), str(rank % 2), str(rank // 2), "8", master, f"gpu{rank // 2 + 1}"] for rank in range(8)
+    ]
+    assert {row[6] for row in rows} == {"127.0.1.1"}
+    assert len({row[7] for row in rows}) == 1
+
+
+def test_ddp_of_8_ranks_on_hosts_named_127_0_1_1(torch_cluster: Cluster) -> None:
+    done = torch_cluster.kit("run", "--np", "8", "--", "python", "train.py")
+    assert done.returncode == 0, done.stderr
+    trained(done.stdout.splitlines(), torch_cluster.head.address)
+
+
+def test_the_first_failure_under_torchrun_is_a_rank(torch_cluster: Cluster) -> None:
+    run = ("run", "--launcher", "torchrun", "-x", "FAIL=5", "--", "python", "train.py")
+    done = torch_cluster.kit(*run)
+    assert done.returncode == 1, done.stderr
+    assert "failed: rank 5 on gpu3 ended with exit code 1" in done.stderr
+    assert "│ rank 5 gives up" in done.stderr
+    assert torch_cluster.marked() == {}
+
+
+@pytest.mark.parametrize("how", ["stop", "ctrl-c"])
+def test_ranks_of_torchrun_end_in_their_own_time(torch_cluster: Cluster, how: str) -> None:
+    """Each once: torchrun would start them again."""
+    words = ("run", "--launcher", "torchrun", "--max-restarts", "3", "--", "sh", "-c", SAVES)
+    with torch_cluster.running(*words) as run:
+        torch_cluster.wait_for_ranks(run, {name: [2 * n, 2 * n + 1] for n, name in enumerate(HOSTS)})
+        assert run.stdout is not None
+        lines = [run.stdout.readline() for _ in range(8)]
+        assert sorted(lines) == [f"up {rank}\n" for rank in range(8)]
+        if how == "stop":
+            stopped = torch_cluster.kit("stop")
+            assert stopped.returncode == 0, stopped.stderr
+        else:
+            run.send_signal(signal.SIGINT)
+        assert run.wait(120) == (143 if how == "stop" else 130)
+        assert sorted(run.stdout.read().splitlines()) == [f"saved {rank}" for rank in range(8)]
+    assert torch_cluster.marked() == {}
+
+
+def test_what_conflicts_with_torchrun_is_refused_before_anything_starts(torch_cluster: Cluster) -> None:
+    done = torch_cluster.kit("run", "--launcher", "torchrun", "--servers", "2", "--", "python", "train.py")
+    assert done.returncode == 2
+    assert "--servers 2 has no effect" in done.stderr
+
+
+def test_torch_benchmark_reports_as_the_others(torch_cluster: Cluster) -> None:
+    small = ["--model", "mobilenet_v2", "--image-size", "32", "--batch-size", "4", "--num-warmup", "1"]
+    small += ["--num-iters", "2", "--num-batches-per-iter", "1", "--compression", "fp16", "--json"]
+    done = torch_cluster.kit("run", "--np", "2", "--npernode", "1", "--code", "none", "--", "torch_benchmark", *small)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["workload"], result["simulated"], result["framework"]) == ("training", False, "PyTorch")
+    assert (result["ranks"], result["device"]) == (2, "CPU rank")
+    assert result["img_sec_total"] == pytest.approx(2 * result["img_sec_per_rank"])
+    assert result["gradient_bytes"] == 4 * PARAMETERS["mobilenetv2"] == 2 * result["bytes_per_step"]
+    assert result["options"] == {"backend": "gloo", "compression": "fp16"}
+    assert "total images/sec on 2 ranks:" in done.stderr
+
+
+def test_the_image_has_the_models_of_the_papers_and_no_wheel(torch_cluster: Cluster) -> None:
+    done = torch_cluster.inside(torch_cluster.head, "python", "-c", COUNT, *PARAMETERS)
+    assert done.returncode == 0, done.stderr
+    assert [int(word) for word in done.stdout.split()] == list(PARAMETERS.values())
+    left = torch_cluster.inside(torch_cluster.head, "find", "/", "-xdev", "-name", "*.whl", "-size", "+1M")
+    assert not re.sub(r"\s", "", left.stdout)

@@ -1,0 +1,167 @@
+"""images/bin/kit-torchrun, with a program in torchrun's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+from tests.fakes.head import Head, until
+
+frames = launcher.load("kitrun.frames")
+procs = launcher.load("kitrun.procs")
+KIT_TORCHRUN = launcher.BIN / "kit-torchrun"
+OF_HOST = {
+    "KIT_PLACES": "gpu1=2 gpu2=3",
+    "KIT_NODE": "gpu2",
+    "MASTER_ADDR": "10.0.0.1",
+    "MASTER_PORT": "12345",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "PMIX_RANK": "1",
+}
+# As torchrun: each rank in a separate session, under the words behind --no-python. It ends them on TERM.
+TORCHRUN = """#!{python}
+import os, signal, subprocess, sys
+words = sys.argv[sys.argv.index("--no-python") + 1:]
+given = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word and word.startswith("--"))
+count = int(given["nproc-per-node"])
+own = [{{"RANK": str(2 + n), "LOCAL_RANK": str(n), "WORLD_SIZE": "5"}} for n in range(count)]
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+ranks = [subprocess.Popen(words, env=dict(os.environ, **more), start_new_session=True) for more in own]
+codes = [rank.wait() for rank in ranks]
+sys.exit(max(codes))
+"""
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a host with a torchrun."""
+    program = tmp_path / "torchrun"
+    program.write_text(TORCHRUN.format(python=sys.executable))
+    program.chmod(0o755)
+    run = f"t-{uuid.uuid4().hex[:12]}"
+    return {**os.environ, **OF_HOST, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KIT_RUN": run}
+
+
+def start(environ: dict[str, str], *argv: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-IS", str(KIT_TORCHRUN), *argv],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def living(torchrun: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Three ranks that take a second to end after TERM."""
+    script = f"trap 'sleep 0.5; touch {tmp_path}/saved-$RANK; exit 0' TERM; touch {tmp_path}/up-$RANK; "
+    process = start(torchrun, "sh", "-c", script + "while :; do sleep 0.05; done")
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 3)
+    yield process
+    procs.sweep(torchrun["KIT_RUN"])
+    process.communicate(timeout=60)
+
+
+def test_what_ranks_see(torchrun: dict[str, str], tmp_path: Path) -> None:
+    script = "import json, os, sys; print(json.dumps([dict(os.environ), sys.stdin.read()]))"
+    process = start(torchrun, sys.executable, "-c", script)
+    _, err = process.communicate(b"for rank 0", timeout=60)
+    assert process.returncode == 0, err
+    seen: list[Any] = [json.loads(line) for line in err.splitlines() if line.startswith(b"[")]
+    assert len(seen) == 3
+    for environ, stdin in seen:
+        # Standard input belongs to rank 0, which is on another host.
+        assert stdin == ""
+        assert environ["NODE_RANK"] == "1"
+        assert environ["OMP_NUM_THREADS"] == "1"
+        assert not [name for name in environ if name.startswith(("OMPI_", "PMIX_"))]
+
+
+def test_each_rank_reports_its_own_end(torchrun: dict[str, str]) -> None:
+    process = start(torchrun, "sh", "-c", "exit $RANK")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4
+    ends = {rank: body for rank, kind, _, body in frames.Splitter().feed(err) if kind == "x"}
+    assert ends == {b"2": b"gpu2 2 0 0", b"3": b"gpu2 3 0 0", b"4": b"gpu2 4 0 0"}
+
+
+def test_its_command_line(torchrun: dict[str, str], tmp_path: Path) -> None:
+    program = tmp_path / "torchrun"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    process = start(torchrun, "python", "train.py", "--lr", "0.1")
+    out, _ = process.communicate(timeout=60)
+    words = out.decode().split()
+    assert words[:6] == [
+        "--rdzv-backend=static", "--nnodes=2", "--node-rank=1", "--nproc-per-node=3", "--master-addr=10.0.0.1",
+        "--master-port=12345",
+    ]  # fmt: skip
+    assert words[-5:] == [str(launcher.BIN / "kit-rank"), "python", "train.py", "--lr", "0.1"]
+
+
+def test_a_stopped_run_ends_each_rank_once_and_torchrun_restarts_none(
+    torchrun: dict[str, str], living: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    run = torchrun["KIT_RUN"]
+    assert sorted(set(procs.ranks(run).values())) == [2, 3, 4]
+    procs.end_gently(run)
+    until(lambda: len(list(tmp_path.glob("saved-*"))) == 3)
+    until(lambda: not procs.ranks(run))
+    # torchrun is frozen until mpirun ends this process.
+    assert living.poll() is None
+    living.send_signal(signal.SIGTERM)
+    assert living.wait(60) == -signal.SIGKILL
+    until(lambda: not procs.marked(run))
+
+
+def test_a_signal_without_a_stop_is_torchruns(living: subprocess.Popen[bytes]) -> None:
+    living.send_signal(signal.SIGTERM)
+    assert living.wait(60) == 9
+
+
+def test_an_image_without_pytorch(torchrun: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "torchrun").unlink()
+    process = start({**torchrun, "PATH": str(tmp_path)}, "true")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 127
+    assert b"the image has no PyTorch; set flavour: pytorch" in err
+
+
+def test_it_is_for_hosts_of_a_run_alone(torchrun: dict[str, str]) -> None:
+    del torchrun["KIT_PLACES"]
+    process = start(torchrun, "true")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"--launcher torchrun" in err
+
+
+RESTARTED = (
+    r"printf '\036kit-line 1 u . 6\ngpu1 9\036kit-line 1 x . 10\ngpu1 3 0 0' >&2; "
+    r"printf '\036kit-line 1 u . 6\ngpu1 9' >&2; "
+)
+
+
+@pytest.mark.parametrize(("again", "failure"), [("gpu1 0 0 0", None), ("gpu1 5 0 0", 5)])
+def test_a_rank_that_torchrun_restarted(head: Head, again: str, failure: int | None) -> None:
+    """The end that counts is its last one."""
+    script = RESTARTED + rf"printf '\036kit-line 1 x . 10\n{again}' >&2; exit {failure or 0}"
+    story = head.done("sh", "-c", script, torchrun=True)
+    found = story.ending["failure"]
+    assert (found and found["exit_code"]) == failure
+    assert story.code == (failure or 0)
+
+
+def test_mpiruns_numbers_are_not_those_of_ranks(head: Head) -> None:
+    """Torchrun 1 ended; rank 1 is another process."""
+    text = "first process to do so was: Process name: [[1,1],1] Exit code:    7"
+    script = r"printf '\036kit-line 1 u . 6\ngpu1 9' >&2; echo '" + text + "' >&2; exit 7"
+    failure = head.done("sh", "-c", script, torchrun=True).ending["failure"]
+    assert (failure["kind"], failure["exit_code"]) == ("mpirun", 7)

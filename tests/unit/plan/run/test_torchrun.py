@@ -1,0 +1,56 @@
+"""The launcher torchrun: what it starts, and which options conflict with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.errors import InputError
+from kit.model.launch import Placement, RunRequest
+from kit.model.spec import ClusterSpec
+from kit.plan.run import torchrun
+from kit.plan.run.mpi import launch_plan
+from kit.plan.run.records import start_request
+from tests.fakes.facts import node
+
+COMMAND = ("python", "train.py")
+TORCHRUN = RunRequest(launcher="torchrun")
+
+
+def test_mpirun_starts_one_torchrun_on_each_host() -> None:
+    placement = Placement(nodes=(node(1), node(2)), counts=(2, 1))
+    plan = launch_plan(
+        run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={}, torchrun=True
+    )
+    assert plan.argv[:8] == (
+        "mpirun", "--allow-run-as-root", "-np", "2", "--hostfile", "/var/lib/kit/runs/r/hostfile", "--map-by",
+        "ppr:1:node",
+    )  # fmt: skip
+    assert plan.argv[-5:] == ("python3", "-IS", "/opt/kit/bin/kit-torchrun", *COMMAND)
+    assert plan.placement.np == 3
+    assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["torchrun"] is True
+
+
+@pytest.mark.parametrize(
+    ("request_", "command", "says"),
+    [
+        (RunRequest(max_restarts=2), COMMAND, "--max-restarts 2 has no effect without torchrun"),
+        (RunRequest(launcher="ps", max_restarts=0), COMMAND, "--max-restarts 0 has no effect"),
+        (TORCHRUN, ("torchrun", "train.py"), "the command starts another one"),
+        (TORCHRUN, ("/opt/venv/bin/torchrun", "train.py"), "the command starts another one"),
+        (RunRequest(launcher="torchrun", env=(("RANK", "0"),)), COMMAND, "-x RANK: torchrun sets this variable"),
+    ],
+)
+def test_what_does_not_go_together(request_: RunRequest, command: tuple[str, ...], says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        torchrun.check(request_, command)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("good", [RunRequest(), TORCHRUN, RunRequest(launcher="torchrun", max_restarts=3)])
+def test_what_does(good: RunRequest) -> None:
+    torchrun.check(good, COMMAND)
+
+
+def test_restarts_are_an_option_of_torchrun() -> None:
+    assert torchrun.variables(RunRequest(launcher="torchrun", max_restarts=3)) == {"PET_MAX_RESTARTS": "3"}
+    assert torchrun.variables(TORCHRUN) == {}
