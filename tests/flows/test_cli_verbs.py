@@ -334,6 +334,7 @@ VERBS: list[Row] = [
     (["logs", "20261121-101500-3fa2", "--rank", "3", "--since", "10m"], "run_logs", ("20261121-101500-3fa2",),
      {**WHOLE_LOG, "rank": 3, "since_s": 600, "follow": False}, "from the job\n", 0),
     (["logs", "20261121-10"], "run_logs", ("20261121-10",), {**WHOLE_LOG, "follow": False}, "from the job\n", 0),
+    (["logs", "latest"], "run_logs", (None,), {**WHOLE_LOG, "follow": False}, "from the job\n", 0),
     (["logs"], "run_logs", (None,), {**WHOLE_LOG, "follow": False}, "from the job\n", 0),
     (["logs", "-f", "--tail", "3"], "run_logs", (None,), {**WHOLE_LOG, "tail": 3, "follow": True}, "from the job\n", 0),
     (["logs", "gpu2"], "logs", ("gpu2",), {"tail": None, "since_s": None, "live": False}, "from the job\n", 4),

@@ -29,9 +29,9 @@ def shown(value: ShownRun) -> str:
         rows.append(("Variables", f"{', '.join(run.env)} (kit does not keep their values)"))
     if run.code:
         rows += _code(run.code, value)
-    rows.append(("Log", f"{value.head}:{value.log}"))
-    if value.work:
-        rows.append(("Files", f"{fold([place.node for place in run.places])}:{value.work}"))
+    folder = value.log.removesuffix("/log")
+    rows.append(("Log", f"{value.head}:{value.log}; print it: kit logs {run.id}"))
+    rows.append(("Files", f"{fold([place.node for place in run.places])}:{folder}; bring them home: kit pull {run.id}"))
     story = runtext.story(run)
     return table(rows) + (f"\n\n{story}" if story else "")
 

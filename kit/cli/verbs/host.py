@@ -10,6 +10,7 @@ from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, FAILED, HOSTS, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
 from kit.errors import InputError
+from kit.model.run import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +38,17 @@ def logs(session: Session) -> int:
         from kit.flows.run.attach import run_logs
 
         part = {"rank": args.rank, "since_s": args.since, "tail": args.tail, "tagged": args.tag_output}
-        session.remember([run_logs(context, args.run, **part, follow=args.follow, door=door).id])
+        run = None if args.run == LATEST else args.run
+        session.remember([run_logs(context, run, **part, follow=args.follow, door=door).id])
     return 0
 
 
 def is_run(word: str, hosts: Sequence[str]) -> bool:
-    """Return whether the word is the id of a run, or the beginning of one that is not a host's name."""
+    """Return whether the word is latest, or the id of a run or the beginning of one, and is not a host's name."""
     import re
 
-    return word not in hosts and bool(re.fullmatch(r"[0-9]{4,8}|[0-9]{8}-[0-9]{0,6}|[0-9]{8}-[0-9]{6}-[0-9a-f]*", word))
+    ids = r"[0-9]{4,8}|[0-9]{8}-[0-9]{0,6}|[0-9]{8}-[0-9]{6}-[0-9a-f]*"
+    return word not in hosts and (word == LATEST or bool(re.fullmatch(ids, word)))
 
 
 def exec_(session: Session) -> int:
@@ -123,7 +126,7 @@ VERBS = (
         operands=(
             Operand(
                 name="run",
-                help="A run's id, or the beginning of it (default: the latest run); or hosts, for their nodes",
+                help="A run's id, the beginning of it, or latest (default: the latest run); or hosts, for their nodes",
                 optional=True,
                 complete=candidates.run_or_host,
             ),

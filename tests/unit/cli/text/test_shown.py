@@ -18,7 +18,7 @@ RUN = RunRecord(
     env=("LR", "TOKEN"), by="ann@pc", state="ended", started=START, ended=START + 200, attempt=2, exit_code=1,
     code=CODE, failure=Failure(kind="rank", host="gpu2", rank=3, exit_code=1, lines=("ValueError: no",)),
 )  # fmt: skip
-SHOWN = ShownRun(record=RUN, head="gpu1", log="/var/log", work="/var/work", diff="+a\n-b\n")
+SHOWN = ShownRun(record=RUN, head="gpu1", log="/var/r/log", work="/var/r/work", diff="+a\n-b\n")
 
 
 def rows(value: ShownRun) -> dict[str, str]:
@@ -40,8 +40,8 @@ def test_a_failed_run_with_code() -> None:
         "Code": "abababababab, 3 files, 1.2 kB, from /home/ann/net",
         "Commit": f"cdcdcdcdcdcd on main, and changes; see the 2 lines: kit runs show {RUN.id} --diff",
         "Origin": "https://example.com/net.git",
-        "Log": "gpu1:/var/log",
-        "Files": "gpu[1-2]:/var/work",
+        "Log": f"gpu1:/var/r/log; print it: kit logs {RUN.id}",
+        "Files": f"gpu[1-2]:/var/r; bring them home: kit pull {RUN.id}",
     }
     story = shown.shown(SHOWN).partition("\n\n")[2]
     assert story.splitlines()[0] == f"kit: error: run {RUN.id} failed: rank 3 on gpu2 ended with exit code 1"
@@ -51,7 +51,16 @@ def test_a_failed_run_with_code() -> None:
 def test_a_living_run_without_code() -> None:
     run = replace(RUN, state="running", ended=None, exit_code=None, failure=None, code=None, env=(), attempt=0)
     lines = shown.shown(replace(SHOWN, record=run, work="", diff="")).splitlines()
-    assert [line.split()[0] for line in lines] == ["Run", "State", "Command", "Ranks", "Started", "Image", "Log"]
+    assert [line.split()[0] for line in lines] == [
+        "Run",
+        "State",
+        "Command",
+        "Ranks",
+        "Started",
+        "Image",
+        "Log",
+        "Files",
+    ]
 
 
 def test_what_git_says() -> None:
