@@ -36,7 +36,7 @@ class Progress:
             self._reporter.report(step)
 
     def arrived(self, lane: Lane, at: int) -> None:
-        """Say that so many bytes have arrived at a host."""
+        """Say that `at` bytes have arrived at a host."""
         wanted = sum(self._sizes[: len(lane.need or ())])
         if not lane.received and wanted:
             cargo = self._words.cargo
