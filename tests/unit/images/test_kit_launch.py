@@ -411,6 +411,17 @@ def test_the_output_of_a_run_stays_when_its_log_goes(head: Head) -> None:
     assert (folder / "output" / "one").read_text() == "scores\n"
 
 
+def test_the_difference_of_the_code_has_a_file_that_stays(head: Head) -> None:
+    """Each connection reads the records of living runs, so that they stay short."""
+    info = {"cluster": "lab", "code": {"commit": "c", "dirty": True, "diff": "+\u00e9\ud800\n"}}
+    head.done("sh", "-c", 'echo scores >"$KIT_OUTPUT_DIR/one"', policy={"keep": 1}, info=info)
+    head.done("true", policy={"keep": 1})
+    folder = head.runs / head.ids[0]
+    until(lambda: not (folder / "log").exists())
+    assert json.loads((folder / "record.json").read_text())["code"] == {"commit": "c", "dirty": True}
+    assert (folder / "code.diff").read_text(encoding="utf-8") == "+\u00e9\\ud800\n"
+
+
 def test_the_folder_is_the_heads_alone(head: Head) -> None:
     head.done("true", env={"TOKEN": "s3cret"})
     # The space reserved for a stop is released after the client gets the ending.
