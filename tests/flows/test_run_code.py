@@ -164,6 +164,19 @@ def test_the_way_back_to_a_commit() -> None:
     assert "(git checkout c0ffee), then" in str(codeflow.lost("r1", {**record, "diff": ""}, ["gpu1"]).hint)
 
 
+def test_again_warns_of_another_image(coded: Coded) -> None:
+    first = coded.run()
+    coded.again()
+    assert not [event for event in coded.cluster.reporter.events if isinstance(event, Warned)]
+    vm = coded.cluster.fleet["gpu1"]
+    vm.runs = vm.runs.replace(first["image"], "kit:old")
+    coded.keep_runs = lambda: None  # type: ignore[method-assign]
+    coded.again()
+    warnings = [event.text for event in coded.cluster.reporter.events if isinstance(event, Warned)]
+    assert len(warnings) == 1
+    assert f"had the image kit:old; the cluster has {first['image']} now" in warnings[0]
+
+
 def test_the_difference_from_the_commit_has_a_file(coded: Coded, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record, which each connection reads while the run lives, does not have it."""
     as_author(monkeypatch)

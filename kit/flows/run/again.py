@@ -14,15 +14,11 @@ from kit.model.launch import RunRequest
 from kit.plan.run.again import repeated
 
 
-def repeat(context: Context, request: RunRequest) -> tuple[RunRequest, Mapping[str, Any] | None]:
-    """Return the request that starts `request.again` once more, and what that run's record says about its code.
-
-    The code is None if the run had none, or if the command line has --code. Raises InputError.
-    """
+def repeat(context: Context, request: RunRequest) -> tuple[RunRequest, Mapping[str, Any]]:
+    """Return the request that starts `request.again` once more, and that run's record. Raises InputError."""
     from kit.remote.run.values import recall  # noqa: PLC0415  (only for --again)
 
     run, fields = stored_run(context, request.again)
     request = repeated(request, run, fields.get("options") or {}, values=recall(run.id), environ=os.environ)
     context.reporter.report(Note(text=f"starting run {run.id} again: {shlex.join(request.command)}"))
-    code = fields.get("code")
-    return request, {**code, "run": run.id} if isinstance(code, Mapping) and request.code is None else None
+    return request, fields

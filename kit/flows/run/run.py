@@ -59,6 +59,9 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
         differing = drift.differences(cluster.settings, context.spec)
         if differing and not request.as_deployed:
             raise drift.refusal(differing)
+        if earlier is not None and earlier.get("image") != cluster.image:
+            text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
+            context.reporter.report(Warned(text=text))
         nodes = [_node(host, cluster) for host in selected]
         plan = _planned(context, request, code, door, nodes)
         start_request = records.start_request(
@@ -93,13 +96,14 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
 
 
 def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | None) -> Code | None:
-    """Return the code of the run. `earlier` is that of the run that --again repeats, or None.
+    """Return the code of the run. `earlier` is the record of the run that --again repeats, or None.
 
     A run that had no code gets none, unless the command line has --code.
     """
-    if earlier is not None:
-        return Stored(str(earlier["run"]), {name: value for name, value in earlier.items() if name != "run"})
-    source = None if request.again and request.code is None else context.spec.code_source
+    if earlier is not None and request.code is None:
+        code = earlier.get("code")
+        return Stored(str(earlier["id"]), code) if code else None
+    source = context.spec.code_source
     return Taken(source, context.reporter) if source else None
 
 
