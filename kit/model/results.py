@@ -33,12 +33,16 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """The entries of the folder TOP/BELOW on a host. `live`: it is the folder of a run that lives."""
+    """The entries of the folder TOP/BELOW on a host. `live`: it is the folder of a run that lives.
+
+    `unsettled`: the run's working folder still has its code, beside what the run made (images/lib/kitrun/settle.py).
+    """
 
     top: str
     below: str
     live: bool
-    entries: tuple[Entry, ...]
+    unsettled: bool = False
+    entries: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +129,8 @@ class Pulled:
 class PullResult:
     """What came home, into `folder`. `missed` maps a host from which not everything came to the reason.
 
-    `run` is the run, or '' for `kit cp`. `live`: it had not ended yet.
+    `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `without_work` are hosts whose working folder
+    stayed there, because it still has the code.
     """
 
     run: str
@@ -133,6 +138,7 @@ class PullResult:
     hosts: tuple[Pulled, ...]
     missed: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
+    without_work: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ import pytest
 from kit.errors import InputError, NotReadyError, StepError, UnreachableError
 from kit.events import HostStep
 from kit.flows.context import Context
+from kit.flows.run import pull as flow
 from kit.flows.run.folders import remove_runs
 from kit.flows.run.pull import pull
 from kit.model.host import Host
@@ -218,6 +219,29 @@ def test_a_disk_that_fills_up_is_one_error(context: Context, tmp_path: Path, mon
     assert caught.value.host is None
     assert caught.value.hint is not None
     assert "continues" in caught.value.hint
+
+
+def test_a_working_folder_that_still_has_the_code_comes_only_by_its_name(
+    context: Context, tmp_path: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "SETTLE_S", 0.1)
+    pending = hosts / "gpu2/lab/var/runs" / RUN / "work.json"
+    pending.write_text("{}")
+    result = pull(context, [RUN, "home"], here=tmp_path)
+    assert result.without_work == ("gpu2",)
+    assert tree(tmp_path / "home") == {name: text for name, text in ALL.items() if name != "work/only2"}
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == ALL
+
+
+def test_a_run_that_has_just_ended_gets_a_moment_to_settle(
+    context: Context, tmp_path: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = hosts / "gpu2/lab/var/runs" / RUN / "work.json"
+    pending.write_text("{}")
+    monkeypatch.setattr("time.sleep", lambda _: pending.unlink(missing_ok=True))
+    assert pull(context, [RUN, "home"], here=tmp_path).without_work == ()
+    assert tree(tmp_path / "home") == ALL
 
 
 def test_progress_is_reported(context: Context, tmp_path: Path, reporter: Remembering) -> None:

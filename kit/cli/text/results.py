@@ -78,6 +78,9 @@ def pull_notes(value: PullResult) -> str:
     lines += [f"kit: left out {_names(paths)}: {why}" for why, paths in reasons.items()]
     if value.live:
         lines.append(f"kit: run {value.run} is still running: pull again for what it makes from now on")
+    if value.without_work:
+        where = fold(value.without_work)
+        lines.append(f"kit: left out the working folder on {where}: it still has the code; kit pull RUN work brings it")
     if value.missed:
         lines.append(f"kit: error: not everything came from {fold(value.missed)}")
     return "\n".join(lines)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from kit.errors import UnreachableError
 from kit.events import Phase
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
@@ -42,11 +41,11 @@ def remove_runs(
 
     Raises an error, and removes nothing, if a host cannot be asked: a part of the run would stay there.
     """
-    found = survey(context)
-    if found.failures:
-        fanout.Outcome(results=found.folders, failures=found.failures).or_raise("kit runs rm")
+    state = survey(context)
+    if state.failures:
+        fanout.Outcome(results=state.folders, failures=state.failures).or_raise("kit runs rm")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(time.time() - older_s)) if older_s is not None else None
-    runs = folders.chosen(found, words, older_than=stamp)
+    runs = folders.chosen(state, words, older_than=stamp)
     result = RemoveRunsResult(cluster=context.spec.name, runs=runs, dry_run=dry_run)
     if dry_run or not runs:
         return result
@@ -70,8 +69,3 @@ def remove_runs(
         what = f"{fold(ids, most=3)}: {size(sum(run.size for run in runs))}"
         record(context, "runs rm", what, outcome=outcome, seconds=time.monotonic() - began)
     return result
-
-
-def unreachable(found: Survey) -> bool:
-    """Return whether no host could be asked because none can be reached."""
-    return not found.folders and all(isinstance(error, UnreachableError) for error in found.failures.values())

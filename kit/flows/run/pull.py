@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +13,7 @@ from kit.errors import KitError
 from kit.events import HostDone, HostStep, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.listing import no_such_run
+from kit.model import names
 from kit.model.host import Host
 from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, Wanted
 from kit.model.text import size
@@ -20,6 +22,9 @@ from kit.remote.results import far, log
 from kit.remote.results.fetch import fetch
 from kit.remote.results.store import HomeError, Store
 from kit.remote.ssh import fanout
+
+# How long to wait until the hosts of a run that has just ended have settled its working folder.
+SETTLE_S, SETTLE_EVERY_S = 3.0, 0.3
 
 
 def pull(context: Context, words: Sequence[str], *, here: Path) -> PullResult:
@@ -33,10 +38,17 @@ def pull(context: Context, words: Sequence[str], *, here: Path) -> PullResult:
     run, missed = _run(context, request.run)
     listings, failures = _listings(context, run, [host for host in context.inventory.names if host not in missed])
     missed = {**missed, **failures}
+    live = any(listing.live for listing in listings.values())
+    if not live:
+        listings = _settled(context, run, listings)
+    unsettled = [host for host, listing in listings.items() if listing.unsettled]
+    if pulling.names_work(request.patterns):
+        unsettled = []
     entries: dict[str, tuple[Entry, ...]] = {}
     skipped: dict[str, Mapping[str, str]] = {}
     for host, listing in listings.items():
-        entries[host], skipped[host] = pulling.sorted_out(listing.entries, request.patterns, (*MADE, LOG))
+        known = [entry for entry in listing.entries if host not in unsettled or not _is_work(entry)]
+        entries[host], skipped[host] = pulling.sorted_out(known, request.patterns, (*MADE, LOG))
     store = Store(here / (request.folder or f"kit-{run}"))
     wanted = {host: files for host, files in pulling.layout(entries).items() if files}
     pulled, failures = bring(context, store, listings, wanted, private=request.folder is None)
@@ -55,8 +67,25 @@ def pull(context: Context, words: Sequence[str], *, here: Path) -> PullResult:
         folder=str(store.folder),
         hosts=hosts,
         missed={host: error.message for host, error in missed.items()},
-        live=any(listing.live for listing in listings.values()),
+        live=live,
+        without_work=tuple(unsettled) if not request.patterns else (),
     )
+
+
+def _is_work(entry: Entry) -> bool:
+    return entry.path.partition("/")[0] == names.WORK
+
+
+def _settled(context: Context, run: str, listings: Mapping[str, Listing]) -> Mapping[str, Listing]:
+    """List the files again on hosts that are about to settle the run's working folder. That takes a moment."""
+    deadline = time.monotonic() + SETTLE_S
+    while (
+        pending := [host for host, listing in listings.items() if listing.unsettled]
+    ) and time.monotonic() < deadline:
+        time.sleep(SETTLE_EVERY_S)
+        again, _ = _listings(context, run, pending)
+        listings = {**listings, **again}
+    return listings
 
 
 def _skipped(pulled: Pulled | None) -> Mapping[str, str]:
@@ -77,7 +106,7 @@ def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError
     if not runs:
         raise no_such_run(word)
     if word is not None:
-        return folders.one(word, runs), outcome.failures
+        return folders.named(word, runs), outcome.failures
     return max((run for run in runs if runs[run]), default=max(runs)), outcome.failures
 
 

@@ -44,19 +44,19 @@ def chosen(survey: Survey, words: Sequence[str], *, older_than: str | None = Non
     and NotReadyError if one of the runs that are named lives.
     """
     runs = {run.id: run for run in sizes(survey)}
-    named = [one(word, runs) for word in words]
-    living = [run for run in named if run in survey.living]
+    ids = [named(word, runs) for word in words]
+    living = [run for run in ids if run in survey.living]
     if living:
         raise NotReadyError(
             f"the run {', '.join(living)} is active; nothing was removed",
             hint="wait for it (kit wait) or stop it (kit stop)",
         )
     if older_than is not None:
-        named += [run for run in runs if _STAMP.match(run) and run[:15] < older_than and run not in survey.living]
-    return tuple(runs[run] for run in dict.fromkeys(named))
+        ids += [run for run in runs if _STAMP.match(run) and run[:15] < older_than and run not in survey.living]
+    return tuple(runs[run] for run in dict.fromkeys(ids))
 
 
-def one(word: str, runs: Mapping[str, object]) -> str:
+def named(word: str, runs: Mapping[str, object]) -> str:
     """Return the only run whose id is, or begins with, this word. Raises InputError."""
     matches = [run for run in runs if run == word] or [run for run in runs if run.startswith(word)]
     if len(matches) == 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kit.errors import InputError
+from kit.model import names
 from kit.model.results import LOG, MADE, Entry, Wanted
 from kit.model.run import LATEST
 
@@ -48,25 +49,30 @@ def is_pattern(word: str) -> bool:
     return first in (*MADE, LOG, LOG_TEXT) or bool(_GLOB & set(first))
 
 
+def names_work(patterns: Sequence[str]) -> bool:
+    """Return whether a pattern names the working folder itself. Then it comes even if it still has the code."""
+    return any(pattern.partition("/")[0] == names.WORK for pattern in patterns)
+
+
 def selects(patterns: Sequence[str], path: str) -> bool:
     """Return whether one of the patterns selects a path. A folder selects all that is in it; ** is any folders."""
-    names = (LOG_TEXT if path == LOG else path).split("/")
-    alike = [names] if path != LOG else [names, [LOG]]
+    parts = (LOG_TEXT if path == LOG else path).split("/")
+    alike = [parts] if path != LOG else [parts, [LOG]]
     return not patterns or any(_matches(one, pattern.strip("/").split("/")) for pattern in patterns for one in alike)
 
 
-def _matches(names: Sequence[str], words: Sequence[str]) -> bool:
+def _matches(parts: Sequence[str], words: Sequence[str]) -> bool:
     if not words:
         return True
     if words[0] == "**":
-        return any(_matches(names[at:], words[1:]) for at in range(len(names)))
-    return bool(names) and fnmatchcase(names[0], words[0]) and _matches(names[1:], words[1:])
+        return any(_matches(parts[at:], words[1:]) for at in range(len(parts)))
+    return bool(parts) and fnmatchcase(parts[0], words[0]) and _matches(parts[1:], words[1:])
 
 
 def is_sound(path: str, tops: Collection[str]) -> bool:
     """Return whether a path stays in its folder and begins with one of `tops`."""
-    names = path.split("/")
-    return names[0] in tops and "\0" not in path and not {"", ".", ".."} & set(names)
+    parts = path.split("/")
+    return parts[0] in tops and "\0" not in path and not {"", ".", ".."} & set(parts)
 
 
 def stays(path: str, target: str) -> bool:
@@ -140,5 +146,5 @@ def layout(listings: Mapping[str, Sequence[Entry]]) -> Mapping[str, tuple[Wanted
 
 def _above(path: str) -> Sequence[str]:
     """Return the folders above a path: a and a/b for a/b/c."""
-    names = path.split("/")
-    return ["/".join(names[:at]) for at in range(1, len(names))]
+    parts = path.split("/")
+    return ["/".join(parts[:at]) for at in range(1, len(parts))]

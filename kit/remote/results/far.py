@@ -76,7 +76,13 @@ def _listing(done: Completed, transport: Transport, below: str) -> Listing:
     lines = _lines(done, transport, "its files could not be listed")
     header: Mapping[str, Any] = next(lines, {})
     entries = tuple(_entry(line) for line in lines if isinstance(line, list))
-    return Listing(top=str(header.get("top", "")), below=below, live=bool(header.get("live")), entries=entries)
+    return Listing(
+        top=str(header.get("top", "")),
+        below=below,
+        live=bool(header.get("live")),
+        unsettled=bool(header.get("unsettled")),
+        entries=entries,
+    )
 
 
 def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[str, int]:

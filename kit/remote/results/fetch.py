@@ -45,11 +45,11 @@ class Fetch:
         self._store, self._host, self._keep, self._progress = store, host, keep, progress
         self._files = files
         self._total = sum(wanted.entry.size for wanted in files)
-        self._done = self._shown = 0
+        self._done = 0
         self._at = 0
         self._rest = b""
         self._file: _File | None = None
-        self._told = 0.0
+        self._reported = 0.0
         self.fetched = 0
         self.size = 0
         self.changed: list[str] = []
@@ -140,8 +140,8 @@ class Fetch:
     def _count(self, size: int) -> None:
         self._done += size
         now = time.monotonic()
-        if now - self._told > _EVERY_S:
-            self._told = now
+        if now - self._reported > _EVERY_S:
+            self._reported = now
             self._progress(self._done, self._total)
 
     def close(self) -> None:

@@ -29,11 +29,11 @@ class Source:
             raise InputError(f"there is no {path} on this machine", hint="a place on a host is HOST:PATH")
         self.name = path.resolve().name
         self.kind = "d" if path.is_dir() else "f"
-        self._entries = list(self._found())
+        self._entries = list(self._entries_below())
         self.files = sum(kind == "f" for _, kind, _ in self._entries)
         self.size = sum(path.stat().st_size for path, kind, _ in self._entries if kind == "f")
 
-    def _found(self) -> Iterator[tuple[Path, str, str]]:
+    def _entries_below(self) -> Iterator[tuple[Path, str, str]]:
         """Yield each entry as (where it is, kind, path below the source). A folder comes before what is in it."""
         yield self.path, self._kind(self.path, follow=True), ""
         if self.kind == "f":

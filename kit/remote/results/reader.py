@@ -104,7 +104,7 @@ def list_files(top: str, below: str, *names: str) -> None:
         fd = opened(top, below)
     except (FileNotFoundError, NotADirectoryError):
         fd = -1
-    say({"top": top, "live": fd >= 0 and lives(fd)})
+    say({"top": top, "live": fd >= 0 and lives(fd), "unsettled": fd >= 0 and has(fd, "work.json")})
     if fd >= 0:
         for entry in entries(fd, b"", 0, [os.fsencode(name) for name in names] or None):
             say(entry)
@@ -139,7 +139,7 @@ def send(top: str, below: str) -> None:
     root = opened(top, below)
     for path, at, time in requests:
         try:
-            file = found(root, path.encode("latin-1"))
+            file = open_file(root, path.encode("latin-1"))
         except OSError as error:
             note(b"H", error=error.strerror)
             continue
@@ -150,7 +150,7 @@ def send(top: str, below: str) -> None:
         sys.stdout.flush()
 
 
-def found(root: int, path: bytes) -> int:
+def open_file(root: int, path: bytes) -> int:
     names = path.split(b"/")
     if b".." in names or b"" in names:
         raise OSError(0, "this is not a path in the folder")
@@ -313,6 +313,14 @@ def sizes(run: int) -> Dict[str, int]:
     return result
 
 
+def has(fd: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def lives(run: int) -> bool:
     """Return whether the run has not ended and its supervisor holds the lock."""
     try:
@@ -320,11 +328,8 @@ def lives(run: int) -> bool:
             return False
     except OSError:
         return False
-    try:
-        os.stat("end.json", dir_fd=run, follow_symlinks=False)
+    if has(run, "end.json"):
         return False
-    except OSError:
-        pass
     try:
         lock = os.open("lock", FILE, dir_fd=run)
     except OSError:

@@ -71,7 +71,7 @@ def test_a_list_has_links_as_they_are_and_names_that_are_no_text(cluster: Path) 
     Path(os.fsdecode(os.fsencode(output) + b"/\xff\n")).touch()
     (output / "run.sh").touch(mode=0o755)
     header, *entries = lines("list", str(cluster / "var"), f"runs/{RUN}", "output")
-    assert header == {"top": str(cluster / "var"), "live": False}
+    assert header == {"top": str(cluster / "var"), "live": False, "unsettled": False}
     by_path = {far.decoded(entry[1]): entry for entry in entries}
     assert by_path["output/out"][::2] == ["l", "/etc/passwd"]
     assert by_path["output/pipe"][0] == "s"
