@@ -21,11 +21,11 @@ from tests.fakes.reporter import Remembering
 
 
 class FakeEngine:
-    def __init__(self, *, has_image: bool = True) -> None:
+    def __init__(self, *, has_image: bool = True, is_here: bool = True) -> None:
         self.has = has_image
         self.ran: list[LocalContainer] = []
         self.closed = False
-        self.is_here = True
+        self.is_here = is_here
         # What the ranks do in the run's folder.
         self.ranks: Callable[[Path], object] = lambda folder: None
 
@@ -34,7 +34,7 @@ class FakeEngine:
 
     def run(self, container: LocalContainer, reporter: Reporter, *, tagged: bool) -> int:
         self.ran.append(container)
-        if "KIT_WORKDIR" in container.env:
+        if "KIT_OUTPUT_DIR" in container.env:
             self.ranks(Path(container.volumes[-1].partition(":")[0]))
         return 5
 
@@ -70,7 +70,7 @@ def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> N
             "mpi": {"bind_to": "core", "yield_when_idle": True, "args": "--mca x 1"},
         }
     )
-    engine = FakeEngine()
+    engine = FakeEngine(is_here=False)
     env = (("A", "flag"), ("KIT_TEST_FORWARDED", None), ("KIT_TEST_UNKNOWN", None))
     result = local(spec, RunRequest(env=env, command=("ls", "-l")), engine)
     (container,) = engine.ran
@@ -87,7 +87,7 @@ def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_defaults() -> None:
-    engine = FakeEngine()
+    engine = FakeEngine(is_here=False)
     local(ClusterSpec(), RunRequest(), engine)
     assert engine.ran[0].argv[2:4] == ("-np", "1")
     assert engine.ran[0].argv[-3:] == ("tf_benchmark", "--model", "resnet50")
@@ -166,6 +166,23 @@ def test_what_the_run_made_stays(code: ClusterSpec) -> None:
     # The next snapshot does not have it.
     engine.ranks = lambda run: None
     assert local(code, RunRequest(), engine, folder_of(code)).made == ""
+
+
+def test_a_run_without_code_has_folders_for_what_it_makes(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    engine.ranks = lambda run: (run / "output" / "model").write_text("weights")
+    result = local(ClusterSpec(), RunRequest(), engine, tmp_path)
+    (container,) = engine.ran
+    inside = container.volumes[-1].partition(":")[2]
+    assert (container.env["KIT_OUTPUT_DIR"], container.env["KIT_CHECKPOINT_DIR"]) == (
+        f"{inside}/output",
+        f"{inside}/checkpoints",
+    )
+    assert "KIT_WORKDIR" not in container.env
+    assert "--wdir" not in container.argv
+    assert [path.name for path in Path(result.made).iterdir()] == ["output"]
+    engine.ranks = lambda run: None
+    assert local(ClusterSpec(), RunRequest(), engine, tmp_path).made == ""
 
 
 def test_what_the_run_made_stays_after_ctrl_c(code: ClusterSpec) -> None:

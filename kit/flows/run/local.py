@@ -45,7 +45,8 @@ def local(
 ) -> LocalResult:
     """Run `request.np` ranks (default: slots of kit.yaml, or 1). `exit_code` is the job's. A dry run needs no engine.
 
-    With code, the ranks start in a copy of the snapshot, in a new folder of `folder`. What they make stays there.
+    The run has a new folder in `folder`. With code, the ranks start in a copy of the snapshot there. What they make
+    stays.
     Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
     start = time.monotonic()
@@ -53,59 +54,67 @@ def local(
     env, forward = variables(request.env)
     runs = folder.resolve() / ".kit" / "runs"
     source = spec.code_source
-    run_folder = runs / new_run_id() if source else None
+    run_folder = runs / new_run_id()
     code = Taken(source, reporter) if source and not request.dry_run else None
     if not request.dry_run or not source:
         check_workdir(request.workdir, code)
-    container = local_container(
-        spec,
-        image=image,
-        folder=folder.resolve(),
-        np=request.np or (spec.slots if spec.slots != "auto" else 1),
-        cores=len(os.sched_getaffinity(0)),
-        command=request.command or spec.command,
-        env=env,
-        forward=forward,
-        tag_output=request.tag_output,
-        run_folder=run_folder,
-        workdir=request.workdir,
-    )
+
+    def container(run_folder: Path | None) -> LocalContainer:
+        return local_container(
+            spec,
+            image=image,
+            folder=folder.resolve(),
+            np=request.np or (spec.slots if spec.slots != "auto" else 1),
+            cores=len(os.sched_getaffinity(0)),
+            command=request.command or spec.command,
+            env=env,
+            forward=forward,
+            tag_output=request.tag_output,
+            run_folder=run_folder,
+            code=bool(source),
+            workdir=request.workdir,
+        )
+
     if request.dry_run:
-        return LocalResult(image=image, argv=container.argv, exit_code=None, seconds=time.monotonic() - start)
-    with _ready(container, engine) as ready:
-        if code is None or run_folder is None:
-            exit_code, made = ready.run(container, reporter, tagged=request.tag_output), ""
+        argv = container(run_folder).argv
+        return LocalResult(image=image, argv=argv, exit_code=None, seconds=time.monotonic() - start)
+    with _ready(image, engine) as ready:
+        if code is None and (not ready.is_here or ":" in str(run_folder)):
+            # The engine cannot mount a folder for what the ranks make, so they have none.
+            plan = container(None)
+            exit_code, made = ready.run(plan, reporter, tagged=request.tag_output), ""
         else:
-            exit_code, made = _run_with_code(container, code, run_folder, ready, reporter, tagged=request.tag_output)
+            plan = container(run_folder)
+            exit_code, made = _run_in_folder(plan, code, run_folder, ready, reporter, tagged=request.tag_output)
     seconds = time.monotonic() - start
-    return LocalResult(image=image, argv=container.argv, exit_code=exit_code, seconds=seconds, made=made)
+    return LocalResult(image=image, argv=plan.argv, exit_code=exit_code, seconds=seconds, made=made)
 
 
 @contextmanager
-def _ready(container: LocalContainer, engine: ContainerEngine | None) -> Iterator[ContainerEngine]:
-    """Yield an engine that has the container's image."""
+def _ready(image: str, engine: ContainerEngine | None) -> Iterator[ContainerEngine]:
+    """Yield an engine that has the image."""
     if engine is None:
         from kit.remote.engine.container import LocalEngine  # noqa: PLC0415  (the docker SDK: not for a dry run)
 
         engine = LocalEngine()
     try:
-        if not engine.has_image(container.image):
-            raise NotReadyError(f"the image {container.image} is not on this machine", hint="run: kit image build")
+        if not engine.has_image(image):
+            raise NotReadyError(f"the image {image} is not on this machine", hint="run: kit image build")
         yield engine
     finally:
         engine.close()
 
 
-def _run_with_code(
+def _run_in_folder(
     container: LocalContainer,
-    code: Taken,
+    code: Taken | None,
     folder: Path,
     engine: ContainerEngine,
     reporter: Reporter,
     *,
     tagged: bool,
 ) -> tuple[int, str]:
-    """Run in a copy of the code. Return the exit code, and the folder with what the run made, or ''."""
+    """Run with a folder, and a copy of the code. Return the exit code, and the folder with what the run made, or ''."""
     from kit.remote.code.working import RunFolder  # noqa: PLC0415
 
     if not engine.is_here:
@@ -132,13 +141,13 @@ def _run_with_code(
     return exit_code, str(folder) if made else ""
 
 
-def _seed(folder: RunFolder, code: Taken) -> None:
-    """Copy the snapshot. If a file changes meanwhile, take the snapshot again."""
+def _seed(folder: RunFolder, code: Taken | None) -> None:
+    """Make the folders, and copy the snapshot. If a file changes meanwhile, take the snapshot again."""
     while True:
         try:
-            folder.seed(code.snapshot)
+            folder.seed(code.snapshot if code else None)
         except KitError as error:
-            if not code.retake(error):
+            if code is None or not code.retake(error):
                 raise
         else:
             return
@@ -146,7 +155,7 @@ def _seed(folder: RunFolder, code: Taken) -> None:
 
 def _take_over(container: LocalContainer, engine: ContainerEngine, reporter: Reporter) -> None:
     """Give you the files that the container's root has made."""
-    owner = ("chown", "-R", f"{os.geteuid()}:{os.getegid()}", container.env["KIT_WORKDIR"].rpartition("/")[0])
+    owner = ("chown", "-R", f"{os.geteuid()}:{os.getegid()}", container.env["KIT_OUTPUT_DIR"].rpartition("/")[0])
     try:
         engine.run(replace(container, argv=owner, env={}), reporter, tagged=False)
     except KitError as error:

@@ -27,20 +27,22 @@ def local_container(
     forward: Sequence[str] = (),
     tag_output: bool = False,
     run_folder: PurePath | None = None,
+    code: bool = False,
     workdir: str = "",
 ) -> LocalContainer:
     """Return the container of a local run. Relative sources of volumes start at `folder`.
 
-    `run_folder` has the run's code in `work`. The container sees it where a node has it, and the ranks start in
-    `workdir` below its code.
+    The container sees `run_folder` where a node has it. With `code`, the run's code is in its `work`, and the ranks
+    start in `workdir` below that.
     """
     argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
     argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
     ours: dict[str, str] = {}
     mounts: tuple[str, ...] = ()
     if run_folder is not None:
-        ours = _variables(f"{names.RUNS_MOUNT}/{run_folder.name}")
+        ours = _variables(f"{names.RUNS_MOUNT}/{run_folder.name}", code=code)
         mounts = (f"{run_folder}:{names.RUNS_MOUNT}/{run_folder.name}",)
+    if code:
         argv += ["--wdir", "/".join([ours[mpi.WORK_VARIABLE], *filter(None, [workdir])])]
     for name, value in (*mpi.TRANSPORTS, *_LOOPBACK):
         argv += ["--mca", name, value]
@@ -61,10 +63,10 @@ def local_container(
     )
 
 
-def _variables(folder: str) -> dict[str, str]:
+def _variables(folder: str, *, code: bool) -> dict[str, str]:
     """Return the variables by which a rank finds its folders, as on a cluster."""
     return {
-        mpi.WORK_VARIABLE: f"{folder}/{names.WORK}",
+        **({mpi.WORK_VARIABLE: f"{folder}/{names.WORK}"} if code else {}),
         "KIT_OUTPUT_DIR": f"{folder}/{names.OUTPUT}",
         "KIT_CHECKPOINT_DIR": f"{folder}/{names.CHECKPOINTS}",
     }

@@ -29,9 +29,9 @@ class RunFolder:
         self.work = folder / names.WORK
         self._files: dict[Path, _Seeded] = {}
         self._links: dict[Path, bytes] = {}
-        self._folders = {self.work, folder / names.OUTPUT, folder / names.CHECKPOINTS}
+        self._folders = {folder / names.OUTPUT, folder / names.CHECKPOINTS}
 
-    def seed(self, snapshot: Snapshot) -> None:
+    def seed(self, snapshot: Snapshot | None) -> None:
         """Make the folders, and copy the snapshot. Raises Changed if a file is no longer what the snapshot has.
 
         Raises KitError, and leaves nothing, if the disk is full.
@@ -39,10 +39,13 @@ class RunFolder:
         try:
             _ignored_by_git(self.folder.parent.parent)
             self.folder.mkdir(mode=0o700, parents=True)
+            if snapshot is not None:
+                self._folders.add(self.work)
             for path in sorted(self._folders):
                 path.mkdir()
-            for entry in manifest.parse(snapshot.manifest):
-                self._copy(entry, os.fsencode(snapshot.folder))
+            if snapshot is not None:
+                for entry in manifest.parse(snapshot.manifest):
+                    self._copy(entry, os.fsencode(snapshot.folder))
         except BaseException as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             if isinstance(error, OSError):
