@@ -29,6 +29,13 @@ NETWORK = (
         says=("Connect to {address}<{port}> failed :",),
     ),
     Rule(
+        name="gloo-connect",
+        text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
+        hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit sets "
+        "it for each host, then run: kit deploy",
+        says=("Gloo connectFullMesh failed with",),
+    ),
+    Rule(
         name="mpi-unreachable",
         text="Open MPI has no network that connects all ranks",
         hint="set network: in kit.yaml to the VMs' own network, remove btl from mpi.args, then run: kit deploy",

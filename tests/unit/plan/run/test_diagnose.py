@@ -62,7 +62,7 @@ def holes(text: str) -> set[str]:
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_real_texts(sample: Path) -> None:
     fields, failure = read(sample)
-    assert re.fullmatch(r"kit's cpu image.*|upstream: .+", fields["source"])
+    assert re.fullmatch(r"kit's (?:cpu|pytorch) image.*|upstream: .+", fields["source"])
     known = cause(failure)
     assert (known.text if known else "") == fields["says"]
     if sample.stem.startswith("none-"):
