@@ -42,16 +42,18 @@ KEPT = {"ControlMaster": "auto", "ControlPersist": "20", "ServerAliveInterval": 
 _MARKED = r"""
 for environ in $(grep -lzs '^KIT_RUN=' /proc/[0-9]*/environ); do
   pid=${environ#/proc/}; pid=${pid%/environ}
-  run= rank=- state=-
+  run= rank=- state=- agent= own=-
   while IFS= read -r -d '' word; do
     case $word in
       KIT_RUN=*) run=${run:-${word#KIT_RUN=}} ;;
       OMPI_COMM_WORLD_RANK=*) rank=${word#OMPI_COMM_WORLD_RANK=} ;;
-      # Of a rank under torchrun, which has no variables of Open MPI.
-      RANK=*) [ "$rank" != - ] || rank=${word#RANK=} ;;
+      # Under torchrun, Open MPI's rank is that of the host's torchrun.
+      KIT_AGENT=*) agent=yes ;;
+      RANK=*) own=${word#RANK=} ;;
     esac
   done 2>/dev/null <"$environ"
   [ -n "$run" ] || continue
+  [ -z "$agent" ] || rank=$own
   words=()
   mapfile -d '' -t words 2>/dev/null <"/proc/$pid/cmdline"
   while read -r name value _; do

@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
 RELAYS = (b"kit-rank", b"kit-torchrun")
-# Marks torchrun and its ranks (images/bin/kit-torchrun).
+# Marks every process of a run with torchrun. Open MPI's rank is then that of the host's torchrun.
 AGENT = b"KIT_AGENT"
 # The same as in images/bin/kit-rank.
 HOLD = signal.SIGURG

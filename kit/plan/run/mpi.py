@@ -17,6 +17,8 @@ RUNS_FOLDER = names.RUNS_MOUNT
 RELAY = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-rank")
 # Runs torchrun on a host, with the same program around each of its ranks.
 AGENT = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-torchrun")
+# Marks every process of a run with torchrun: Open MPI's rank of a process is that of its host's torchrun.
+AGENT_VARIABLE = "KIT_AGENT"
 # Marks every process of a run on every host. Stopping and counting look for this mark, so they hit nothing else.
 RUN_VARIABLE = "KIT_RUN"
 # The head sets these: the number of the attempt, from 1, and the folders for what the ranks make. kit-rank makes the
@@ -119,6 +121,7 @@ def launch_plan(
         ours |= roles.variables(placement, helpers, join=policy.start_timeout if policy else None)
         supervisors, wrapper = (*SUPERVISORS, roles.ROOT_PORT), (*RELAY, *roles.WRAPPER)
     if torchrun:
+        ours[AGENT_VARIABLE] = "torchrun"
         wrapper = AGENT
     if policy is not None and not policy.clean:
         ours[LEAVE_VARIABLE] = "1"

@@ -21,6 +21,7 @@ frames = launcher.load("kitrun.frames")
 procs = launcher.load("kitrun.procs")
 KIT_TORCHRUN = launcher.BIN / "kit-torchrun"
 OF_HOST = {
+    "KIT_AGENT": "torchrun",
     "KIT_PLACES": "gpu1=2 gpu2=3",
     "KIT_NODE": "gpu2",
     "MASTER_ADDR": "10.0.0.1",

@@ -31,8 +31,8 @@ NETWORK = (
     Rule(
         name="gloo-connect",
         text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
-        hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit sets "
-        "it for each host, then run: kit deploy",
+        hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit "
+        "sets it for each host, then run: kit deploy",
         says=("Gloo connectFullMesh failed with",),
     ),
     Rule(

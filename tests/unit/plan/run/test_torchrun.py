@@ -27,6 +27,8 @@ def test_mpirun_starts_one_torchrun_on_each_host() -> None:
     )  # fmt: skip
     assert plan.argv[-5:] == ("python3", "-IS", "/opt/kit/bin/kit-torchrun", *COMMAND)
     assert plan.placement.np == 3
+    assert plan.env["KIT_AGENT"] == "torchrun"
+    assert plan.argv[plan.argv.index("KIT_AGENT") - 1] == "-x"
     assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["torchrun"] is True
 
 

@@ -246,6 +246,17 @@ def test_ranks_finds_the_cluster_and_no_other(mark: str) -> None:
     assert sorted(done.stdout.decode().splitlines()) == [f"r1 3 {third.pid}", f"r2 0 {other_run.pid}"]
 
 
+def test_ranks_of_torchrun_have_its_numbers(mark: str) -> None:
+    ours = {"KIT_CLUSTER": mark, "KIT_RUN": "r1", "KIT_AGENT": "torchrun"}
+    with (
+        marked(**ours, RANK="5") as rank,
+        marked(**ours, OMPI_COMM_WORLD_RANK="1"),  # the host's kit-torchrun
+        marked(**ours),  # torchrun itself
+    ):
+        done = run(script("ranks", mark))
+    assert done.stdout.decode().splitlines() == [f"r1 5 {rank.pid}"]
+
+
 def test_ranks_of_a_cluster_without_runs(mark: str) -> None:
     assert run(script("ranks", mark)).stdout == b""
 
