@@ -56,13 +56,17 @@ def settle(run: store.Run, stores: str, *, wait: bool = True) -> bool:
     try:
         lock = os.open(run.path(PENDING), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
+        spare.forget_marks(run.id)
         return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another process may have settled it in the meantime.
+        # Somebody may have settled or removed the run in the meantime.
         pending = store.read(run.path(PENDING))
-        if pending is None or not _is_quiet(run.id, QUIET_S if wait else 0.0) or in_use(run.path(WORK)):
-            return pending is None
+        if pending is None:
+            spare.forget_marks(run.id)
+            return True
+        if not _is_quiet(run.id, QUIET_S if wait else 0.0) or in_use(run.path(WORK)):
+            return False
         _settle(run, str(pending.get("digest")), stores)
     except OSError:
         return False
@@ -160,23 +164,44 @@ def _settle(run: store.Run, digest: str, stores: str) -> None:
 
 
 def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Marks], root: str) -> None:
-    """Move what is unchanged out of the working folder."""
-    with spare.locked(root) as spares:
-        part = os.path.join(spares, "tree.part")
-        tree.remove_path(part)
-        same = _Same(top, snapshot, marks)
-        rest = part
-        if marks is not None and same.entries:
-            os.mkdir(part, 0o755)
-            with contextlib.suppress(tree.NoCode, OSError), tree.opened_top(part) as new:
-                entries = _move(top, new, snapshot, marks, same)
-                rest = spare.put(spares, snapshot, entries)
-    tree.remove_path(rest)
+    """Take what is unchanged out of the working folder."""
+    same = _Same(top, snapshot, marks)
+    if marks is not None and same.entries:
+        try:
+            _make_spare(top, snapshot, marks, same, root)
+        except (tree.NoCode, OSError):
+            # The disk may be full: then somebody needs the space of these files.
+            _remove(top, snapshot, marks, same)
     for folder in reversed(list(snapshot.inside)):
         if folder != tree.TOP:
             above, _, name = folder.rpartition(b"/")
             with contextlib.suppress(OSError), tree.opened(top, above) as at:
                 os.rmdir(name, dir_fd=at)
+
+
+def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Marks, same: "_Same", root: str) -> None:
+    """Move what is the same into the spare. Raises OSError and NoCode."""
+    with spare.locked(root) as spares:
+        part = rest = os.path.join(spares, "tree.part")
+        tree.remove_path(part)
+        try:
+            os.mkdir(part, 0o755)
+            with tree.opened_top(part) as new:
+                entries = _move(top, new, snapshot, marks, same)
+            rest = spare.put(spares, snapshot, entries)
+        except BaseException:
+            tree.remove_path(part)
+            raise
+    # Without the lock: this may take long, and a run may wait for the spare.
+    tree.remove_path(rest)
+
+
+def _remove(top: int, snapshot: tree.Snapshot, marks: tree.Marks, same: "_Same") -> None:
+    for folder, inside in snapshot.inside.items():
+        with contextlib.suppress(OSError), tree.opened(top, folder) as at:
+            for number in same.entries.intersection(inside):
+                if tree.mark_at(at, snapshot.names[number]) == marks.entries[number]:
+                    os.unlink(snapshot.names[number], dir_fd=at)
 
 
 class _Same:

@@ -93,9 +93,14 @@ class Marks:
     def write(self, path: str, digest: str) -> None:
         """Write them to a file that appears as a whole. Raises OSError."""
         numbers = array("Q", [number for mark in (*self.entries, *self.folders) for number in mark])
-        with open(path + ".new", "wb") as file:
-            file.write(digest.encode("ascii") + b"\n" + numbers.tobytes())
-        os.rename(path + ".new", path)
+        try:
+            with open(path + ".new", "wb") as file:
+                file.write(digest.encode("ascii") + b"\n" + numbers.tobytes())
+            os.rename(path + ".new", path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path + ".new")
+            raise
 
     @staticmethod
     def read(path: str, snapshot: Snapshot) -> "Optional[Marks]":

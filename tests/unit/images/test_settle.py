@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -318,6 +320,34 @@ def test_code_that_is_not_in_the_store_any_more_is_not_removed(node: Node) -> No
     (node.stores / "manifests" / digest).unlink()
     assert node.settle("a")
     assert listing(work) == wanted(FILES)
+
+
+def test_without_room_for_the_spare_unchanged_files_go_all_the_same(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = node.seed("a", node.put(FILES))
+    (work / "model.py").write_text("layers = 7\n")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(spare, "put", full)
+    assert node.settle("a")
+    assert listing(work) == {"model.py": "layers = 7\n"}
+    assert not node.spare.exists()
+    monkeypatch.setattr(spare, "locked", full)
+    work = node.seed("b", node.put(FILES))
+    (work / "made").write_text("1")
+    assert node.settle("b")
+    assert listing(work) == {"made": "1"}
+
+
+def test_a_run_that_somebody_removed_leaves_no_marks(node: Node) -> None:
+    work = node.seed("a", node.put(FILES))
+    assert names(Path(spare.MARKS)) == ["a~"]
+    shutil.rmtree(work.parent)
+    assert node.settle("a")
+    assert names(Path(spare.MARKS)) == []
 
 
 def test_a_failed_copy_leaves_nothing(node: Node) -> None:
