@@ -176,6 +176,12 @@ CELLS: dict[tuple[str, str], Cell] = {
         sees=("gpu4", "it sent nothing for 15 s"),
         then="the next deploy continues where it stopped",
     ),
+    (LINK_CUT, CODE): Cell(
+        how="gpu4's interface goes down in the middle of the code of a run",
+        code=3,
+        sees=("gpu4", "it sent nothing for 15 s"),
+        then="no rank starts; the next run sends what is missing",
+    ),
     (LINK_CUT, UP): Cell(how="kit deploy finds it cut", code=3, sees=("gpu[3-4]", "{gpu3}"), then="nothing is changed"),
     (LINK_CUT, LAUNCH): Cell(
         how="kit run finds it cut", code=3, sees=("{gpu3}",), then="no rank is left on the others"
@@ -319,7 +325,6 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (SSHD_STOPPED, CODE): "the same as a cut link",
     (HOST_GONE, CODE): "the same as a cut link",
     (LINK_BLINKS, CODE): _TRANSFER,
-    (LINK_CUT, CODE): _TRANSFER,
     (OPERATOR_KILLED, CODE): _TRANSFER,
     (CTRL_C, CODE): _TRANSFER,
     (CTRL_C_TWICE, CODE): "the first Ctrl-C has already ended kit",

@@ -399,7 +399,7 @@ def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
 
 
 @pytest.mark.calm
-def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
+def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path) -> None:
     """gpu4's link in the middle of an image, gpu3's for good, gpu2's for 20 s: nobody minds the others.
 
     Then gpu4 is still without its image, and there are more ways not to get it: a full disk, Ctrl-C, a killed kit.
@@ -415,6 +415,9 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
         short = ("sh", "-c", "sleep 40; hostname")
         lucky = stack.enter_context(cluster.running("run", "-H", "gpu2", "--", *short))
         until("both runs", lambda: cluster.ranks() == {"gpu1": [0], "gpu2": [0, 1], "gpu3": [1], "gpu4": []})
+        coded = ("--np", "1", "--code", code_of(tmp_path / "code", 100), "--", "true")
+        sending = stack.enter_context(cluster.running("run", "-H", "gpu4", "--progress", "plain", *coded))
+        line_of(sending, "gpu4: code")
         with cut(cluster, "gpu4"), cut(cluster, "gpu3"):
             cuts.gone.update(("gpu3", "gpu4"))
             with cut(cluster, "gpu2"):
@@ -426,6 +429,7 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster) -> None:
             cuts.saw(MID_RUN, long)
             cuts.saw(LAUNCH, launch)
             cuts.saw(SHIP, deploy)
+            cuts.saw(CODE, sending)
             cuts.saw(UP, cluster.kit("deploy"))
         # Before the repair, the host that was cut off ends its ranks by itself.
         until("the host that was cut off has no rank", lambda: cluster.ranks() == NONE)
