@@ -37,23 +37,10 @@ done
 idle=0
 [ "$npernode" -le "$(nproc)" ] || idle=1
 # Not -npernode with --map-by slot: Open MPI 4.1 heeds the later of the two and silently drops the other.
-# `kit ps` counts the processes with this mark, and `kit stop by-hand` ends them.
-: "${KIT_RUN:=by-hand-$$}"
-export KIT_RUN
-set -- mpirun --allow-run-as-root -x KIT_RUN --mca orte_launch_agent "env KIT_RUN=$KIT_RUN orted" -np "$np" --hostfile "$hosts" --map-by "ppr:$npernode:node" --bind-to none \
+# mpirun is kit-mpirun here: `kit ps` counts these ranks, they hold their slots, and they end with the shell.
+set -- mpirun --allow-run-as-root -np "$np" --hostfile "$hosts" --map-by "ppr:$npernode:node" --bind-to none \
   --mca pml ob1 --mca btl tcp,self,vader --mca btl_vader_single_copy_mechanism none \
   --mca btl_tcp_if_include "$KIT_NETWORK" --mca oob_tcp_if_include "$KIT_NETWORK" \
   --mca plm_rsh_no_tree_spawn 1 --mca mpi_yield_when_idle "$idle" "$@"
 printf '+ %s\n' "$*" >&2
-# The ranks end with the shell that started this: mpirun takes the place of this process, and a watcher ends it. A parent
-# outside the container (docker exec) is number 0 here and cannot be watched.
-if [ "$PPID" -gt 1 ]; then
-  (
-    while kill -0 "$PPID" 2>/dev/null; do
-      kill -0 $$ 2>/dev/null || exit 0
-      sleep 1
-    done
-    kill $$
-  ) </dev/null >/dev/null 2>&1 &
-fi
 exec "$@"

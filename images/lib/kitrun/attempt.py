@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
 
-from kitrun import code, decide, feed, frames, nodes, procs, rendezvous, roles, store, tree
+from kitrun import by_hand, code, decide, feed, frames, nodes, procs, rendezvous, roles, store, tree
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -81,6 +81,8 @@ class Attempt:
             holder = self._hold_port(environment)
             process = subprocess.Popen(
                 self._argv(),
+                # Open MPI's own: what kit-mpirun adds is not for runs of kit.
+                executable=by_hand.real(launch.argv[0]),
                 stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -13,7 +13,8 @@
 The start reserves disk space for the files that come later. A disk that fills up can lose lines of the log, but neither
 the run's ending nor a request to stop. Without that space, the run does not start.
 
-Leases of slots have no file: a living run holds the slots in its record.
+Leases of slots have no file: a living run holds the slots in its record. Only ranks that somebody started with mpirun
+in the head's shell have one: .by-hand/ID, a record that mpirun keeps locked (kitrun.by_hand).
 """
 
 import contextlib
@@ -102,17 +103,7 @@ class Run:
     @property
     def watched(self) -> bool:
         """Whether its supervisor lives."""
-        try:
-            lock = os.open(self.path("lock"), os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-        finally:
-            os.close(lock)
-        return False
+        return locked(self.path("lock"))
 
     @property
     def alive(self) -> bool:
@@ -275,9 +266,38 @@ def find(word: str, root: Optional[str] = None) -> Optional[Run]:
 
 
 def living(root: Optional[str] = None) -> List[Record]:
-    """Return the records of the runs that still run."""
-    records = (run.record for run in runs(root) if run.alive)
-    return [record for record in records if record]
+    """Return the records of the runs that still run, those that somebody started by hand last."""
+    records = [run.record for run in runs(root) if run.alive]
+    return [record for record in (*records, *by_hand(root)) if record]
+
+
+def by_hand(root: Optional[str] = None) -> List[Optional[Record]]:
+    """Return the records of mpiruns that somebody started in the head's shell and that still run."""
+    folder = hand_folder(root)
+    try:
+        paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    except OSError:
+        return []
+    return [read(path) for path in paths if locked(path)]
+
+
+def hand_folder(root: Optional[str] = None) -> str:
+    return os.path.join(root or ROOT, ".by-hand")
+
+
+def locked(path: str) -> bool:
+    """Return whether a process holds the lock of this file."""
+    try:
+        lock = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(lock)
+    return False
 
 
 @contextlib.contextmanager

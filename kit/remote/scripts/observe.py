@@ -309,17 +309,24 @@ def size(path: str) -> int:
 
 
 def living(folder: str) -> "list[str]":
-    """Return the runs that have not ended and whose supervisor holds the lock."""
+    """Return the runs that have not ended and whose supervisor holds the lock, then what somebody started by hand."""
     runs = os.path.join(folder, "var/runs")
-    names = sorted(os.listdir(runs)) if os.path.isdir(runs) else []
-    return [name for name in names if lives(os.path.join(runs, name))]
+    by_hand = os.path.join(runs, ".by-hand")
+    alive = [name for name in names_in(runs) if lives(os.path.join(runs, name))]
+    return alive + [name for name in names_in(by_hand) if locked(os.path.join(by_hand, name))]
+
+
+def names_in(folder: str) -> "list[str]":
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
 def lives(run: str) -> bool:
-    if not size(run + "/record.json") or os.path.exists(run + "/end.json"):
-        return False
+    return bool(size(run + "/record.json")) and not os.path.exists(run + "/end.json") and locked(run + "/lock")
+
+
+def locked(path: str) -> bool:
     try:
-        lock = os.open(run + "/lock", os.O_RDONLY)
+        lock = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:

@@ -96,6 +96,10 @@ by_client() {
       basename "$run"
     fi
   done
+  # Ranks that somebody started in the head's shell: mpirun holds the lock.
+  for file in "$folder"/var/runs/.by-hand/*; do
+    if [ -e "$file" ] && ! flock --shared --nonblock "$file" true 2>/dev/null; then basename "$file"; fi
+  done
   echo '@@ end'
 }
 

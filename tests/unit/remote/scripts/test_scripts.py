@@ -200,8 +200,15 @@ def test_observe_lists_the_active_runs(tmp_path: Path, shell: str) -> None:
             (run_folder / "end.json").write_text("{}")
         held.append(file)
     (tmp_path / "var" / "runs" / "half").mkdir()
+    # What somebody started in the head's shell: mpirun holds the lock.
+    (tmp_path / "var" / "runs" / ".by-hand").mkdir()
+    for number, running in ((7, True), (8, False)):
+        file = (tmp_path / "var" / "runs" / ".by-hand" / f"by-hand-{number}").open("w")
+        if running:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        held.append(file)
     done = run(script("observe", str(tmp_path), "no/such:image", "state"), shell=shell)
-    assert parse(host(1), done.stdout.decode()).living == ("a",)
+    assert parse(host(1), done.stdout.decode()).living == ("a", "by-hand-7")
     for file in held:
         file.close()
 
