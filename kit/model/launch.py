@@ -115,7 +115,7 @@ class RunRequest:
     says nothing. The spec has it as a whole path. `workdir` is a folder of the code, in which the ranks start; '' for
     its top. `again` is the run to start once more. `given` are the fields, here and of `policy`, that the command line
     sets, and that the earlier run does not. `stdin` is the descriptor of a pipe or file whose content rank 0 gets as
-    its standard input.
+    its standard input. `terminal`: the only rank gets kit's terminal.
     """
 
     np: int | None = None
@@ -137,4 +137,5 @@ class RunRequest:
     again: str | None = None
     given: frozenset[str] = frozenset()
     stdin: int | None = None
+    terminal: bool = False
     command: tuple[str, ...] = ()

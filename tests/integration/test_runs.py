@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.rig import Cluster, Done, kit, kit_argv, kit_environ, objects, until
 from tests.pipes import rest
+from tests.terminals import COLUMNS, ROWS, Terminal
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
 SLEEP = ("sleep", "303")
@@ -195,6 +200,79 @@ def test_rank_0_gets_standard_input(cluster: Cluster) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(f"0 | line {n}\n" for n in range(20000))
+
+
+@pytest.fixture
+def terminal(cluster: Cluster) -> Iterator[Callable[..., Terminal]]:
+    started: list[Terminal] = []
+
+    def start(*words: str) -> Terminal:
+        started.append(Terminal(kit_argv("-C", str(cluster.folder), *words), kit_environ()))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+    cluster.wait_for_none()
+
+
+def by_hand(cluster: Cluster) -> dict[str, int]:
+    """The ranks that `kit ps` counts of each mpirun that somebody started in the head."""
+    nodes = objects(cluster.kit("ps", "--output", "json"))[-1]["nodes"]
+    counted: Counter[str] = Counter()
+    for node in nodes:
+        counted.update({run: len(ranks) for run, ranks in node["ranks"].items() if run.startswith("by-hand-")})
+    return dict(counted)
+
+
+def test_ranks_of_a_shell_hold_their_slots_and_end_with_it(cluster: Cluster, terminal: Callable[..., Terminal]) -> None:
+    shell = terminal("exec", "-it", "head", "--", "bash")
+    shell.type("stty -echo; mpirun --allow-run-as-root -np 6 --hostfile /etc/kit/hosts sleep 307\n")
+    until("six ranks", lambda: sum(by_hand(cluster).values()) == 6)
+    (mark,) = by_hand(cluster)
+    refused = cluster.kit("run", "--np", "4", "--", "true")
+    assert refused.returncode == 5
+    assert f"{mark} of a shell in the head, 6 ranks" in refused.stderr
+    # What is free can be used.
+    assert cluster.kit("run", "--np", "2", "--", "hostname").stdout.split() == ["gpu4", "gpu4"]
+    stopped(cluster.kit("stop", mark))
+    # The shell is still there. With it, the next ranks go: kit is killed, and the terminal is closed.
+    shell.type("hvd-distribute.sh 8 2 sleep 308\n")
+    until("eight ranks", lambda: sum(by_hand(cluster).values()) == 8)
+    os.kill(shell.pid, signal.SIGKILL)
+    shell.close()
+    cluster.wait_for_none()
+    assert cluster.kit("run", "--", "true").returncode == 0
+
+
+def test_a_terminal_in_a_run(cluster: Cluster, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("run", "-it", "--np", "1", "-H", "gpu2", "-x", "MINE=7", "--", "bash", "--norc")
+    screen.type('stty size; test -t 1 && echo "in:$KIT_RUN:$KIT_NODE:$MINE:$RANK:"\n')
+    screen.read_until(lambda text: bool(re.search(r"in:\d[^:]*:gpu2:7:0:", text)), patience_s=60)
+    assert f"{ROWS} {COLUMNS}" in screen.text
+    (run,) = re.findall(r"in:(\d[^:]*):", screen.text)
+    found = record(cluster, run)
+    assert (found["state"], found["np"], found["command"]) == ("running", 1, ["bash", "--norc"])
+    assert [(place["node"], place["slots"]) for place in found["places"]] == [("gpu2", [0])]
+    # Ctrl-C is the command's; the run ends with the shell.
+    screen.type("cat\n")
+    screen.type("\x03")
+    screen.type("echo still-$((40+2))\n")
+    screen.read_until(lambda text: "still-42" in text)
+    screen.type("exit 3\n")
+    assert screen.code() == 3, screen.text
+    found = record(cluster, run)
+    assert (found["state"], found["exit_code"], found["stopped"]) == ("ended", 3, "")
+    cluster.wait_for_none()
+
+
+def test_a_run_that_is_stopped_closes_its_terminal(cluster: Cluster, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("run", "-it", "--np", "1", "--", "bash", "--norc")
+    screen.type("echo up-$((40+2)) $KIT_RUN.\n")
+    screen.read_until(lambda text: bool(re.search(r"up-42 \S+\.", text)), patience_s=60)
+    stopped(cluster.kit("stop", "--grace", "1s"))
+    screen.read_until(lambda text: "stopped by" in text, patience_s=60)
+    assert screen.code() not in (0, 70)
 
 
 def test_ranks_that_are_killed_with_their_keepers_are_the_first_failure(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, FAILED, HOSTS, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
+from kit.cli.verbs.tty import check_terminal
 from kit.errors import InputError
 from kit.model.run import LATEST
 
@@ -71,10 +72,7 @@ def _exec_in_terminal(session: Session) -> int:
     from kit.flows.cluster.exec import exec_in_terminal
 
     args = session.args
-    if session.json:
-        raise InputError("-t prints no JSON", hint="leave out -t")
-    if session.terminal.piped is not None:
-        raise InputError("-t needs a terminal, but standard input is not one", hint="leave out -t")
+    check_terminal(session, "-t")
     context = session.context()
     if args.hosts is None and len(context.inventory.hosts) > 1:
         raise InputError("-t needs one host", hint="name it: kit exec -it head -- bash")

@@ -24,6 +24,7 @@ from kit.cli.verbs.options import (
     X,
 )
 from kit.cli.verbs.outcome import job_ended, show_run
+from kit.cli.verbs.tty import check_terminal
 from kit.cli.verbs.values import count
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def run(session: Session) -> int:
 
     args = session.args
     check_command(args.command, verb="kit run")
+    if args.tty:
+        check_terminal(session, "-it")
     request = RunRequest(
         np=args.np,
         npernode=args.npernode,
@@ -57,6 +60,7 @@ def run(session: Session) -> int:
         workdir=args.workdir or "",
         again=args.again,
         given=_given(session) if args.again else frozenset(),
+        terminal=args.tty,
         stdin=None if args.detach or args.dry_run else piped(session.terminal.inp),
         command=args.command,
     )
@@ -80,6 +84,9 @@ def run(session: Session) -> int:
     from kit.cli.text import run as text
 
     show_run(session, result.record, result)
+    if args.tty and (result.failure is None or result.failure.kind == "rank") and not result.stopped:
+        # You saw in your terminal how it ended.
+        return result.exit_code or 0
     return job_ended(session, result.exit_code, text.ended(result))
 
 
@@ -150,6 +157,7 @@ VERBS = (
             HOSTS,
             OVERSUBSCRIBE,
             TAG_OUTPUT,
+            Option(flags=("-it", "--tty"), help="Give the command a terminal in its container, as a run of one rank"),
             Option(flags=("-d", "--detach"), help="Start the run, print its id, and leave it running"),
             Option(flags=("--keep",), help="Keep the run alive if this kit is killed or loses its connection"),
             CODE,
@@ -174,6 +182,7 @@ VERBS = (
             "kit run -H 'gpu[1-2]' --dry-run -- tf_benchmark --model resnet50",
             "kit run -d --timeout 8h --retries 3 -- python train.py",
             "kit run --np 1 -- tar xf - -C /data <data.tar",
+            "kit run -it --np 1 -- bash",
             "kit run --again latest",
             "kit run --again 20261121-10 --code . -x LR=0.2",
             "kit run --launcher torchrun --max-restarts 3 -- python train.py",

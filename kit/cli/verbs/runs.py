@@ -180,7 +180,7 @@ VERBS = (
             ),
             *CLUSTER,
         ),
-        notes="kit ps shows ranks that somebody started in the head's shell with hvd-distribute.sh as by-hand-NUMBER. "
+        notes="kit ps shows ranks that somebody started with mpirun in a shell of the head as by-hand-NUMBER. "
         "kit stop by-hand ends all of them.",
         examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m", "kit stop by-hand"),
         exits=FAILED,

@@ -68,6 +68,8 @@ class Follower:
     # Sends kit's standard input to rank 0, or None.
     feed: Feed | None = None
     _failed: str = ""
+    # Whether to return as soon as a rank is up.
+    _only_until_up: bool = False
     _log: RunLog = field(default_factory=RunLog)
     _base: int = 0
     _stop_sent: float | None = None
@@ -104,6 +106,14 @@ class Follower:
         if held := self._banners.end():
             self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=tuple(line.encode() for line in held)))
         return self.ending
+
+    def wait_for_rank(self) -> bool:
+        """Follow until a rank has started. Return False if the run ended before, or is to end. `follow` continues."""
+        self._only_until_up = True
+        try:
+            return self.follow() is None and not self.interrupted
+        finally:
+            self._only_until_up = False
 
     def _stream(self, interrupts: Interrupts) -> bool:
         """Read one connection to its end. Return False if it broke, True if nothing more comes."""
@@ -150,7 +160,7 @@ class Follower:
                 self.reporter.report(Warned(text=text, hint=f"kit ssh HEAD -- df -h {names.ROOT}"))
             return True
         self._print(entry)
-        return False
+        return self._only_until_up and entry.kind == "up"
 
     def _stop(self, times: int) -> None:
         grace = GRACE_S if times == 1 else 0.0

@@ -17,7 +17,7 @@ from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
-from kit.plan.run import leases, roles, torchrun
+from kit.plan.run import leases, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -29,6 +29,7 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
         request, _ = repeat(context, request)
     roles.check(request)
     torchrun.check(request, request.command or context.spec.command)
+    terminal.check(request)
     nodes = [_offline_node(context, host) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
     head = _offline_node(context, context.inventory.head)
@@ -96,6 +97,7 @@ def plan_launch(
         code=code,
         workdir=request.workdir,
         torchrun=request.launcher == "torchrun",
+        in_terminal=request.terminal,
     )
     _warn_of_crowd(context, plan)
     return plan

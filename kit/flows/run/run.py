@@ -23,7 +23,7 @@ from kit.model.result import RunResult
 from kit.model.run import RunRecord
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import leases, records, roles, torchrun
+from kit.plan.run import leases, records, roles, terminal, torchrun
 from kit.plan.run.again import kept_options
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -44,6 +44,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     request, earlier = repeat(context, request) if request.again else (request, None)
     roles.check(request)
     torchrun.check(request, request.command or context.spec.command)
+    terminal.check(request)
     selected = selected_hosts(context, request)
     by = operator()
     code = _code(context, request, earlier)
@@ -92,6 +93,10 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {_left(ended)}")
         record = records.started_record(start_request, started=time.time())
         return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start, record=record)
+    if request.terminal:
+        from kit.flows.run.terminal import in_terminal  # noqa: PLC0415  (only for -it)
+
+        in_terminal(context, plan, follower)
     return _follow(context, plan, follower, start, start_request)
 
 
@@ -210,7 +215,7 @@ def _follow(
 
 def _ending(follower: Follower) -> Mapping[str, Any] | None:
     try:
-        return follower.follow()
+        return follower.ending or follower.follow()
     except KeyboardInterrupt:
         # Ctrl-C came just before or just after the follower counted it.
         follower.before = max(follower.before, follower.interrupted) + 1

@@ -8,7 +8,7 @@ from kit.model import names
 from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
-from kit.plan.run import roles
+from kit.plan.run import roles, terminal
 
 # The supervisor keeps runs and writes the hostfile here, in the head's container (images/lib/kitrun/store.py).
 RUNS_FOLDER = names.RUNS_MOUNT
@@ -88,10 +88,12 @@ def launch_plan(
     code: str = "",
     workdir: str = "",
     torchrun: bool = False,
+    in_terminal: bool = False,
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
 
     `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
+    `in_terminal`: the command gets a terminal, so rank 0 only holds the slot (images/lib/kitrun/terminal.py).
 
     With `torchrun`, mpirun starts one torchrun on each host, and torchrun starts the ranks there.
 
@@ -128,7 +130,7 @@ def launch_plan(
     variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
     for name in (*variables, *(f for f in (*supervisors, *forward) if f not in variables)):
         argv += ["-x", name]
-    argv += [*spec.mpi.args, *wrapper, *command]
+    argv += [*spec.mpi.args, *wrapper, *(terminal.HOLD if in_terminal else command)]
     return LaunchPlan(
         run_id=run_id,
         placement=placement,

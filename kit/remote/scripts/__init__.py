@@ -15,6 +15,7 @@ from pathlib import Path
 _BEFORE = {
     "look": "observe",
     "node": "node_name",
+    "node_terminal": "node_name",
     "wait_sshd": "node_name",
     "remove": "remove_container",
     "remove_node": "remove_container",
@@ -22,7 +23,9 @@ _BEFORE = {
     "swarm_nodes": "update_node",
     "swarm_remove": "update_node",
 }
-_AFTER = {"look": "ranks"}
+_AFTER = {"look": "ranks", "node_terminal": "node"}
+# Scripts that a script may run, each in a variable such as end_exec_program.
+_CALLED = {"node_terminal": "end_exec"}
 # Programs in Python that a script runs, each as the files that it consists of. The script finds it in a variable, such
 # as observe_program.
 _PROGRAMS = {"observe": ("kernel", "observe")}
@@ -31,7 +34,10 @@ _PROGRAMS = {"observe": ("kernel", "observe")}
 @cache
 def _text(name: str) -> str:
     before = _text(_BEFORE[name]) if name in _BEFORE else ""
-    after = _text(_AFTER[name]) if name in _AFTER else ""
+    # What comes before a script that another one continues is there already.
+    after = _read(f"{_AFTER[name]}.sh") if name in _AFTER else ""
+    if name in _CALLED:
+        before += f"{_CALLED[name]}_program={shlex.quote(_text(_CALLED[name]))}\n"
     if name in _PROGRAMS:
         program = "\n".join(_read(f"{part}.py") for part in _PROGRAMS[name])
         before += f"{name}_program={shlex.quote(program)}\n"
@@ -57,7 +63,8 @@ def in_node(
     options = ["--interactive"] if interactive else []
     options += ["--tty", "--env", "TERM"] if terminal else []
     options += ["--env", f"KIT_EXEC={mark}"] if mark else []
-    return script("node", name, "exec", *options, "--", *argv)
+    words = [name, "exec", *options, "--", *argv]
+    return script("node_terminal", mark, *words) if terminal and mark else script("node", *words)
 
 
 def node_logs(name: str, *options: str) -> Sequence[str]:

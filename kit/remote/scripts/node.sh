@@ -1,5 +1,5 @@
 # Runs `docker exec` or `docker logs` on this VM's node. Arguments: NAME exec|logs [OPTION]... -- [WORD]...
-# Needs node_name.sh before it.
+# Needs node_name.sh before it. For a terminal, node_terminal.sh has set end_exec_program and mark.
 name=$1
 verb=$2
 shift 2
@@ -22,4 +22,14 @@ while [ "$left" -gt 0 ]; do
   fi
   set -- "$@" "$word"
 done
-exec docker "$verb" "$@"
+if [ -z "${end_exec_program:-}" ]; then exec docker "$verb" "$@"; fi
+# A terminal: if it goes, the command must not stay. Docker's client ends then, but the command does not notice.
+gone() {
+  trap '' HUP TERM
+  sh -c "$end_exec_program" kit-end_exec "$mark" >/dev/null 2>&1
+  exit 129
+}
+trap gone HUP TERM
+# Keys are for the command. Docker's client gets them as they are.
+trap : INT QUIT
+docker "$verb" "$@"

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
+import shlex
 import signal
-import struct
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-ROWS, COLUMNS = 33, 101
+from tests.terminals import COLUMNS, ROWS, Terminal
 
+# Runs a command in this terminal. When this program ends, a process of that command may stay.
+CLIENT = """
+import os, pathlib, signal, subprocess, sys
+
+def hang_up(pid):
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        hang_up(child)
+        os.kill(int(child), signal.SIGHUP)
+
+def lost(*_):
+    if sys.argv[1] == "ssh":
+        hang_up(os.getpid())
+    os._exit(255)
+
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, lambda *_: None)
+for number in (signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, lost)
+sys.exit(subprocess.call(sys.argv[2:]))
+"""
 STUBS = {
-    # The words of each call, and then the last one as a command.
-    "ssh": 'echo "$*" >>"$0.calls"\nif [ "$1" = -O ]; then exit 0; fi\nfor last; do :; done\nexec sh -c "exec $last"',
+    # The words of each call, and then the last one as a command. If ssh ends first, the terminal there hangs up.
+    "ssh": 'echo "$*" >>"$0.calls"\nif [ "$1" = -O ]; then exit 0; fi\nfor last; do :; done\n'
+    f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} ssh sh -c "exec $last"',
     "id": "echo 0",
     # docker exec [OPTION]... NODE COMMAND...
     "docker": 'echo "$*" >>"$0.calls"\nshift\nwhile :; do case $1 in\n'
     '  --env) case $2 in *=*) export "$2" ;; esac; shift 2 ;;\n'
-    '  --*) shift ;;\n  *) break ;;\nesac; done\nshift\nexec "$@"',
+    "  --*) shift ;;\n  *) break ;;\nesac; done\nshift\n"
+    f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} docker "$@"',
 }
 
 
@@ -38,49 +57,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Terminal:
-    """A terminal in which kit runs."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            environ = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "TERM": "xterm-256color"}
-            argv = [sys.executable, "-m", "kit.cli.main", "-C", str(folder), *words]
-            os.execve(sys.executable, argv, environ)  # noqa: S606  (an argv, no shell)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self.text = ""
-
-    def read_until(self, done: Callable[[str], bool]) -> None:
-        end = time.monotonic() + 30
-        while not done(self.text):
-            assert time.monotonic() < end, self.text
-            try:
-                data = os.read(self.fd, 4096)
-            except OSError:
-                data = b""
-            if not data:
-                assert done(self.text), self.text
-                return
-            self.text += data.decode()
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def code(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-
 @pytest.fixture
 def terminal(folder: Path) -> Iterator[Callable[..., Terminal]]:
     started: list[Terminal] = []
 
     def start(*words: str) -> Terminal:
-        started.append(Terminal(folder, *words))
+        environ = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        argv = [sys.executable, "-m", "kit.cli.main", "-C", str(folder), *words]
+        started.append(Terminal(argv, environ))
         return started[-1]
 
     yield start
     for one in started:
-        os.close(one.fd)
+        one.close()
 
 
 def test_a_terminal_has_size_input_and_exit_code(folder: Path, terminal: Callable[..., Terminal]) -> None:
@@ -120,6 +109,21 @@ def test_a_closed_terminal_ends_the_command(folder: Path, terminal: Callable[...
     before = mark.read_text()
     time.sleep(0.3)
     assert mark.read_text() == before
+
+
+def test_a_terminal_that_goes_with_a_killed_kit_ends_the_command(
+    folder: Path, terminal: Callable[..., Terminal]
+) -> None:
+    """Nobody is left on this side, so the script on the VM ends it."""
+    screen = terminal("exec", "-it", "gpu1", "--", "sh", "-c", "trap '' HUP; echo up $$.; while :; do sleep 0.05; done")
+    screen.read_until(lambda text: "." in text)
+    pid = int(screen.text.split("up ")[1].partition(".")[0])
+    os.kill(screen.pid, signal.SIGKILL)
+    screen.code()
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < end, "the command is still there"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(

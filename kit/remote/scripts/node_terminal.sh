@@ -1,0 +1,3 @@
+# Runs a command of kit exec in this VM's node, with this terminal. Arguments: MARK, then those of node.sh, which follows.
+mark=$1
+shift
