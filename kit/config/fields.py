@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from kit.config import rules
-from kit.config.kinds import Auto, Choice, Command, Items, Number, Text, Truth, Variables, Whole
+from kit.config.kinds import Auto, Choice, Command, Days, Items, Text, Truth, Variables, Whole
 from kit.config.setting import Setting
 from kit.config.setting import field as _field
 from kit.config.setting import section as _section
@@ -210,7 +210,12 @@ def _table() -> tuple[Setting, ...]:
             "Which background processes of its ranks kit ends after a successful run: all or none. "
             "After a run that fails or is stopped, kit always ends all of them.",
         ),
-        _field("runs.ttl_days", Number(0, 36500), "Days that the head keeps a finished run and its log.", example=7),
+        _field(
+            "runs.ttl_days",
+            Days(36500),
+            "How long the head keeps a finished run and its log. A number is in days.",
+            example=7,
+        ),
         _field("runs.keep", Whole(1, 100000), "Largest number of finished runs that the head keeps."),
         _field(
             "code",

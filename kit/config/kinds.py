@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kit.config.words import listed
+from kit.model import quantity
 
 Shape = dict[str, Any]
 
@@ -142,31 +143,39 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number above `above`, up to `most`."""
+class Days:
+    """A time in days: a number, or with units. Above 0, up to `most` days."""
 
-    above: int
     most: int
     choices: tuple[str, ...] = ()
     is_word: bool = True
 
     @property
     def wants(self) -> str:
-        return f"a number above {self.above}, up to {self.most}"
+        return f"a number of days above 0, up to {self.most}, or a time such as 36h or 2w"
 
     def read(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise WrongKindError
         try:
-            number = float(value)
-        except (ValueError, OverflowError):
+            days = float(value)
+        except OverflowError:
             raise WrongKindError from None
-        if not self.above < number <= self.most:
+        except ValueError:
+            days = self._with_units(str(value))
+        if not 0 < days <= self.most:
             raise WrongKindError
-        return number
+        return days
+
+    def _with_units(self, text: str) -> float:
+        try:
+            return quantity.seconds(text) / 86400
+        except ValueError:
+            raise WrongKindError from None
 
     def shapes(self) -> list[Shape]:
-        return [{"type": "number", "exclusiveMinimum": self.above, "maximum": self.most}]
+        units = {"type": "string", "pattern": "^([0-9]+([.][0-9]+)?(w|d|h|min|m|s))+$"}
+        return [{"type": "number", "exclusiveMinimum": 0, "maximum": self.most}, units]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""Durations and rates as people write them: 1h30m, 290ms, 90s; 8Gbps, 100mbit, 1.5Gbit/s, 125MB/s."""
+"""Durations and rates as people write them: 1h30m, 290ms, 90s, 1w; 8Gbps, 100mbit, 1.5Gbit/s, 125MB/s."""
 
 from __future__ import annotations
 
 import re
 
-_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+_DAYS = {"w": 604800.0, "d": 86400.0}
+_SECONDS = {**_DAYS, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _UNIT = "|".join(sorted(_SECONDS, key=len, reverse=True))
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:{_UNIT}))+", re.ASCII | re.IGNORECASE)

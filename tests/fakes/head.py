@@ -138,6 +138,11 @@ class Head:
         new.write_text(str(seconds))
         new.rename(self.record.with_name(f"clock-{whose}"))
 
+    def wait_for_looks(self, seconds: float) -> None:
+        """Wait until the only supervisor has had a whole turn at this time (see `ahead`)."""
+        looks = self.record.with_name("clock-launch.looks")
+        until(lambda: looks.exists() and looks.read_text() == f"{seconds} {launcher.LOOKS}")
+
     def log(self) -> bytes:
         """Return the log of the latest run that was started through a door."""
         return (self.runs / self.ids[-1] / "log").read_bytes()

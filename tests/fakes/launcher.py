@@ -41,17 +41,34 @@ def load(name: str, folder: Path = LIB) -> Any:
         sys.dont_write_bytecode = before
 
 
+# After so many looks at the time, a process that looks several times in each turn has had a whole turn.
+LOOKS = 6
+
+
 class Clock:
     """The module `time`, ahead by the seconds in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._ahead = ""
+        self._looks = 0
 
     def monotonic(self) -> float:
         try:
-            return time.monotonic() + float(self._path.read_text())
+            ahead = self._path.read_text()
         except FileNotFoundError:
             return time.monotonic()
+        self._count(ahead)
+        return time.monotonic() + float(ahead)
+
+    def _count(self, ahead: str) -> None:
+        """Write how often somebody has looked at this time, up to the number that tests wait for."""
+        self._looks = self._looks + 1 if ahead == self._ahead else 1
+        self._ahead = ahead
+        if self._looks <= LOOKS:
+            new = self._path.with_suffix(".looks-new")
+            new.write_text(f"{ahead} {self._looks}")
+            new.rename(self._path.with_suffix(".looks"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)

@@ -17,7 +17,7 @@ import pytest
 
 from kit.cli.screen import jsonout
 from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
-from kit.events import Note
+from kit.events import Note, UnfinishedLine
 from kit.flows.context import Context
 from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
@@ -235,6 +235,50 @@ def test_a_tail_goes_on_with_what_comes(cluster: Cluster) -> None:
     opener.join()
     assert (ended.exit_code, cluster.out) == (0, ["new", "later"])
     cluster.head.nothing_left()
+
+
+def test_a_line_that_is_unfinished_at_the_end_of_a_tail_stays_whole(cluster: Cluster) -> None:
+    gate = cluster.head.folder / "gate"
+    os.mkfifo(gate)
+    script = f"echo old; printf 'half '; read -r word <{gate}; echo $word; exit 0"
+    cluster.run(script, np=1, detach=True, policy=DETACHED)
+    until(lambda: b"half " in cluster.log())
+    shown = [UnfinishedLine(text="half ", stream="stdout", source="")]
+
+    def go_on() -> None:
+        # It is shown as soon as kit follows.
+        until(lambda: [event for event in cluster.reporter.events if isinstance(event, UnfinishedLine)][:1] == shown)
+        gate.write_text("whole\n")
+
+    opener = threading.Thread(target=go_on)
+    opener.start()
+    attach(cluster.context(), None, tagged=False, tail=1)
+    opener.join()
+    assert cluster.out == ["old", "half whole"]
+    # Without following, the unfinished line is the last one.
+    cluster.reporter.events.clear()
+    cluster.run("echo old; printf half", np=1)
+    cluster.reporter.events.clear()
+    run_logs(cluster.context(), None, rank=None, since_s=None, follow=False, tagged=False, tail=1)
+    assert cluster.out == ["half"]
+    cluster.head.nothing_left()
+
+
+def test_a_log_that_was_deleted_is_named_with_the_next_step(cluster: Cluster) -> None:
+    run_id = cluster.run("echo gone; exit 3", np=1).plan.run_id
+    cluster.reporter.events.clear()
+    (cluster.head.runs / run_id / "log").unlink()
+    verbs: tuple[Callable[..., Any], ...] = (
+        partial(attach, tagged=False),
+        partial(run_logs, rank=None, since_s=None, follow=False, tagged=False, tail=2),
+        wait,
+    )
+    for verb in verbs:
+        assert verb(cluster.context(), run_id).exit_code == 3
+    assert cluster.out == []
+    warned = [(warning.text, warning.hint) for warning in cluster.reporter.warnings]
+    text = f"the log of run {run_id} was deleted, as runs.keep and runs.ttl_days in kit.yaml say"
+    assert warned == [(text, f"see what is left of the run: kit runs show {run_id}")] * 2
 
 
 def detached(cluster: Cluster, **more: Any) -> RunResult:

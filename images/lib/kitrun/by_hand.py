@@ -90,8 +90,8 @@ def mapped(text: str, nodes: Sequence[Mapping[str, Any]], host: str) -> Dict[str
     ranks = {}  # type: Dict[str, int]
     for shown, count in NODE.findall(text):
         if shown in names and nodes:
-            node = str(nodes[names[shown]]["name"])
-            ranks[node] = ranks.get(node, 0) + int(count)
+            name = str(nodes[names[shown]]["name"])
+            ranks[name] = ranks.get(name, 0) + int(count)
     return ranks
 
 

@@ -10,7 +10,8 @@ one or more:
         {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator"}
         {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
-        kitrun.frames, and at the end one more, the event `ended` with how it ended
+        kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the log was
+        deleted, and only the event comes
     {"op": "stop", "id", "why", "grace", "by"}
         {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
 
@@ -200,7 +201,11 @@ class Front:
         return launch
 
     def attach(self, run: store.Run, request: Request) -> int:
-        say({"attached": run.record, "alive": run.alive, "ending": run.ending})
+        pruned = {} if os.path.exists(run.path("log")) else {"pruned": True}
+        say(dict(pruned, attached=run.record, alive=run.alive, ending=run.ending))
+        if pruned:
+            self._send(frames.event(now_ms(), "ended", **(run.ending or {"lost": True})), run, operator=False)
+            return 0
         operator = bool(request.get("operator"))
         return self.follow(run, request["offset"], follow=bool(request.get("follow", True)), operator=operator)
 

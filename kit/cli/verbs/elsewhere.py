@@ -85,8 +85,8 @@ OPTIONS = (
     OtherOption(flags=("--num-proc", "--ntasks"), write="write --np N", verbs=("run", "local")),
     OtherOption(flags=("-e", "--env", "-genv"), write="write -x NAME=VALUE", verbs=("run", "local")),
     OtherOption(
-        flags=("-it", "-ti", "-i", "-t", "--interactive", "--tty"),
-        write="open a terminal in a container: kit exec -it HOST -- bash",
+        flags=("-i", "--interactive"),
+        write="open a terminal: kit run -it --np 1 -- bash; rank 0 gets standard input from a pipe or file without -i",
         verbs=("run",),
     ),
     OtherOption(

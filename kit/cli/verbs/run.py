@@ -157,7 +157,10 @@ VERBS = (
             HOSTS,
             OVERSUBSCRIBE,
             TAG_OUTPUT,
-            Option(flags=("-it", "--tty"), help="Give the command a terminal in its container, as a run of one rank"),
+            Option(
+                flags=("-it", "-ti", "-t", "--tty"),
+                help="Give the command a terminal in its container, as a run of one rank",
+            ),
             Option(flags=("-d", "--detach"), help="Start the run, print its id, and leave it running"),
             Option(flags=("--keep",), help="Keep the run alive if this kit is killed or loses its connection"),
             CODE,

@@ -173,7 +173,10 @@ def _on_each(
         raise KeyboardInterrupt
     failures = [e for f in futures if isinstance(e := f.exception(), KitError)]
     for failure in failures:
-        reporter.report(HostFailed(host=failure.host or "", text=failure.message, hint=failure.hint))
+        if failure.host is None:
+            # It is about this machine, so all hosts have it.
+            raise failure
+        reporter.report(HostFailed(host=failure.host, text=failure.message, hint=failure.hint))
     causes = [f for f in failures if f.message != "was stopped"] or failures
     if len(causes) == 1:
         raise causes[0]

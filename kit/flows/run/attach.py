@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kit.errors import InputError, NotReadyError
-from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine
+from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import listing, no_such_run, runs_folder
@@ -126,33 +126,43 @@ def _look(
         if record is None:
             raise no_such_run(run)
         _check_rank(record_of(record), manner.rank)
-        follower = Follower(str(record["id"]), door, last or reporter, first)
+        if answer.get("pruned") and not silent:
+            reporter.report(_pruned(str(record["id"])))
+        goes_on = manner.follow and last is not None
+        follower = Follower(str(record["id"]), door, last or reporter, first, continues=goes_on)
         ending = follower.follow()
         door = follower.door
         if last is not None:
+            goes_on = goes_on and ending is None and not follower.interrupted
+            if not goes_on:
+                follower.finish()
             last.release()
-            if manner.follow and ending is None and not follower.interrupted:
-                follower = _followed(follower, reporter, manner)
+            if goes_on:
+                ending = _go_on(follower, reporter, manner)
                 door = follower.door
-                ending = follower.ending
     finally:
         door.close()
     return outcome(record, ending)
 
 
-def _followed(before: Follower, reporter: Reporter, manner: Manner) -> Follower:
-    """Follow a run from where another follower stopped."""
-    before.door.close()
-    door = before.door.another()
+def _go_on(follower: Follower, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:
+    """Follow a run from where the follower stopped, and return its ending."""
+    follower.door.close()
+    door = follower.door.another()
     try:
         door.open()
-        door.ask({"op": "attach", "id": before.run_id, "offset": before.position, "follow": True})
-        follower = Follower(before.run_id, door, reporter, manner)
-        follower.follow(before.position)
+        door.ask({"op": "attach", "id": follower.run_id, "offset": follower.position, "follow": True})
+        return follower.go_on(door, reporter, manner)
     except BaseException:
         door.close()
         raise
-    return follower
+
+
+def _pruned(run: str) -> Warned:
+    return Warned(
+        text=f"the log of run {run} was deleted, as runs.keep and runs.ttl_days in kit.yaml say",
+        hint=f"see what is left of the run: kit runs show {run}",
+    )
 
 
 def _check_rank(record: RunRecord, rank: int | None) -> None:
@@ -174,10 +184,14 @@ def _from_disk(
     if not isinstance(reporter, Silent):
         last = _Last(reporter, tail) if tail is not None else None
         log = LogFile(context.login(context.inventory.head), f"{runs_folder(context)}/{record.id}/log")
+        follower = Follower(record.id, log, last or reporter, replace(manner, follow=False))
         try:
-            Follower(record.id, log, last or reporter, replace(manner, follow=False)).follow()
+            follower.follow()
         finally:
             log.close()
+        # The log of a run is never empty.
+        if not follower.position:
+            reporter.report(_pruned(record.id))
         if last is not None:
             last.release()
     return record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,8 @@ from kit.plan.run.banners import Banners
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
-from kit.remote.run.log import LONG, LogEntry, RunLog
+from kit.remote.run.lines import LONG, text_so_far
+from kit.remote.run.log import LogEntry, RunLog
 
 BEAT_S = 5.0
 # How long kit tries to connect again. The run continues meanwhile.
@@ -67,6 +67,8 @@ class Follower:
     began: float = 0.0
     # Sends kit's standard input to rank 0, or None.
     feed: Feed | None = None
+    # Whether `go_on` comes later, for lines that are unfinished now.
+    continues: bool = False
     _failed: str = ""
     # Whether to return as soon as a rank is up.
     _only_until_up: bool = False
@@ -101,11 +103,22 @@ class Follower:
                 if self.ending is not None:
                     # Close while Ctrl-C is still caught, because kit has not reported the ending yet.
                     self.door.close(ended=True)
+        if self.ending is not None or not self.continues:
+            self.finish()
+        return self.ending
+
+    def finish(self) -> None:
+        """Print what is left: lines that did not end."""
         for entry in self._log.end():
             self._print(entry)
         if held := self._banners.end():
             self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=tuple(line.encode() for line in held)))
-        return self.ending
+
+    def go_on(self, door: Door, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:
+        """Follow further, through another door that shows the log from `position` on."""
+        self.door, self.reporter, self.manner, self.continues = door, reporter, manner, False
+        self._log.again()
+        return self.follow(self._base)
 
     def wait_for_rank(self) -> bool:
         """Follow until a rank has started. Return False if the run ended before, or is to end. `follow` continues."""
@@ -240,9 +253,8 @@ class Follower:
         """Report how far unfinished lines are: bars and prompts. A very long line waits for its end."""
         for entry in self._log.unfinished():
             if self._wanted(entry) and not self._is_aftermath(entry) and len(entry.lines[0]) < LONG:
-                # The last character may have come in part.
-                text = codecs.getincrementaldecoder("utf-8")("replace").decode(entry.lines[0])
                 stream, source = self._origin(entry)
+                text = text_so_far(entry.lines[0])
                 self.reporter.report(UnfinishedLine(text=text, stream=stream, source=source))
 
     def _wanted(self, entry: LogEntry) -> bool:

@@ -1,4 +1,4 @@
-"""One command in a fresh container on this machine's engine: its lines as they come, its exit code, nothing left."""
+"""Runs one command in a fresh container on this machine's engine: prints lines as they come, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from docker.types import DeviceRequest, Ulimit
 from requests.exceptions import RequestException
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError
-from kit.events import OutputLine, Reporter, Stream, Warned
+from kit.events import OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model.local import LocalContainer
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist
+from kit.remote.run.lines import LONG, Lines, text_so_far
 
 # mpirun --tag-output: `[1,3]<stdout>:text` is a line of rank 3.
 TAG = re.compile(rb"^\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:")
@@ -85,8 +86,8 @@ class LocalEngine:
             created.start()
             return output
 
-        for line in _lines(insist(start), tagged=tagged):
-            reporter.report(line)
+        for event in _events(insist(start), tagged=tagged):
+            reporter.report(event)
         code = int(created.wait()["StatusCode"])
         created.reload()
         if created.attrs["State"].get("OOMKilled"):
@@ -108,22 +109,31 @@ class LocalEngine:
             return
 
 
-def _lines(output: Any, *, tagged: bool) -> Iterator[OutputLine]:
-    """Yield whole lines from the frames of both streams. Text that ends without a newline is a line too."""
-    rest: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
+def _events(output: Any, *, tagged: bool) -> Iterator[OutputLine | UnfinishedLine]:
+    """Yield the lines of both streams as they come: whole lines, and how far unfinished ones are."""
+    lines: Lines[Stream] = Lines()
     for out, err in output:
         frames: tuple[tuple[Stream, bytes | None], ...] = (("stdout", out), ("stderr", err))
         for stream, data in frames:
-            *whole, rest[stream] = (rest[stream] + (data or b"")).split(b"\n")
-            yield from (_line(text, stream, tagged=tagged) for text in whole)
-    yield from (_line(text, stream, tagged=tagged) for stream, text in rest.items() if text)
+            for line in lines.feed(stream, data) if data else ():
+                yield _line(line, stream, tagged=tagged)
+        for stream, line in lines.unfinished():
+            source, text = _tag(line, tagged=tagged)
+            if len(line) < LONG:
+                yield UnfinishedLine(text=text_so_far(text), stream=stream, source=source)
+    for stream, line in lines.end():
+        yield _line(line, stream, tagged=tagged)
 
 
-def _line(text: bytes, stream: Stream, *, tagged: bool) -> OutputLine:
-    text, source = text.rstrip(b"\r"), ""
-    if tagged and (match := TAG.match(text)):
-        source, text = match[1].decode(), text[match.end() :]
+def _line(line: bytes, stream: Stream, *, tagged: bool) -> OutputLine:
+    source, text = _tag(line, tagged=tagged)
     return OutputLine(text=text.decode(errors="replace"), stream=stream, source=source)
+
+
+def _tag(line: bytes, *, tagged: bool) -> tuple[str, bytes]:
+    """Return the rank that mpirun put before a line, or '', and the rest of the line."""
+    match = TAG.match(line) if tagged else None
+    return (match[1].decode(), line[match.end() :]) if match else ("", line)
 
 
 def _errors(doing: str) -> AbstractContextManager[None]:

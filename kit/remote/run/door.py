@@ -248,12 +248,12 @@ class Door:
 
 
 class LogFile(Door):
-    """The log of a run, read from the disk of the head's VM. It is used if the head's container is down."""
+    """The log of a run, read from the disk of the head's VM, for a head whose container is down. Empty if deleted."""
 
     def __init__(self, head: Login, path: str) -> None:
         super().__init__(head, "")
         self._process = subprocess.Popen(
-            [*openssh_argv(head), as_root(["cat", "--", path])],
+            [*openssh_argv(head), as_root(["sh", "-c", '[ ! -e "$1" ] || exec cat -- "$1"', "kit-log", path])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

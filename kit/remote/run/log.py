@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kit.remote.run.lines import Lines
+
 # 0x1e MILLISECONDS RANK KIND MORE LENGTH newline, LENGTH bytes.
 HEAD = re.compile(rb"\x1e(\d+) (\d+|-) ([oeuxmk]) ([+.]) (\d+)\n")
 HEAD_ROOM = 64
-
-# Of an unfinished line that is longer, only the last state is kept if it is a progress bar.
-LONG = 8192
 
 Kind = Literal["out", "err", "up", "end", "mpirun", "event"]
 _KINDS: dict[bytes, Kind] = {b"o": "out", b"e": "err", b"u": "up", b"x": "end", b"m": "mpirun", b"k": "event"}
@@ -41,9 +40,8 @@ class RunLog:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._partial: dict[tuple[bytes, bytes], bytes] = {}
-        # The keys of unfinished lines that have changed since the last call of `unfinished`, in order.
-        self._changed: dict[tuple[bytes, bytes], None] = {}
+        # By rank and kind.
+        self._lines: Lines[tuple[bytes, bytes]] = Lines()
         self.taken = 0
 
     def feed(self, data: bytes) -> Iterator[LogEntry]:
@@ -72,20 +70,19 @@ class RunLog:
     def again(self) -> None:
         """Continue at byte `taken`: drop an incomplete record, but keep the start of an incomplete line."""
         self._rest = b""
+        self._lines.again()
 
     def unfinished(self) -> list[LogEntry]:
         """Return the unfinished lines that have changed since the last call: bars, prompts, parts of long lines."""
-        keys, self._changed = self._changed, {}
-        return [self._line(key, self._partial[key]) for key in keys]
+        return [self._line(key, text) for key, text in self._lines.unfinished()]
 
     def end(self) -> Iterator[LogEntry]:
         """Yield incomplete lines after the end of the log."""
-        partial, self._partial, self._changed = self._partial, {}, {}
-        for key, text in partial.items():
+        for key, text in self._lines.end():
             yield self._line(key, text)
 
     def _line(self, key: tuple[bytes, bytes], text: bytes) -> LogEntry:
-        return LogEntry(time=0.0, rank=key[0].decode(), kind=_KINDS[key[1]], lines=(shown(text),))
+        return LogEntry(time=0.0, rank=key[0].decode(), kind=_KINDS[key[1]], lines=(text,))
 
     def _entry(self, head: re.Match[bytes], body: bytes) -> LogEntry:
         when, kind = int(head[1]) / 1000, _KINDS[head[3]]
@@ -96,29 +93,8 @@ class RunLog:
             case "event":
                 return LogEntry(time=when, rank=rank, kind=kind, fields=_json(body))
             case _:
-                lines = self._lines((head[2], head[3]), body, more=head[4] == b"+")
+                lines = self._lines.feed((head[2], head[3]), body, more=head[4] == b"+")
                 return LogEntry(time=when, rank=rank, kind=kind, lines=lines)
-
-    def _lines(self, key: tuple[bytes, bytes], body: bytes, *, more: bool) -> tuple[bytes, ...]:
-        lines = (self._partial.pop(key, b"") + body).split(b"\n")
-        last = lines.pop()
-        self._changed.pop(key, None)
-        if more:
-            self._partial[key] = last if len(last) < LONG else state(last)
-            self._changed[key] = None
-        elif last:
-            lines.append(last)
-        return tuple(shown(text) for text in lines)
-
-
-def state(line: bytes) -> bytes:
-    """Return an unfinished line without the states that a terminal has overwritten at a carriage return."""
-    return line[max(0, line.rstrip(b"\r\b").rfind(b"\r")) :]
-
-
-def shown(line: bytes) -> bytes:
-    """Return what a terminal shows of a line: of a progress bar, the last state."""
-    return state(line).rstrip(b"\r\b").lstrip(b"\r") if b"\r" in line else line
 
 
 def _json(body: bytes) -> dict[str, Any]:

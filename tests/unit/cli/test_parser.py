@@ -111,7 +111,7 @@ WRONG = [
     ("run --tag ls", "no option --tag for kit run", "did you mean: --tag-output"),
     ("run --mca btl tcp ls", "no option --mca for kit run", 'mpi: {args: "--mca NAME VALUE"}'),
     ("run -mca btl tcp ls", "no option -mca for kit run", 'mpi: {args: "--mca NAME VALUE"}'),
-    ("run -it bash", "no option -it for kit run", "kit exec -it HOST -- bash"),
+    ("run -i bash", "no option -i for kit run", "kit run -it --np 1 -- bash"),
     ("run -e A=1 ls", "no option -e for kit run", "-x NAME=VALUE"),
     ("ps --hostfile h", "no option --hostfile for kit ps", "--hosts FILE"),
     ("run --nq 3", "no option --nq for kit run", "--np"),

@@ -204,7 +204,7 @@ def test_a_bar_of_any_length_takes_little_memory_and_a_long_line_is_whole() -> N
     for n in range(5000):
         grow(log, b"\r%08d" % n)
         grow(log, b"%08d" % n, rank=b"1")
-    assert max(len(text) for key, text in log._partial.items() if key[0] == b"0") < 9000
+    assert max(len(text) for key, text in log._lines._partial.items() if key[0] == b"0") < 9000
     (entry,) = log.feed(frames.record(1, b"1", "o", b"\n"))
     assert entry.lines == (b"".join(b"%08d" % n for n in range(5000)),)
     (entry,) = log.feed(frames.record(1, b"0", "o", b"\n"))

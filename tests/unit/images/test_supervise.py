@@ -304,8 +304,7 @@ def test_who_talks_does_not_stall_and_who_is_up_has_started(head: Head, say: str
     for n in (1, 2, 3):
         until(partial(lambda line: head.log().count(line) == 2, text % n))
         head.ahead(400.0 * n)
-        # The supervisor looks at its limits meanwhile.
-        time.sleep(0.3)
+        head.wait_for_looks(400.0 * n)
         (head.folder / f"said{n}").touch()
     story = door.story()
     assert (story.code, story.ending["stopped"]) == (0, "")

@@ -11,6 +11,7 @@ from kit.model.quantity import bits_per_second, in_words_of_tc, seconds
     ("text", "unit", "value"),
     [
         ("90", "s", 90), ("90s", "s", 90), ("1h30m", "s", 5400), ("1.5h", "s", 5400), ("2d", "s", 172800),
+        ("1w", "s", 604800),
         ("290", "ms", 0.29), ("290ms", "s", 0.29), ("290ms", "ms", 0.29), ("1.5s", "ms", 1.5), ("50us", "us", 50e-6),
         ("5", "m", 300),
         ("10min", "s", 600), ("1M30S", "s", 90), (" 2m ", "s", 120), ("1s500ms", "s", 1.5), ("0", "s", 0),
@@ -20,7 +21,7 @@ def test_durations(text: str, unit: str, value: float) -> None:
     assert seconds(text, unit=unit) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["", "s", "1h30", "-1s", "1 h", "1e3", "\u0663s", "1w", "1.s", "ten"])
+@pytest.mark.parametrize("text", ["", "s", "1h30", "-1s", "1 h", "1e3", "\u0663s", "1y", "1.s", "ten"])
 def test_other_words_are_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time such as 90s, 290ms, 10m or 1h30m"):
         seconds(text)

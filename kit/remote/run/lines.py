@@ -1,0 +1,63 @@
+"""Joins pieces of output into lines. It knows how far an unfinished line is, such as a progress bar or a prompt."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+# Of an unfinished line that is longer, only the last state is kept if it is a progress bar.
+LONG = 8192
+
+Key = TypeVar("Key")
+
+
+class Lines(Generic[Key]):
+    """The lines of several streams, each with a key. Lines are without newlines, as a terminal shows them."""
+
+    def __init__(self) -> None:
+        self._partial: dict[Key, bytes] = {}
+        # The keys of unfinished lines that have changed since the last call of `unfinished`, in order.
+        self._changed: dict[Key, None] = {}
+
+    def feed(self, key: Key, data: bytes, *, more: bool = True) -> tuple[bytes, ...]:
+        """Return the lines that end in `data`. `more`: what follows its last newline continues in the next piece."""
+        lines = (self._partial.pop(key, b"") + data).split(b"\n")
+        last = lines.pop()
+        self._changed.pop(key, None)
+        if more and last:
+            self._partial[key] = last if len(last) < LONG else state(last)
+            self._changed[key] = None
+        elif last:
+            lines.append(last)
+        return tuple(shown(text) for text in lines)
+
+    def unfinished(self) -> list[tuple[Key, bytes]]:
+        """Return the unfinished lines that have changed since the last call."""
+        keys, self._changed = self._changed, {}
+        return [(key, shown(self._partial[key])) for key in keys]
+
+    def again(self) -> None:
+        """Let `unfinished` return all unfinished lines."""
+        self._changed = dict.fromkeys(self._partial)
+
+    def end(self) -> list[tuple[Key, bytes]]:
+        """Return the lines that never ended."""
+        partial, self._partial, self._changed = self._partial, {}, {}
+        return [(key, shown(text)) for key, text in partial.items()]
+
+
+def state(line: bytes) -> bytes:
+    """Return an unfinished line without the states that a terminal has overwritten at a carriage return."""
+    return line[max(0, line.rstrip(b"\r\b").rfind(b"\r")) :]
+
+
+def shown(line: bytes) -> bytes:
+    """Return what a terminal shows of a line: of a progress bar, the last state."""
+    return state(line).rstrip(b"\r\b").lstrip(b"\r") if b"\r" in line else line
+
+
+def text_so_far(line: bytes) -> str:
+    """Return the text of an unfinished line, whose last character may have come in part."""
+    # Imported only here: most output has no such line.
+    import codecs  # noqa: PLC0415
+
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(line)
