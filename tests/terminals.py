@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import termios
@@ -30,7 +31,7 @@ class Terminal:
     def read_until(self, done: Callable[[str], bool], *, patience_s: float = 30.0) -> None:
         end = time.monotonic() + patience_s
         while not done(self.text):
-            assert time.monotonic() < end, self.text
+            assert select.select([self.fd], [], [], max(0.0, end - time.monotonic()))[0], self.text
             try:
                 data = os.read(self.fd, 4096)
             except OSError:

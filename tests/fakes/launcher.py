@@ -41,7 +41,7 @@ def load(name: str, folder: Path = LIB) -> Any:
         sys.dont_write_bytecode = before
 
 
-# After so many looks at the time, a process that looks several times in each turn has had a whole turn.
+# After this number of looks at the time, a process that looks several times in each turn has had a whole turn.
 LOOKS = 6
 
 

@@ -30,6 +30,6 @@ gone() {
   exit 129
 }
 trap gone HUP TERM
-# Keys are for the command. Docker's client gets them as they are.
+# Keys are for the command. Docker's client gets them unchanged.
 trap : INT QUIT
 docker "$verb" "$@"
