@@ -172,7 +172,7 @@ def fetch_all(
                     progress=lambda done, all_of_it: context.reporter.report(
                         HostStep(
                             host=name,
-                            text=f"{size(done)} of {size(all_of_it)}",
+                            text=f"fetching {size(all_of_it)}",
                             fraction=min(done / all_of_it, 1.0) if all_of_it else None,
                         )
                     ),
