@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -126,6 +127,18 @@ def test_an_unknown_run_and_a_cluster_without_any(context: Context, tmp_path: Pa
     (hosts / "gpu2").rename(hosts / "away2")
     with pytest.raises(NotReadyError):
         pull(context, [], here=tmp_path)
+
+
+def test_the_latest_run_is_one_that_lives(context: Context, tmp_path: Path, hosts: Path) -> None:
+    old = "20261119-101500-cccc"
+    for host in ("gpu1", "gpu2"):
+        (hosts / host / "lab/var/runs" / old / "output").mkdir(parents=True)
+    run = hosts / "gpu1/lab/var/runs" / old
+    (run / "record.json").write_text("{}")
+    with (run / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = pull(context, [], here=tmp_path)
+    assert (result.run, result.live) == (old, True)
 
 
 def test_a_host_that_is_away_keeps_nothing_else_back(

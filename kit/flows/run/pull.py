@@ -102,12 +102,14 @@ def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError
     outcome = fanout.each(context.inventory.hosts, look)
     if not outcome.results:
         outcome.or_raise("kit pull")
-    runs = {run: live for ids in outcome.results.values() for run, live in ids.items()}
+    runs = {run: None for ids in outcome.results.values() for run in ids}
     if not runs:
         raise no_such_run(word)
     if word is not None:
         return folders.named(word, runs), outcome.failures
-    return max((run for run in runs if runs[run]), default=max(runs)), outcome.failures
+    # Only the head knows that a run lives.
+    living = [run for ids in outcome.results.values() for run, live in ids.items() if live]
+    return max(living or runs), outcome.failures
 
 
 def _listings(context: Context, run: str, hosts: Sequence[str]) -> tuple[Mapping[str, Listing], Mapping[str, KitError]]:

@@ -301,8 +301,7 @@ def sizes(run: int) -> Dict[str, int]:
     result = {"files": 0, "log": 0}
     for name in os.listdir(run):
         if name not in MADE:
-            at = os.stat(name, dir_fd=run, follow_symlinks=False)
-            result["log"] += at.st_size if stat.S_ISREG(at.st_mode) else 0
+            result["log"] += file_size(run, name)
     for kind in MADE:
         result[kind] = 0
         for entry in entries(run, b"", 0, [kind.encode()]):
@@ -311,6 +310,15 @@ def sizes(run: int) -> Dict[str, int]:
             if entry[0] == "f":
                 result[kind] += entry[2]
     return result
+
+
+def file_size(fd: int, name: str) -> int:
+    """Return the size of a file, or 0 for anything else. A run that lives removes files."""
+    try:
+        at = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return 0
+    return at.st_size if stat.S_ISREG(at.st_mode) else 0
 
 
 def has(fd: int, name: str) -> bool:
@@ -323,12 +331,7 @@ def has(fd: int, name: str) -> bool:
 
 def lives(run: int) -> bool:
     """Return whether the run has not ended and its supervisor holds the lock."""
-    try:
-        if not os.stat("record.json", dir_fd=run, follow_symlinks=False).st_size:
-            return False
-    except OSError:
-        return False
-    if has(run, "end.json"):
+    if not file_size(run, "record.json") or has(run, "end.json"):
         return False
     try:
         lock = os.open("lock", FILE, dir_fd=run)
