@@ -24,6 +24,7 @@ OF_HOST = {
     "KIT_AGENT": "torchrun",
     "KIT_PLACES": "gpu1=2 gpu2=3",
     "KIT_NODE": "gpu2",
+    "KIT_ADDRESS": "10.0.0.2",
     "MASTER_ADDR": "10.0.0.1",
     "MASTER_PORT": "12345",
     "OMPI_COMM_WORLD_RANK": "1",
@@ -36,7 +37,7 @@ import os, signal, subprocess, sys
 words = sys.argv[sys.argv.index("--no-python") + 1:]
 given = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word and word.startswith("--"))
 count = int(given["nproc-per-node"])
-own = [{{"RANK": str(2 + n), "LOCAL_RANK": str(n), "WORLD_SIZE": "5"}} for n in range(count)]
+own = [{{"GROUP_RANK": "1", "RANK": str(2 + n), "LOCAL_RANK": str(n), "WORLD_SIZE": "5"}} for n in range(count)]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
 ranks = [subprocess.Popen(words, env=dict(os.environ, **more), start_new_session=True) for more in own]
 codes = [rank.wait() for rank in ranks]
@@ -84,6 +85,8 @@ def test_what_ranks_see(torchrun: dict[str, str], tmp_path: Path) -> None:
         assert stdin == ""
         assert environ["NODE_RANK"] == "1"
         assert environ["OMP_NUM_THREADS"] == "1"
+        # Otherwise PyTorch 2.13 waits forever after a restart.
+        assert environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
         assert not [name for name in environ if name.startswith(("OMPI_", "PMIX_"))]
 
 
@@ -101,9 +104,9 @@ def test_its_command_line(torchrun: dict[str, str], tmp_path: Path) -> None:
     process = start(torchrun, "python", "train.py", "--lr", "0.1")
     out, _ = process.communicate(timeout=60)
     words = out.decode().split()
-    assert words[:6] == [
-        "--rdzv-backend=static", "--nnodes=2", "--node-rank=1", "--nproc-per-node=3", "--master-addr=10.0.0.1",
-        "--master-port=12345",
+    assert words[:7] == [
+        "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:12345", f"--rdzv-id={torchrun['KIT_RUN']}",
+        "--rdzv-conf=is_host=0", "--local-addr=10.0.0.2", "--nnodes=2", "--nproc-per-node=3",
     ]  # fmt: skip
     assert words[-5:] == [str(launcher.BIN / "kit-rank"), "python", "train.py", "--lr", "0.1"]
 
