@@ -40,7 +40,7 @@ def run(session: Session) -> int:
     args = session.args
     check_command(args.command, verb="kit run")
     if args.tty:
-        check_terminal(session, "-it")
+        check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
     request = RunRequest(
         np=args.np,
         npernode=args.npernode,

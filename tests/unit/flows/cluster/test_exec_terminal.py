@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -132,9 +133,19 @@ def test_a_terminal_that_goes_with_a_killed_kit_ends_the_command(
         (["exec", "-it", "--", "bash"], "-t needs one host"),
         (["exec", "-it", "gpu[1-2]", "--", "bash"], "names 2 hosts"),
         (["--json", "exec", "-it", "gpu1", "--", "bash"], "-t prints no JSON"),
+        (["--json", "run", "-it", "--np", "1", "--", "bash"], "-it prints no JSON"),
+        (["run", "-it", "--", "bash"], "kit run -it --np 1 -- bash"),
     ],
 )
 def test_what_a_terminal_needs(terminal: Callable[..., Terminal], words: list[str], message: str) -> None:
     screen = terminal(*words)
     screen.read_until(lambda text: message in text)
     assert screen.code() == 2
+
+
+def test_a_run_without_a_terminal_says_what_to_write(folder: Path) -> None:
+    words = [sys.executable, "-m", "kit.cli.main", "-C", str(folder), "run", "-it", "--np", "1", "--", "bash"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "-it needs a terminal" in done.stderr
+    assert "write: kit run --np 1 -- COMMAND" in done.stderr
