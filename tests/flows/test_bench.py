@@ -19,13 +19,13 @@ from kit.events import OutputLine, Phase
 from kit.flows.bench.launch import Kept
 from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
 from kit.flows.context import Context
-from kit.flows.run.follow import FIRST_RANK
 from kit.flows.run.run import run
 from kit.model.bench import META, SAMPLES, Sample
 from kit.model.launch import RunRequest
 from kit.model.result import RunResult
 from kit.plan.bench.cases import LADDER, BenchOptions
 from kit.plan.bench.record import samples_of
+from kit.plan.run.logevents import FIRST_RANK
 from kit.remote.bench.session_folder import BenchFolder, find, sessions
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet

@@ -163,7 +163,11 @@ def test_kit_ssh_passes_each_word_to_the_command(cluster: Cluster) -> None:
     assert done.stdout.split("\0")[:-1] == words
 
 
-def test_nothing_is_left_of_a_verb_that_keeps_no_connection(cluster: Cluster) -> None:
+def test_nothing_is_left_of_a_verb_that_keeps_no_connection(cluster: Cluster, sshd_host: tuple[Host, Login]) -> None:
+    # What this would find if a verb left it.
+    with closing(OpenSshTransport(sshd_host[0], replace(sshd_host[1], socket=None))) as transport:
+        assert transport.run(["true"]).code == 0
+        assert len(masters(cluster)) == 1
     assert cluster.kit("ps", "--no-keep").returncode == 0
     assert masters(cluster) == set()
 

@@ -11,7 +11,6 @@ from kit.config.validate import spec_from
 from kit.errors import Interrupted, KitError
 from kit.events import Event, Note, OutputLine, Reporter, Warned
 from kit.flows.context import Context
-from kit.flows.run.follow import FIRST_RANK
 from kit.flows.run.run import run
 from kit.model.bench import Case
 from kit.model.launch import RunPolicy, RunRequest
@@ -19,6 +18,7 @@ from kit.model.result import RunResult
 from kit.model.spec import ClusterSpec
 from kit.plan.bench.record import last_object
 from kit.plan.run import diagnose
+from kit.plan.run.logevents import FIRST_RANK
 
 # An object may be preceded by many lines, and followed by few; a table of mpi_perf is one line.
 LINES = 200

@@ -18,8 +18,9 @@ import pytest
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Event, Note, OutputLine, Stream, UnfinishedLine
 from kit.flows.run import follow
-from kit.flows.run.follow import FIRST_RANK, Follower, Manner, hang_report, roles_of
+from kit.flows.run.follow import Follower, Manner
 from kit.model.host import Login
+from kit.plan.run.logevents import FIRST_RANK, hang_report, roles_of
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from tests.fakes import launcher
