@@ -48,8 +48,8 @@ FAULTS = (
     CTRL_C_TWICE,
 )
 
-SHIP, UP, CODE, LAUNCH, MID_RUN, STOP = "ship", "up", "code", "launch", "mid-run", "stop"
-MOMENTS = (SHIP, UP, CODE, LAUNCH, MID_RUN, STOP)
+SHIP, UP, CODE, LAUNCH, MID_RUN, STOP, PULL = "ship", "up", "code", "launch", "mid-run", "stop", "pull"
+MOMENTS = (SHIP, UP, CODE, LAUNCH, MID_RUN, STOP, PULL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +167,12 @@ CELLS: dict[tuple[str, str], Cell] = {
     (HOST_GONE, MID_RUN): Cell(
         how="the VM is switched off", code=3, sees=("gpu4 went away",), then="the other ranks are ended"
     ),
+    (HOST_GONE, PULL): Cell(
+        how="kit pull finds it gone",
+        code=4,
+        sees=("not everything came from gpu4", "{gpu4}"),
+        then="what the other hosts have comes home; the next pull fetches the rest",
+    ),
     (LINK_BLINKS, MID_RUN): Cell(
         how="the interface of gpu2 goes down and up", code=0, then="the run continues to its end"
     ),
@@ -237,6 +243,12 @@ CELLS: dict[tuple[str, str], Cell] = {
         sees=("the code is not ready on gpu3: a file of the code is not here", "run the command again"),
         then="no rank starts; the next run sends the code again",
     ),
+    (DISK_FULL, PULL): Cell(
+        how="kit may write at most 100 kB into a file at home",
+        code=4,
+        sees=("cannot be written",),
+        then="no file looks whole that is not; the next pull continues",
+    ),
     (OPERATOR_KILLED, SHIP): Cell(
         how="KILL to kit deploy in the middle of the image", code=-9, then="the next deploy continues where it stopped"
     ),
@@ -282,6 +294,9 @@ CELLS: dict[tuple[str, str], Cell] = {
 _NO_RUN = "a deploy has no ranks"
 _BEFORE_UP = "the same as a rank that ends by itself"
 _STOPPING = "a stop kills ranks anyway"
+_NO_RANKS = "a pull reads the VMs' disks: it needs neither ranks nor containers"
+_AWAY = "the same as a host that is gone; what has arrived stays"
+_PART = "what has arrived stays, and does not look whole: the next pull continues"
 _LOOKED = "the same as in up: kit checks every host before it copies anything"
 _NO_RANK = "no rank is started before every host has the code"
 _TRANSFER = "the same as in ship: the same program copies both"
@@ -292,6 +307,21 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (RANK_KILLED, UP): _NO_RUN,
     (RANK_KILLED, LAUNCH): _BEFORE_UP,
     (RANK_KILLED, STOP): _STOPPING,
+    (RANK_KILLED, PULL): _NO_RANKS,
+    (RANK_OOM, PULL): _NO_RANKS,
+    (RANK_SLEEPS, PULL): _NO_RANKS,
+    (MPIRUN_KILLED, PULL): _NO_RANKS,
+    (HEAD_KILLED, PULL): _NO_RANKS,
+    (NODE_KILLED, PULL): _NO_RANKS,
+    (ENGINE_STOPPED, PULL): _NO_RANKS,
+    (SSHD_STOPPED, PULL): _AWAY,
+    (LINK_BLINKS, PULL): _AWAY,
+    (LINK_CUT, PULL): _AWAY,
+    (OPERATOR_KILLED, PULL): _PART,
+    (CTRL_C, PULL): _PART,
+    (CTRL_C_TWICE, PULL): _PART,
+    (WORK_FULL, PULL): "a pull writes nothing on the hosts",
+    (CODE_LOST, PULL): "a pull does not use the stored code",
     (RANK_OOM, SHIP): _NO_RUN,
     (RANK_OOM, UP): _NO_RUN,
     (RANK_OOM, LAUNCH): _BEFORE_UP,

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration import faults
-from tests.integration.faults import CELLS, CODE, LAUNCH, MID_RUN, SHIP, STOP, UP
-from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, objects, until
+from tests.integration.faults import CELLS, CODE, LAUNCH, MID_RUN, PULL, SHIP, STOP, UP
+from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, kit_argv, kit_environ, objects, until
 from tests.pipes import rest
 
 pytestmark = pytest.mark.timeout(600)
@@ -260,6 +260,11 @@ def line_of(process: Kit, words: str) -> None:
     raise AssertionError(f"kit never said {words!r}: {rest(process, timeout=200)}")
 
 
+def run_of(made: Done) -> str:
+    """The id of a run that `kit run --output json` has printed."""
+    return str(objects(made)[-1]["id"])
+
+
 def stopping(scene: Scene, run: str, *flags: str) -> contextlib.AbstractContextManager[Kit]:
     return scene.cluster.running("stop", run, *flags)
 
@@ -445,33 +450,62 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path)
                 Scene(fault, cluster).saw(SHIP, deploy)
 
 
-def test_a_host_is_gone(cluster: Cluster) -> None:
+def test_a_host_is_gone(cluster: Cluster, tmp_path: Path) -> None:
     with breaking(faults.HOST_GONE, cluster) as scene:
+        script = 'hostname >"$KIT_OUTPUT_DIR/of-$(hostname)"'
+        made = cluster.kit("run", "--npernode", "1", "--output", "json", "--", "sh", "-c", script)
+        assert made.returncode == 0, made.stderr
         with cluster.running("run", "--npernode", "1", "--", *SLEEP) as run:
             cluster.wait_for_ranks(run, {"gpu1": [0], "gpu2": [1], "gpu3": [2], "gpu4": [3]})
             power(cluster, "gpu4", "kill")
             scene.gone.add("gpu4")
             try:
                 with cluster.running("run", "-H", "gpu[3-4]", "--npernode", "1", "--", *SLEEP) as launch:
+                    pull = cluster.kit("pull", run_of(made), "output", str(tmp_path))
                     up = cluster.kit("deploy")
                     run.wait(200)
                     launch.wait(200)
                     scene.saw(MID_RUN, run)
                     scene.saw(LAUNCH, launch)
                     scene.saw(UP, up)
+                    scene.saw(PULL, pull)
+                    names = sorted(path.name for path in (tmp_path / "output").iterdir())
+                    assert names == ["of-gpu1", "of-gpu2", "of-gpu3"]
             finally:
                 lab = cluster.kit("lab", "up", "--name", cluster.name, "--hosts", "4", "--slots", "2")
                 assert lab.returncode == 0, lab.stderr
         until("its engine is back", lambda: scene.host("gpu4").ssh("docker", "info").returncode == 0)
         scene.gone.clear()
+        rest_of_it = cluster.kit("pull", run_of(made), "output", str(tmp_path))
+        assert rest_of_it.returncode == 0, rest_of_it.stderr
+        assert (tmp_path / "output/of-gpu4").read_text() == "gpu4\n"
 
 
 # Disks
 
 
+def a_full_home(scene: Scene, folder: Path) -> None:
+    """A limit instead of a full disk: kit's writes fail in the middle of a file."""
+    cluster = scene.cluster
+    script = 'head -c 300000 /dev/urandom >"$KIT_OUTPUT_DIR/large"; sha256sum "$KIT_OUTPUT_DIR/large"'
+    made = cluster.kit("run", "-H", "gpu2", "--np", "1", "--output", "json", "--", "sh", "-c", script)
+    assert made.returncode == 0, made.stderr
+    words = kit_argv("-C", str(cluster.folder), "pull", run_of(made), "output", str(folder))
+    limited = subprocess.run(
+        ["prlimit", "--fsize=100000", *words],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False, env=kit_environ(),
+    )  # fmt: skip
+    scene.saw(PULL, limited)
+    assert not (folder / "output/large").exists()
+    again = cluster.kit("pull", run_of(made), "output", str(folder))
+    assert again.returncode == 0, again.stderr
+    assert (folder / "output/large").stat().st_size == 300_000
+
+
 def test_the_heads_disk_is_full(cluster: Cluster, tmp_path: Path) -> None:
     code = code_of(tmp_path / "code", 3)
     with breaking(faults.DISK_FULL, cluster) as scene, breaking(faults.WORK_FULL, cluster) as work:
+        a_full_home(scene, tmp_path / "home")
         head, base = cluster.head, f"/opt/kit/{cluster.name}"
         runs = f"{base}/var/runs"
         with small_disk(cluster.hosts[1], f"{base}/code", "1m"):
