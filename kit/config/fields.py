@@ -235,7 +235,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "command",
             Command(),
-            "Command that `kit run` runs if you give none.",
+            "Command that `kit run` runs if you give none. The default of other flavors is torch_benchmark or "
+            "mxnet_benchmark.",
             example="python3 /data/train.py --epochs 90",
             rule=rules.command,
         ),

@@ -13,6 +13,12 @@ NO_CODE = "none"
 PROPAGATIONS = frozenset({"shared", "rshared", "slave", "rslave", "private", "rprivate"})
 
 Flavour = Literal["cpu", "pytorch", "cuda-tensorflow", "cuda-mxnet", "cuda-pytorch", "ssh-layer"]
+_TF_BENCHMARK = ("tf_benchmark", "--model", "resnet50")
+_BENCHMARKS: Mapping[Flavour, tuple[str, ...]] = {
+    "cuda-mxnet": ("mxnet_benchmark", "--model", "resnet50_v1"),
+    "pytorch": ("torch_benchmark", "--model", "resnet50"),
+    "cuda-pytorch": ("torch_benchmark", "--model", "resnet50"),
+}
 Framework = Literal["tensorflow", "mxnet"]
 Orchestrator = Literal["compose", "swarm"]
 Binding = Literal["none", "core", "socket", "numa", "hwthread"]
@@ -90,7 +96,12 @@ class ClusterSpec:
     runs: RunsSpec = field(default_factory=RunsSpec)
     code: str | None = None
     requirements: str | None = None
-    command: tuple[str, ...] = ("tf_benchmark", "--model", "resnet50")
+    command: tuple[str, ...] = _TF_BENCHMARK
+
+    @property
+    def job(self) -> tuple[str, ...]:
+        """Return the command of a run that names none. The default is a benchmark that the image's flavor has."""
+        return _BENCHMARKS.get(self.image.flavour, self.command) if self.command == _TF_BENCHMARK else self.command
 
     @property
     def code_source(self) -> str | None:

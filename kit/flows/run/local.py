@@ -66,7 +66,7 @@ def local(
             folder=folder.resolve(),
             np=request.np or (spec.slots if spec.slots != "auto" else 1),
             cores=len(os.sched_getaffinity(0)),
-            command=request.command or spec.command,
+            command=request.command or spec.job,
             env=env,
             forward=forward,
             tag_output=request.tag_output,

@@ -28,7 +28,7 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     if request.again:
         request, _ = repeat(context, request)
     roles.check(request)
-    torchrun.check(request, request.command or context.spec.command)
+    torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
     nodes = [_offline_node(context, host) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
@@ -82,7 +82,7 @@ def plan_launch(
         spec=context.spec,
         placement=placement,
         network=covering,
-        command=request.command or context.spec.command,
+        command=request.command or context.spec.job,
         env=env,
         forward=forward,
         oversubscribe=request.oversubscribe,

@@ -43,7 +43,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     start = time.monotonic()
     request, earlier = repeat(context, request) if request.again else (request, None)
     roles.check(request)
-    torchrun.check(request, request.command or context.spec.command)
+    torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
     selected = selected_hosts(context, request)
     by = operator()
