@@ -26,7 +26,7 @@ if [ -z "${end_exec_program:-}" ]; then exec docker "$verb" "$@"; fi
 # A terminal: if it goes, the command must not stay. Docker's client ends then, but the command does not notice.
 gone() {
   trap '' HUP TERM
-  sh -c "$end_exec_program" kit-end_exec "$mark" >/dev/null 2>&1
+  sh -c "$end_exec_program" kit-end_exec "${mark:-}" >/dev/null 2>&1
   exit 129
 }
 trap gone HUP TERM

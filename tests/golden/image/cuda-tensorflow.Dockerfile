@@ -60,7 +60,7 @@ COPY sshd_config /opt/kit/etc/sshd_config
 COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/
 # Every Python that runs as a rank can show its stack. kit-mpirun comes before Open MPI's programs in PATH.
-RUN for name in mpirun mpiexec orterun; do ln -s kit-mpirun "/opt/kit/bin/$name"; done \
+RUN for name in mpirun mpiexec orterun; do ln -sf kit-mpirun "/opt/kit/bin/$name"; done \
  && python3 -m compileall -q /opt/kit/lib \
  && folder=$(python3 -c 'import site; print(site.getsitepackages()[0])') \
  && mkdir -p "$folder" && printf '/opt/kit/lib\nimport kit_stacks\n' >"$folder/kit.pth"
