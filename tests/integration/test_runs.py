@@ -256,7 +256,10 @@ def test_a_terminal_in_a_run(cluster: Cluster, terminal: Callable[..., Terminal]
     assert (found["state"], found["np"], found["command"]) == ("running", 1, ["bash", "--norc"])
     assert [(place["node"], place["slots"]) for place in found["places"]] == [("gpu2", [0])]
     # Ctrl-C is the command's; the run ends with the shell.
-    screen.type("cat\nping\n")
+    screen.type("echo up-$((40+1)); cat\n")
+    # The shell has given the terminal its echo back.
+    screen.read_until(lambda text: "up-41" in text)
+    screen.type("ping\n")
     # The terminal's echo, and what cat says.
     screen.read_until(lambda text: text.count("ping") == 2)
     prompts = screen.text.count("# ")

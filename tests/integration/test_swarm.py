@@ -23,6 +23,8 @@ OWN = ("KIT_NODE", "KIT_ADDRESS", "NCCL_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE")
 # What differs from launch to launch.
 OF_A_RUN = (
     "KIT_RUN",
+    "MASTER_PORT",
+    "JAX_COORDINATOR_ADDRESS",
     "OMPI_",
     "PMIX_",
     "ORTE_",
