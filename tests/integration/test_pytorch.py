@@ -103,7 +103,9 @@ def torch_cluster(bases: Any, torch_image: ImageResult, wheels: Path) -> Iterato
         cluster = Cluster(name=name, folder=folder, hosts=hosts)
         deploy = cluster.kit("deploy")
         assert deploy.returncode == 0, deploy.stderr
-        loopback = 'echo "127.0.1.1 $(hostname)" >/etc/hosts; getent ahostsv4 "$(hostname)"'
+        # torchrun needs localhost.
+        names = r"127.0.0.1 localhost\n127.0.1.1 %s\n"
+        loopback = f'printf "{names}" "$(hostname)" >/etc/hosts; getent ahostsv4 "$(hostname)"'
         for found in everywhere(hosts, lambda host: cluster.inside(host, "sh", "-c", loopback).stdout).values():
             assert found.startswith("127.0.1.1 ")
         yield cluster
