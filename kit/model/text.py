@@ -73,6 +73,11 @@ def size(count: int) -> str:
     return f"{value:.2f} GB"
 
 
+def files(count: int) -> str:
+    """Return `1 file` or `2 files`."""
+    return f"{count} file{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Return a name that a terminal can show: what is not printable is escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

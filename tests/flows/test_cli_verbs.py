@@ -391,6 +391,14 @@ def test_ranks_are_not_of_a_nodes_log(flows: Flows, capsys: pytest.CaptureFixtur
     assert "are for the log of a run" in capsys.readouterr().err
 
 
+def test_a_word_that_is_neither_run_nor_host_is_called_so(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "zz"], environ={}) == 2
+    assert "logs" not in flows.calls
+    assert "'zz' is not in hosts, nor is it a run's id" in capsys.readouterr().err
+    main(["logs", "--nodes", "zz"], environ={})
+    assert "run's id" not in capsys.readouterr().err
+
+
 def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     failed = OutputGroup(hosts=("gpu2", "gpu3"), exit_code=5, output="no node\n  → run: kit deploy\n", failed=True)
     flows.answers["exec_hosts"] = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output=""), failed))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.cli.text import results as text
 from kit.errors import InputError, StepError
+from kit.events import HostDone
 from kit.flows.cluster.copy import copy
 from kit.flows.context import Context
 from kit.model.results import Copied, PullResult
@@ -51,6 +53,12 @@ def test_a_file_comes_into_a_folder_or_gets_a_name(context: Context, far: Path, 
     assert sorted(path.name for path in here.iterdir()) == ["a", "b"]
     with pytest.raises(InputError, match="there is no folder"):
         pulled(context, f"gpu1:{far}/tree/a", "none/", here)
+
+
+def test_one_file_is_not_called_files(context: Context, reporter: Remembering, far: Path, here: Path) -> None:
+    result = pulled(context, f"gpu1:{far}/tree/run.sh", ".", here)
+    assert [event.text for event in reporter.of(HostDone)] == ["1 file, 1 B"]
+    assert text.pulled(result) == f"Copied 1 file from gpu1 into {here}: 1 B."
 
 
 def test_a_folder_comes_with_all_that_is_in_it(context: Context, far: Path, here: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kit.cli.text.table import fitted
 from kit.model.results import LOG, Copied, PullResult, RemoveRunsResult, RunSize
+from kit.model.text import files as files_text
 from kit.model.text import fold, printable, size
 
 # A table of runs has the latest ones.
@@ -53,16 +54,17 @@ def pulled(value: PullResult) -> str:
     if not files and not unchanged:
         return f"Run {value.run} has made nothing." if value.run else "Nothing to do: there are no files."
     if not files:
-        return f"Nothing to do: {value.folder} has all {_files(unchanged)}."
-    what = f"run {value.run}" if value.run else _files(files)
+        return f"Nothing to do: {value.folder} has all {files_text(unchanged)}."
+    what = f"run {value.run}" if value.run else files_text(files)
     size_text = size(sum(host.size for host in came))
     more = f"; {unchanged} were there" if unchanged else ""
-    count = f": {_files(files)}, {size_text}" if value.run else f": {size_text}"
-    return f"Pulled {what} from {fold([host.host for host in came])} into {value.folder}{count}{more}."
+    count = f": {files_text(files)}, {size_text}" if value.run else f": {size_text}"
+    verb = "Pulled" if value.run else "Copied"
+    return f"{verb} {what} from {fold([host.host for host in came])} into {value.folder}{count}{more}."
 
 
 def copied(value: Copied) -> str:
-    return f"Copied {_files(value.files)}, {size(value.size)}, to {fold(value.hosts)}:{printable(value.path)}."
+    return f"Copied {files_text(value.files)}, {size(value.size)}, to {fold(value.hosts)}:{printable(value.path)}."
 
 
 def pull_notes(value: PullResult) -> str:
@@ -84,10 +86,6 @@ def pull_notes(value: PullResult) -> str:
     if value.missed:
         lines.append(f"kit: error: not everything came from {fold(value.missed)}")
     return "\n".join(lines)
-
-
-def _files(count: int) -> str:
-    return f"{count} file{'' if count == 1 else 's'}"
 
 
 def _names(paths: Sequence[str]) -> str:

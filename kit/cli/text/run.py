@@ -84,5 +84,5 @@ def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
     if cause is not None:
         lines += [f"  {cause.text}", f"  → {cause.hint}"]
     if folded:
-        lines.append(f"  {folded} more lines from other ranks; print them: kit logs {run}")
+        lines.append(f"  {folded} more line{'' if folded == 1 else 's'} from other ranks; print them: kit logs {run}")
     return "\n".join(lines)

@@ -90,6 +90,12 @@ OPTIONS = (
         verbs=("run",),
     ),
     OtherOption(
+        flags=("--tag",),
+        write="begin each line with its rank: --tag-output; "
+        "for another image, set image: in kit.yaml, then run: kit deploy",
+        verbs=("run",),
+    ),
+    OtherOption(
         flags=("-t", "--tag"),
         write="leave it out: the tag is a hash of the image's definition, and kit image tag prints it",
         verbs=_IMAGE,

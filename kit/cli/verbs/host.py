@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kit.cli.session import Session
+    from kit.model.host import Inventory
 
 
 def logs(session: Session) -> int:
@@ -32,6 +33,8 @@ def logs(session: Session) -> int:
 
         if args.hosts and args.run:
             raise InputError(f"hosts are given twice: '{args.run}' and by -H", hint="name them once")
+        if args.run and not args.nodes:
+            _check_named(args.run, context.inventory)
         return logs(context, args.hosts or args.run, tail=args.tail, since_s=args.since, live=args.follow)
     from kit.flows.run.dial import dialled
 
@@ -50,6 +53,17 @@ def is_run(word: str, hosts: Sequence[str]) -> bool:
 
     ids = r"[0-9]{4,8}|[0-9]{8}-[0-9]{0,6}|[0-9]{8}-[0-9]{6}-[0-9a-f]*"
     return word not in hosts and (word == LATEST or bool(re.fullmatch(ids, word)))
+
+
+def _check_named(word: str, inventory: Inventory) -> None:
+    """Raise InputError if the word, which is no run's id, names no hosts either."""
+    from kit.config.selection import select_hosts
+
+    try:
+        select_hosts(inventory, word)
+    except InputError as error:
+        hint = "; or list the runs: kit runs"
+        raise InputError(f"{error.message}, nor is it a run's id", hint=f"{error.hint}{hint}") from None
 
 
 def exec_(session: Session) -> int:

@@ -16,6 +16,7 @@ from kit.flows.run.listing import no_such_run
 from kit.model import names
 from kit.model.host import Host
 from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, Wanted
+from kit.model.text import files as files_text
 from kit.model.text import size
 from kit.plan.run import folders, pulling
 from kit.remote.results import far, log
@@ -179,7 +180,7 @@ def fetch_all(
                         )
                     ),
                 )
-            context.reporter.report(HostDone(host=name, text=f"{pulled.files} files, {size(pulled.size)}"))
+            context.reporter.report(HostDone(host=name, text=f"{files_text(pulled.files)}, {size(pulled.size)}"))
         unchanged = len(wanted[name]) - len(files) - links
         return replace(pulled, files=pulled.files + links, unchanged=unchanged)
 

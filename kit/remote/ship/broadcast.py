@@ -16,6 +16,7 @@ from typing import Any
 
 from kit.errors import KitError, StepError
 from kit.events import Note, Reporter, Warned
+from kit.model.text import size
 from kit.remote.ship import faults
 from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo
 from kit.remote.ship.certificate import certificate
@@ -138,7 +139,7 @@ class _Ship:
         sent = sum(lane.porter.sent for lane in self._all() if lane.porter)
         if done:
             where = "from host to host" if len(done) > 1 else "to the host"
-            text = f"{sent / 1e6:.1f} MB left this machine and went {where} in {self._wire_s:.1f} s"
+            text = f"{size(sent)} left this machine and went {where} in {self._wire_s:.1f} s"
             self._reporter.report(Note(text=text))
         return Shipped(
             failures={lane.host: lane.failed for lane in self._lanes if lane.failed},

@@ -108,7 +108,7 @@ WRONG = [
     ("scale 4", "no verb 'scale'", "add VMs to the hosts file, or remove them from it; then: kit deploy"),
     ("deploy --tag v1", "no option --tag for kit deploy", "kit image tag prints it"),
     ("image build -t v1", "no option -t for kit image build", "kit image tag prints it"),
-    ("run --tag ls", "no option --tag for kit run", "did you mean: --tag-output"),
+    ("run --tag ls", "no option --tag for kit run", "--tag-output; for another image, set image: in kit.yaml"),
     ("run --mca btl tcp ls", "no option --mca for kit run", 'mpi: {args: "--mca NAME VALUE"}'),
     ("run -mca btl tcp ls", "no option -mca for kit run", 'mpi: {args: "--mca NAME VALUE"}'),
     ("run -i bash", "no option -i for kit run", "kit run -it --np 1 -- bash"),

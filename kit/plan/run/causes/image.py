@@ -100,7 +100,8 @@ IMAGE = (
     Rule(
         name="script",
         text="the container has no {file}",
-        hint="put its folder on every host and mount it with a line of volumes: in kit.yaml, then run: kit deploy",
+        hint="put it into the folder that code: in kit.yaml names, where .gitignore or .kitignore does not exclude it; "
+        "write its path from the top of that folder",
         says=("can't open file '{file}': [Errno 2] No such file or directory",),
     ),
     Rule(
@@ -119,8 +120,8 @@ IMAGE = (
     Rule(
         name="command",
         text="the image has no command {command}",
-        hint="add its package to image.packages or image.pip in kit.yaml (for your own script, see "
-        f"volumes:), then {BUILD}",
+        hint="add its package to image.packages or image.pip in kit.yaml (your own script must be in the folder that "
+        f"code: names; write ./SCRIPT), then {BUILD}",
         says=(
             "kit-rank: {command}: No such file or directory",
             ": {command}: command not found",

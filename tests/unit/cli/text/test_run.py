@@ -109,6 +109,8 @@ def test_the_end_of_kit_run() -> None:
     assert runtext.ended(replace(well, exit_code=143, stopped="Ctrl-C")) == "kit: run r1 was ended: Ctrl-C"
     lines = runtext.ended(replace(well, exit_code=1, failure=FAILURE, folded=7)).splitlines()
     assert lines[-1] == "  7 more lines from other ranks; print them: kit logs r1"
+    one = runtext.ended(replace(well, exit_code=1, failure=FAILURE, folded=1)).splitlines()
+    assert one[-1] == "  1 more line from other ranks; print them: kit logs r1"
 
 
 def test_a_run_that_ended_well_has_no_story() -> None:

@@ -18,6 +18,7 @@ from kit.errors import StepError
 from kit.events import HostStep, Note
 from kit.model.code import Snapshot
 from kit.model.host import Login
+from kit.model.text import size
 from kit.remote.code.snapshot import take
 from kit.remote.ship import porters, progress
 from kit.remote.ship.broadcast import Shipped, ship_code
@@ -98,6 +99,8 @@ def test_every_host_has_it_and_the_head_knows(cluster: Cluster) -> None:
     assert not shipped.failures
     assert all(cluster.has(host, snapshot) for host in HOSTS)
     assert cluster.confirmed(snapshot) == sorted(HOSTS)
+    # A small pack is not 0.0 MB.
+    assert f"{size(shipped.sent)} left this machine" in cluster.reporter.of(Note)[-1].text
     # Neither a host nor this machine keeps the pack.
     assert all(not list(cluster.store(host).rglob("*.part")) for host in HOSTS)
     assert all(not (cluster.store(host) / "incoming").exists() for host in HOSTS)
