@@ -84,6 +84,8 @@ class Execution:
     swarm: SwarmProgress = field(default_factory=SwarmProgress)
     registries: Registries = field(default_factory=Registries)
     removed: dict[str, list[str]] | None = None
+    # How many of a host's lines `summary` has counted.
+    counted: dict[str, int] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -105,7 +107,9 @@ class Execution:
         """Return what the progress shows for a host that has finished a round."""
         if self.removed is None:
             return "done"
-        count = len(self.removed.get(host, ()))
+        whole = len(self.removed.get(host, ()))
+        count = whole - self.counted.get(host, 0)
+        self.counted[host] = whole
         return f"removed {count}" if count else "nothing there"
 
     def begin(self, host: str, step: Step) -> None:

@@ -100,7 +100,7 @@ def test_every_host_has_it_and_the_head_knows(cluster: Cluster) -> None:
     assert all(cluster.has(host, snapshot) for host in HOSTS)
     assert cluster.confirmed(snapshot) == sorted(HOSTS)
     # A small pack is not 0.0 MB.
-    assert f"{size(shipped.sent)} left this machine" in cluster.reporter.of(Note)[-1].text
+    assert f"code: {size(shipped.sent)} left this machine" in cluster.reporter.of(Note)[-1].text
     # Neither a host nor this machine keeps the pack.
     assert all(not list(cluster.store(host).rglob("*.part")) for host in HOSTS)
     assert all(not (cluster.store(host) / "incoming").exists() for host in HOSTS)
