@@ -5,6 +5,9 @@ The shell scripts of kit/remote/scripts spell some of them again; tests/unit/mod
 
 from __future__ import annotations
 
+# In place of a run's id.
+LATEST = "latest"
+
 # Services: one head, and a node on every other host.
 HEAD, NODE = "mpihead", "mpinode"
 

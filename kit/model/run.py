@@ -9,9 +9,6 @@ from typing import Literal
 # kit.remote.run.door makes such ids: 20261121-101500-3fa2.
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
-# Names the latest run where a run's id is expected.
-LATEST = "latest"
-
 RunState = Literal["running", "ended", "lost"]
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import BUILDER, CLUSTER, CLUSTERS, DRY_RUN, FAILED, LOCKED, MUST_YES, ORCHESTRATOR, REGISTRY
-from kit.events import Warned
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -75,6 +74,7 @@ def ps(session: Session) -> int:
 def down(session: Session) -> int:
     from kit.cli.text import cluster as text
     from kit.cli.text import plan as plantext
+    from kit.events import Warned
     from kit.flows.cluster.down import down, plan_down, preview, spare_runs
     from kit.flows.run.folders import survey
     from kit.model.text import fold

@@ -11,7 +11,7 @@ from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, FAILED, HOSTS, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
 from kit.cli.verbs.tty import check_terminal
 from kit.errors import InputError
-from kit.model.run import LATEST
+from kit.model.names import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,6 @@
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kit.cli import candidates
@@ -42,6 +41,8 @@ def remove(session: Session) -> int:
 
 
 def pull(session: Session) -> int:
+    from pathlib import Path
+
     from kit.flows.run.pull import pull
 
     result = pull(session.context(), session.args.what, here=Path())
@@ -60,6 +61,8 @@ def _brought(session: Session, result: PullResult, kind: str = "pull") -> int:
 
 
 def copy(session: Session) -> int:
+    from pathlib import Path
+
     from kit.flows.cluster.copy import copy
     from kit.model.results import PullResult
 

@@ -11,7 +11,7 @@ from kit.cli.verbs.options import CLUSTER, FAILED, JOB, RANK, RUN, SINCE, TAG_OU
 from kit.cli.verbs.outcome import job_ended, show_run
 from kit.cli.verbs.values import span
 from kit.errors import Interrupted, NotReadyError
-from kit.model.run import LATEST
+from kit.model.names import LATEST
 
 if TYPE_CHECKING:
     from kit.cli.session import Session

@@ -11,8 +11,9 @@ from typing import Any
 from kit.errors import InputError, NotReadyError, StepError
 from kit.flows.context import Context
 from kit.model import names
+from kit.model.names import LATEST
 from kit.model.result import RunsResult
-from kit.model.run import LATEST, RunRecord, ShownRun
+from kit.model.run import RunRecord, ShownRun
 from kit.plan.run.records import find, record_of
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from kit.errors import InputError
 from kit.model import names
+from kit.model.names import LATEST
 from kit.model.results import LOG, MADE, Entry, Wanted
-from kit.model.run import LATEST
 
 # At home, the log of a run is text.
 LOG_TEXT = "log.txt"

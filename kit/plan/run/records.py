@@ -9,7 +9,8 @@ from typing import Any
 
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
-from kit.model.run import LATEST, Failure, Place, RunCode, RunRecord, RunState
+from kit.model.names import LATEST
+from kit.model.run import Failure, Place, RunCode, RunRecord, RunState
 
 
 def start_request(
