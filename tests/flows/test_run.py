@@ -302,6 +302,10 @@ def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str 
     cluster.run("true")
     with pytest.raises(InputError, match="no run 'x' on the head"):
         verb(cluster.context(), "x")
+    # The launcher says only that it has no such run. kit reads the head's disk to say why.
+    cluster.fleet["gpu1"].runs = '@@ no\n{"id": "x1", "started": 1}\n\n@@ no\n{"id": "x2", "started": 2}\n\n'
+    with pytest.raises(InputError, match=r"'x' is the beginning of 2 runs: x2, x1$"):
+        verb(cluster.context(), "x")
 
 
 # Slots
@@ -511,8 +515,8 @@ def test_show_has_what_the_head_keeps(fleet: Fleet, reporter: Remembering) -> No
     assert (show(context, "c").record.exit_code, show(context, "c").work) == (0, "")
     printed = jsonout.shown_run(latest)
     assert (printed["id"], printed["diff"], printed["code"]["digest"]) == ("b1", "+x\n", "d" * 64)
-    for word in ("b", "x"):
-        with pytest.raises(InputError, match=f"no run '{word}'"):
+    for word, message in {"b": "'b' is the beginning of 2 runs: b2, b1$", "x": "no run 'x' on the head$"}.items():
+        with pytest.raises(InputError, match=message):
             show(context, word)
     fleet["gpu1"].runs = ""
     with pytest.raises(NotReadyError, match="has had no run yet"):

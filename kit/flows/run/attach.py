@@ -12,7 +12,7 @@ from kit.errors import InputError, NotReadyError
 from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.flows.run.follow import Follower, Manner
-from kit.flows.run.listing import listing, no_such_run, runs_folder
+from kit.flows.run.listing import listing, runs_folder, unknown_run
 from kit.model import names
 from kit.model.run import RunRecord
 from kit.plan.run.records import find, record_of
@@ -124,7 +124,7 @@ def _look(
         answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow})
         record = answer.get("attached")
         if record is None:
-            raise no_such_run(run)
+            raise unknown_run(context, run)
         _check_rank(record_of(record), manner.rank)
         if answer.get("pruned") and not silent:
             reporter.report(_pruned(str(record["id"])))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
-from kit.errors import InputError, NotReadyError, StepError
+from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.names import LATEST
 from kit.model.result import RunsResult
 from kit.model.run import RunRecord, ShownRun
-from kit.plan.run.records import find, record_of
+from kit.plan.run.records import find, record_of, several
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
@@ -50,7 +50,7 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
         stored = _stored(context, transport)
         record = find(_latest_first(record for record, _ in stored), word)
         if record is None:
-            raise no_such_run(word)
+            raise no_such_run(word, [run.id for run, _ in stored])
         fields = next(fields for one, fields in stored if one is record)
         code = fields.get("code") or {}
         if code.get("dirty"):
@@ -59,11 +59,23 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
     return record, fields
 
 
-def no_such_run(run: str | None) -> Exception:
-    """Return the error for a run that the head does not have."""
+def unknown_run(context: Context, word: str | None) -> Exception:
+    """Return the error for a word by which the head finds no run: no id begins with it, or several do."""
+    ids: Sequence[str] = ()
+    if word and word != LATEST:
+        with suppress(KitError):
+            ids = [run.id for run in listing(context).runs]
+    return no_such_run(word, ids)
+
+
+def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:
+    """Return the error for a run that is not the only one among these."""
     if not run or run == LATEST:
         return NotReadyError("this cluster has had no run yet", hint="start one: kit run --np 8 --npernode 2")
-    return InputError(f"no run '{run}' on the head, or several ids start with it", hint="list the runs: kit runs")
+    matches = sorted((name for name in ids if name.startswith(run)), reverse=True)
+    if len(matches) > 1:
+        return several(run, matches)
+    return InputError(f"no run '{run}' on the head", hint="list the runs: kit runs")
 
 
 def _stored(context: Context, transport: Transport) -> list[StoredRun]:

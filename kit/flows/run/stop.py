@@ -6,7 +6,7 @@ from kit.events import Silent
 from kit.flows.context import Context
 from kit.flows.run.attach import open_door, outcome
 from kit.flows.run.follow import Follower, Manner
-from kit.flows.run.listing import no_such_run
+from kit.flows.run.listing import unknown_run
 from kit.model.run import RunRecord
 from kit.plan.run.records import record_of
 from kit.remote.machine.operator import operator
@@ -36,7 +36,7 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
             return record_of(answer["over"], answer.get("ending") or {}, live=False)
         record = answer.get("stopping")
         if record is None:
-            raise no_such_run(run)
+            raise unknown_run(context, run)
         follower = Follower(str(record["id"]), door, Silent(), Manner())
         ending = follower.follow() if waits else None
         door = follower.door

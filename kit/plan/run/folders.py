@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kit.errors import InputError, NotReadyError
 from kit.model.results import RunFolder, RunSize, Survey
+from kit.plan.run.records import several
 
 _STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
 
@@ -63,6 +64,4 @@ def named(word: str, runs: Mapping[str, object]) -> str:
         return matches[0]
     if not matches:
         raise InputError(f"no run '{word}' on any host", hint="list the runs: kit runs")
-    raise InputError(
-        f"'{word}' is the beginning of {len(matches)} runs: {', '.join(matches[:3])}…", hint="write more of the id"
-    )
+    raise several(word, matches)

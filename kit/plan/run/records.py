@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kit.errors import InputError
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
@@ -118,6 +119,12 @@ def find(runs: Sequence[RunRecord], word: str | None) -> RunRecord | None:
         return next((run for run in runs if run.state == "running"), None) or next(iter(runs), None)
     matches = [run for run in runs if run.id == word] or [run for run in runs if run.id.startswith(word)]
     return matches[0] if len(matches) == 1 else None
+
+
+def several(word: str, runs: Sequence[str]) -> InputError:
+    """Return the error for a word with which the ids of several runs begin."""
+    ids = ", ".join(runs[:3]) + (" …" if len(runs) > 3 else "")
+    return InputError(f"'{word}' is the beginning of {len(runs)} runs: {ids}", hint="write more of the id")
 
 
 def _code(value: object) -> RunCode | None:
