@@ -5,7 +5,8 @@
     ├── UnreachableError    3   a host or this machine's engine cannot be reached, or a host is not the expected one
     │   └── LoginRefusedError   the host answers, and refuses this login
     ├── StepError           4   a host was reached, and a step failed on it
-    │   └── SlowError           the step did not end within its time limit
+    │   ├── SlowError           the step did not end within its time limit
+    │   └── AnswerError         the host answered something that kit cannot read
     ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, for example)
     ├── ImageError          6   an image cannot be built, found or shipped
     ├── HostsFailed         *   several hosts failed; the highest of their exit codes
@@ -82,6 +83,10 @@ class StepError(KitError):
 
 class SlowError(StepError):
     """A command began on the host and did not end within its time limit."""
+
+
+class AnswerError(StepError):
+    """A host, its engine or a container answered something that kit cannot read."""
 
 
 class NotReadyError(KitError):

@@ -1,0 +1,81 @@
+"""Decodes what another machine answers: limited in size, checked against a type, and if odd, an error of that host.
+
+An answer comes from a VM, an engine, a registry or a container. None of them is trusted: a value that does not fit its
+type must not end kit, and its text must not reach a terminal as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from kit.errors import AnswerError
+
+T = TypeVar("T")
+
+# The largest answer of a protocol that names no limit, in bytes.
+MOST_BYTES = 16 * 2**20
+# The largest number: what a 64-bit kernel or engine counts, and JSON can hold exactly.
+MOST = 2**53
+# How many bytes of an odd answer a message shows.
+_SHOWN = 60
+
+
+class OddAnswer(ValueError):
+    """An answer, or a part of one, that does not fit. The text says what is odd and how the answer begins, escaped."""
+
+    def __init__(self, what: str, answer: bytes | str = b"") -> None:
+        super().__init__(f"{what}: {beginning(answer)}" if answer else what)
+
+
+def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) -> T:
+    """Return one JSON value as `form`: a dataclass, a msgspec.Struct, or types such as dict[str, int].
+
+    Numbers and text are not converted into each other, and unknown keys are ignored. `most` is in bytes.
+
+    Raises OddAnswer.
+    """
+    import msgspec  # noqa: PLC0415  (it takes as long to import as a small verb, and hosts are asked before it is needed)
+
+    if len(answer) > most:
+        raise OddAnswer(f"it has more than {most} bytes", answer)
+    try:
+        value: T = msgspec.json.decode(answer, type=form)
+    except RecursionError:
+        raise OddAnswer("it is nested too deeply", answer) from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise OddAnswer(str(error), answer) from None
+    return value
+
+
+def number(word: str, *, least: int = 0, most: int = MOST) -> int:
+    """Return a decimal number of ASCII digits. Raises OddAnswer for anything else, and outside the limits."""
+    digits = word.removeprefix("-") if least < 0 else word
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise OddAnswer("it is not a number", word)
+    value = int(word)
+    if not least <= value <= most:
+        raise OddAnswer(f"the number is not between {least} and {most}", word)
+    return value
+
+
+def beginning(answer: bytes | str) -> str:
+    """Return the first bytes of an answer in quotes, with everything escaped that a terminal could act on."""
+    cut = answer[:_SHOWN]
+    text = cut if isinstance(cut, str) else cut.decode("utf-8", "backslashreplace")
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return f"'{shown}'{'…' if len(answer) > _SHOWN else ''}"
+
+
+@contextmanager
+def answer_of(host: str, what: str) -> Iterator[None]:
+    """Turn an OddAnswer inside into that host's AnswerError. `what` names the answer: "its list of runs"."""
+    try:
+        yield
+    except OddAnswer as odd:
+        raise AnswerError(
+            f"kit cannot read {what}: {odd}",
+            hint=f"another program may answer there, or another version of one; look: kit ssh {host}",
+            host=host,
+        ) from None
