@@ -36,9 +36,10 @@ def folders(_place: Place) -> Iterable[str]:
 
 def host(place: Place) -> Iterable[str]:
     from kit.config.hosts import parse_hosts  # noqa: PLC0415
+    from kit.config.text import text_of  # noqa: PLC0415
 
-    text = place.hosts_file.read_text(encoding="utf-8")
-    return [one.name for one in parse_hosts(text, source="hosts").hosts]
+    text = text_of(place.hosts_file, patience_s=0)
+    return [one.name for one in parse_hosts(text or "", source="hosts").hosts]
 
 
 def hosts(place: Place) -> Iterable[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kit.errors import InputError
 
@@ -22,8 +24,13 @@ class Document:
 
     def line(self, index: int) -> int:
         """Return the 1-based line of an index, at most the last line of the text."""
-        last = max(1, self.text.count("\n") + (not self.text.endswith("\n")))
-        return min(self.text.count("\n", 0, max(0, index)) + 1, last)
+        last = max(1, len(self._newlines) + (not self.text.endswith("\n")))
+        return min(bisect_left(self._newlines, index) + 1, last)
+
+    @cached_property
+    def _newlines(self) -> list[int]:
+        """The index of each newline: a file may have thousands of problems, and each one needs its line."""
+        return [index for index, character in enumerate(self.text) if character == "\n"]
 
     def line_of(self, path: Path) -> int:
         """Return the line of a value, or of the nearest section around it that the file has."""

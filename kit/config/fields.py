@@ -129,12 +129,14 @@ def _table() -> tuple[Setting, ...]:
             Text(shortest=1),
             "Private key for the login. Default: ssh's own keys and agent.",
             example="~/.ssh/id_ed25519",
+            rule=rules.path,
         ),
         _field(
             "ssh.known_hosts",
             Text(shortest=1),
             "File with the host keys of the VMs. Default: ~/.ssh/known_hosts.",
             example="./known_hosts",
+            rule=rules.path,
         ),
         _field("ssh.keep", Truth(), "Keep connections to the VMs open for a minute, for the next command."),
         _field("ssh_port", _PORT, "Port of the sshd in the containers. Port 22 belongs to the sshd of the VM."),
@@ -156,7 +158,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "volumes",
             Items(Text()),
-            "Mounts, written SOURCE:TARGET[:ro] as in Compose. A source is a folder on the VMs, or a named volume.",
+            "Mounts, written SOURCE:TARGET[:ro] as in Compose. A source is a folder on the VMs outside of /opt/kit, or "
+            "a named volume.",
             example=["/data/imagenet:/data:ro"],
             rule=rules.volumes,
         ),

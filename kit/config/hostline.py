@@ -80,7 +80,7 @@ def _words(line: str) -> list[str]:
     if "//" in line:
         line = re.split(r"(?:\s|\A)//", line, maxsplit=1)[0]
     if " =" in line or "= " in line:
-        line = re.sub(r"\s*=[^\S\n]*", "=", line)
+        line = "=".join(part.strip() for part in line.split("="))
     return line.split()
 
 

@@ -74,7 +74,8 @@ def _values(inside: str, *, most: int) -> list[str]:
         if len(values) > most:
             raise RangeError(f"[{plain(inside)}] has more than {most} hosts", "write a smaller range")
     if len(set(values)) < len(values):
-        twice = next(value for value in values if values.count(value) > 1)
+        known: set[str] = set()
+        twice = next(value for value in values if value in known or known.add(value))  # type: ignore[func-returns-value]
         raise RangeError(f"[{plain(inside)}] has {twice} twice", "write each number once")
     return values
 

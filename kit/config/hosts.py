@@ -12,14 +12,15 @@ from typing import NoReturn
 
 from kit.config.hostaddress import LineError
 from kit.config.hostline import MOST_SLOTS, HostEntry, read_line
+from kit.config.problems import limited
 from kit.config.words import plain, shown
 from kit.errors import InputError, InputErrors
 from kit.model.host import Host, Inventory
 
 MAX_HOSTS = 10_000
-_MOST_PROBLEMS = 50
-_BLOCK_COMMENT = re.compile(r"(?:(?<=\s)|\A)/\*.*?\*/", re.DOTALL)
-_OPEN_COMMENT = re.compile(r"(?:(?<=\s)|\A)/\*")
+# mpirun's hostfiles may repeat a host for each slot. Ranges on many lines would take minutes.
+_MOST_ENTRIES = 20 * MAX_HOSTS
+_COMMENT = re.compile(r"(?:(?<=\s)|\A)/\*")
 _MERGED = ("user", "key", "internal")
 
 
@@ -30,6 +31,7 @@ def parse_hosts(text: str, *, source: str) -> Inventory:
     Raises InputErrors with every problem of the file, each with its line (1-based) and a hint.
     """
     reading = _Reading(source)
+    count = 0
     for number, line in _lines(text, reading):
         try:
             entries = read_line(line, most=MAX_HOSTS)
@@ -42,6 +44,14 @@ def parse_hosts(text: str, *, source: str) -> Inventory:
         if len(reading.entries) > MAX_HOSTS:
             reading.add_problem(number, f"the file has over {MAX_HOSTS} hosts", "split the VMs into several clusters")
             break
+        count += len(entries)
+        if count > _MOST_ENTRIES:
+            reading.add_problem(
+                number,
+                f"the file names hosts over {_MOST_ENTRIES} times",
+                "write each VM once, with its slots=",
+            )
+            break
     return reading.inventory()
 
 
@@ -49,16 +59,37 @@ def _lines(text: str, reading: _Reading) -> Iterator[tuple[int, str]]:
     """Yield (number, line) without a byte order mark, CRLF and C comments."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if "/*" in text:
-        # A comment keeps its newlines, so that line numbers stay correct.
-        text = _BLOCK_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", text)
-        still_open = _OPEN_COMMENT.search(text)
-        if still_open is not None:
-            line = text.count("\n", 0, still_open.start()) + 1
+        text, still_open = _without_comments(text)
+        if still_open:
             reading.add_problem(
-                line, "the comment that starts with /* has no end", "end it with */, or start it with #"
+                text.count("\n") + 1,
+                "the comment that starts with /* has no end",
+                "end it with */, or start it with #",
             )
-            text = text[: still_open.start()]
     return enumerate(text.split("\n"), start=1)
+
+
+def _without_comments(text: str) -> tuple[str, bool]:
+    """Return the text without C comments, and whether its last comment has no end. Text after such a comment is cut.
+
+    A comment keeps its newlines, so that line numbers stay correct. One regular expression for whole comments would
+    take minutes for thousands of comments without an end.
+    """
+    parts: list[str] = []
+    position = 0
+    while True:
+        # A comment may directly follow another one.
+        begins = bool(parts) and text.startswith("/*", position)
+        found = None if begins else _COMMENT.search(text, position)
+        if not begins and found is None:
+            return "".join([*parts, text[position:]]), False
+        start = position if found is None else found.start()
+        parts.append(text[position:start])
+        end = text.find("*/", start + 2)
+        if end < 0:
+            return "".join(parts), True
+        parts.append("\n" * text.count("\n", start, end) or " ")
+        position = end + 2
 
 
 class _Reading:
@@ -169,19 +200,7 @@ class _Reading:
         return Inventory(hosts=tuple(_host(entry) for entry in self.entries), source=self.source)
 
     def _fail(self) -> NoReturn:
-        problems = sorted(self.problems, key=lambda problem: problem.line or 0)
-        more = len(problems) - _MOST_PROBLEMS
-        if more > 0:
-            last = problems[_MOST_PROBLEMS]
-            problems[_MOST_PROBLEMS:] = [
-                InputError(
-                    f"{more} more problems from this line on",
-                    hint="correct the problems above first",
-                    file=self.source,
-                    line=last.line,
-                )
-            ]
-        raise InputErrors(problems)
+        raise InputErrors(limited(self.problems))
 
 
 def _host(entry: HostEntry) -> Host:

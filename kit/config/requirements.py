@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kit.config.settings import text_of
+from kit.config.problems import limited
+from kit.config.text import text_of
 from kit.config.words import shown
 from kit.errors import InputError, InputErrors
 
-_COMMENT = re.compile(r"(^|\s+)#.*$")
+_COMMENT = re.compile(r"(^|\s)#.*")
 _OTHER_FILE = re.compile(r"(-r|-c|--requirement|--constraint)([\s=]|$|(?<=-[rc])\S)")
 _EDITABLE = re.compile(r"(-e|--editable)([\s=]|$)")
 _LOCAL = re.compile(r"(\.{0,2}/|\.{1,2}$|~|file:)|(?!.*://)[^@]*\.(whl|zip|tar\.gz)$")
@@ -37,7 +38,7 @@ def read_requirements(path: Path) -> bytes:
         for message, hint in _faults(line)
     ]
     if problems:
-        raise InputErrors(problems)
+        raise InputErrors(limited(problems))
     return text.encode()
 
 
@@ -66,7 +67,7 @@ def _faults(line: str) -> Iterator[tuple[str, str]]:
         from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415  (only for such a file)
 
         # Options of one requirement, such as --hash, follow it.
-        alone = re.split(r"\s+--?[a-z]", line, maxsplit=1)[0]
+        alone = re.split(r"\s--?[a-z]", line, maxsplit=1)[0].strip()
         try:
             Requirement(alone)
         except InvalidRequirement as error:

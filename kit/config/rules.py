@@ -7,11 +7,13 @@ values, defaults included, without those that are invalid. Both raise FieldError
 from __future__ import annotations
 
 import ipaddress
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from kit.config.kinds import FieldError
+from kit.model import names
 from kit.model.repository import is_repository, repository
 from kit.model.spec import NAME, PROPAGATIONS
 
@@ -38,6 +40,12 @@ def name(value: str) -> str:
 def login(value: str) -> str:
     if not _LOGIN.fullmatch(value):
         raise FieldError("is not a login: use letters, digits, . _ and - only")
+    return value
+
+
+def path(value: str) -> str:
+    if not value.isprintable():
+        raise FieldError("has an unprintable character in it", write="write the path of the file")
     return value
 
 
@@ -180,10 +188,21 @@ def _volume_target(volume: str) -> str:
         )
     if not source.startswith(("/", "./", "../")) and not _VOLUME_NAME.fullmatch(source):
         raise FieldError(f"{volume!r} has a source that is neither a path (/data, ./data) nor the name of a volume")
+    if source.startswith("/") and _is_below(source, names.ROOT):
+        raise FieldError(
+            f"{volume!r} mounts kit's own folder {names.ROOT}, which has the keys of the clusters on a VM",
+            write="name another folder of the VMs, such as /data:/data",
+        )
     for mode in parts[2].split(",") if len(parts) == 3 else ():
         if mode not in _VOLUME_MODES:
             raise FieldError(f"{volume!r} has {mode!r} where only a mode such as ro or rw can be")
     return target.rstrip("/") or "/"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Return whether a path is this folder or below it, however it is written."""
+    # normpath keeps a second slash at the beginning.
+    return f"/{posixpath.normpath(path).lstrip('/')}/".startswith(f"{folder}/")
 
 
 def _check_for_swarm(volume: str) -> None:

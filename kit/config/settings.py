@@ -6,6 +6,7 @@ to the current folder.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from kit.config.hosts import parse_hosts
 from kit.config.paths import absolute, expanded
 from kit.config.rules import is_url
 from kit.config.selection import select_hosts
+from kit.config.text import text_of
 from kit.config.validate import Override, validate
 from kit.config.words import listed, near, shown
 from kit.errors import InputError, InputErrors
@@ -28,7 +30,6 @@ __all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "varia
 HOSTS_VARIABLE = "KIT_HOSTS"
 CONFIG_VARIABLE = "KIT_CONFIG"
 _PATHS = ("ssh.key", "ssh.known_hosts", "image.wheels", "code", "requirements")
-_MOST_BYTES = 8 * 1024 * 1024
 
 _Read = TypeVar("_Read")
 
@@ -133,7 +134,19 @@ def _load_spec(
         _refuse_relative_volumes(document)
     _make_absolute(document.data, path.absolute().parent)
     over = _from_environment(environ) | _from_flags(flags)
-    return validate(document, over)
+    spec = validate(document, over)
+    if on_vms and spec.ssh.known_hosts:
+        _check_known_hosts(Path(spec.ssh.known_hosts))
+    return spec
+
+
+def _check_known_hosts(path: Path) -> None:
+    """Raise InputError if ssh would wait for a named pipe, or read a device without an end. The file may be missing."""
+    if path.exists() and not path.is_file() and str(path) != os.devnull:
+        raise InputError(
+            f"ssh.known_hosts: {shown(str(path))} is not a file",
+            hint="name the file with the host keys of the VMs, or remove the setting",
+        )
 
 
 def variables() -> dict[str, str]:
@@ -155,37 +168,6 @@ def _attempt(problems: list[InputError], load_one: Callable[[], _Read]) -> _Read
     except InputError as error:
         problems.append(error)
     return None
-
-
-def text_of(path: Path) -> str | None:
-    """Return the text of a file, or None if there is no file. Raises InputError if it is not a readable text file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except IsADirectoryError:
-        raise InputError("this is a folder, not a file", hint="name the file in it", file=str(path)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "this is not a possible file name"
-        raise InputError(
-            f"cannot be read: {reason}", hint=f"look at it with: ls -l {shown(str(path))}", file=str(path)
-        ) from error
-    if len(content) > _MOST_BYTES:
-        raise InputError(
-            f"has more than {_MOST_BYTES >> 20} MiB",
-            hint="is this the right file? It should be a short text",
-            file=str(path),
-        )
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"is not text in UTF-8: byte 0x{content[error.start]:02x}",
-            hint="save it as UTF-8; or is this the right file?",
-            file=str(path),
-            line=content.count(b"\n", 0, error.start) + 1,
-        ) from error
 
 
 def _make_absolute(data: dict[str, object], base: Path) -> None:

@@ -10,6 +10,7 @@ from kit.config import rules
 from kit.config.document import Document, Path
 from kit.config.fields import fields_of, keys_of, settings
 from kit.config.kinds import FieldError, WrongItemsError, WrongKindError
+from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
 from kit.config.words import listed, near, plain, shown
 from kit.errors import InputError, InputErrors
@@ -52,16 +53,39 @@ def validate(document: Document, overrides: Mapping[str, Override] | None = None
     over = overrides or {}
     faults: dict[Path, _Fault] = {}
     values = _read_section("", _overridden(document.data, over), faults)
-    problems = list(document.problems)
-    lines = {problem.line for problem in problems}
-    for place, fault in faults.items():
-        problem = _problem(place, fault, document, over)
-        if problem.line is None or problem.line not in lines:
-            problems.append(problem)
+    problems = _problems(faults, document, over)
     if problems:
-        raise InputErrors(sorted(problems, key=lambda problem: problem.line or 0))
+        raise InputErrors(problems)
     sections = {key: _SECTIONS[key](**values[key]) for key in _SECTIONS if key in values}
     return ClusterSpec(**{**values, **sections})
+
+
+def _problems(faults: Mapping[Path, _Fault], document: Document, over: Mapping[str, Override]) -> list[InputError]:
+    """Return the problems of the document and those of its values. A line has problems of one of the two kinds."""
+    problems = list(document.problems)
+    lines = {problem.line for problem in problems}
+    written = more = 0
+    for place in sorted(faults, key=lambda place: _line(place, document, over) or 0):
+        if _line(place, document, over) in lines:
+            continue
+        # Each message looks for similar words, which takes long for thousands of problems.
+        if written > MOST_PROBLEMS:
+            more += 1
+            continue
+        written += 1
+        problems.append(_problem(place, faults[place], document, over))
+    return limited(problems, more=more)
+
+
+def _line(place: Path, document: Document, over: Mapping[str, Override]) -> int | None:
+    """Return the line of a value in the file, or None if a flag or a variable replaces it."""
+    path = _dotted(place)
+    known = path in settings() or path.partition(".")[0] in settings()
+    return None if known and _override(path, over) is not None else document.line_of(place)
+
+
+def _dotted(place: Path) -> str:
+    return ".".join(str(part) for part in place if isinstance(part, str))
 
 
 def spec_from(data: Mapping[str, object], *, source: str = "kit.yaml") -> ClusterSpec:
@@ -124,7 +148,7 @@ def _read_field(
 
 
 def _problem(place: Path, fault: _Fault, document: Document, over: Mapping[str, Override]) -> InputError:
-    path = ".".join(str(part) for part in place if isinstance(part, str))
+    path = _dotted(place)
     override = _override(path, over)
     setting = settings().get(path) or settings().get(path.partition(".")[0])
     if isinstance(fault.error, _UnknownKeyError) or setting is None:

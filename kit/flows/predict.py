@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from kit.config.text import text_of
 from kit.errors import InputError
 from kit.model import quantity
 from kit.model.allreduce import Algorithm, Library
@@ -158,13 +159,14 @@ def _gradients(request: PredictRequest, folder: Path) -> Gradients:
     if request.model:
         return table.named(request.model, (images_dir() / "lib" / "models.json").read_text(encoding="utf-8"))
     path = folder / str(request.gradients)
-    try:
-        return table.from_file(path.read_text(encoding="utf-8"), file=str(request.gradients))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+    text = text_of(path)
+    if text is None:
         raise InputError(
-            f"cannot be read: {why}", file=str(request.gradients), hint="write --gradients with a file of gradients"
-        ) from error
+            "cannot be read: No such file or directory",
+            file=str(request.gradients),
+            hint="write --gradients with a file of gradients",
+        )
+    return table.from_file(text, file=str(request.gradients))
 
 
 def _step(request: PredictRequest) -> tuple[float, str]:

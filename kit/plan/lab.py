@@ -20,17 +20,14 @@ FIRST_ADDRESS = 11
 
 # The engine of each lab host takes its bridges from here.
 _INNER_ENGINES = ipaddress.IPv4Network("172.16.0.0/12")
-_MARK = re.compile(r"^# Made by kit for the lab '([^']*)'\. .* \[([0-9a-f]{12})\]$")
+_MARK = re.compile(rf"# Made by kit for the lab '({NAME.pattern})'\. .* \[([0-9a-f]{{12}})\]", re.ASCII)
 
 IPv4Network = ipaddress.IPv4Network
 
 
 def check(spec: LabSpec) -> None:
     """Raise InputError if such a lab is not possible."""
-    if not NAME.fullmatch(spec.name):
-        raise InputError(
-            f"'{spec.name}' cannot name a lab", hint="Use lower-case letters, digits and dashes, such as --name lab2."
-        )
+    check_name(spec.name)
     if not 1 <= spec.hosts <= MAX_HOSTS:
         raise InputError(f"a lab has 1 to {MAX_HOSTS} hosts, not {spec.hosts}", hint="For example: --hosts 4.")
     if spec.slots < 1:
@@ -39,6 +36,14 @@ def check(spec: LabSpec) -> None:
         check_rate(spec.link_rate)
     if spec.user not in USERS:
         raise InputError(f"lab hosts have no user '{spec.user}'", hint=f"They have {' and '.join(USERS)}.")
+
+
+def check_name(name: str) -> None:
+    """Raise InputError if a lab cannot have this name, which becomes part of names and labels on the engine."""
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"{name!a} cannot name a lab", hint="Use lower-case letters, digits and dashes, such as --name lab2."
+        )
 
 
 def check_rate(rate: str) -> None:
@@ -146,7 +151,7 @@ command: [tf_benchmark, --model, resnet50, --image-size, "64", --batch-size, "4"
 def whose(text: str) -> Literal["ours", "edited", "foreign"]:
     """Return whether a hosts or kit.yaml file is as kit wrote it, edited since, or never kit's."""
     head, _, body = text.partition("\n")
-    mark = _MARK.match(head)
+    mark = _MARK.fullmatch(head)
     if not mark:
         return "foreign"
     return "ours" if mark[2] == _digest(body) else "edited"
@@ -154,7 +159,7 @@ def whose(text: str) -> Literal["ours", "edited", "foreign"]:
 
 def lab_of(text: str) -> str | None:
     """Return the lab that a kit.yaml was made for, even if a person changed it since."""
-    mark = _MARK.match(text.partition("\n")[0])
+    mark = _MARK.fullmatch(text.partition("\n")[0])
     return mark[1] if mark else None
 
 

@@ -13,7 +13,7 @@ from kit.remote.machine import prepare
 # Asks the person a question, and returns whether the answer is yes.
 Consent = Callable[[str], bool]
 
-_DEBIAN = re.compile(r"^debian:([a-z]+)-slim$")
+_DEBIAN = re.compile(r"debian:([a-z]+)-slim")
 
 
 def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> None:
@@ -27,7 +27,7 @@ def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, cons
     try:
         engine.pull(name)
     except ImageError as error:
-        debian = _DEBIAN.match(name)
+        debian = _DEBIAN.fullmatch(name)
         if debian is None or engine.host is not None:
             raise
         command = prepare.command_line("base", debian[1])

@@ -64,6 +64,7 @@ def _ensure_engine(reporter: Reporter, consent: Consent | None) -> None:
 
 def lab_status(name: str = "lab", *, folder: Path) -> LabStatus:
     """Return the lab as the engine has it; `hosts` is empty if there is no lab."""
+    plan.check_name(name)
     with _engine() as engine:
         return _status(name, folder, engine.find(name))
 
@@ -105,6 +106,7 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
     A host that is stopped and started has the lab's first rate again. Raises InputError if this is not a rate, and
     NotReadyError if a host of the lab does not run.
     """
+    plan.check_name(name)
     if rate != "none":
         try:
             plan.check_rate(rate)
@@ -134,6 +136,7 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
 
     Raises InputError if the lab belongs to another folder that still exists.
     """
+    plan.check_name(name)
     folder = folder.resolve()
     with _engine() as engine:
         existing = engine.find(name)

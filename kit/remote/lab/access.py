@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kit.errors import InputError, StepError, UnreachableError
+from kit.remote.machine.regular import read_regular
 
 _SSH_FAILED = 255
 
@@ -53,7 +54,7 @@ def make_key(folder: Path, lab: str) -> str:
 def read(path: Path) -> str | None:
     """Return the text of a file, or None if it does not exist. Replace bytes that are not text."""
     try:
-        return path.read_text(errors="replace")
+        return read_regular(path).decode(errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -10,9 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from kit.model.host import Login
+from kit.remote.machine.regular import read_regular
 
 # A socket's path has 104 bytes on macOS, 108 on Linux. ssh first makes one with 17 more characters.
 _LONGEST = 104 - 17 - 1 - 20
+# A known_hosts of a large site may be long.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 def kept(login: Login, folder: Path | None) -> Login:
@@ -50,6 +53,6 @@ def _name(login: Login) -> str:
 def _state(path: str) -> str:
     """Return what changes with the file's content; the same for all hosts of this process."""
     try:
-        return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest() if path else ""
+        return hashlib.sha256(read_regular(Path(path).expanduser(), most=_MOST_BYTES)).hexdigest() if path else ""
     except (OSError, RuntimeError):
         return ""

@@ -18,6 +18,7 @@ from kit.model.launch import Node
 from kit.model.tune import Machine
 from kit.remote.cluster.observe import interfaces_of
 from kit.remote.engine.hiccups import run_in_node
+from kit.remote.machine.regular import read_regular
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Connect, Transport
@@ -135,11 +136,12 @@ def wire_rates(
 def read_text(path: Path) -> str:
     """Return the file as text with its line ends, or '' if it is missing."""
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_regular(path).decode("utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", hint="check its permissions", file=str(path)) from error
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be read: {why}", hint="check its permissions", file=str(path)) from error
 
 
 def replace_text(path: Path, *, before: str, after: str) -> None:
