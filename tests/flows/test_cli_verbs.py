@@ -106,6 +106,17 @@ class FakeLab:
     empty: bool = False
 
 
+SBOM = SimpleNamespace(
+    tag="kit:cpu-0123",
+    image_id="sha256:ab",
+    document='{"bomFormat": "CycloneDX"}\n',
+    debian=2,
+    python=3,
+    files=4,
+    unreadable=("a/b",),
+)
+
+
 class Flows:
     """Replaces every flow: records its arguments, reports as flows do, and returns `answers[name]`."""
 
@@ -137,6 +148,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         "kit.flows.cluster.schema": {"schema": '{"type": "object"}\n'},
         "kit.flows.image.build": {"build_image": FakeImageResult(), "build_on_head": FakeImageResult()},
         "kit.flows.image.push": {"push_image": PUSHED, "push_from_head": PUSHED},
+        "kit.flows.image.sbom": {"sbom": SBOM, "sbom_on_head": SBOM, "save": None},
         "kit.flows.image.content": {
             "content": ImageContent(repository="kit", flavour="cpu", files={"Dockerfile": b"FROM scratch\n"})
         },
@@ -226,6 +238,10 @@ VERBS: list[Row] = [
      "kit:cpu-0123  1.87 GB  built in", 0),
     (["image", "build", "-f"], "build_image", (ClusterSpec(),), {"force": True, "consent": ANY},
      "kit:cpu-0123  1.87 GB", 0),
+    (["image", "sbom"], "sbom", (ClusterSpec(),), {"environ": {}}, '{"bomFormat": "CycloneDX"}\n', 0),
+    (["image", "sbom", "-o", "a.json"], "save", (SBOM, Path("a.json")), {},
+     "a.json: 2 Debian packages, 3 Python packages, 4 files of kit\nnot listed, because it is not readable: a/b\n", 0),
+    (["image", "sbom", "--builder", "head"], "sbom_on_head", (), {"environ": {}}, "from the job\n{", 0),
     (["deploy"], "deploy", (), {"dry_run": False, "force": False, "look": None},
      "from the job\nCluster kit is ready on 1 host", 0),
     (["deploy", "--dry-run"], "deploy", (), {"dry_run": True, "force": False, "look": None},

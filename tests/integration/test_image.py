@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from kit.errors import ImageError
 from kit.events import Event, HostStep, Silent
 from kit.flows.image.build import ImageResult, build_image
+from kit.flows.image.sbom import sbom
 from kit.model.image import ImageContent
 from kit.model.spec import ClusterSpec, ImageSpec
 from kit.remote.engine.build import BuildStep
@@ -85,6 +88,29 @@ def test_building_again_finds_it(image: ImageResult) -> None:
     assert not again.built
     assert (again.tag, again.image_id) == (image.tag, image.image_id)
     assert not [event for event in steps if isinstance(event, HostStep)]
+
+
+def test_the_bill_of_materials_names_what_is_inside(client: Any, image: ImageResult) -> None:
+    first, second = (sbom(ClusterSpec(), reporter=Silent(), environ={}) for _ in range(2))
+    assert first.document == second.document
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(first.document) is None
+    parts = {part["name"]: part for part in json.loads(first.document)["components"]}
+    versions = {
+        name: parts[name]["version"] for name in ("openmpi-bin", "python3", "horovod", "tensorflow-cpu", "mxnet")
+    }
+    # The image itself, asked in another way.
+    debian = run(client, image.tag, ["dpkg-query", "-W", "-f", "${Version} ", "openmpi-bin", "python3"])[1].split()
+    assert versions == {
+        "openmpi-bin": debian[0],
+        "python3": debian[1],
+        "horovod": "0.28.1",
+        "tensorflow-cpu": "2.15.1",
+        "mxnet": "1.9.1",
+    }
+    assert parts["openmpi-bin"]["purl"].startswith("pkg:deb/debian/openmpi-bin@4.1.4")
+    sums = run(client, image.tag, ["sha256sum", "/opt/kit/bin/mpi_perf"])[1].split()
+    assert parts["/opt/kit/bin/mpi_perf"]["hashes"] == [{"alg": "SHA-256", "content": sums[0]}]
+    assert first.unreadable == ()
 
 
 def test_one_more_package_changes_the_last_layer_alone(client: Any, image: ImageResult, tmp_path: Path) -> None:

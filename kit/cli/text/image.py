@@ -9,6 +9,7 @@ from kit.model.text import size
 if TYPE_CHECKING:
     from kit.flows.image.build import ImageResult
     from kit.flows.image.push import PushResult
+    from kit.flows.image.sbom import SbomResult
 
 
 def image(value: ImageResult) -> str:
@@ -18,3 +19,10 @@ def image(value: ImageResult) -> str:
 
 def push(value: PushResult) -> str:
     return f"{value.image}  {size(value.size_bytes)}  {value.digest}  in {value.seconds:.1f} s"
+
+
+def sbom(value: SbomResult, name: str) -> str:
+    """Return what the document in the file `name` lists."""
+    listed = f"{name}: {value.debian} Debian packages, {value.python} Python packages, {value.files} files of kit"
+    odd = "".join(f"\nnot listed, because it is not readable: {path}" for path in value.unreadable)
+    return listed + odd

@@ -59,7 +59,7 @@ class OtherOption(NamedTuple):
 
 
 _LAUNCH = ("run", "local", "bench")
-_IMAGE = ("deploy", "image build", "image push", "image render", "image tag")
+_IMAGE = ("deploy", "image build", "image push", "image render", "image sbom", "image tag")
 
 OPTIONS = (
     OtherOption(

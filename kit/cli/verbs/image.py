@@ -1,4 +1,4 @@
-"""kit image: build, push and describe the image that every node runs."""
+"""kit image: build, push, describe and list the image that every node runs."""
 
 # Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import BUILDER, CONSENT, START
 from kit.cli.verbs.values import words
@@ -63,6 +64,33 @@ def image_render(session: Session) -> int:
     return 0
 
 
+def image_sbom(session: Session) -> int:
+    import json
+
+    from kit.cli.text import image as text
+    from kit.flows.image.sbom import save, sbom, sbom_on_head
+
+    spec = session.spec()
+    if spec.builder == "head":
+        result = sbom_on_head(session.context(), environ=session.environ)
+    else:
+        result = sbom(spec, reporter=session.reporter, environ=session.environ)
+    name = session.args.file
+    if name is not None:
+        save(result, session.folder / name)
+    document = None if name is not None else json.loads(result.document)
+    value = {
+        "tag": result.tag,
+        "image_id": result.image_id,
+        "file": name,
+        "components": {"debian": result.debian, "python": result.python, "files": result.files},
+        "unreadable": list(result.unreadable),
+        "document": document,
+    }
+    session.show("sbom", value, result.document.rstrip("\n") if name is None else text.sbom(result, name))
+    return 0
+
+
 VERBS = (
     Verb(
         words=("image", "build"),
@@ -117,5 +145,26 @@ VERBS = (
         handler=image_render,
         group=START,
         examples=("kit image render | less",),
+    ),
+    Verb(
+        words=("image", "sbom"),
+        purpose="List what the image consists of, as a CycloneDX bill of materials",
+        handler=image_sbom,
+        group=START,
+        options=(
+            Option(
+                flags=("-o", "--file"),
+                value="FILE",
+                kind=words,
+                complete=candidates.files,
+                help="Write the document to FILE (default: standard output)",
+            ),
+            BUILDER,
+        ),
+        notes="The list has the Debian packages and Python packages that the image names, and kit's own programs, with "
+        "versions, licenses, addresses (purl) and SHA-256 digests. kit reads it from the image itself, in a container "
+        "without network. The same image always gives the same document; SOURCE_DATE_EPOCH sets its time.",
+        examples=("kit image sbom -o image.cdx.json", "kit image sbom | jq -r '.components[].purl'"),
+        exits=(("3", "no engine answers"), ("6", "the image is missing or cannot be read")),
     ),
 )

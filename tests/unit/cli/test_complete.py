@@ -37,7 +37,7 @@ def offered(line: str, shell: str = "fish", **environ: str) -> list[str]:
 OFFERS = [
     ("dep", ["deploy"]),
     ("ru", ["run", "runs"]),
-    ("image ", ["build", "push", "tag", "render"]),
+    ("image ", ["build", "push", "tag", "render", "sbom"]),
     ("image ta", ["tag"]),
     ("bench re", ["report"]),
     ("-q lock st", ["status"]),

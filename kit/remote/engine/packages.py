@@ -1,0 +1,146 @@
+"""Reads the lists of packages in an image: one container without network, whose `find` and `tar` print them."""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import io
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kit.errors import ImageError
+from kit.remote.engine.client import Engine
+from kit.remote.engine.hiccups import insist
+
+# An image of kit has 4 MB of lists.
+MOST_BYTES = 256 * 2**20
+MOST_S = 120.0
+
+_PATHS = (
+    "*.dist-info/METADATA",
+    "*.dist-info/RECORD",
+    "*.egg-info/PKG-INFO",
+    "/opt/kit/bin/*",
+    "/opt/kit/lib/*",
+    "/usr/lib/os-release",
+    "/usr/share/doc/*/copyright",
+    "/var/lib/dpkg/info/*.md5sums",
+    "/var/lib/dpkg/status",
+)
+_SCRIPT = (
+    "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -type f \\( "
+    + " -o ".join(f"-path '{path}'" for path in _PATHS)
+    + " \\) -print0 | tar -cf - --hard-dereference --null -T - 2>/dev/null"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packages:
+    """An image, and those of its files that name what it consists of, by their paths without the leading `/`.
+
+    `created` is in seconds since 1970.
+    """
+
+    image_id: str
+    created: float
+    arch: str
+    files: dict[str, bytes]
+
+
+def read_packages(engine: Engine, tag: str) -> Packages:
+    """Return what the engine's image `tag` says about itself. Raises ImageError if it is missing or cannot be read.
+
+    The image's own programs do the reading, so the container may do nothing else: it has no network, no capabilities
+    and nothing that it could write to.
+    """
+    image = engine.image(tag)
+    if image is None:
+        raise ImageError(
+            f"the engine does not have the image {tag}", hint="build it: kit image build", host=engine.host
+        )
+    with engine.errors():
+        facts = engine.api.inspect_image(image.image_id)
+        archive = _run(engine, image.image_id)
+    try:
+        files = dict(_files(archive))
+    except (tarfile.TarError, EOFError, ValueError):
+        files = {}
+    if not files:
+        raise _unreadable(engine, f"{tag} printed no archive of its package lists")
+    return Packages(
+        image_id=image.image_id, created=_seconds(str(facts.get("Created") or "")), arch=image.arch, files=files
+    )
+
+
+def _run(engine: Engine, image_id: str) -> bytes:
+    """Return what the container prints, and remove the container."""
+    api = engine.api
+    limits = api.create_host_config(
+        network_mode="none",
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        pids_limit=64,
+        mem_limit=2**30,
+    )
+    created = api.create_container(
+        image_id, entrypoint=["/bin/sh"], command=["-c", _SCRIPT], user="root", host_config=limits
+    )
+    name = created["Id"]
+    overdue = threading.Event()
+
+    def end() -> None:
+        overdue.set()
+        with contextlib.suppress(Exception):
+            api.kill(name)
+
+    limit = threading.Timer(MOST_S, end)
+    limit.daemon = True
+    try:
+
+        def start() -> Any:
+            output = api.attach(name, stream=True, stdout=True, stderr=False, demux=True)
+            api.start(name)
+            return output
+
+        limit.start()
+        archive = bytearray()
+        for out, _ in insist(start):
+            archive += out or b""
+            if len(archive) > MOST_BYTES:
+                raise _unreadable(engine, f"the image has more than {MOST_BYTES // 10**6} MB of package lists")
+        if overdue.is_set():
+            raise _unreadable(engine, f"the image did not list its packages within {MOST_S:.0f} s")
+        return bytes(archive)
+    finally:
+        limit.cancel()
+        api.remove_container(name, force=True, v=True)
+
+
+def _unreadable(engine: Engine, what: str) -> ImageError:
+    return ImageError(
+        what,
+        hint="the image needs sh, find and tar, which Debian and Ubuntu always have",
+        host=engine.host,
+    )
+
+
+def _files(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the regular files of an archive. Nothing is written to a disk, so a path may be anything."""
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as entries:
+        for entry in entries:
+            file = entries.extractfile(entry) if entry.isreg() else None
+            if file is not None:
+                yield entry.name.lstrip("/"), file.read()
+
+
+def _seconds(text: str) -> float:
+    """Return `2026-11-22T10:11:12.123456789Z` as seconds since 1970, or 0 for another text."""
+    try:
+        return float(calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return 0.0
