@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-# kit.remote.run.door makes such ids: 20261121-101500-3fa2.
-RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+# kit.remote.run.door makes such ids: 20261121-101500-3fa2. kit/remote/scripts/folder.py accepts no others on a VM.
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
+# The mark of ranks that a person started in the head's shell (images/lib/kitrun/by_hand.py).
+BY_HAND = re.compile(r"by-hand-[0-9]{1,10}")
 
 RunState = Literal["running", "ended", "lost"]
 

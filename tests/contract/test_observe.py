@@ -129,7 +129,10 @@ def test_a_container_of_compose_shows_that_the_plugin_works(vm: ShortMachine) ->
 
 def test_the_look_waits_for_compose(vm: ShortMachine) -> None:
     vm.put("f", b"")
-    folder = os.open(vm.folder, os.O_RDONLY)
+    file = Path(vm.root, f".lock/{vm.cluster}.compose")
+    file.parent.mkdir(mode=0o700)
+    file.touch()
+    folder = os.open(file, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
     release = threading.Timer(0.7, fcntl.flock, (folder, fcntl.LOCK_UN))
     start = time.monotonic()
@@ -140,8 +143,9 @@ def test_the_look_waits_for_compose(vm: ShortMachine) -> None:
 
 
 def test_runs_that_go_on(vm: ShortMachine) -> None:
+    ids = [f"20261121-101500-000{letter}" for letter in "abc"]
     with contextlib.ExitStack() as stack:
-        for name, watched, ended in (("a", True, False), ("b", False, False), ("c", True, True)):
+        for name, watched, ended in ((ids[0], True, False), (ids[1], False, False), (ids[2], True, True)):
             run = Path(vm.folder, "var/runs", name)
             run.mkdir(parents=True)
             (run / "record.json").write_text("{}")
@@ -150,7 +154,7 @@ def test_runs_that_go_on(vm: ShortMachine) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if ended:
                 (run / "end.json").write_text("{}")
-        assert vm.facts().living == ("a",)
+        assert vm.facts().living == (ids[0],)
 
 
 def test_names_of_other_kinds_than_files_are_left_out(vm: ShortMachine) -> None:

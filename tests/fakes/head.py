@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kit.remote import scripts
 from kit.remote.run.log import LogEntry, RunLog
 from tests.fakes import launcher
 
@@ -58,6 +59,8 @@ class Head:
         self.runs, self.record = folder / "runs", folder / "cluster.json"
         self.doors: list[Door] = []
         self.ids: list[str] = []
+        # The ids of this head's runs begin with it, in place of a date, and other heads have another one.
+        self.stamp = f"{uuid.uuid4().int % 10**8:08}"
         self.path = f"{folder}/bin:{os.environ['PATH']}"
         # The most bytes of a file that this head's processes may write.
         self.limit_files: int | None = None
@@ -68,8 +71,14 @@ class Head:
         return self.doors[-1]
 
     def new_id(self) -> str:
-        self.ids.append(f"t-{len(self.ids):03}-{uuid.uuid4().hex[:12]}")
+        self.ids.append(f"{self.stamp}-{len(self.ids):06}-{uuid.uuid4().hex[:4]}")
         return self.ids[-1]
+
+    def read_runs(self, *words: str) -> bytes:
+        """Return what runs.py prints for these words."""
+        program = "".join((Path(scripts.__file__).parent / f"{part}.py").read_text() for part in ("folder", "runs"))
+        argv = [sys.executable, "-IS", "-c", program, str(self.folder), self.runs.name, *words]
+        return subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout
 
     def argv(self, *words: str, **values: Any) -> list[str]:
         return launcher.argv(self.record, self.runs, *words, **{**self.values, **values})

@@ -30,6 +30,15 @@ Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full"
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
 
 
+def listed(*runs: tuple[dict[str, Any], dict[str, Any] | None], live: bool = False) -> str:
+    """Return what runs.py prints for these runs, each as its record and how it ended."""
+    rows: list[dict[str, Any]] = [
+        {"id": record["id"], "live": live, "record": json.dumps(record), "end": json.dumps(end) if end else ""}
+        for record, end in runs
+    ]
+    return "".join(f"{json.dumps(row)}\n" for row in [*rows, {"end": True, "more": 0}])
+
+
 @dataclass
 class FakeContainer:
     """`host_key` is what its sshd read when it started. `task`: Swarm made it."""
@@ -223,12 +232,12 @@ class FakeVM(SwarmScripts):
         content = self.audits[file] if file in self.audits else self.files.get(file, (b"", ""))[0]
         return completed("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
 
-    def _runs(self, _stdin: bytes, folder: str) -> Completed:
-        assert folder.endswith("/var/runs")
-        return failed("sh: out of memory") if "disk full" in self.faults else completed(self.runs)
-
-    def _code_diff(self, _stdin: bytes, folder: str) -> Completed:
-        return completed(self.diffs.get(folder.rpartition("/")[2], ""))
+    def _runs(self, _stdin: bytes, folder: str, operation: str, run: str = "", file: str = "") -> Completed:
+        assert folder.startswith("/opt/kit/")
+        if operation == "read":
+            assert file == "code.diff"
+            return completed(self.diffs.get(run, ""))
+        return failed("sh: out of memory") if "disk full" in self.faults else completed(self.runs or listed())
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.startswith("/opt/kit/")

@@ -33,6 +33,7 @@ from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
 from tests.fakes.head import Head, until
 from tests.fakes.reporter import Remembering
+from tests.fakes.vm import listed
 
 DETACHED = RunPolicy(operator=None)
 
@@ -303,9 +304,10 @@ def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str 
     with pytest.raises(InputError, match="no run 'x' on the head"):
         verb(cluster.context(), "x")
     # The launcher says only that it has no such run. kit reads the head's disk to say why.
-    cluster.fleet["gpu1"].runs = '@@ no\n{"id": "x1", "started": 1}\n\n@@ no\n{"id": "x2", "started": 2}\n\n'
-    with pytest.raises(InputError, match=r"'x' is the beginning of 2 runs: x2, x1$"):
-        verb(cluster.context(), "x")
+    ids = ("20250101-000000-0001", "20250101-000000-0002")
+    cluster.fleet["gpu1"].runs = listed(*(({"id": run, "started": at}, None) for at, run in enumerate(ids)))
+    with pytest.raises(InputError, match=rf"'2025' is the beginning of 2 runs: {ids[1]}, {ids[0]}$"):
+        verb(cluster.context(), "2025")
 
 
 # Slots
@@ -489,10 +491,12 @@ def test_a_head_that_cannot_be_had_any_more(cluster: Cluster, monkeypatch: pytes
 
 def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> None:
     """The listing needs no running container."""
-    fleet["gpu1"].runs = '@@ yes\n{"id": "b", "started": 1}\n\n@@ no\n{"id": "a", "started": 2}\n{"exit_code": 3}\n\n'
+    first, second = "20260101-000000-000b", "20260101-000000-000a"
+    runs = (({"id": first, "started": 1}, None), ({"id": second, "started": 2}, {"exit_code": 3}))
+    fleet["gpu1"].runs = listed(*runs, live=True)
     record = listing(fleet.context(reporter))
     assert record.cluster == "lab"
-    assert [(run.id, run.state) for run in record.runs] == [("a", "ended"), ("b", "running")]
+    assert [(run.id, run.state) for run in record.runs] == [(second, "ended"), (first, "running")]
     assert fleet.changes == {}
     fleet["gpu1"].faults.add("disk full")
     with pytest.raises(StepError, match="its runs could not be read"):
@@ -501,21 +505,25 @@ def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> N
 
 def test_show_has_what_the_head_keeps(fleet: Fleet, reporter: Remembering) -> None:
     code = {"digest": "d" * 64, "folder": "/a", "files": 1, "size": 2, "commit": "c", "dirty": True, "diff": "+x\n"}
-    fleet["gpu1"].runs = (
-        f"@@ yes\n{json.dumps({'id': 'b1', 'started': 1, 'code': code})}\n\n"
-        '@@ no\n{"id": "b2", "started": 2}\n{"exit_code": 3}\n\n@@ no\n{"id": "c", "started": 3}\n{"exit_code": 0}\n\n'
+    b1, b2, other = "20260101-000000-00b1", "20260101-000000-00b2", "20260202-000000-000c"
+    fleet["gpu1"].runs = listed(
+        ({"id": b1, "started": 1, "code": code}, None),
+        ({"id": b2, "started": 2}, {"exit_code": 3}),
+        ({"id": other, "started": 3}, {"exit_code": 0}),
+        live=True,
     )
     context = fleet.context(reporter)
     latest = show(context, None)
-    assert (latest.record.id, latest.record.state, latest.diff) == ("b1", "running", "+x\n")
+    assert (latest.record.id, latest.record.state, latest.diff) == (b1, "running", "+x\n")
     assert latest.record.code == RunCode(digest="d" * 64, folder="/a", files=1, size=2, commit="c", dirty=True)
-    assert (latest.head, latest.log) == ("gpu1", "/opt/kit/lab/var/runs/b1/log")
-    assert latest.work == "/opt/kit/lab/var/runs/b1/work"
+    assert (latest.head, latest.log) == ("gpu1", f"/opt/kit/lab/var/runs/{b1}/log")
+    assert latest.work == f"/opt/kit/lab/var/runs/{b1}/work"
     assert show(context, "latest") == latest
-    assert (show(context, "c").record.exit_code, show(context, "c").work) == (0, "")
+    assert (show(context, "20260202").record.exit_code, show(context, "20260202").work) == (0, "")
     printed = jsonout.shown_run(latest)
-    assert (printed["id"], printed["diff"], printed["code"]["digest"]) == ("b1", "+x\n", "d" * 64)
-    for word, message in {"b": "'b' is the beginning of 2 runs: b2, b1$", "x": "no run 'x' on the head$"}.items():
+    assert (printed["id"], printed["diff"], printed["code"]["digest"]) == (b1, "+x\n", "d" * 64)
+    several = f"'20260101' is the beginning of 2 runs: {b2}, {b1}$"
+    for word, message in {"20260101": several, "x": "no run 'x' on the head$"}.items():
         with pytest.raises(InputError, match=message):
             show(context, word)
     fleet["gpu1"].runs = ""

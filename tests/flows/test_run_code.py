@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from kit.flows.run.planning import dry_run
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord, RunRequest
 from kit.remote.code.pack import Changed, write_pack
-from kit.remote.scripts import script
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.porter import manifest
 from tests.fakes.cluster import Cluster
@@ -94,13 +92,10 @@ class Coded:
 
     def keep_runs(self) -> None:
         """Let the VM's disk have the runs that the head has."""
-        done = subprocess.run([*script("runs", str(self.cluster.head.runs))], capture_output=True, check=True)
         vm = self.cluster.fleet["gpu1"]
-        vm.runs = done.stdout.decode()
+        vm.runs = self.cluster.head.read_runs("list").decode()
         for record in self.cluster.records:
-            folder = self.cluster.head.runs / record["id"]
-            diff = subprocess.run([*script("code_diff", str(folder))], capture_output=True, check=True)
-            vm.diffs[record["id"]] = diff.stdout.decode()
+            vm.diffs[record["id"]] = self.cluster.head.read_runs("read", record["id"], "code.diff").decode()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kit.errors import InputError, NotReadyError
 from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.flows.run.follow import Follower, Manner
-from kit.flows.run.listing import listing, runs_folder, unknown_run
+from kit.flows.run.listing import listing, unknown_run
 from kit.model import names
 from kit.model.run import RunRecord
 from kit.plan.run.records import find, record_of
@@ -183,7 +183,7 @@ def _from_disk(
     _check_rank(record, manner.rank)
     if not isinstance(reporter, Silent):
         last = _Last(reporter, tail) if tail is not None else None
-        log = LogFile(context.login(context.inventory.head), f"{runs_folder(context)}/{record.id}/log")
+        log = LogFile(context.login(context.inventory.head), names.folder(context.spec.name), record.id)
         follower = Follower(record.id, log, last or reporter, replace(manner, follow=False))
         try:
             follower.follow()

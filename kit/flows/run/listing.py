@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from kit.errors import InputError, KitError, NotReadyError, StepError
+from kit.events import Warned
 from kit.flows.context import Context
 from kit.model import names
+from kit.model.answer import OddAnswer, answer_of, decode
 from kit.model.names import LATEST
 from kit.model.result import RunsResult
-from kit.model.run import RunRecord, ShownRun
-from kit.plan.run.records import find, record_of, several
+from kit.model.run import RUN_ID, RunRecord, ShownRun
+from kit.plan.run.records import find, several, stored_record
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
@@ -23,7 +24,10 @@ StoredRun = tuple[RunRecord, Mapping[str, Any]]
 
 
 def listing(context: Context) -> RunsResult:
-    """Return all runs that the head keeps, the latest first. It reads the VM's disk and needs no container."""
+    """Return all runs that the head keeps, the latest first. It reads the VM's disk.
+
+    It needs no container, unless the VM has no Python.
+    """
     with closing(context.connect(context.inventory.head)) as transport:
         runs = _latest_first(record for record, _ in _stored(context, transport))
     return RunsResult(cluster=context.spec.name, runs=tuple(runs))
@@ -54,7 +58,8 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
         fields = next(fields for one, fields in stored if one is record)
         code = fields.get("code") or {}
         if code.get("dirty"):
-            done = transport.run(script("code_diff", f"{runs_folder(context)}/{record.id}"), timeout_s=30)
+            argv = script("runs", names.folder(context.spec.name), "read", record.id, "code.diff")
+            done = transport.run(argv, timeout_s=30)
             fields = {**fields, "code": {"diff": done.stdout.decode(errors="replace"), **code}}
     return record, fields
 
@@ -80,35 +85,72 @@ def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:
 
 def _stored(context: Context, transport: Transport) -> list[StoredRun]:
     head = context.inventory.head
-    done = transport.run(script("runs", runs_folder(context)), timeout_s=30)
+    done = transport.run(script("runs", names.folder(context.spec.name), "list"), timeout_s=30)
     if done.code != 0:
         raise StepError(
             f"its runs could not be read: {done.error_text or f'exit {done.code}'}",
             hint=f"look at the host: kit ssh {head.name}",
             host=head.name,
         )
-    return _parsed(done.text)
+    with answer_of(head.name, "its list of runs"):
+        runs = read_list(done.stdout)
+    for text in runs.problems:
+        context.reporter.report(Warned(text=text, hint=f"look at the host: kit ssh {head.name}"))
+    return list(runs.stored)
 
 
 def _latest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return sorted(runs, key=lambda run: (run.started, run.id), reverse=True)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """A line of runs.py: a run, or the end of the list, which says how many runs it leaves out."""
+
+    id: str = ""
+    live: bool = False
+    record: str = ""
+    end: str | bool = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunList:
+    """The runs of a head, the latest first, and why others are missing."""
+
+    stored: tuple[StoredRun, ...]
+    problems: tuple[str, ...] = ()
+
+
+def read_list(answer: bytes) -> RunList:
+    """Return the runs in the output of runs.py. Raises OddAnswer if it is not the whole output of that program.
+
+    Ranks can write records. So a record that is odd hides no other run.
+    """
+    *rows, last = [decode(line, _Row) for line in answer.splitlines()] or [_Row()]
+    if last.end is not True:
+        raise OddAnswer("the end of the list is missing", answer[-60:])
+    stored: list[StoredRun] = []
+    odd: list[str] = []
+    for row in rows:
+        if not RUN_ID.fullmatch(row.id) or not isinstance(row.end, str):
+            raise OddAnswer("this is not the id of a run", row.id or "''")
+        try:
+            stored.append(stored_record(row.id, row.record, row.end, live=row.live))
+        except OddAnswer as error:
+            odd.append(f"{row.id} ({error})")
+    problems = []
+    if odd:
+        others = f", and those of {len(odd) - 1} more runs" if len(odd) > 1 else ""
+        problems.append(f"kit cannot read the record of run {odd[0]}{others}")
+    if last.more > 0:
+        problems.append(f"the list leaves out {last.more} older runs: the records are too large")
+    return RunList(stored=tuple(stored), problems=tuple(problems))
+
+
 def parse(text: str) -> list[RunRecord]:
-    """Return the runs in the output of runs.sh."""
-    return [record for record, _ in _parsed(text)]
-
-
-def _parsed(text: str) -> list[StoredRun]:
-    stored = []
-    # Only at the start of a line, because a command can contain any text.
-    for block in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:
-        live, _, rest = block.partition("\n")
-        objects = [json.loads(line) for line in rest.splitlines() if line.strip()]
-        if objects:
-            ending = objects[1] if len(objects) > 1 else None
-            stored.append((record_of(objects[0], ending, live=live == "yes"), objects[0]))
-    return stored
+    """Return the runs in the output of runs.py. Raises OddAnswer."""
+    return [record for record, _ in read_list(text.encode()).stored]
 
 
 def runs_folder(context: Context) -> str:

@@ -2,16 +2,78 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from kit.errors import InputError
+from kit.errors import AnswerError, InputError
+from kit.model.answer import OddAnswer, convert, decode
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
 from kit.model.run import Failure, Place, RunCode, RunRecord, RunState
+
+# Limits of what a record may say: seconds since 1970, and any count.
+_LATEST = 2.0**36
+_MOST_COUNT = 2**31
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Helper:
+    role: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    digest: str = ""
+    folder: str = ""
+    files: int = 0
+    size: int = 0
+    commit: str | None = ""
+    branch: str | None = ""
+    origin: str | None = ""
+    dirty: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Record:
+    """The form of record.json. Its other fields are for the head, or for kit.plan.run.again."""
+
+    id: str = ""
+    cluster: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    helpers: tuple[_Helper, ...] = ()
+    env: tuple[str, ...] = ()
+    by: str = ""
+    started: float = 0.0
+    code: _Code | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    kind: str = ""
+    host: str | None = ""
+    rank: int | None = None
+    role: str | None = ""
+    exit_code: int | None = None
+    signal: str | None = ""
+    oom: bool | None = False
+    lines: tuple[str, ...] = ()
+    mpirun: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ending:
+    """The form of end.json."""
+
+    ended: float | None = None
+    attempt: int = 0
+    exit_code: int | None = None
+    stopped: str | None = ""
+    failure: _Failure | None = None
+    left: dict[str, int] | None = field(default=None)
 
 
 def start_request(
@@ -78,36 +140,73 @@ def started_record(request: Mapping[str, Any], *, started: float, ending: Mappin
 def parse(text: str) -> RunRecord | None:
     """Return the record in a JSON text, or None if the text is not a record."""
     try:
-        value = json.loads(text)
-    except ValueError:
+        return _record(decode(text, dict[str, Any]), None, live=True)
+    except OddAnswer:
         return None
-    return record_of(value) if isinstance(value, dict) else None
+
+
+def stored_record(run_id: str, record: str, ending: str | None, *, live: bool) -> tuple[RunRecord, Mapping[str, Any]]:
+    """Return a run from the texts of its record.json and end.json, and the fields of record.json.
+
+    Ranks can write to both. So `run_id` is the name of the folder, whatever the record says. Raises OddAnswer.
+    """
+    fields: dict[str, Any] = decode(record, dict[str, Any])
+    end = decode(ending, dict[str, Any]) if ending else None
+    return _record({**fields, "id": run_id}, end, live=live), fields
 
 
 def record_of(record: Mapping[str, Any], ending: Mapping[str, Any] | None = None, *, live: bool = True) -> RunRecord:
-    """Return a run's record. `ending` is end.json, or None before the end; `live`: its supervisor is running."""
+    """Return a run's record. `ending` is end.json, or None before the end; `live`: its supervisor is running.
+
+    Raises AnswerError for a record that does not have the form of one.
+    """
+    try:
+        return _record(record, ending, live=live)
+    except OddAnswer as odd:
+        raise AnswerError(
+            f"kit cannot read the record of a run: {odd}", hint="a rank may have changed it; look: kit runs"
+        ) from None
+
+
+def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live: bool) -> RunRecord:
     state: RunState = "ended" if ending else "running" if live else "lost"
-    end = ending or {}
-    failure = end.get("failure")
+    run: _Record = convert(record, _Record)
+    end: _Ending = convert(ending or {}, _Ending)
+    _check_limits(run, end)
     return RunRecord(
-        id=str(record.get("id", "")),
-        cluster=str(record.get("cluster", "")),
-        image=str(record.get("image", "")),
-        command=tuple(record.get("command", ())),
-        places=tuple(_place(place) for place in record.get("places", ())),
-        roles=tuple(str(helper["role"]) for helper in record.get("helpers", ())),
-        env=tuple(record.get("env", ())),
-        by=str(record.get("by", "")),
+        id=run.id,
+        cluster=run.cluster,
+        image=run.image,
+        command=run.command,
+        places=run.places,
+        roles=tuple(helper.role for helper in run.helpers),
+        env=run.env,
+        by=run.by,
         state=state,
-        started=float(record.get("started", 0.0)),
-        ended=end.get("ended"),
-        attempt=int(end.get("attempt", 0)),
-        exit_code=end.get("exit_code"),
-        stopped=str(end.get("stopped", "")),
-        failure=_failure(failure) if failure else None,
-        left=end.get("left"),
-        code=_code(record.get("code")),
+        started=run.started,
+        ended=end.ended,
+        attempt=end.attempt,
+        exit_code=end.exit_code,
+        stopped=end.stopped or "",
+        failure=_failure(end.failure) if end.failure else None,
+        left=end.left,
+        code=_code(run.code),
     )
+
+
+def _check_limits(run: _Record, end: _Ending) -> None:
+    """Raise OddAnswer if a number is beyond what it can count."""
+    if not all(0 <= moment <= _LATEST for moment in (run.started, end.ended or 0.0)):
+        raise OddAnswer("a time is not between 1970 and 4147")
+    counts = [end.attempt, end.exit_code or 0, *(end.left or {}).values()]
+    if end.failure is not None:
+        counts += [end.failure.rank or 0, end.failure.exit_code or 0]
+    for place in run.places:
+        counts += [place.ranks, *place.slots]
+    if run.code is not None:
+        counts.append(run.code.files)
+    if not all(abs(count) <= _MOST_COUNT for count in counts):
+        raise OddAnswer(f"a number is greater than {_MOST_COUNT}")
 
 
 def find(runs: Sequence[RunRecord], word: str | None) -> RunRecord | None:
@@ -127,40 +226,31 @@ def several(word: str, runs: Sequence[str]) -> InputError:
     return InputError(f"'{word}' is the beginning of {len(runs)} runs: {ids}", hint="write more of the id")
 
 
-def _code(value: object) -> RunCode | None:
-    if not isinstance(value, Mapping) or not value.get("digest"):
+def _code(code: _Code | None) -> RunCode | None:
+    if code is None or not code.digest:
         return None
     return RunCode(
-        digest=str(value["digest"]),
-        folder=str(value.get("folder", "")),
-        files=int(value.get("files", 0)),
-        size=int(value.get("size", 0)),
-        commit=str(value.get("commit", "")),
-        branch=str(value.get("branch", "")),
-        origin=str(value.get("origin", "")),
-        dirty=bool(value.get("dirty")),
+        digest=code.digest,
+        folder=code.folder,
+        files=code.files,
+        size=code.size,
+        commit=code.commit or "",
+        branch=code.branch or "",
+        origin=code.origin or "",
+        dirty=code.dirty,
     )
 
 
-def _place(value: Mapping[str, Any]) -> Place:
-    return Place(
-        node=str(value["node"]),
-        address=str(value["address"]),
-        ranks=int(value["ranks"]),
-        slots=tuple(int(slot) for slot in value["slots"]),
-    )
-
-
-def _failure(value: Mapping[str, Any]) -> Failure:
-    kind = value.get("kind")
+def _failure(failure: _Failure) -> Failure:
+    kinds: dict[str, Literal["rank", "host", "code"]] = {"rank": "rank", "host": "host", "code": "code"}
     return Failure(
-        kind=kind if kind in ("rank", "host", "code") else "mpirun",
-        host=str(value.get("host", "")),
-        rank=value.get("rank"),
-        role=str(value.get("role", "")),
-        exit_code=value.get("exit_code"),
-        signal=str(value.get("signal", "")),
-        oom=bool(value.get("oom")),
-        lines=tuple(value.get("lines", ())),
-        mpirun=tuple(value.get("mpirun", ())),
+        kind=kinds.get(failure.kind, "mpirun"),
+        host=failure.host or "",
+        rank=failure.rank,
+        role=failure.role or "",
+        exit_code=failure.exit_code,
+        signal=failure.signal or "",
+        oom=bool(failure.oom),
+        lines=failure.lines,
+        mpirun=failure.mpirun,
     )

@@ -20,7 +20,7 @@ from kit.errors import KitError, NotReadyError, UnreachableError
 from kit.model import names
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
-from kit.remote.scripts import in_node
+from kit.remote.scripts import in_node, script
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
 from kit.remote.ssh.refusals import no_session
@@ -248,12 +248,15 @@ class Door:
 
 
 class LogFile(Door):
-    """The log of a run, read from the disk of the head's VM, for a head whose container is down. Empty if deleted."""
+    """The log of a run, read from the disk of the head's VM, for a head whose container is down. Empty if deleted.
 
-    def __init__(self, head: Login, path: str) -> None:
+    `folder` is the cluster's. Ranks can write to the log's folder: runs.py opens it.
+    """
+
+    def __init__(self, head: Login, folder: str, run: str) -> None:
         super().__init__(head, "")
         self._process = subprocess.Popen(
-            [*openssh_argv(head), as_root(["sh", "-c", '[ ! -e "$1" ] || exec cat -- "$1"', "kit-log", path])],
+            [*openssh_argv(head), as_root(script("runs", folder, "read", run, "log"))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -13,7 +13,11 @@ from pathlib import Path
 # Prefixes of scripts: shell functions that find this VM's node, remove a container, or change a member of a swarm; and
 # a script that another one continues.
 _BEFORE = {
+    "read_runs": "node_name",
+    "observe": "read_runs",
     "look": "observe",
+    "runs": "read_runs",
+    "load": "read_runs",
     "node": "node_name",
     "node_terminal": "node_name",
     "wait_sshd": "node_name",
@@ -26,9 +30,8 @@ _BEFORE = {
 _AFTER = {"look": "ranks", "node_terminal": "node"}
 # Scripts that a script may run, each in a variable such as end_exec_program.
 _CALLED = {"node_terminal": "end_exec"}
-# Programs in Python that a script runs, each as the files that it consists of. The script finds it in a variable, such
-# as observe_program.
-_PROGRAMS = {"observe": ("kernel", "observe")}
+# Files of programs in Python that a script runs. The script finds each in a variable, such as observe_program.
+_PROGRAMS = {"read_runs": ("folder", "runs"), "observe": ("kernel", "observe")}
 
 
 @cache
@@ -38,9 +41,8 @@ def _text(name: str) -> str:
     after = _read(f"{_AFTER[name]}.sh") if name in _AFTER else ""
     if name in _CALLED:
         before += f"{_CALLED[name]}_program={shlex.quote(_text(_CALLED[name]))}\n"
-    if name in _PROGRAMS:
-        program = "\n".join(_read(f"{part}.py") for part in _PROGRAMS[name])
-        before += f"{name}_program={shlex.quote(program)}\n"
+    for part in _PROGRAMS.get(name, ()):
+        before += f"{part}_program={shlex.quote(_read(f'{part}.py'))}\n"
     return before + _read(f"{name}.sh") + after
 
 

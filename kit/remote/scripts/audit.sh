@@ -4,6 +4,4 @@ umask 077
 # The engine makes this folder as the source of a mount, and lets everybody read it.
 [ ! -d "$1/var" ] || chmod 700 "$1/var" || exit 1
 mkdir -p "${2%/*}" || exit 1
-# Earlier versions kept it beside the runs, where containers can write.
-if [ -f "$1/var/audit" ] && [ ! -L "$1/var/audit" ] && [ ! -e "$2" ]; then mv -- "$1/var/audit" "$2" || exit 1; fi
 cat >>"$2"

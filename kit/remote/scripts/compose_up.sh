@@ -1,13 +1,24 @@
 # Starts a host's service, or recreates it. Arguments: FOLDER [OPTION]...
 # A killed kit leaves this running, and nothing must interrupt Compose. So its output goes to this shell, and not into the
-# broken connection. The next deploy's Compose waits for it through a lock on the folder.
+# broken connection. The next deploy's Compose waits for it through a lock. Only root can reach the lock: neither a user
+# of the VM nor a container can hold it.
 folder=$1
+lock=${folder%/*}/.lock/${folder##*/}.compose
 shift
 up() { docker compose --file "$folder/compose.yaml" up --detach --remove-orphans "$@"; }
+open_lock() {
+  for _ in 1 2 3 4 5; do
+    # The end of another lock may remove the folder at any moment.
+    (umask 077 && mkdir -p "${lock%/*}" && chmod 700 "${lock%/*}")
+    command exec 9>>"$lock" && return 0
+    sleep 0.1
+  done
+  return 1
+}
 said=$(
   exec 2>&1
   if command -v flock >/dev/null 2>&1; then
-    exec 9<"$folder" && flock -w 120 9 || { echo "an earlier docker compose still works in $folder"; exit 1; }
+    open_lock && flock -w 120 9 || { echo "an earlier docker compose still works in $folder"; exit 1; }
   fi
   up "$@"
 )

@@ -1,14 +1,10 @@
 # Prints how busy a VM is while no benchmark runs. Arguments: FOLDER of the cluster. Changes nothing.
-# Prints the kernel's clocks twice, half a second apart, and on a head its runs.
+# Prints the kernel's clocks twice, half a second apart, and on a head its runs. Needs read_runs.sh before it.
 folder=$1
 echo "cores $(nproc)"
 echo "before $(head -n 1 /proc/stat)"
 sleep 0.5
 echo "after $(head -n 1 /proc/stat)"
-for run in "$folder"/var/runs/*/; do
-  [ -s "$run/record.json" ] || continue
-  state=over
-  if [ ! -e "$run/end.json" ] && ! flock --shared --nonblock "$run/lock" true 2>/dev/null; then state=living; fi
-  echo "$state $(basename "$run")"
-done
+patience=10
+if [ -d "$folder/var" ]; then read_runs "$folder" states 2>/dev/null | head -n 10000; fi
 echo end

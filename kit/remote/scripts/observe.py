@@ -18,6 +18,7 @@ if MYPY:
     import socket
     from hashlib import sha256
 
+    from kit.remote.scripts.folder import living
     from kit.remote.scripts.kernel import addresses, default_routes, listening
 else:
     import _socket as socket
@@ -133,9 +134,9 @@ def on_path(name: str) -> bool:
 
 
 def wait_for_compose(folder: str) -> None:
-    """Wait until no Compose recreates a node in this folder."""
+    """Wait until no Compose recreates a node of this cluster."""
     try:
-        lock = os.open(folder, os.O_RDONLY)
+        lock = os.open("%s/.lock/%s.compose" % os.path.split(folder), os.O_RDONLY)
     except OSError:
         return
     end = time.monotonic() + LOCK_S
@@ -308,36 +309,6 @@ def size(path: str) -> int:
         return 0
 
 
-def living(folder: str) -> "list[str]":
-    """Return the runs that have not ended and whose supervisor holds the lock, then what somebody started by hand."""
-    runs = os.path.join(folder, "var/runs")
-    by_hand = os.path.join(runs, ".by-hand")
-    alive = [name for name in names_in(runs) if lives(os.path.join(runs, name))]
-    return alive + [name for name in names_in(by_hand) if locked(os.path.join(by_hand, name))]
-
-
-def names_in(folder: str) -> "list[str]":
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-
-
-def lives(run: str) -> bool:
-    return bool(size(run + "/record.json")) and not os.path.exists(run + "/end.json") and locked(run + "/lock")
-
-
-def locked(path: str) -> bool:
-    try:
-        lock = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
 def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
     if not usual_engine():
         raise Unfit
@@ -365,7 +336,7 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         *(swarm_sections() if wanted == "swarm" else ()),
         *folder_sections(folder),
         "@@ living",
-        *living(folder),
+        *living(folder, "var/runs"),
         "@@ end",
     ]
 

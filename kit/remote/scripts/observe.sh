@@ -4,11 +4,13 @@
 folder=$1
 image=$2
 cluster=${folder##*/}
+lock=${folder%/*}/.lock/$cluster.compose
 export LC_ALL=C
 
 by_client() {
   # While Compose recreates a node, perhaps for a killed kit, its port and its container do not match. So wait.
-  if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -s -w 15 "$folder" true; fi
+  # Only compose_up.sh creates the lock.
+  if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -s -w 15 9) 2>/dev/null; fi
 
   echo '@@ system'
   echo "arch $(uname -m)"
@@ -89,17 +91,13 @@ by_client() {
     echo '@@ record'
     cat cluster.json 2>/dev/null
   fi
-  # Live runs: their supervisor holds the lock, and they have not ended.
+  # The active runs. Only their ids may come from where ranks can write, even if a container prints them.
   echo '@@ living'
-  for run in "$folder"/var/runs/*/; do
-    if [ -s "$run/record.json" ] && [ ! -e "$run/end.json" ] && ! flock --shared --nonblock "$run/lock" true 2>/dev/null; then
-      basename "$run"
-    fi
-  done
-  # Ranks that somebody started in the head's shell: mpirun holds the lock.
-  for file in "$folder"/var/runs/.by-hand/*; do
-    if [ -e "$file" ] && ! flock --shared --nonblock "$file" true 2>/dev/null; then basename "$file"; fi
-  done
+  patience=10
+  if [ -d "$folder/var" ]; then
+    read_runs "$folder" living 2>/dev/null |
+      grep -E '^([0-9]{8}-[0-9]{6}-[0-9a-f]{4}|by-hand-[0-9]{1,10})$' | head -n 1000
+  fi
   echo '@@ end'
 }
 
@@ -107,8 +105,8 @@ by_client() {
 # prints nothing, if only Docker's client can answer.
 code=3
 if command -v docker >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
-  # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
-  python3 -IS -c "$observe_program" "$@"
+  # shellcheck disable=SC2154  # kit.remote.scripts puts the programs before this script
+  python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
   code=$?
 fi
 if [ "$code" -eq 75 ]; then exit 75; fi

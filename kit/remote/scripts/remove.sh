@@ -29,7 +29,8 @@ remove_rest() {
   find "$folder/var" -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf -- {} +
 }
 # A Compose process of a killed deploy would bring a container back. So wait for it.
-if [ -d "$folder" ] && command -v flock >/dev/null 2>&1; then flock -w 120 "$folder" true; fi
+lock=${folder%/*}/.lock/$cluster.compose
+if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -w 120 9) 2>/dev/null; fi
 # An engine that does not answer may have containers that come back with it. Then remove nothing.
 ids=
 if command -v docker >/dev/null 2>&1; then
@@ -48,15 +49,12 @@ if command -v docker >/dev/null 2>&1; then
 fi
 case $folder in
   /opt/kit/?*)
-    audit=${folder%/*}/.audit/$cluster
-    if [ -f "$folder/var/audit" ] && [ ! -L "$folder/var/audit" ] && [ ! -e "$audit" ]; then
-      (umask 077 && mkdir -p "${audit%/*}") && mv -- "$folder/var/audit" "$audit"
-    fi
     if [ -d "$folder" ] && ! { [ "$what" = keep ] && remove_rest; }; then
       rm -rf -- "$folder" || exit 1
       echo "folder $folder"
     fi
-    rmdir /opt/kit 2>/dev/null || true
+    rm -f -- "$lock"
+    rmdir "${lock%/*}" /opt/kit 2>/dev/null || true
     ;;
 esac
 # What an interrupted copy of the image left for the next one.

@@ -1,15 +1,11 @@
-# Lists the runs that this VM keeps as the head of a cluster. Changes nothing. Arguments: FOLDER (of runs).
-# Prints for each run a line '@@ LIVE', its record and how it ended, each as a line of JSON. LIVE is yes while its
-# supervisor holds the lock. The kernel knows this, so no file can be wrong about it.
-cd "$1" 2>/dev/null || exit 0
-for run in */; do
-  [ -s "$run/record.json" ] || continue
-  live=yes
-  if flock --shared --nonblock "$run/lock" true 2>/dev/null; then live=no; fi
-  echo "@@ $live"
-  cat "$run/record.json"
-  echo
-  cat "$run/end.json" 2>/dev/null
-  echo
-done
-exit 0
+# Reads the runs that this VM keeps as the head of a cluster. Changes nothing. Arguments: FOLDER OPERATION [WORD]...
+# FOLDER is the cluster's. runs.py has the operations. Needs read_runs.sh before it.
+if [ ! -d "$1/var" ]; then
+  [ "$2" != list ] || echo '{"end": true, "more": 0}'
+  exit 0
+fi
+if ! command -v python3 >/dev/null 2>&1 && ! docker inspect "$(node_of "kit-${1##*/}-mpihead")" >/dev/null 2>&1; then
+  echo 'this VM has no python3 to read its runs, and the container of the head is missing' >&2
+  exit 1
+fi
+read_runs "$@"

@@ -192,7 +192,7 @@ def test_a_client_that_hangs_up_waits_no_longer(head: Head) -> None:
     second, _ = head.run("true", wait=True)
     second.hang_up()
     assert second.end() == (0, b"", b"")
-    assert len(list(head.runs.glob("t-*"))) == 1
+    assert len(list(head.runs.glob(f"{head.stamp}-*"))) == 1
     holder.stop(grace=0.0)
     holder.story()
 
@@ -270,7 +270,7 @@ def test_a_run_that_there_is_not(head: Head, op: str) -> None:
     head.done("true")
     head.done("true")
     # The beginning of two is the name of none.
-    assert head.door().ask({"op": op, "id": "t-"}) == {"missing": "t-"}
+    assert head.door().ask({"op": op, "id": head.stamp}) == {"missing": head.stamp}
 
 
 def test_stop_from_another_door(head: Head) -> None:
@@ -382,13 +382,13 @@ def test_runs_that_ended_are_forgotten_by_number_and_age(head: Head) -> None:
     for _ in range(3):
         head.done("true", policy={"keep": 2})
     # The client gets the ending before old runs are removed.
-    until(lambda: sorted(path.name for path in head.runs.glob("t-*")) == head.ids[1:])
+    until(lambda: sorted(path.name for path in head.runs.glob(f"{head.stamp}-*")) == head.ids[1:])
     for run in head.ids[1:]:
         os.utime(head.runs / run / "log", (1, 1))
     living, _ = head.run("sh", "-c", "exec sleep 600")
     os.utime(head.runs / head.ids[3] / "log", (1, 1))
     head.done("true", places=[place("gpu2", 1, address="127.0.0.2")], policy={"keep_s": 3600})
-    until(lambda: sorted(path.name for path in head.runs.glob("t-*")) == head.ids[3:])
+    until(lambda: sorted(path.name for path in head.runs.glob(f"{head.stamp}-*")) == head.ids[3:])
     living.stop(grace=0.0)
     living.story()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from kit.model.run import Failure, Place, RunRecord
 from kit.model.spec import ClusterSpec
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.records import parse, record_of, start_request
-from kit.remote.scripts import script
 from tests.fakes.facts import node
 from tests.fakes.head import MPIRUN, Head, until
 
@@ -68,9 +65,7 @@ def started(head: Head, argv: tuple[str, ...], **more: Any) -> tuple[LaunchPlan,
 
 def listing(head: Head) -> list[RunRecord]:
     """Return the runs as `kit runs` reads them."""
-    argv = script("runs", str(head.runs))
-    done = subprocess.run(argv, capture_output=True, check=True, timeout=60)
-    return parse_listing(done.stdout.decode())
+    return sorted(parse_listing(head.read_runs("list").decode()), key=lambda run: run.id)
 
 
 def test_what_the_head_writes_comes_back_as_it_was(head: Head) -> None:
@@ -89,7 +84,6 @@ def test_what_the_head_writes_comes_back_as_it_was(head: Head) -> None:
     assert run.ended >= run.started > 1e9
 
 
-@pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
 def test_the_listing_asks_the_kernel_who_lives(head: Head) -> None:
     head.done("sh", "-c", "exit 3")
     door, _ = head.run("sh", "-c", "echo up; exec sleep 600")

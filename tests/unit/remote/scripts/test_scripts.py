@@ -189,7 +189,9 @@ def test_write_file_fails_whole(tmp_path: Path, fault: str) -> None:
 def test_observe_lists_the_active_runs(tmp_path: Path, shell: str) -> None:
     """A run is active if its supervisor lives and it has not ended. Only the lock shows that."""
     held = []
-    for name, watched, ended in (("a", True, False), ("b", False, False), ("c", True, True), ("d", False, True)):
+    states = ((True, False), (False, False), (True, True), (False, True))
+    for number, (watched, ended) in enumerate(states):
+        name = f"20261121-101500-000{number}"
         run_folder = tmp_path / "var" / "runs" / name
         run_folder.mkdir(parents=True)
         (run_folder / "record.json").write_text("{}")
@@ -208,7 +210,7 @@ def test_observe_lists_the_active_runs(tmp_path: Path, shell: str) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
         held.append(file)
     done = run(script("observe", str(tmp_path), "no/such:image", "state"), shell=shell)
-    assert parse(host(1), done.stdout.decode()).living == ("a", "by-hand-7")
+    assert parse(host(1), done.stdout.decode()).living == ("20261121-101500-0000", "by-hand-7")
     for file in held:
         file.close()
 
