@@ -311,3 +311,82 @@ def session_of(transport: Transport) -> str:
         "pid=$(awk '/^PPid/ {print $2}' /proc/$pid/status); done; echo $pid"
     )
     return transport.run(["sh", "-c", walk]).text.strip()
+
+
+CERTIFIED = """
+set -eu
+mkdir -p /run/sshd
+folder=$1 port=$2
+exec /usr/sbin/sshd -D -p "$port" -o HostKey="$folder/host" -o HostCertificate="$folder/host-cert.pub" \\
+  -o PidFile="$folder/pid"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certified:
+    """A second sshd of a VM, whose host key has a certificate. `authority` is the public key that signed it."""
+
+    host: Host
+    login: Login
+    authority: str
+    key: str
+
+    def trust(self, *lines: str) -> None:
+        Path(str(self.login.known_hosts)).write_text("".join(f"{line}\n" for line in lines))
+
+    @property
+    def name(self) -> str:
+        return f"[{self.login.address}]:{self.login.port}"
+
+
+def sign(folder: Path, principal: str, *words: str) -> str:
+    """Make an authority and a host key with its certificate in the folder. Return the authority's public key."""
+    authority = make_key(folder / "authority")
+    make_key(folder / "host")
+    subject = ["-h", "-I", "kit", "-n", principal, *words, str(folder / "host.pub")]
+    subprocess.run(["ssh-keygen", "-q", "-s", str(folder / "authority"), *subject], check=True)
+    return " ".join(authority.split()[:2])
+
+
+@contextlib.contextmanager
+def certified(vm: VM, login: Login, folder: Path, *words: str) -> Iterator[Certified]:
+    """Start the sshd with a certificate for the VM's address. `words` change the certificate."""
+    port, there = PORT + 1, f"/tmp/kit-certified-{uuid.uuid4().hex}"
+    name = f"[{vm.address}]:{port}"
+    authority = sign(folder, f"{vm.address},{name}", *words)
+    for file in ("host", "host.pub", "host-cert.pub"):
+        vm.script('umask 77; mkdir -p "$1"; printf "%s\\n" "$3" >"$1/$2"', there, file, (folder / file).read_text())
+    vm.text("sh", "-c", f"setsid sh -c '{CERTIFIED}' sh {there} {port} </dev/null >/dev/null 2>&1 &")
+    try:
+        until("the sshd with a certificate listens", lambda: vm.listeners(port))
+        yield Certified(
+            host=Host(name=vm.name, address=vm.address, port=port),
+            login=replace(login, port=port, known_hosts=str(folder / "known_hosts")),
+            authority=authority,
+            key=" ".join((folder / "host.pub").read_text().split()[:2]),
+        )
+    finally:
+        vm.ssh("sh", "-c", f"kill $(cat {there}/pid); rm -rf {there}")
+
+
+def test_an_authority_in_known_hosts_vouches_for_its_hosts(
+    make: Make, cluster: Cluster, sshd_host: tuple[Host, Login], tmp_path: Path
+) -> None:
+    with certified(cluster.hosts[-1], sshd_host[1], tmp_path) as site:
+        site.trust(f"@cert-authority {site.name} {site.authority}")
+        with closing(make(site.host, site.login)) as transport:
+            assert transport.run(["echo", "certified"]).text == "certified\n"
+        # Only for the names on the line, and not with a key that is marked as revoked.
+        site.trust(f"@cert-authority *.example.com {site.authority}")
+        assert "is not known here" in refused(make, site.host, site.login).message
+        for revoked in (site.authority, site.key):
+            site.trust(f"@cert-authority {site.name} {site.authority}", f"@revoked * {revoked}")
+            assert "@revoked" in refused(make, site.host, site.login).message
+
+
+def test_a_certificate_that_is_over(
+    make: Make, cluster: Cluster, sshd_host: tuple[Host, Login], tmp_path: Path
+) -> None:
+    with certified(cluster.hosts[-1], sshd_host[1], tmp_path, "-V", "20200101:20200102") as site:
+        site.trust(f"@cert-authority {site.name} {site.authority}")
+        assert "certificate" in refused(make, site.host, site.login).message

@@ -8,18 +8,17 @@ session of its transport instead.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import socket
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kit.errors import SlowError
 from kit.model.host import Host, Login
+from kit.remote.ssh.known import files, is_plain
 from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
@@ -38,6 +37,8 @@ from kit.remote.ssh.transport import Completed, Live, as_root
 if TYPE_CHECKING:
     import paramiko
 
+    from kit.remote.ssh.multiplexed import OpenSshTransport
+
 CONNECT_TIMEOUT_S = 15.0
 # The part of it that sshd has for its banner. With all of it, two clocks of paramiko would end together, and the first
 # might be the one that does not know what it waited for.
@@ -55,12 +56,38 @@ class FabricTransport:
         self._host = host
         self._login = target
         self._connection: Any = None
+        self._openssh: OpenSshTransport | None = None
 
     @property
     def host(self) -> Host:
         return self._host
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        if self._openssh is None:
+            try:
+                return self._run(argv, stdin, timeout_s)
+            except _UnsuitableError:
+                self._openssh = self._other_client()
+        return self._openssh.run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        """Run it with OpenSSH's client, which passes output on while it comes."""
+        with closing(self._other_client()) as transport:
+            return transport.stream(argv, live)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._openssh is not None:
+            self._openssh.close()
+
+    def _other_client(self) -> OpenSshTransport:
+        from kit.remote.ssh.multiplexed import OpenSshTransport  # noqa: PLC0415  (mostly not needed)
+
+        return OpenSshTransport(self._host, self._login)
+
+    def _run(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Completed:
         import paramiko  # noqa: PLC0415
 
         command = as_root(argv)
@@ -72,18 +99,6 @@ class FabricTransport:
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
             raise broken_error(self._login, str(error) or type(error).__name__) from error
-
-    def stream(self, argv: Sequence[str], live: Live) -> int:
-        """Run it with OpenSSH's client, which passes output on while it comes."""
-        from kit.remote.ssh.multiplexed import OpenSshTransport  # noqa: PLC0415  (only for live commands)
-
-        with closing(OpenSshTransport(self._host, self._login)) as transport:
-            return transport.stream(argv, live)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def _talk(self, channel: paramiko.Channel, stdin: bytes, timeout_s: float) -> Completed:
         deadline = time.monotonic() + timeout_s
@@ -134,22 +149,40 @@ class FabricTransport:
                 time.sleep(pause)
             attempt += 1
 
-    def _connect(self) -> Any:
+    def _prepared(self) -> Any:
+        """Return a connection that is not open yet. Raises _UnsuitableError if Python's ssh cannot read the files."""
         import fabric  # noqa: PLC0415
         import paramiko  # noqa: PLC0415
 
         target = self._login
-        first_word_s = FIRST_WORD * CONNECT_TIMEOUT_S
-        options: dict[str, Any] = {"timeout": CONNECT_TIMEOUT_S, "banner_timeout": first_word_s}
+        # Python's ssh ignores @revoked in known_hosts, and fails for some other lines.
+        if not is_plain(target.known_hosts):
+            raise _UnsuitableError
+        options: dict[str, Any] = {"timeout": CONNECT_TIMEOUT_S, "banner_timeout": FIRST_WORD * CONNECT_TIMEOUT_S}
         if target.key:
             # The agent may hold this key without its passphrase. The login's other keys are not tried.
             options |= {"key_filename": target.key, "look_for_keys": False}
-        # Fabric reads ssh_config by itself. What the login states goes first.
-        connection = fabric.Connection(target.address, user=target.user, port=target.port, connect_kwargs=options)
-        hop = connection
-        while hop is not None:
-            _verify_host_keys(hop.client, target.known_hosts, paramiko.RejectPolicy())
-            hop = hop.gateway if isinstance(hop.gateway, fabric.Connection) else None
+        try:
+            # Fabric reads ssh_config by itself. What the login states goes first.
+            connection = fabric.Connection(
+                target.address, user=target.user, port=target.port, forward_agent=False, connect_kwargs=options
+            )
+            hop = connection
+            while hop is not None:
+                hop.forward_agent = False
+                _verify_host_keys(hop.client, target.known_hosts, paramiko.RejectPolicy())
+                hop = hop.gateway if isinstance(hop.gateway, fabric.Connection) else None
+        except Exception as error:
+            # OpenSSH's client knows more of ssh_config and of known_hosts, and reports what is wrong there.
+            raise _UnsuitableError from error
+        return connection
+
+    def _connect(self) -> Any:
+        import paramiko  # noqa: PLC0415
+
+        target = self._login
+        first_word_s = FIRST_WORD * CONNECT_TIMEOUT_S
+        connection = self._prepared()
         try:
             connection.open()
         except paramiko.BadHostKeyException as error:
@@ -198,6 +231,10 @@ def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
     return len(out) + len(err) > before
 
 
+class _UnsuitableError(Exception):
+    """Python's ssh cannot read the user's files."""
+
+
 class _Retry(Exception):
     """A failed connection that may be tried again, and of which kind the failure was."""
 
@@ -209,10 +246,6 @@ class _Retry(Exception):
 def _verify_host_keys(client: paramiko.SSHClient, known_hosts: str | None, policy: paramiko.RejectPolicy) -> None:
     """Load the pinned keys and reject all others. By default, fabric accepts any key."""
     client.set_missing_host_key_policy(policy)
-    if known_hosts is None:
-        client.load_system_host_keys()
-        site = Path("/etc/ssh/ssh_known_hosts")
-        if site.is_file():
-            client.load_system_host_keys(str(site))
-    elif os.path.exists(known_hosts):  # noqa: PTH110  (a missing file holds no key)
-        client.load_system_host_keys(known_hosts)
+    for path in files(known_hosts):
+        if path.exists():  # a missing file holds no key
+            client.load_system_host_keys(str(path))

@@ -20,6 +20,7 @@ _ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 # What the user's ssh_config may not add to a connection that nobody looks at.
 _NO_EXTRAS = (
     "ForwardAgent=no",
+    "AddKeysToAgent=no",
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Tunnel=no",
@@ -27,6 +28,11 @@ _NO_EXTRAS = (
     "RemoteCommand=none",
     "LogLevel=ERROR",
 )
+# Only known_hosts says which key a host has: no answer of DNS, and no exception for this machine's own addresses. A
+# host cannot add keys to it.
+_PINNED = ("VerifyHostKeyDNS=no", "NoHostAuthenticationForLocalhost=no", "UpdateHostKeys=no")
+# Not an option of ssh_config, because ssh without Kerberos complains of GSSAPIDelegateCredentials.
+_NO_TICKETS = "-k"
 
 
 def openssh_argv(target: Login, *, options: Sequence[str] = (), sharing: Sharing = "join") -> tuple[str, ...]:
@@ -34,8 +40,8 @@ def openssh_argv(target: Login, *, options: Sequence[str] = (), sharing: Sharing
 
     `options` go before kit's own, because ssh takes the first value of an option.
     """
-    settings = ["BatchMode=yes", *options, *_NO_EXTRAS, *_ALIVE, *_shared(target.socket, sharing)]
-    return _argv("-T", target, settings)
+    settings = ["BatchMode=yes", *options, *_NO_EXTRAS, *_PINNED, *_ALIVE, *_shared(target.socket, sharing)]
+    return _argv(("-T", _NO_TICKETS), target, settings)
 
 
 def terminal_argv(target: Login, *, tty: bool) -> tuple[str, ...]:
@@ -44,7 +50,7 @@ def terminal_argv(target: Login, *, tty: bool) -> tuple[str, ...]:
     The user's ssh_config applies, a forwarded agent included. At a terminal, ssh may ask for a passphrase.
     """
     settings = [*([] if tty else ["BatchMode=yes"]), "ServerAliveInterval=15", "ServerAliveCountMax=4"]
-    return _argv("-t" if tty else "-T", target, [*settings, *_shared(None, "no")])
+    return _argv(("-t" if tty else "-T",), target, [*settings, *_shared(None, "no")])
 
 
 def container_terminal_argv(target: Login) -> tuple[str, ...]:
@@ -52,8 +58,9 @@ def container_terminal_argv(target: Login) -> tuple[str, ...]:
 
     It uses the kept connection, if there is one. ssh itself prints only errors.
     """
-    settings = ["ServerAliveInterval=15", "ServerAliveCountMax=4", *_NO_EXTRAS, *_shared(target.socket, "join")]
-    return _argv("-tt", target, settings)
+    alive = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
+    settings = [*alive, *_NO_EXTRAS, *_PINNED, *_shared(target.socket, "join")]
+    return _argv(("-tt", _NO_TICKETS), target, settings)
 
 
 def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:
@@ -61,14 +68,15 @@ def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str,
     return ("ssh", "-O", request, "-o", f"ControlPath={_quoted(target.socket or 'none')}", "--", target.address)
 
 
-def _argv(terminal: str, target: Login, settings: Sequence[str]) -> tuple[str, ...]:
-    argv = ["ssh", terminal]
+def _argv(flags: Sequence[str], target: Login, settings: Sequence[str]) -> tuple[str, ...]:
+    argv = ["ssh", *flags]
     for setting in ("StrictHostKeyChecking=yes", *settings, f"ConnectTimeout={CONNECT_TIMEOUT_S}"):
         argv += ["-o", setting]
     if target.known_hosts:
         argv += ["-o", f"UserKnownHostsFile={_quoted(target.known_hosts)}", "-o", "GlobalKnownHostsFile=/dev/null"]
     if target.key:
-        argv += ["-i", target.key, "-o", "IdentitiesOnly=yes"]
+        # ssh expands % in this path, too.
+        argv += ["-o", f"IdentityFile={_quoted(target.key)}", "-o", "IdentitiesOnly=yes"]
     if target.port:
         argv += ["-p", str(target.port)]
     if target.user:
@@ -87,5 +95,5 @@ def _shared(socket: str | None, sharing: Sharing) -> tuple[str, ...]:
 
 
 def _quoted(path: str) -> str:
-    """ssh splits such a value at blanks unless it is quoted, and expands %."""
+    """Return a path as ssh reads it: it splits a value at blanks unless it is quoted, and expands %."""
     return '"' + path.replace("%", "%%") + '"'

@@ -17,7 +17,13 @@ _DROPPED = re.compile(
 # Through a jump host, the same words come when the jump host cannot reach the VM. Then the lines before say so.
 _JUMPED = "UNKNOWN port "
 _REFUSED = re.compile(r"Permission denied|Too many authentication failures|no mutual signature|sign_and_send_pubkey")
-_CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|REVOKED HOST KEY DETECTED|HOST KEY .* (REVOKED|CHANGED)")
+_CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|HOST KEY .* CHANGED")
+# A key that a line with @revoked names, or a certificate by an authority that it names.
+_REVOKED = re.compile(
+    r"REVOKED HOST KEY DETECTED|HOST KEY .* REVOKED|host key .* is marked as revoked|revoked CA", re.I
+)
+# A line with @cert-authority applies to the host, and its certificate is for another name or time.
+_CERTIFICATE = re.compile(r"^Certificate invalid: (?P<why>.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"No .*host key is known for|Host key verification failed")
 _UNRESOLVED = re.compile(r"Could not resolve hostname|Name or service not known")
 # sshd did not identify itself in time: ssh's words, and kit's.
@@ -33,14 +39,14 @@ def dropped(text: str) -> bool:
 
 def distrusted(text: str) -> bool:
     """Return whether the host showed a key that is not the pinned one, or none is pinned."""
-    return bool(_CHANGED.search(text) or _UNKNOWN.search(text))
+    return any(kind.search(text) for kind in (_REVOKED, _CERTIFICATE, _CHANGED, _UNKNOWN))
 
 
 def failure_of(text: str) -> Failure:
     """Classify what OpenSSH's client wrote when it could not begin a session."""
     if dropped(text):
         return "dropped"
-    settled = any(kind.search(text) for kind in (_REFUSED, _CHANGED, _UNKNOWN, _UNRESOLVED))
+    settled = any(kind.search(text) for kind in (_REFUSED, _REVOKED, _CHANGED, _UNKNOWN, _UNRESOLVED))
     return "absent" if _ABSENT.search(text) and not settled else "settled"
 
 
@@ -50,15 +56,22 @@ def no_session(login: Login, text: str) -> UnreachableError:
     last = lines[-1].strip() if lines else "exit 255"
     if dropped(text):
         return dropped_error(login.address, lines[0], login.host)
-    if _CHANGED.search(text):
-        return changed_key_error(login)
-    if _UNKNOWN.search(text):
-        return unknown_key_error(login)
+    if distrusted(text):
+        return _key_error(login, text)
     if _REFUSED.search(text):
         return login_refused_error(login, last.removeprefix(f"{login.user}@{login.address}: "))
     if _UNRESOLVED.search(text) and _JUMPED not in text:
         return unresolved_error(login)
     return no_connection_error(login, SILENT.format(CONNECT_TIMEOUT_S) if _SILENT.search(text) else last)
+
+
+def _key_error(login: Login, text: str) -> UnreachableError:
+    """Return the error for a key that known_hosts does not pin, from the strongest reason to the weakest."""
+    if _REVOKED.search(text):
+        return revoked_key_error(login)
+    if certificate := _CERTIFICATE.search(text):
+        return certificate_error(login, certificate["why"].strip())
+    return changed_key_error(login) if _CHANGED.search(text) else unknown_key_error(login)
 
 
 def dropped_error(subject: str, text: str, host: str | None) -> UnreachableError:
@@ -88,6 +101,23 @@ def changed_key_error(login: Login) -> UnreachableError:
         f"the host key of {where(login)} is not the one in known_hosts: somebody intercepts the connection, "
         "or the VM was recreated",
         hint=f"if it was recreated: ssh-keygen {file}-R {name}, then connect once with ssh",
+        host=login.host,
+    )
+
+
+def revoked_key_error(login: Login) -> UnreachableError:
+    file = login.known_hosts or "~/.ssh/known_hosts"
+    return UnreachableError(
+        f"{where(login)} showed a key that known_hosts marks as @revoked: somebody may have stolen this key",
+        hint=f"give the VM new host keys, or remove the line with @revoked from {file}",
+        host=login.host,
+    )
+
+
+def certificate_error(login: Login, why: str) -> UnreachableError:
+    return UnreachableError(
+        f"the certificate of {where(login)} is not valid: {why}",
+        hint="@cert-authority in known_hosts requires one: sign the VM's host key for this address, and for now",
         host=login.host,
     )
 

@@ -1,0 +1,118 @@
+"""An sshd on this machine, in this process: it runs commands with sh, and records what clients ask for beside that."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import paramiko.common
+
+
+class Sshd:
+    """Listens on 127.0.0.1. `extras` has a word for each request that is no command, in the order of their arrival."""
+
+    def __init__(self, host_key: Path, *, address: str = "127.0.0.1") -> None:
+        self._key = paramiko.Ed25519Key.from_private_key_file(str(host_key))
+        self._listener = socket.create_server((address, 0))
+        self._transports: list[paramiko.Transport] = []
+        self.port = int(self._listener.getsockname()[1])
+        self.extras: list[str] = []
+        self.connections = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+        for transport in self._transports:
+            transport.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            transport = paramiko.Transport(peer)
+            transport.add_server_key(self._key)
+            self._transports.append(transport)
+            with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+                transport.start_server(server=_Session(self.extras))
+
+
+class _Session(paramiko.ServerInterface):
+    def __init__(self, extras: list[str]) -> None:
+        self._extras = extras
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return int(paramiko.common.AUTH_SUCCESSFUL)
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        if kind != "session":
+            self._extras.append(kind)
+            return int(paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+        return int(paramiko.common.OPEN_SUCCEEDED)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        threading.Thread(target=_run, args=(channel, command), daemon=True).start()
+        return True
+
+    def check_channel_forward_agent_request(self, channel: paramiko.Channel) -> bool:
+        self._extras.append("agent")
+        return True
+
+    def check_channel_x11_request(self, *_words: Any) -> bool:
+        self._extras.append("x11")
+        return True
+
+    def check_port_forward_request(self, address: str, port: int) -> int:
+        self._extras.append("remote forwarding")
+        return 1
+
+    def check_channel_direct_tcpip_request(self, *_words: Any) -> int:
+        self._extras.append("local forwarding")
+        return int(paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+
+    def check_channel_pty_request(self, *_words: Any) -> bool:
+        self._extras.append("pty")
+        return True
+
+
+def _run(channel: paramiko.Channel, command: bytes) -> None:
+    process = subprocess.Popen(
+        ["sh", "-c", command.decode()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    )
+    pumps = [
+        threading.Thread(target=_pump, args=(process.stdout, channel.sendall)),
+        threading.Thread(target=_pump, args=(process.stderr, channel.sendall_stderr)),
+    ]
+    for pump in pumps:
+        pump.start()
+    threading.Thread(target=_feed, args=(channel, process), daemon=True).start()
+    for pump in pumps:
+        pump.join()
+    with contextlib.suppress(OSError, EOFError):
+        channel.send_exit_status(process.wait())
+        channel.close()
+
+
+def _pump(pipe: Any, send: Any) -> None:
+    with contextlib.suppress(OSError):
+        while data := pipe.read(1 << 15):
+            send(data)
+
+
+def _feed(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
+    stdin = process.stdin
+    with contextlib.suppress(OSError):
+        while stdin is not None and (data := channel.recv(1 << 15)):
+            stdin.write(data)
+    if stdin is not None:
+        stdin.close()
