@@ -12,6 +12,15 @@ def address_of(registry: str) -> str:
     return registry.partition("/")[0]
 
 
+def full_name(image: str) -> str:
+    """Return an image's name with its registry: `docker.io/library/debian:12` for `debian:12`."""
+    first, slash, _ = image.partition("/")
+    if not slash:
+        return f"docker.io/library/{image}"
+    named = first == "localhost" or "." in first or ":" in first
+    return image if named else f"docker.io/{image}"
+
+
 def reference(registry: str, tag: str) -> str:
     """Return the name of `kit:cpu-0123` in a registry: `registry.example.com:5000/team/kit:cpu-0123`."""
     return f"{registry}/{tag}"

@@ -35,6 +35,7 @@ class Bill:
 
     - `image_id` is sha256:…, `created` the seconds since 1970 at which it was built.
     - `distribution` is its name and version, as in ("debian", "12").
+    - `base_packages` is sha256:… of the packages from which this machine made the base, or ''.
     - `unreadable` are the paths of package files that do not have the form of one.
     """
 
@@ -45,4 +46,5 @@ class Bill:
     distribution: tuple[str, str]
     bases: tuple[str, ...]
     components: tuple[Component, ...]
+    base_packages: str = ""
     unreadable: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from typing import Literal
 
 from kit.model.image import ImageContent, Wheel
 from kit.model.spec import Framework, ImageSpec
+from kit.plan.bases import LOCK, pinned, read_lock
 
 REPOSITORY = "kit"
 
@@ -108,6 +109,7 @@ def image_content(
 
     `requirements` is a file as pip install -r reads it. These packages and those of `spec.pip` go into the last layer.
     `wheels` are those of a folder: pip finds them, and the build context has them under `context_path`.
+    A base in the lock of `templates` (bases.lock) gets its digest.
     """
     values: dict[str, object] = {
         "flavour": spec.flavour,
@@ -119,18 +121,19 @@ def image_content(
         "ssh_port": ssh_port_default,
         "max_connections": MAX_CONNECTIONS,
     }
+    digests = read_lock(templates[LOCK].decode()) if LOCK in templates else {}
     recipe = _RECIPES.get(spec.flavour)
     locks: list[str] = []
     if recipe is None:
-        values["base"] = spec.base
+        values["base"] = pinned(spec.base, digests) if spec.base is not None else None
     else:
         frameworks = [name for name in recipe.locks if name in spec.frameworks or recipe.cuda or not recipe.horovod]
         locks = [recipe.locks[name] for name in frameworks]
         if recipe.horovod:
             locks = [recipe.build_lock, *locks, "horovod"]
         values |= {
-            "base": spec.base or recipe.base,
-            "build_base": spec.base or recipe.build_base,
+            "base": pinned(spec.base or recipe.base, digests),
+            "build_base": pinned(spec.base or recipe.build_base, digests),
             "python": recipe.python,
             "cuda": recipe.cuda,
             "frameworks": frameworks,
@@ -161,6 +164,11 @@ def is_locked(name: str) -> bool:
 def context_path(name: str) -> str:
     """Return where the build context has a wheel."""
     return f"{LOCKED_WHEELS if is_locked(name) else EXTRA_WHEELS}/{name}"
+
+
+def recipe_bases() -> tuple[str, ...]:
+    """Return the bases of all flavors, each once."""
+    return tuple(sorted({base for recipe in _RECIPES.values() for base in (recipe.base, recipe.build_base)}))
 
 
 def needed_bases(content: ImageContent) -> tuple[str, ...]:

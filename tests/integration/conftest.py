@@ -22,7 +22,9 @@ import pytest
 from kit.errors import UnreachableError
 from kit.events import Silent
 from kit.flows.image.build import ImageResult, build_image
+from kit.flows.image.content import locked_bases
 from kit.model.spec import ClusterSpec
+from kit.plan.bases import pin_bases
 from kit.remote.engine.client import Engine
 from kit.remote.lab import image as lab_image
 from tests.integration.preload import Template, template
@@ -148,7 +150,7 @@ def bases(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     # One worker builds the image of lab hosts, and the others wait for it: the first lab is made alone.
     common = tmp_path_factory.getbasetemp().parent if WORKER else tmp_path_factory.getbasetemp()
     with locked(common / "lab-image.lock"):
-        if not client.images.list(name=lab_image.content().tag):
+        if not client.images.list(name=pin_bases(lab_image.content(), locked_bases()).tag):
             folder = tmp_path_factory.mktemp("lab-image")
             with taken_down(folder, f"{LAB}-image"):
                 done = kit(folder, "lab", "up", "--name", f"{LAB}-image", "--hosts", "1")

@@ -16,7 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kit.events import Silent
+from kit.flows.image.content import locked_bases
 from kit.model.lab import LABEL
+from kit.plan.bases import pin_bases
 from kit.plan.lab import network_name
 from kit.remote.lab import image as lab_image
 from kit.remote.ship.broadcast import ship
@@ -62,7 +64,7 @@ class Template:
             client.volumes.create(volume, labels={LABEL: lab})
         folder = PurePosixPath(client.volumes.get(self.volume).attrs["Mountpoint"]).parents[1]
         words = ["docker", "run", "--rm", "--network", "none", "--volume", f"{folder}:/volumes"]
-        words += [lab_image.content().tag, "sh", "-c", _COPY, "copy", self.volume, *volumes]
+        words += [pin_bases(lab_image.content(), locked_bases()).tag, "sh", "-c", _COPY, "copy", self.volume, *volumes]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import io
 import json
 import os
@@ -17,14 +19,21 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from kit.errors import ImageError
 from kit.events import Event, HostStep, Silent
+from kit.flows.image.base import bring_base
 from kit.flows.image.build import ImageResult, build_image
+from kit.flows.image.lock_bases import ask_registries
 from kit.flows.image.sbom import sbom
 from kit.model.image import ImageContent
 from kit.model.spec import ClusterSpec, ImageSpec
+from kit.plan.bases import LOCK, lock_text
+from kit.plan.image import image_content, needed_bases
 from kit.remote.engine.build import BuildStep
 from kit.remote.engine.client import Engine
 from kit.remote.engine.hiccups import insist
+from kit.remote.machine.assets import read_images
 from kit.remote.machine.trust import extra_certificates
+from tests.integration.conftest import missing
+from tests.integration.private_registry import USER, binary, running
 from tests.integration.rig import until
 
 SIZE_LIMIT = 1_900_000_000
@@ -111,6 +120,59 @@ def test_the_bill_of_materials_names_what_is_inside(client: Any, image: ImageRes
     sums = run(client, image.tag, ["sha256sum", "/opt/kit/bin/mpi_perf"])[1].split()
     assert parts["/opt/kit/bin/mpi_perf"]["hashes"] == [{"alg": "SHA-256", "content": sums[0]}]
     assert first.unreadable == ()
+
+
+def test_a_locked_base_is_the_one_of_its_digest_even_if_its_tag_moves(
+    client: Any, image: ImageResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = binary(tmp_path)
+    if program is None:
+        missing("docker-registry is not here", "apt-get install docker-registry")
+    # Engines accept any certificate of a registry on their own machine.
+    with running(program, tmp_path, "127.0.0.1", "for-a-base") as server, contextlib.ExitStack() as undo:
+        repository = f"{server.address}/debian"
+        name = f"{repository}:bookworm-slim"
+        login = base64.b64encode(f"{USER}:for-a-base".encode()).decode()
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {server.address: {"auth": login}}}))
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        engine = undo.enter_context(contextlib.closing(Engine.connect()))
+
+        def push(content: bytes) -> str:
+            """Let the registry's tag mean a small image with `content`. Return its ID."""
+            archive = io.BytesIO()
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                entry = tarfile.TarInfo("content")
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+            engine.api.import_image_from_data(archive.getvalue(), repository=repository, tag="bookworm-slim")
+            list(engine.api.push(repository, tag="bookworm-slim", stream=True))
+            found = engine.image(name)
+            assert found is not None
+            engine.api.remove_image(name, force=True)
+            return found.image_id
+
+        first = push(b"one")
+        locked = ask_registries((name,))
+        push(b"another")
+        assert ask_registries((name,)) != locked
+
+        templates = {**read_images(), LOCK: lock_text(locked).encode()}
+        spec = ImageSpec(flavour="ssh-layer", base=name)
+        (base,) = needed_bases(image_content(spec, templates))
+        assert base == f"{name}@{locked[name]}"
+        undo.callback(engine.api.remove_image, base, noprune=True, force=True)
+        bring_base(engine, base, task="image", reporter=Silent(), consent=None)
+        present = engine.image(base)
+        assert present is not None
+        assert present.image_id == first
+        # A builder starts from it, by the same name.
+        small = ImageContent(
+            repository="kit-test", flavour="locked", files={"Dockerfile": f"FROM {base}\nENV A=1\n".encode()}
+        )
+        undo.callback(client.images.remove, small.tag, force=True)
+        engine.build(small, beside={}, arguments={}, on_step=lambda step: None)
+        layers = client.images.get(small.tag).attrs["RootFS"]["Layers"]
+        assert layers == client.images.get(first).attrs["RootFS"]["Layers"]
 
 
 def test_one_more_package_changes_the_last_layer_alone(client: Any, image: ImageResult, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kit.errors import ImageError
 from kit.events import HostDone, HostStep, Note, Reporter
+from kit.plan.bases import UNLOCKED, without_digest
 from kit.remote.engine.client import Engine
 from kit.remote.machine import prepare
 
@@ -27,6 +28,14 @@ def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, cons
     try:
         engine.pull(name)
     except ImageError as error:
+        unlocked = without_digest(name)
+        if unlocked != name:
+            # What this machine makes, or gets by docker load, never has the digest of a registry.
+            error.hint = (
+                f"let that engine reach a registry that has it, or ignore the lock: with {UNLOCKED}=1 kit takes any "
+                f"{unlocked}, and the image has another tag"
+            )
+            raise
         debian = _DEBIAN.fullmatch(name)
         if debian is None or engine.host is not None:
             raise

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kit.model.spec import ClusterSpec
+from kit.plan.bases import LOCK, UNLOCKED, read_lock
 from kit.remote.machine import cache
 from kit.remote.machine.assets import read_images
 
@@ -29,7 +30,7 @@ def content(spec: ClusterSpec) -> ImageContent:
     """
     from kit.plan.image import image_content  # noqa: PLC0415  (Jinja2)
 
-    return image_content(spec.image, read_images(), requirements=_requirements(spec), wheels=_wheels(spec))
+    return image_content(spec.image, _images(), requirements=_requirements(spec), wheels=_wheels(spec))
 
 
 def wheel_files(spec: ClusterSpec) -> dict[str, Path]:
@@ -47,7 +48,7 @@ def tag_of(spec: ClusterSpec) -> str:
     """
     from kit.plan import image  # noqa: PLC0415
 
-    files, requirements, wheels = read_images(), _requirements(spec), _wheels(spec)
+    files, requirements, wheels = _images(), _requirements(spec), _wheels(spec)
     own = {} if requirements is None else {image.REQUIREMENTS_PATH: requirements}
     own |= {f"{image.WHEELS_LIST}/{wheel.name}": wheel.digest.encode() for wheel in wheels}
     digest = _digest(spec, {**files, **own, "image.py": Path(image.__file__).read_bytes()})
@@ -62,6 +63,19 @@ def tag_of(spec: ClusterSpec) -> str:
             cache.write(root / "tags" / digest, [tag.encode()])
             cache.keep_latest(root / "tags", _KEPT)
     return tag
+
+
+def locked_bases() -> dict[str, str]:
+    """Return the digest of each base in the lock, or nothing if KIT_UNLOCKED_BASES is set."""
+    return read_lock(_images().get(LOCK, b"").decode())
+
+
+def _images() -> dict[str, bytes]:
+    """Return the files of images/, without the lock of the bases if the environment says so."""
+    files = read_images()
+    if os.environ.get(UNLOCKED):
+        files.pop(LOCK, None)
+    return files
 
 
 def _requirements(spec: ClusterSpec) -> bytes | None:

@@ -54,6 +54,7 @@ def _image(bill: Bill) -> Part:
             Property(name=f"{_OWN}image-id", value=bill.image_id),
             Property(name=f"{_OWN}architecture", value=bill.arch),
             *(Property(name=f"{_OWN}base", value=base) for base in bill.bases),
+            *([Property(name=f"{_OWN}base-made-from", value=bill.base_packages)] if bill.base_packages else []),
             *(Property(name=f"{_OWN}unreadable", value=path) for path in bill.unreadable),
         ],
     )

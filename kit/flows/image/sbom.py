@@ -72,6 +72,7 @@ def _sbom(engine: Engine, spec: ClusterSpec, reporter: Reporter, environ: Mappin
         distribution=distribution(packages.files),
         bases=needed_bases(wanted),
         components=listed,
+        base_packages=packages.base_packages,
         unreadable=unreadable,
     )
     counts = {kind: sum(component.kind == kind for component in listed) for kind in ("deb", "pypi", "file")}

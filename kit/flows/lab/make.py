@@ -15,9 +15,11 @@ from kit.errors import HostsFailed, KitError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
 from kit.flows.image.base import Consent, bring_base
 from kit.flows.image.build import report_steps
+from kit.flows.image.content import locked_bases
 from kit.model.image import ImageContent
 from kit.model.lab import HostContainer, LabObjects, LabSpec
 from kit.plan import lab as plan
+from kit.plan.bases import pin_bases
 from kit.plan.image import needed_bases
 from kit.remote.engine.client import Engine
 from kit.remote.lab import access
@@ -43,7 +45,7 @@ def make(
 
     Ctrl-C raises KeyboardInterrupt once all threads have ended: then all that exists can be found and removed.
     """
-    content = lab_image.content()
+    content = pin_bases(lab_image.content(), locked_bases())
     reporter.report(Phase(name="Lab image"))
     _build(content, reporter, consent)
     public_key = access.make_key(folder, spec.name)

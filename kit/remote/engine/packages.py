@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import contextlib
 import io
+import re
 import tarfile
 import threading
 import time
@@ -19,6 +20,8 @@ from kit.remote.engine.hiccups import insist
 # An image of kit has 4 MB of lists.
 MOST_BYTES = 256 * 2**20
 MOST_S = 120.0
+# scripts/base gives this label to a base that it makes. Images inherit it.
+MADE_FROM = "kit.base.packages"
 
 _PATHS = (
     "*.dist-info/METADATA",
@@ -42,13 +45,15 @@ _SCRIPT = (
 class Packages:
     """An image, and those of its files that name what it consists of, by their paths without the leading `/`.
 
-    `created` is in seconds since 1970.
+    - `created` is in seconds since 1970.
+    - `base_packages` is sha256:… of the packages from which scripts/base made the base, or '' for one of a registry.
     """
 
     image_id: str
     created: float
     arch: str
     files: dict[str, bytes]
+    base_packages: str = ""
 
 
 def read_packages(engine: Engine, tag: str) -> Packages:
@@ -71,8 +76,14 @@ def read_packages(engine: Engine, tag: str) -> Packages:
         files = {}
     if not files:
         raise _unreadable(engine, f"{tag} printed no archive of its package lists")
+    labels = (facts.get("Config") or {}).get("Labels") or {}
+    made_from = str(labels.get(MADE_FROM) or "")
     return Packages(
-        image_id=image.image_id, created=_seconds(str(facts.get("Created") or "")), arch=image.arch, files=files
+        image_id=image.image_id,
+        created=_seconds(str(facts.get("Created") or "")),
+        arch=image.arch,
+        files=files,
+        base_packages=made_from if re.fullmatch(r"sha256:[0-9a-f]{64}", made_from) else "",
     )
 
 

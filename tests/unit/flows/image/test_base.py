@@ -111,3 +111,15 @@ def test_a_program_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ImageError, match="cannot be made: no mirror answers") as caught:
         bring(FakeEngine(), consent=lambda question: True)
     assert "scripts/base trixie" in str(caught.value.hint)
+
+
+def test_what_is_made_here_never_has_a_locked_digest(programs: list[tuple[str, ...]]) -> None:
+    locked = f"{NAME}@sha256:{'ab' * 32}"
+    with pytest.raises(ImageError) as caught:
+        bring(FakeEngine(NAME), locked, consent=never)
+    assert f"with KIT_UNLOCKED_BASES=1 kit takes any {NAME}, " in str(caught.value.hint)
+    assert programs == []
+    # With a registry, it is pulled by its digest, whatever the tag means here.
+    engine = FakeEngine(NAME, registry=True)
+    bring(engine, locked, consent=never)
+    assert locked in engine.images

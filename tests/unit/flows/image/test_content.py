@@ -101,3 +101,14 @@ def test_the_content_of_the_wheels_is_part_of_the_cached_tag(tags: Path, tmp_pat
     assert len(found) == 3
     assert flow.wheel_files(spec) == {f"wheels/extra/{wheel.name}": wheel}
     assert flow.wheel_files(ClusterSpec()) == {}
+
+
+def test_the_lock_of_the_bases_is_part_of_the_tag(tags: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = tag_of(ClusterSpec())
+    lock = b"debian:bookworm-slim sha256:" + b"ab" * 32 + b"\n"
+    monkeypatch.setattr(flow, "read_images", lambda: {**read_images(), "bases.lock": lock})
+    assert flow.locked_bases() == {"debian:bookworm-slim": "sha256:" + "ab" * 32}
+    assert tag_of(ClusterSpec()) == content(ClusterSpec()).tag != plain
+    monkeypatch.setenv("KIT_UNLOCKED_BASES", "1")
+    assert flow.locked_bases() == {}
+    assert tag_of(ClusterSpec()) == content(ClusterSpec()).tag == plain

@@ -33,6 +33,7 @@ BILL = Bill(
         Component(kind="file", name="/opt/kit/bin/mpi_perf", path="opt/kit/bin/mpi_perf", sha256="ef" * 32, built=True),
         Component(kind="pypi", name="h5py", version="3.16.0", licenses=("BSD-3-Clause",), path="opt/h5py.dist-info"),
     ),
+    base_packages="sha256:" + "12" * 32,
     unreadable=("a/b.dist-info/METADATA",),
 )
 
@@ -57,6 +58,7 @@ def test_the_document_is_valid_and_has_addresses_licenses_and_digests() -> None:
     assert (image["name"], image["version"], image["type"]) == ("kit", "cpu-0123456789ab", "container")
     properties = {entry["name"]: entry["value"] for entry in image["properties"]}
     assert properties["kit:base"] == BILL.bases[0]
+    assert properties["kit:base-made-from"] == BILL.base_packages
     assert properties["kit:unreadable"] == "a/b.dist-info/METADATA"
     assert bom["metadata"]["timestamp"].startswith("2026-11-22T22:07:10")
 

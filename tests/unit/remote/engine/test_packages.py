@@ -40,13 +40,14 @@ class Api:
         self.api = self
         self.output = output
         self.created = created
+        self.config: object = {"Labels": {"kit.base.packages": "sha256:" + "ab" * 32}}
         self.calls: list[str] = []
         self.options: dict[str, Any] = {}
 
     def inspect_image(self, name: str) -> dict[str, Any]:
         if name not in {TAG, "sha256:1f"}:
             raise ImageNotFound(name)
-        return {"Id": "sha256:1f", "Size": 1, "Architecture": "amd64", "Created": self.created}
+        return {"Id": "sha256:1f", "Size": 1, "Architecture": "amd64", "Created": self.created, "Config": self.config}
 
     def create_host_config(self, **options: Any) -> dict[str, Any]:
         return options
@@ -74,6 +75,7 @@ def test_the_container_may_only_read() -> None:
     read = read_packages(Engine(api), TAG)
     assert read.files == {"var/lib/dpkg/status": b"Package: a\n"}
     assert (read.image_id, read.arch, read.created) == ("sha256:1f", "amd64", 1795385230.0)
+    assert read.base_packages == "sha256:" + "ab" * 32
     limits = api.options["host_config"]
     assert limits["network_mode"] == "none"
     assert limits["read_only"] is True
@@ -124,3 +126,10 @@ def test_an_image_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("created", ["", "no time", None, "9999-99-99T00:00:00Z", 5])
 def test_an_odd_time_is_1970(created: object) -> None:
     assert read_packages(Engine(Api(archive(a=b""), created=created)), TAG).created == 0.0
+
+
+@pytest.mark.parametrize("config", [None, {}, {"Labels": None}, {"Labels": {"kit.base.packages": "\x1b]0;x"}}])
+def test_an_odd_label_is_no_base(config: object) -> None:
+    api = Api(archive(a=b""))
+    api.config = config
+    assert read_packages(Engine(api), TAG).base_packages == ""
