@@ -77,13 +77,13 @@ def noise(seed: int, size: int) -> bytes:
 
 def leftovers(host: VM) -> str:
     return host.script(
-        "pgrep -fa 'python3 -c import sy[s]'; ls /var/lib/docker/kit-ship 2>/dev/null; "
+        "pgrep -fa 'python3 -I?c import sy[s]'; ls /var/lib/docker/kit-ship 2>/dev/null; "
         "docker image ls --quiet --filter label=kit.ship.part; ss -Hltnp | grep python; true"
     )
 
 
 def no_porter(host: VM) -> bool:
-    return host.ssh("pgrep", "-f", "python3 -c import sy[s]").returncode == 1
+    return host.ssh("pgrep", "-f", "python3 -I?c import sy[s]").returncode == 1
 
 
 @pytest.fixture(scope="module")

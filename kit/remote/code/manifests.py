@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kit.remote.machine.cache import cache, keep_latest, write
 from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.names import is_digest
 
 _KEPT = 20
 
@@ -31,7 +32,7 @@ def recall(digest: str) -> bytes | None:
     """Return the manifest with this digest, or None if it is not in the cache."""
     folder = _folder()
     # The digest may come from a host.
-    if folder is None or not manifest.is_digest(digest):
+    if folder is None or not is_digest(digest):
         return None
     try:
         text = (folder / digest).read_bytes()

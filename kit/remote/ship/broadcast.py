@@ -10,26 +10,34 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from kit.errors import KitError, StepError
 from kit.events import Note, Reporter, Warned
+from kit.model.answer import OddAnswer
 from kit.model.text import size
 from kit.remote.ship import faults
-from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo
+from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo, source_cargo
 from kit.remote.ship.certificate import certificate
 from kit.remote.ship.faults import IMAGE
 from kit.remote.ship.lanes import Lane, Target, in_order, living
 from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
+from kit.remote.ship.reports import Report
 from kit.remote.ship.spool import PackSpool, Spool
 
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
 START_S = 90.0
 END_S = 10.0
+# How many reports wait for this machine, and how many answers to questions of one host run at the same time.
+_WAITING = 1024
+_ANSWERS = 16
+
+# A lane with its report; or without a lane, why this machine's engine gives no layers.
+_Heard: TypeAlias = "tuple[Lane | None, Report | OddAnswer | KitError | None]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +93,8 @@ class _Ship:
         self._owner = owner
         self._reporter = reporter
         self._confirm = confirm
-        self._heard: queue.SimpleQueue[tuple[Lane | None, dict[str, Any] | None]] = queue.SimpleQueue()
+        # A host that reports faster than kit reads has to wait.
+        self._heard: queue.Queue[_Heard] = queue.Queue(_WAITING)
         self._lanes = [Lane(target) for target in targets]
         self._source = Lane(source) if source else None
         self._cargo = cargo
@@ -104,7 +113,7 @@ class _Ship:
             if self._source:
                 self._cargo = self._look_at_source(self._source)
             else:
-                spool = Spool(self._image, lambda error: self._heard.put((None, {"error": error})))
+                spool = Spool(self._image, lambda error: self._heard.put((None, error)))
                 self._cargo = image_cargo(self._image, spool)
         return self._cargo
 
@@ -166,7 +175,7 @@ class _Ship:
         return [*([self._source] if self._source else []), *self._lanes]
 
     def _porter(self, lane: Lane) -> Porter:
-        return Porter(lane.target.login, lambda _, message: self._heard.put((lane, message)))
+        return Porter(lane.target.login, lambda _, report: self._heard.put((lane, report)))
 
     def _look_at_source(self, source: Lane) -> Cargo:
         """Return the image as cargo, from the engine of another host."""
@@ -174,33 +183,28 @@ class _Ship:
         source.porter.order(op="inspect", image=self._image)
         end = time.monotonic() + START_S
         while time.monotonic() < end:
-            for lane, message in self._messages():
-                if message and "inspected" in message:
-                    image = message["inspected"]
-                    return Cargo(
-                        words=IMAGE,
-                        order={"image": self._image, "config": image["config"], "layers": image["layers"]},
-                        sizes=tuple(int(size) for size in image["sizes"]),
-                    )
-                if lane is source:
-                    self._take(lane, message)
+            for lane, report in self._reports():
+                if isinstance(report, Report) and report.inspected:
+                    return source_cargo(self._image, report.inspected)
+                if lane is source and not isinstance(report, KitError):
+                    self._take(lane, report)
         raise faults.not_given(source.host, self._image, "it does not answer")
 
-    def _messages(self) -> Iterator[tuple[Lane | None, dict[str, Any] | None]]:
-        try:
+    def _reports(self) -> Iterator[_Heard]:
+        """Yield what has come by now. What comes meanwhile waits for the next call."""
+        with suppress(queue.Empty):
             yield self._heard.get(timeout=0.5)
-            while True:
+            for _ in range(self._heard.qsize()):
                 yield self._heard.get_nowait()
-        except queue.Empty:
-            return
 
     def _until(self, reached: Any) -> None:
         start = time.monotonic()
         while not reached():
-            for lane, message in self._messages():
-                if lane is None:
-                    raise (message or {})["error"]
-                self._take(lane, message)
+            for lane, report in self._reports():
+                if isinstance(report, KitError):
+                    raise report
+                if lane is not None:
+                    self._take(lane, report)
             now = time.monotonic()
             self._progress.catch_up()
             for lane in self._all():
@@ -211,37 +215,54 @@ class _Ship:
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
                     self._drop(lane, faults.silent(lane.host, patience, self._words))
 
-    def _take(self, lane: Lane, message: dict[str, Any] | None) -> None:  # noqa: C901  (one case a message)
-        # The source has the image, so it is done soon. It still gives layers to others.
-        if lane.failed or (lane.done and lane is not self._source and not (message and "ask" in message)):
+    def _take(self, lane: Lane, report: Report | OddAnswer | None) -> None:
+        if lane.failed:
             return
-        if message is None:
+        if isinstance(report, OddAnswer):
+            self._drop(lane, faults.odd(lane.host, report))
+            return
+        # The source has the image, so it is done soon. It still gives layers to others.
+        if lane.done and lane is not self._source and not (report and report.ask is not None):
+            return
+        if report is None:
             self._drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
-        elif "ready" in message:
-            ready = message["ready"]
-            lane.need = {str(layer): int(have) for layer, have in ready["need"].items()}
-            lane.port, lane.held = int(ready["port"]), int(ready["held"])
-        elif "ask" in message:
-            self._answer(lane, {str(k): int(v) for k, v in message["ask"].items()}, int(message["serial"]))
-        elif "at" in message:
-            self._progress.arrived(lane, int(message["at"]))
-        elif "lost" in message:
-            if int(message["turn"]) == lane.turn:
-                self._pass_by(lane, str(message["lost"]))
-        elif "corrupt" in message:
-            text = f"the layer {str(message['corrupt'])[:12]} came with wrong bytes; kit sends it again"
+            return
+        try:
+            self._follow(lane, report)
+        except OddAnswer as odd:
+            self._drop(lane, faults.odd(lane.host, odd))
+
+    def _follow(self, lane: Lane, report: Report) -> None:  # noqa: C901  (one case a report)
+        """Do what a report calls for. Raises OddAnswer for one that no porter sends now."""
+        if report.ready is not None:
+            if lane.need is not None or not self._layers >= report.ready.need.keys():
+                raise OddAnswer("it needs layers of something else")
+            lane.need, lane.port, lane.held = report.ready.need, report.ready.port, report.ready.held
+        elif report.ask is not None:
+            self._answer(lane, report.ask, report.serial)
+        elif report.at is not None:
+            self._progress.arrived(lane, report.at)
+        elif report.lost is not None:
+            if report.turn == lane.turn and lane.turn:
+                self._pass_by(lane, report.lost)
+        elif report.corrupt is not None:
+            text = f"the layer {report.corrupt[:12]} came with wrong bytes; kit sends it again"
             self._reporter.report(Warned(text=f"{lane.host}: {text}"))
             # The engine refuses a layer only after it has come.
             lane.received = False
-        elif "received" in message:
+        elif report.received:
             lane.received = True
             if all(other.received for other in self._chain if not other.failed):
                 self._wire_s = time.monotonic() - self._begun
             self._progress.say(lane, self._words.unpacking, 1.0)
-        elif "done" in message:
-            lane.done, lane.load_s = True, float(message["load_s"])
-        elif "failed" in message:
-            self._drop(lane, faults.failed(lane.host, str(message["failed"]), str(message.get("kind")), self._words))
+        elif report.done:
+            lane.done, lane.load_s = True, report.load_s
+        elif report.failed is not None:
+            self._drop(lane, faults.failed(lane.host, report.failed, report.kind, self._words))
+
+    @property
+    def _layers(self) -> frozenset[str]:
+        return frozenset(self.cargo.order["layers"])
 
     def _line_up(self) -> None:
         """Order each host to take layers from the one before it."""
@@ -267,7 +288,16 @@ class _Ship:
         lane.porter.order(op="follow", turn=lane.turn, address=upstream.target.address, port=upstream.port)
 
     def _answer(self, lane: Lane, need: dict[str, int], serial: int) -> None:
-        """Send layers to the lane, whose upstream is this machine, until it has all or asks again."""
+        """Send layers to the lane, whose upstream is this machine, until it has all or asks again.
+
+        Raises OddAnswer if the lane asks for something that is not in this ship, or too often.
+        """
+        if serial <= lane.serial or not self._layers >= need.keys():
+            raise OddAnswer("it asks for layers of something else")
+        lane.answers = [thread for thread in lane.answers if thread.is_alive()]
+        # An answer ends soon after the next question.
+        if len(lane.answers) >= _ANSWERS:
+            raise OddAnswer("it asks too often")
         lane.serial = serial
         spool, porter = self.cargo.spool, lane.porter
         if spool is None or porter is None:
@@ -278,7 +308,8 @@ class _Ship:
                 raise BrokenPipeError
             porter.send(data, serial)
 
-        threading.Thread(target=spool.answer, args=(need, put), daemon=True).start()
+        lane.answers.append(threading.Thread(target=spool.answer, args=(need, put), daemon=True))
+        lane.answers[-1].start()
 
     def _drop(self, lane: Lane, error: KitError) -> None:
         """Give the lane up. The hosts behind it take layers from the one before it."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kit.remote.ship.faults import CODE, IMAGE, Words
+from kit.remote.ship.porter.wire import MOST_SIZE
+from kit.remote.ship.reports import Inspected
 from kit.remote.ship.spool import PackSpool, Spool
+
+# For eight million small files.
+_TARS = 16 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,12 +29,33 @@ class Cargo:
 
 
 def image_cargo(image: str, spool: Spool) -> Cargo:
-    order = {"image": image, "config": spool.config, "layers": spool.chain}
+    """Return an image of this machine's engine as cargo."""
+    most = most_bytes(spool.sizes, spool.size)
+    order = {"image": image, "config": spool.config, "layers": spool.chain, "most": most}
     return Cargo(words=IMAGE, order=order, sizes=tuple(spool.sizes), spool=spool)
+
+
+def source_cargo(image: str, facts: Inspected) -> Cargo:
+    """Return an image of another host's engine as cargo."""
+    most = most_bytes(facts.sizes, facts.size)
+    order = {"image": image, "config": facts.config, "layers": facts.layers, "most": most}
+    return Cargo(words=IMAGE, order=order, sizes=tuple(facts.sizes))
+
+
+def most_bytes(sizes: Sequence[int], whole: int) -> int:
+    """Return how many bytes an image's layers may have, by what the engine reports before they come.
+
+    The engine counts the bytes of files. A layer is a tar, which needs up to 2 kB more a file.
+    """
+    return min(2 * max(sum(sizes), whole) + _TARS, MOST_SIZE)
 
 
 def code_cargo(spool: PackSpool, store: str) -> Cargo:
     """Return a pack of code as cargo. Porters unpack it into the folder `store` of their VM."""
     pack = spool.pack
-    order = {"code": {"digest": pack.digest, "base": pack.base, "store": store}, "layers": [pack.sha256]}
+    order: dict[str, Any] = {
+        "code": {"digest": pack.digest, "base": pack.base, "store": store},
+        "layers": [pack.sha256],
+    }
+    order["most"] = pack.size
     return Cargo(words=CODE, order=order, sizes=(pack.size,), spool=spool)

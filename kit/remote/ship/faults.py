@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kit.errors import ImageError, KitError, StepError, UnreachableError
+from kit.errors import AnswerError, ImageError, KitError, StepError, UnreachableError
+from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship.porters import Porter
 from kit.remote.ssh.refusals import distrusted, dropped, dropped_error, no_session
@@ -52,6 +53,15 @@ class BaseMissingError(StepError):
 def silent(host: str, seconds: float, words: Words) -> KitError:
     """Return the error for a porter that reports nothing."""
     return UnreachableError(f"it sent nothing for {seconds:.0f} s", hint=words.again, host=host)
+
+
+def odd(host: str, answer: OddAnswer) -> KitError:
+    """Return the error for a porter that reports something that kit cannot read."""
+    return AnswerError(
+        f"kit cannot read what its porter reports: {answer}",
+        hint=f"another program may answer there; look: kit ssh {host}",
+        host=host,
+    )
 
 
 def lost(host: str, upstream: str | None, why: str, words: Words) -> KitError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from threading import Thread
 
 from kit.errors import KitError
 from kit.model.host import Login
@@ -31,7 +32,9 @@ class Lane:
         self.port = 0
         self.upstream: Lane | None = None
         self.turn = 0
+        # The serial of its latest question, and the threads that answer it and earlier ones.
         self.serial = 0
+        self.answers: list[Thread] = []
         self.received = False
         self.done = False
         self.load_s = 0.0

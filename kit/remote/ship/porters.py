@@ -12,16 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from kit.model.answer import OddAnswer
 from kit.model.host import Login
+from kit.remote.ship.reports import MOST_LINE, Report, read
 from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.transport import as_root
 
 _FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
 _MODULES = (
-    *("wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
+    *("names", "wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
     *("manifest", "delta", "code", "operator", "main"),
 )
 # The command line only reads the program; its text comes on standard input.
@@ -30,6 +32,9 @@ _BULK = 8
 # A porter that receives nothing for a minute ends, because a connection can break without notice.
 BEAT_S = 5.0
 ERRORS_S = 1.0
+# A porter reports some times a second. One that reports more often than this is broken.
+_BURST, _RATE = 2000, 200
+_MOST_ERROR = 4000
 
 
 @cache
@@ -52,9 +57,12 @@ def program() -> bytes:
 
 
 class Porter:
-    """One host's porter. A thread calls `heard(porter, message)` for each report, and with None after the end."""
+    """One host's porter. A thread calls `heard(porter, report)` for each report, and with None after the end.
 
-    def __init__(self, login: Login, heard: Callable[[Porter, dict[str, Any] | None], None]) -> None:
+    In place of a report that does not fit, it is called with the OddAnswer, and then no more until the end.
+    """
+
+    def __init__(self, login: Login, heard: Callable[[Porter, Report | OddAnswer | None], None]) -> None:
         self.host = login.host
         self.last_heard = time.monotonic()
         self.sent = 0
@@ -67,7 +75,7 @@ class Porter:
         # AES-GCM is the cheapest cipher on a processor with AES instructions; the others stay as fallback.
         options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no", "ServerAliveInterval=5"]
         self._process = subprocess.Popen(
-            [*openssh_argv(login, options=options, sharing="no"), as_root(["python3", "-c", _BOOTSTRAP])],
+            [*openssh_argv(login, options=options, sharing="no"), as_root(["python3", "-Ic", _BOOTSTRAP])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -147,19 +155,33 @@ class Porter:
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101
-        for line in self._process.stdout:
-            self.last_heard = time.monotonic()
-            with contextlib.suppress(ValueError):
-                message = json.loads(line)
-                if isinstance(message, dict):
-                    self._heard(self, message)
+        try:
+            self._read_reports(self._process.stdout)
+        except OddAnswer as odd:
+            self._heard(self, odd)
+            # It may still write. The caller ends it.
+            while self._process.stdout.read(_RATE):
+                pass
         self._process.wait()
         # Read standard error to its end, unless another process holds it open.
         self._errors.join(ERRORS_S)
         self._heard(self, None)
 
+    def _read_reports(self, stream: IO[bytes]) -> None:
+        """Pass each report on. Raises OddAnswer."""
+        begun, count, is_there = time.monotonic(), 0, False
+        while line := stream.readline(MOST_LINE + 1):
+            self.last_heard = time.monotonic()
+            count += 1
+            if count > _BURST + _RATE * (self.last_heard - begun):
+                raise OddAnswer("it reports too often", line)
+            # A shell's own files may print lines before the porter begins.
+            is_there = is_there or line.startswith(b"{") or len(line) > MOST_LINE
+            if is_there:
+                self._heard(self, read(line))
+
     def _read_errors(self) -> None:
         assert self._process.stderr is not None  # noqa: S101
-        for line in self._process.stderr:
+        while line := self._process.stderr.readline(_MOST_ERROR):
             self._lines.append(line.decode(errors="replace").rstrip())
             del self._lines[:-20]

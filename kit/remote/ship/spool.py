@@ -19,7 +19,7 @@ from kit.remote.code.pack import write_pack
 from kit.remote.engine import sdk
 from kit.remote.ship.porter import capture, source
 from kit.remote.ship.porter.archive import config_of, layers_of
-from kit.remote.ship.porter.engine import EngineError, failure
+from kit.remote.ship.porter.engine import EngineError, failure, size_of, sizes_of, tags_of
 from kit.remote.ship.porter.layers import Layers, Stopped, Withdrawn
 from kit.remote.ship.porter.serve import Packing, send
 from kit.remote.ship.porter.wire import CHUNK, Broken
@@ -40,15 +40,18 @@ class SdkEngine:
 
     def inspect(self, image: str) -> dict[str, Any]:
         with _engine_errors():
-            return dict(self._api.inspect_image(image))
+            facts = self._api.inspect_image(image)
+        if not isinstance(facts, dict):
+            raise EngineError("the engine answered something that is no object")
+        return facts
 
     def sizes(self, image: str) -> list[int]:
         with _engine_errors():
-            return [int(step["Size"]) for step in self._api.history(image) if step.get("Size")]
+            return sizes_of(self._api.history(image))
 
     def tags(self) -> list[str]:
         with _engine_errors():
-            return [str(tag) for summary in self._api.images() for tag in summary.get("RepoTags") or []]
+            return tags_of(self._api.images())
 
     @contextlib.contextmanager
     def save(self, image: str) -> Iterator[Any]:
@@ -126,6 +129,9 @@ class Spool:
         try:
             facts = self._engine.inspect(image)
             self.sizes = self._engine.sizes(image)
+            self.size = size_of(facts)
+            self.config = config_of(facts).decode()
+            self.chain = layers_of(facts)
         except EngineError as error:
             self._client.close()
             if isinstance(error, _NoEngineError):
@@ -133,8 +139,6 @@ class Spool:
             raise ImageError(
                 f"this machine's engine has no {image}: {error}", hint="kit image build, then kit deploy"
             ) from error
-        self.config = config_of(facts).decode()
-        self.chain = layers_of(facts)
         self._folder, self._lock = _folder()
         self.layers = Layers(self._folder)
         self._requested: set[str] = set()

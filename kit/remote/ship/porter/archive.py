@@ -7,6 +7,8 @@ import tarfile
 from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple
 
 from .engine import PART_LABEL, EngineError, SocketEngine
+from .names import is_digest
+from .wire import MOST_LAYERS
 
 CHUNK = 1 << 20
 _OCI = "application/vnd.oci.image."
@@ -97,8 +99,13 @@ def _read(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def part_config(config: bytes, layers: Sequence[str], owner: str) -> bytes:
-    """Return the config of an image of the first layers only."""
-    whole = json.loads(config.decode())
+    """Return the config of an image of the first layers only. Raises EngineError for one that is no JSON object."""
+    try:
+        whole = json.loads(config.decode())
+    except (ValueError, RecursionError):
+        whole = None
+    if not isinstance(whole, dict):
+        raise EngineError("the image's config is no JSON object")
     part = {
         "architecture": whole.get("architecture"),
         "os": whole.get("os"),
@@ -118,17 +125,29 @@ def config_of(facts: Dict[str, Any]) -> bytes:
         "architecture": facts.get("Architecture") or "",
         "os": facts.get("Os") or "linux",
         "created": facts.get("Created") or "1970-01-01T00:00:00Z",
-        "config": {key: value for key, value in (facts.get("Config") or {}).items() if value not in (None, "")},
-        "rootfs": {"type": "layers", "diff_ids": list((facts.get("RootFS") or {}).get("Layers") or [])},
+        "config": {key: value for key, value in _config(facts).items() if value not in (None, "")},
+        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + layer for layer in layers_of(facts)]},
     }
     if facts.get("Variant"):
         config["variant"] = facts["Variant"]
     return json.dumps(config, sort_keys=True).encode()
 
 
+def _config(facts: Dict[str, Any]) -> Dict[str, Any]:
+    config = facts.get("Config") or {}
+    if not isinstance(config, dict):
+        raise EngineError("the engine gives a config that is no object")
+    return config
+
+
 def layers_of(facts: Dict[str, Any]) -> List[str]:
-    """Return the chain of layers, the lowest first, as bare SHA-256."""
-    return [str(word)[len("sha256:") :] for word in (facts.get("RootFS") or {}).get("Layers") or []]
+    """Return the chain of layers, the lowest first, as bare SHA-256. Raises EngineError if it is something else."""
+    root = facts.get("RootFS")
+    words = (root.get("Layers") if isinstance(root, dict) else None) or []
+    chain = [str(word)[len("sha256:") :] for word in words] if isinstance(words, list) else [""]
+    if len(chain) > MOST_LAYERS or not all(is_digest(layer) for layer in chain):
+        raise EngineError("the engine names layers that are no SHA-256")
+    return chain
 
 
 def fits(engine: SocketEngine, config: bytes, layers: Sequence[str], owner: str) -> int:

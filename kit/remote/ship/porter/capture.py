@@ -13,6 +13,10 @@ from typing import Any, Callable, Iterator, List, Set
 from urllib.parse import parse_qs, urlsplit
 
 _LINE = 256
+_NUMBER = re.compile("[0-9a-fA-F]{1,15}")
+# Any user of the machine can connect to the loopback, and does not know the secret name.
+_CONNECTIONS = 64
+_HELLO_S = 60.0
 END_S = 10.0
 
 
@@ -23,7 +27,7 @@ class Capture:
     """
 
     TAG = "ship"
-    NAME = re.compile(r"127\.0\.0\.1:[0-9]+/kit-ship/[0-9a-f]{32}:ship$")
+    NAME = re.compile(r"127\.0\.0\.1:[0-9]+/kit-ship/[0-9a-f]{32}:ship")
 
     def __init__(self, take: Callable[[Iterator[bytes]], None], enough: Callable[[], bool]) -> None:
         self._path = "kit-ship/" + secrets.token_hex(16)
@@ -84,8 +88,17 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._open) >= _CONNECTIONS:
+            self.shutdown_request(request)
+            return
         self._open.add(request)
+        # The handler takes the limit away once a request has the secret name.
+        request.settimeout(_HELLO_S)
         super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
@@ -121,6 +134,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         if not super().parse_request():
             return False
+        if self.path.startswith(self.prefix):
+            self.connection.settimeout(None)
         if self.over.is_set():
             self._deny()
             return False
@@ -147,7 +162,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(200 if self.path == "/v2/" else 404)
 
     def do_HEAD(self) -> None:
-        self._answer(200 if self.path.rsplit("/", 1)[-1] in self.done else 404)
+        self._answer(200 if self.path.startswith(self.prefix) and self.path.rsplit("/", 1)[-1] in self.done else 404)
 
     def do_POST(self) -> None:
         if not self.path.startswith(self.prefix):
@@ -187,6 +202,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(202, Location=self.path, Range="0-{}".format(max(count - 1, 0)))
 
     def do_PUT(self) -> None:
+        if not self.path.startswith(self.prefix):
+            self.close_connection = True
+            self._answer(404)
+            return
         digest = parse_qs(urlsplit(self.path).query).get("digest", [""])[0]
         for _ in self._body():
             pass
@@ -194,26 +213,32 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _body(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            left = int(self.headers.get("Content-Length") or 0)
-            while left:
-                data = self.rfile.read(min(left, 1 << 20))
-                if not data:
-                    raise _Gone
-                left -= len(data)
-                yield data
+            yield from self._bytes(_number(self.headers.get("Content-Length") or "0", 10))
             return
         while True:
-            try:
-                size = int(self.rfile.readline(_LINE).split(b";")[0], 16)
-            except ValueError:
-                raise _Gone from None
-            data = self.rfile.read(size)
-            if len(data) != size:
-                raise _Gone
+            size = _number(self.rfile.readline(_LINE).split(b";")[0].decode("latin-1").strip(), 16)
+            yield from self._bytes(size)
             self.rfile.readline(_LINE)
             if not size:
                 return
+
+    def _bytes(self, left: int) -> Iterator[bytes]:
+        while left:
+            data = self.rfile.read(min(left, 1 << 20))
+            if not data:
+                raise _Gone
+            left -= len(data)
             yield data
+
+
+def _number(word: str, base: int) -> int:
+    """Return the number of bytes that a request announces: no sign, no space, no underscore."""
+    try:
+        if _NUMBER.fullmatch(word):
+            return int(word, base)
+    except ValueError:
+        pass
+    raise _Gone
 
 
 class _Enough(Exception):

@@ -16,10 +16,11 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from typing import Any, BinaryIO, Dict, List, Set, Tuple
 
-from . import delta, manifest
+from . import delta, manifest, names
 from .layers import Layers
 
 FOLDER = "incoming"
@@ -27,7 +28,7 @@ PACK = 1
 # How many snapshots a host keeps. Above the upper number, the oldest go until the lower one is left.
 MOST, KEPT = 64, 48
 _CHUNK = 1 << 20
-_HEX = frozenset("0123456789abcdef")
+_SIZE = re.compile("[0-9]{1,18}")
 
 
 class Refused(Exception):
@@ -42,12 +43,12 @@ class Cargo:
     """The code of one ship. Its order is {"digest", "base", "store"}; its only layer is the pack."""
 
     def __init__(self, order: Dict[str, Any], layers: List[Any]) -> None:
-        self.chain = [str(layer) for layer in layers]
+        self.chain = [names.digest(layer) for layer in layers]
         self.loaded = 0
-        self._digest = _digest(str(order["digest"]))
-        self._base = str(order["base"] or "")
+        self._digest = _digest(order["digest"])
+        self._base = _digest(order["base"]) if order["base"] else ""
         self._store = str(order["store"])
-        self.folder = os.path.join(self._store, FOLDER)
+        self.folder = names.below(self._store, FOLDER)
 
     def held(self) -> int:
         """Return 1 if the snapshot is here. Raises Refused if neither it nor the base of the pack is."""
@@ -56,7 +57,7 @@ class Cargo:
             # A snapshot that is used stays when older ones go.
             with contextlib.suppress(OSError):
                 os.utime(self._path(self._digest))
-        elif self._base and not os.path.exists(self._path(_digest(self._base))):
+        elif self._base and not os.path.exists(self._path(self._base)):
             raise Refused("base", "the snapshot {} is not here".format(self._base[:12]))
         return self.loaded
 
@@ -75,9 +76,8 @@ class Cargo:
 
     def confirm(self, hosts: List[str]) -> None:
         """Write down, on the head, which hosts have the snapshot."""
-        folder = os.path.join(self._store, "confirmed")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        path = os.path.join(folder, self._digest)
+        path = names.below(self._store, "confirmed", self._digest)
+        names.private(os.path.dirname(path))
         with contextlib.suppress(OSError), open(path) as file:
             hosts = sorted(set(hosts) | set(file.read().split()))
         _write(path, "".join(host + "\n" for host in hosts).encode())
@@ -101,15 +101,15 @@ class Cargo:
         return whole
 
     def _path(self, digest: str) -> str:
-        return os.path.join(self._store, "manifests", digest)
+        return names.below(self._store, "manifests", digest)
 
     def _unpack(self, pack: BinaryIO) -> None:
-        head = json.loads(pack.readline(4096).decode())
+        head = _head(pack.readline(4096))
         if head.get("kit-pack") != PACK or head.get("digest") != self._digest:
             raise Refused("code", "this is a pack of something else")
-        removed = [_line(pack) for _ in range(int(head["remove"]))]
-        added = [_line(pack) for _ in range(int(head["add"]))]
-        objects = [_object(_line(pack)) for _ in range(int(head["objects"]))]
+        removed = [_line(pack) for _ in range(head["remove"])]
+        added = [_line(pack) for _ in range(head["add"])]
+        objects = [_object(_line(pack)) for _ in range(head["objects"])]
         base = manifest.EMPTY
         if head["base"]:
             with open(self._path(_digest(str(head["base"]))), "rb") as file:
@@ -122,11 +122,11 @@ class Cargo:
             raise Refused("code", "the pack makes another snapshot than {}".format(self._digest[:12]))
         for digest, size in objects:
             self._store_object(pack, digest, size)
-        os.makedirs(os.path.join(self._store, "manifests"), mode=0o700, exist_ok=True)
+        names.private(os.path.dirname(self._path(self._digest)))
         _write(self._path(self._digest), text)
 
     def _object(self, digest: str) -> str:
-        return os.path.join(self._store, "objects", digest[:2], digest)
+        return names.below(self._store, "objects", digest[:2], digest)
 
     def _store_object(self, pack: BinaryIO, digest: str, size: int) -> None:
         path = self._object(digest)
@@ -134,7 +134,7 @@ class Cargo:
             pack.seek(size, os.SEEK_CUR)
             return
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        partial = os.path.join(self._store, FOLDER, "object.part")
+        partial = names.below(self.folder, "object.part")
         seen = hashlib.sha256()
         with open(partial, "wb") as file:
             left = size
@@ -151,29 +151,43 @@ class Cargo:
 
     def _prune(self) -> None:
         """Remove the oldest snapshots, and the objects that no other one has."""
-        folder = os.path.join(self._store, "manifests")
-        by_age = sorted(os.listdir(folder), key=lambda name: os.stat(os.path.join(folder, name)).st_mtime)
+        folder = names.below(self._store, "manifests")
+        by_age = sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
         if len(by_age) <= MOST:
             return
         for name in by_age[: len(by_age) - KEPT]:
-            os.unlink(os.path.join(folder, name))
+            os.unlink(names.below(folder, name))
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._store, "confirmed", name))
+                os.unlink(names.below(self._store, "confirmed", name))
         used: Set[str] = set()
         for name in os.listdir(folder):
-            with open(os.path.join(folder, name), "rb") as file:
+            with open(names.below(folder, name), "rb") as file:
                 used.update(entry.digest for entry in manifest.parse(file.read()))
-        for path, _, names in os.walk(os.path.join(self._store, "objects")):
-            for name in names:
+        for path, _, files in os.walk(names.below(self._store, "objects")):
+            for name in files:
                 if name not in used:
-                    os.unlink(os.path.join(path, name))
+                    os.unlink(names.below(path, name))
 
 
 def _digest(word: str) -> str:
     """Return the word if it is a SHA-256. It becomes a name in the store."""
-    if len(word) != 64 or not _HEX.issuperset(word):
-        raise Refused("code", "this is not a digest: {!r}".format(word[:80]))
-    return word
+    try:
+        return names.digest(word)
+    except names.BadName as error:
+        raise Refused("code", str(error)) from error
+
+
+def _head(line: bytes) -> Dict[str, Any]:
+    """Return the first line of a pack, with its counts."""
+    try:
+        head = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise Refused("code", "the pack has no first line") from error
+    counts = [head.get(word) for word in ("remove", "add", "objects")] if isinstance(head, dict) else [None]
+    # Each of them is a line of the pack, so a count that is too large ends with the pack.
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise Refused("code", "the first line of the pack is wrong")
+    return dict(head)
 
 
 def _has_size(path: str, size: int) -> bool:
@@ -192,7 +206,7 @@ def _line(pack: BinaryIO) -> bytes:
 
 def _object(line: bytes) -> Tuple[str, int]:
     digest, _, size = line.decode("ascii", "replace").partition(" ")
-    if not size.isdigit():
+    if not _SIZE.fullmatch(size):
         raise Refused("code", "this is not an object: {!r}".format(line[:80]))
     return _digest(digest), int(size)
 

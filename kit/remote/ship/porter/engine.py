@@ -10,10 +10,14 @@ import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 from urllib.parse import quote, urlencode
 
+from .wire import MOST_SIZE
+
 # The time limit for a short request. Loading, saving and pushing may take any time.
 ANSWER_S = 60.0
 # Marks images of the first layers only, which let the engine unpack them while other layers still come.
 PART_LABEL = "kit.ship.part"
+# The longest answer that is read whole. The messages of a load or a push are the longest.
+MOST_ANSWER = 64 << 20
 
 
 class EngineError(Exception):
@@ -61,7 +65,7 @@ class SocketEngine:
                 raise EngineError("the engine does not answer: {}".format(error)) from error
             try:
                 if answer.status >= 400:
-                    raise EngineError(_message(answer.read()))
+                    raise EngineError(_message(_read(answer)))
                 yield answer
             except (http.client.HTTPException, socket.timeout, ConnectionError) as error:
                 raise EngineError("the engine stopped in the middle of its answer: {}".format(error)) from error
@@ -70,46 +74,68 @@ class SocketEngine:
 
     def json(self, method: str, path: str) -> Any:
         with self.call(method, path, patience=ANSWER_S) as answer:
-            return json.loads(answer.read().decode() or "null")
+            text = _read(answer)
+        try:
+            return json.loads(text.decode() or "null")
+        except (ValueError, RecursionError) as error:
+            raise EngineError("the engine answered something that is not JSON") from error
+
+    def object(self, path: str) -> Dict[str, Any]:
+        """Return an answer that is an object. Raises EngineError for anything else."""
+        answer = self.json("GET", path)
+        if not isinstance(answer, dict):
+            raise EngineError("the engine answered something that is no object")
+        return answer
+
+    def objects(self, path: str) -> List[Dict[str, Any]]:
+        """Return an answer that is a list of objects. Raises EngineError for anything else."""
+        answer = self.json("GET", path)
+        if not isinstance(answer, list) or not all(isinstance(entry, dict) for entry in answer):
+            raise EngineError("the engine answered something that is no list of objects")
+        return answer
 
     def root(self) -> str:
         """Return the folder of the engine's data, whose disk needs free space."""
-        return str(self.json("GET", "/info").get("DockerRootDir") or "/var/lib/docker")
+        root = self.object("/info").get("DockerRootDir") or "/var/lib/docker"
+        if not isinstance(root, str) or not os.path.isabs(root):
+            raise EngineError("the engine keeps its data in something that is no folder")
+        return root
 
     def inspect(self, image: str) -> Optional[Dict[str, Any]]:
         try:
-            facts = self.json("GET", "/images/{}/json".format(quote(image, safe="/:@")))
+            return self.object("/images/{}/json".format(quote(image, safe="/:@")))
         except EngineError as error:
             if "no such image" in str(error).lower():
                 return None
             raise
-        return dict(facts)
 
     def held(self, layers: Sequence[str]) -> int:
         """Return how many of `layers`, from the first on, one image here has."""
         most = 0
-        for summary in self.json("GET", "/images/json"):
+        for summary in self.objects("/images/json"):
             with contextlib.suppress(EngineError):  # It may be gone already.
-                facts = self.inspect(str(summary["Id"])) or {}
-                chain = (facts.get("RootFS") or {}).get("Layers") or []
-                most = max(most, _common([str(word)[len("sha256:") :] for word in chain], layers))
+                facts = self.inspect(str(summary.get("Id"))) or {}
+                root = facts.get("RootFS")
+                chain = root.get("Layers") if isinstance(root, dict) else None
+                if isinstance(chain, list):
+                    most = max(most, _common([str(word)[len("sha256:") :] for word in chain], layers))
         return most
 
     def load(self, image: Any) -> None:
         """Load an archive.Archive. The engine must already have the layers that are not in it."""
         headers = {"Content-Type": "application/x-tar", "Content-Length": str(image.size)}
         with self.call("POST", "/images/load?quiet=1", body=image.chunks(), headers=headers) as answer:
-            error = failure(answer.read())
+            error = failure(_read(answer))
         if error:
             raise EngineError(error)
 
     def sizes(self, image: str) -> List[int]:
         """Return the bytes that each step of the build added, the last step first, without those that added none."""
-        history = self.json("GET", "/images/{}/history".format(quote(image, safe="/:@")))
-        return [int(step["Size"]) for step in history if step.get("Size")]
+        return sizes_of(self.objects("/images/{}/history".format(quote(image, safe="/:@"))))
 
     def tags(self) -> List[str]:
-        return [str(tag) for summary in self.json("GET", "/images/json") for tag in summary.get("RepoTags") or []]
+        """Return the tags of all images."""
+        return tags_of(self.objects("/images/json"))
 
     @contextlib.contextmanager
     def save(self, image: str) -> Iterator[Any]:
@@ -131,7 +157,7 @@ class SocketEngine:
         path = "/images/{}/push?{}".format(quote(repository, safe="/:@"), urlencode({"tag": tag}))
         headers = {"X-Registry-Auth": base64.urlsafe_b64encode(b"{}").decode()}
         with self.call("POST", path, headers=headers) as answer:
-            return failure(answer.read())
+            return failure(_read(answer))
 
     def remove(self, image: str) -> None:
         """Remove the tag, or the image if it has no other tag. A missing one is no error."""
@@ -142,8 +168,8 @@ class SocketEngine:
     def remove_parts(self, owner: str) -> None:
         """Remove the images of first layers that a ship of `owner` made."""
         filters = urlencode({"filters": json.dumps({"label": ["{}={}".format(PART_LABEL, owner)]})})
-        for summary in self.json("GET", "/images/json?" + filters):
-            self.remove(str(summary["Id"]))
+        for summary in self.objects("/images/json?" + filters):
+            self.remove(str(summary.get("Id")))
 
 
 def _common(chain: Sequence[str], layers: Sequence[str]) -> int:
@@ -153,10 +179,46 @@ def _common(chain: Sequence[str], layers: Sequence[str]) -> int:
     return count
 
 
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    text = answer.read(MOST_ANSWER + 1)
+    if len(text) > MOST_ANSWER:
+        raise EngineError("the engine's answer has more than {} bytes".format(MOST_ANSWER))
+    if answer.length:
+        # With a limit, `read` does not notice that the answer is cut.
+        raise http.client.IncompleteRead(text, answer.length)
+    return text
+
+
+def size_of(facts: Dict[str, Any]) -> int:
+    """Return the bytes of all layers of an image. Raises EngineError."""
+    return sum(sizes_of([facts]))
+
+
+def sizes_of(history: Any) -> List[int]:
+    """Return the bytes that each step of a build added, without those that added none. Raises EngineError."""
+    if not isinstance(history, list):
+        raise EngineError("the engine gives a history that is no list")
+    sizes: List[int] = []
+    for step in history:
+        size = step.get("Size") if isinstance(step, dict) else ""
+        if size is not None and not (type(size) is int and 0 <= size <= MOST_SIZE):
+            raise EngineError("the engine gives a size that is no number of bytes")
+        if size:
+            sizes.append(size)
+    return sizes
+
+
+def tags_of(summaries: Any) -> List[str]:
+    """Return the tags of images as an engine lists them."""
+    summaries = summaries if isinstance(summaries, list) else []
+    lists = [summary.get("RepoTags") for summary in summaries if isinstance(summary, dict)]
+    return [tag for tags in lists if isinstance(tags, list) for tag in tags if isinstance(tag, str)]
+
+
 def failure(messages: bytes) -> str:
     """Return the error among an engine's messages, which are one per line, or ''."""
     for line in messages.decode(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             message = json.loads(line)
             if isinstance(message, dict) and message.get("error"):
                 return str(message["error"])
@@ -166,5 +228,5 @@ def failure(messages: bytes) -> str:
 def _message(body: bytes) -> str:
     try:
         return str(json.loads(body.decode())["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body.decode(errors="replace").strip() or "no reason given"

@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-import json
+import os
 import socket
 import ssl
 import threading
@@ -30,12 +30,19 @@ class Failed(Exception):
 
 
 class Fetcher:
-    """Ask the upstream for what is missing, again and again. `connect` makes the streams to an upstream."""
+    """Ask the upstream for what is missing, again and again. `connect` makes the streams to an upstream.
 
-    def __init__(self, layers: Layers, need: List[str], say: Callable[[Dict[str, Any]], None]) -> None:
+    `most` is how many bytes all layers may have, by the operator's word. What an upstream announces beyond that, or
+    beyond the free space of the disk, is not taken.
+    """
+
+    def __init__(
+        self, layers: Layers, need: List[str], say: Callable[[Dict[str, Any]], None], most: int = wire.MOST_SIZE
+    ) -> None:
         self._layers = layers
         self._need = need
         self._say = say
+        self._most = most
         self._changed = threading.Condition()
         self._upstream: Optional[Callable[[], Streams]] = None
         self._turn = 0
@@ -120,36 +127,47 @@ class Fetcher:
             kind, payload = wire.read_frame(reading)
             if kind == wire.END:
                 return
-            if kind != wire.HEADER:
-                continue
-            head = json.loads(payload.decode())
-            self._layer(reading, str(head["layer"]), int(head["size"]), int(head["at"]))
+            if kind == wire.HEADER:
+                self._layer(reading, *wire.read_header(payload))
+            elif kind != wire.KEEP:
+                raise wire.Broken("it sent bytes of no layer")
 
     def _layer(self, reading: BinaryIO, layer: str, size: int, at: int) -> None:
         if layer not in self._need or self._layers.whole(layer):
             raise wire.Broken("it sent a layer that was not requested")
+        self._has_room(layer, size)
         writer = self._writers.get(layer)
         if writer is None:
             writer = self._writers[layer] = Writer(self._layers, layer, size)
-        if writer.at != at:
-            # More bytes are here than the layer has.
+        if writer.at != at or writer.size != size:
+            # More bytes are here than the layer has, or another upstream announced another size.
             writer.close()
             del self._writers[layer]
             self._layers.forget(layer)
             self._count(layer)
-            raise wire.Broken("the bytes that an earlier ship left of the layer {} are wrong".format(layer[:12]))
-        while not writer.complete:
-            kind, payload = wire.read_frame(reading)
-            if kind == wire.DATA:
-                writer.write(payload)
-            elif kind != wire.KEEP:
-                raise wire.Broken("it stopped in the middle of a layer")
-        del self._writers[layer]
+            raise wire.Broken("the bytes that came before of the layer {} are wrong".format(layer[:12]))
         try:
+            while not writer.complete:
+                kind, payload = wire.read_frame(reading)
+                if kind == wire.DATA:
+                    writer.write(payload)
+                elif kind != wire.KEEP:
+                    raise wire.Broken("it stopped in the middle of a layer")
+            del self._writers[layer]
             writer.finish()
         except Corrupt as error:
+            self._writers.pop(layer, None)
             self._count(layer)
             raise wire.Broken("the layer {} came with wrong bytes".format(layer[:12])) from error
+
+    def _has_room(self, layer: str, size: int) -> None:
+        """Check a size that an upstream announces, before a byte of the layer is written. Raises Broken and Failed."""
+        here = self._layers.have(layer)
+        if self._layers.total() - here + size > self._most:
+            raise wire.Broken("it announced more bytes than the operator")
+        disk = os.statvfs(self._layers.folder)
+        if size - here > disk.f_bavail * disk.f_frsize:
+            raise Failed("disk", "no space left for the image's layers")
 
     def _count(self, layer: str) -> None:
         """Count how often a layer was wrong, and give up after some times."""

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Set
 
-from . import source
+from . import names, source
 from .archive import Archive, fits, part_config
 from .engine import EngineError, SocketEngine
 from .layers import Layers
@@ -20,10 +20,10 @@ class Cargo:
         self._image = str(order["image"])
         self._config = str(order["config"]).encode()
         self._owner = str(order["owner"])
-        self.chain = [str(layer) for layer in order["layers"]]
+        self.chain = [names.digest(layer) for layer in order["layers"]]
         # A source has every layer.
         self.loaded = len(self.chain) if order.get("source") else 0
-        self.folder = os.path.join(engine.root(), FOLDER, self._owner)
+        self.folder = names.below(engine.root(), FOLDER, self._owner)
 
     def held(self) -> int:
         """Return how many layers of the chain the engine has."""

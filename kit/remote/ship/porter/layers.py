@@ -6,11 +6,13 @@ what an interrupted one left.
 
 import hashlib
 import os
+import stat
 import tempfile
 import threading
 import time
 from typing import BinaryIO, Dict, List, Optional, Set, Tuple, cast
 
+from . import names
 from .wire import CHUNK
 
 PART = ".part"
@@ -48,28 +50,36 @@ class Layers:
         # The order in which layers started to arrive, which is the order in which they are passed on.
         self._order: List[str] = []
         self._stopped = False
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        names.private(folder)
 
     def adopt(self, wanted: Set[str]) -> None:
         """Take over what an earlier ship left of these layers, and remove what it left of others."""
         for name in sorted(os.listdir(self.folder)):
             layer = name[: -len(PART)] if name.endswith(PART) else name
-            path = os.path.join(self.folder, name)
             if name == LOCK:
                 continue
-            if layer not in wanted:
+            if layer not in wanted or not stat.S_ISREG(os.lstat(self.file(name)).st_mode):
                 # It belongs to another image, or never got its name.
-                os.unlink(path)
+                os.unlink(self.file(name))
                 continue
-            size = os.path.getsize(path)
+            size = os.path.getsize(self.file(name))
             whole = not name.endswith(PART)
             with self._changed:
                 self._layers[layer] = _Layer(size, size if whole else None, whole)
                 if whole:
                     self._order.append(layer)
 
+    def file(self, name: str) -> str:
+        """Return the path of a file of the folder. Raises BadName."""
+        return names.below(self.folder, name)
+
     def path(self, layer: str) -> str:
-        return os.path.join(self.folder, layer)
+        """Return where the whole layer is. Raises BadName if it is no SHA-256."""
+        return self.file(names.digest(layer))
+
+    def part(self, layer: str) -> str:
+        """Return where the layer is while it comes. Raises BadName if it is no SHA-256."""
+        return self.file(names.digest(layer) + PART)
 
     def have(self, layer: str) -> int:
         """Return how many of the layer's bytes are here."""
@@ -120,7 +130,7 @@ class Layers:
                 known.have, known.whole, known.life = 0, False, known.life + 1
             if layer in self._order:
                 self._order.remove(layer)
-            for path in (self.path(layer), self.path(layer) + PART):
+            for path in (self.path(layer), self.part(layer)):
                 if os.path.exists(path):
                     os.unlink(path)
             self._changed.notify_all()
@@ -135,7 +145,7 @@ class Layers:
         """Open the layer's file to continue it."""
         with self._changed:
             self._admits()
-            return cast(BinaryIO, open(self.path(layer) + PART, "ab", buffering=0))
+            return cast(BinaryIO, open(self.part(layer), "ab", buffering=0))
 
     def nameless(self) -> Tuple[int, str]:
         """Create a file in the folder for bytes that may be a layer. Return its descriptor and path."""
@@ -144,6 +154,7 @@ class Layers:
             return tempfile.mkstemp(prefix="incoming-", dir=self.folder)
 
     def begun(self, layer: str, size: int, have: int) -> None:
+        names.digest(layer)
         with self._changed:
             known = self._layers.setdefault(layer, _Layer(0, None, False))
             known.size, known.have = size, have
@@ -196,7 +207,7 @@ class Layers:
     def reader(self, layer: str) -> "Reader":
         with self._changed:
             known = self._layers[layer]
-            path = self.path(layer) if known.whole else self.path(layer) + PART
+            path = self.path(layer) if known.whole else self.part(layer)
             # Under the lock, because it could be renamed between the two.
             return Reader(self, layer, open(path, "rb"), known.life, known.size or 0)
 
@@ -247,7 +258,7 @@ class Writer:
         self.layer = layer
         self.size = size
         self._hash = hashlib.sha256()
-        self._path = layers.path(layer) + PART
+        self._path = layers.part(layer)
         self.at = 0
         if os.path.exists(self._path):
             with open(self._path, "rb") as file:
@@ -258,7 +269,9 @@ class Writer:
         layers.begun(layer, size, self.at)
 
     def write(self, data: bytes) -> None:
-        """Append bytes. Raises OSError if the disk is full."""
+        """Append bytes. Raises OSError if the disk is full, and Corrupt instead of writing more than the layer has."""
+        if self.at + len(data) > self.size:
+            self._wrong()
         left = memoryview(data)
         while left:
             left = left[self._file.write(left) :]
@@ -272,11 +285,15 @@ class Writer:
 
     def finish(self) -> None:
         """Give the layer its name. Raises Corrupt if its bytes do not match it."""
-        self.close()
         if self.at != self.size or self._hash.hexdigest() != self.layer:
-            self._layers.forget(self.layer)
-            raise Corrupt(self.layer)
+            self._wrong()
+        self.close()
         self._layers.ended(self.layer, self._path)
+
+    def _wrong(self) -> None:
+        self.close()
+        self._layers.forget(self.layer)
+        raise Corrupt(self.layer)
 
     def close(self) -> None:
         self._file.close()

@@ -1,9 +1,10 @@
 """The porter's life on a VM: orders come on standard input, reports go to standard output.
 
 Both are lines of JSON. The first order is {"op": "begin", "image", "config", "layers", "owner", "listen",
-"certificate", "key", "source"}. Its answer is {"ready": {"port", "need": {layer: bytes that are here}, "held"}}.
-{"op": "inspect", "image"} may come before it; its answer is {"inspected"}. To bring code and not an image, the order
-has "code" (porter.code) in place of "image" and "config". Then:
+"certificate", "key", "source", "most"}; all layers have at most as many bytes as `most`. Its answer is
+{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image"} may come before it; its
+answer is {"inspected"}. To bring code and not an image, the order has "code" (porter.code) in place of "image" and
+"config". Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
@@ -30,9 +31,9 @@ import time
 import traceback
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Union, cast
 
-from . import code, fetch, image, serve, source, wire
+from . import code, fetch, image, names, serve, source, wire
 from .archive import config_of, layers_of
-from .engine import EngineError, SocketEngine
+from .engine import EngineError, SocketEngine, size_of
 from .layers import LOCK, Layers, Stopped
 from .operator import Ask, Pipe
 
@@ -103,7 +104,7 @@ class Porter:
                     self._heard = time.monotonic()
                     self._bytes(int(order["serial"]), data)
             elif order["op"] == "fill":
-                self._start(self._fill, set(order["want"]))
+                self._start(self._fill, set(order["want"]) & set(self._cargo.chain))
             elif order["op"] == "confirm":
                 self._guarded(self._confirm, order["hosts"])
 
@@ -138,6 +139,7 @@ class Porter:
             "config": config_of(facts).decode(),
             "layers": layers_of(facts),
             "sizes": self._engine.sizes(image),
+            "size": size_of(facts),
         }
         self.say({"inspected": image_facts})
 
@@ -149,8 +151,6 @@ class Porter:
             self._cargo = image.Cargo(order, self._engine)
         folder = self._cargo.folder
         self._hold(folder)
-        # Only root may look: a private image or private code is in it.
-        os.chmod(os.path.dirname(folder), 0o700)
         self._layers = Layers(folder)
         self._folder = folder
         chain = self._cargo.chain
@@ -164,7 +164,7 @@ class Porter:
             listening = serve.context(self._folder, order["certificate"], order["key"], True)
             self._tls = serve.context(self._folder, order["certificate"], order["key"], False)
             port = serve.Listener(str(order["listen"]), listening, self._layers).port
-        self._fetcher = fetch.Fetcher(self._layers, need, self.say)
+        self._fetcher = fetch.Fetcher(self._layers, need, self.say, int(order["most"]))
         here = {layer: self._layers.have(layer) for layer in need}
         self.say({"ready": {"port": port, "need": here, "held": held}})
         self._start(self._tick)
@@ -178,8 +178,10 @@ class Porter:
         while True:
             # The porter before may remove the folder, and the lock with it, as it ends.
             with contextlib.suppress(FileNotFoundError):
-                os.makedirs(folder, mode=0o700, exist_ok=True)
-                self._lock_file = open(os.path.join(folder, LOCK), "w")
+                # A private image or private code is in it.
+                names.private(os.path.dirname(folder))
+                names.private(folder)
+                self._lock_file = open(names.below(folder, LOCK), "w")
                 if self._is_mine():
                     return
             if time.monotonic() > end:
@@ -208,6 +210,8 @@ class Porter:
             self.fail(error.kind, str(error))
         except (EngineError, source.SourceError) as error:
             self.fail("disk" if "no space left" in str(error).lower() else "engine", str(error))
+        except names.BadName as error:
+            self.fail("system", str(error))
         except OSError as error:
             self.fail("disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "system", str(error))
         except Exception:

@@ -55,11 +55,6 @@ def digest(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()
 
 
-def is_digest(text: str) -> bool:
-    """Return whether this is a SHA-256 in hexadecimal, and so a file name that is safe."""
-    return re.match(r"[0-9a-f]{64}\Z", text) is not None
-
-
 def escape(path: bytes) -> bytes:
     """Return the path as a line has it."""
     path = path.replace(b"\\", b"\\\\").replace(b"\t", b"\\t")

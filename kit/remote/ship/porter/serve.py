@@ -1,26 +1,30 @@
 """Passes layers to the host behind, over TLS with the ship's one-time certificate, or over any pair of streams."""
 
 import contextlib
+import errno
+import ipaddress
 import os
 import socket
 import ssl
 import threading
 import time
 import zlib
-from typing import Any, BinaryIO, Dict, Optional
+from typing import Any, BinaryIO, Dict, Optional, cast
 
-from . import wire
+from . import names, wire
 from .layers import Layers, Stopped, Withdrawn
 
 # Less than the time after which the host behind gives up on a silent sender.
 KEEP_S = 2.0
+# The most connections at the same time, and how long one may take to show the certificate, and then for its request.
+CONNECTIONS = 64
+HELLO_S = 10.0
 
 
 def serve(reading: BinaryIO, writing: BinaryIO, layers: Layers, packing: Optional["Packing"] = None) -> None:
     """Answer one request until all of it is sent, or the connection ends."""
     with contextlib.suppress(wire.Broken, OSError, Stopped, Withdrawn, ValueError):
-        request = wire.read_line(reading)
-        send({str(layer): int(at) for layer, at in request["need"].items()}, writing, layers, packing)
+        send(wire.read_request(reading), writing, layers, packing)
 
 
 def send(wanted: Dict[str, int], writing: BinaryIO, layers: Layers, packing: Optional["Packing"] = None) -> None:
@@ -97,7 +101,7 @@ def context(folder: str, certificate: str, key: str, server: bool) -> ssl.SSLCon
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_verify_locations(cadata=certificate)
     # Python reads a key from a file only, so the file exists only while Python reads it.
-    path = os.path.join(folder, "key.{}.{}".format(os.getpid(), threading.get_ident()))
+    path = names.below(folder, "key.{}.{}".format(os.getpid(), threading.get_ident()))
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w") as file:
@@ -109,11 +113,20 @@ def context(folder: str, certificate: str, key: str, server: bool) -> ssl.SSLCon
 
 
 class Listener:
-    """Listen on one address of the cluster's network until closed. The system chooses the port."""
+    """Listen on one address of the cluster's network until closed. The system chooses the port.
+
+    Anybody on that network can connect. Who does not show the ship's certificate in time gets nothing, and loses the
+    place to a newer connection when all are taken.
+    """
 
     def __init__(self, address: str, tls: ssl.SSLContext, layers: Layers) -> None:
+        if ipaddress.ip_address(address).is_unspecified:
+            raise OSError(errno.EADDRNOTAVAIL, "this is not an address of the cluster's network")
         self._tls = tls
         self._layers = layers
+        self._changed = threading.Lock()
+        # Each connection, and whether it has shown the certificate. The oldest is the first.
+        self._open: Dict[Any, bool] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.bind((address, 0))
         self._socket.listen(16)
@@ -121,24 +134,65 @@ class Listener:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        """Take no more connections."""
         self._socket.close()
 
     def _accept(self) -> None:
         while True:
             try:
                 plain, _ = self._socket.accept()
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    time.sleep(0.1)
+                    continue
                 return
-            threading.Thread(target=self._answer, args=(plain,), daemon=True).start()
+            try:
+                plain.settimeout(HELLO_S)
+                peer = self._tls.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+            except (OSError, ValueError):
+                plain.close()
+                continue
+            if self._admits(peer):
+                threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+            else:
+                peer.close()
 
-    def _answer(self, plain: Any) -> None:
-        # A peer that does not show the certificate in time gets no data, and its thread ends.
-        plain.settimeout(10.0)
+    def _admits(self, peer: Any) -> bool:
+        """Return whether there is a place for the connection. The oldest stranger may have to go."""
+        with self._changed:
+            if len(self._open) >= CONNECTIONS:
+                stranger = next((other for other, known in self._open.items() if not known), None)
+                if stranger is None:
+                    return False
+                del self._open[stranger]
+                _hang_up(stranger)
+            self._open[peer] = False
+            return True
+
+    def _answer(self, peer: Any) -> None:
+        # The certificate comes in this time, and then a whole request: also from a host that sends one byte a second.
+        late = threading.Timer(2 * HELLO_S, _hang_up, (peer,))
+        late.daemon = True
+        late.start()
         try:
-            peer = self._tls.wrap_socket(plain, server_side=True)
-        except (OSError, ValueError):
-            plain.close()
-            return
-        with contextlib.closing(peer):
-            peer.settimeout(60.0)
-            serve(peer.makefile("rb"), peer.makefile("wb"), self._layers)
+            with contextlib.suppress(wire.Broken, OSError, Stopped, Withdrawn, ValueError):
+                peer.do_handshake()
+                with self._changed:
+                    if peer not in self._open:
+                        return
+                    self._open[peer] = True
+                wanted = wire.read_request(cast(BinaryIO, peer.makefile("rb")))
+                late.cancel()
+                peer.settimeout(60.0)
+                send(wanted, cast(BinaryIO, peer.makefile("wb")), self._layers)
+        finally:
+            late.cancel()
+            with self._changed:
+                self._open.pop(peer, None)
+            peer.close()
+
+
+def _hang_up(peer: Any) -> None:
+    """End a connection that another thread reads. `peer.shutdown` would take TLS away from that thread."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(peer, socket.SHUT_RDWR)

@@ -66,7 +66,7 @@ def _by_push(engine: Any, image: str, wanted: Set[str], layers: Layers) -> None:
     try:
         # A killed kit may have left its tag.
         for tag in engine.tags():
-            if Capture.NAME.match(tag):
+            if Capture.NAME.fullmatch(tag):
                 engine.remove(tag)
         # `stop` waits for this flag, so clear it before the check: no tag may follow a stop.
         engine.still.clear()

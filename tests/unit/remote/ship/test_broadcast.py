@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -11,14 +12,18 @@ import pytest
 
 from kit.errors import ImageError, KitError, StepError, UnreachableError
 from kit.events import Note
+from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
+from kit.remote.ship import reports
 from kit.remote.ship.broadcast import Shipped, ship
 from kit.remote.ship.lanes import Target
+from kit.remote.ship.reports import Report
 from tests.fakes.reporter import Remembering
 
 LONG = 30.0
 CHAIN = ["a" * 64, "b" * 64, "c" * 64]
+CONFIG = json.dumps({"rootfs": {"diff_ids": [f"sha256:{layer}" for layer in CHAIN]}})
 IMAGE = "kit/horovod:abc"
 Words = dict[str, Any]
 # What a host does with an order; False when it does as others do.
@@ -55,7 +60,7 @@ def target(host: str) -> Target:
 class FakePorter:
     world: World
 
-    def __init__(self, login: Login, heard: Callable[[Any, Words | None], None]) -> None:
+    def __init__(self, login: Login, heard: Callable[[Any, Report | OddAnswer | None], None]) -> None:
         self.host = login.host
         self.last_heard = time.monotonic()
         self.sent = 100
@@ -69,7 +74,11 @@ class FakePorter:
         self.world.porters[self.host] = self
 
     def hear(self, **message: Any) -> None:
-        self._heard(self, message)
+        try:
+            report: Report | OddAnswer = reports.read(json.dumps(message).encode())
+        except OddAnswer as odd:
+            report = odd
+        self._heard(self, report)
 
     def gone(self, code: int, output: str) -> None:
         self.exit_code, self.output = code, output
@@ -91,7 +100,7 @@ class FakePorter:
         if self.host in self.world.behave and self.world.behave[self.host](self, words):
             return
         if words["op"] == "inspect":
-            self.hear(inspected={"config": "{}", "layers": CHAIN, "sizes": [1, 2, 3]})
+            self.hear(inspected={"config": CONFIG, "layers": CHAIN, "sizes": [1, 2, 3]})
         elif words["op"] == "begin":
             self.ready()
         elif words["op"] == "follow":
@@ -125,7 +134,7 @@ class FakeSpool:
         if self.world.broken:
             raise self.world.broken
         self.failed = failed
-        self.config, self.chain, self.sizes = "{}", CHAIN, [1, 2, 3]
+        self.config, self.chain, self.sizes, self.size = CONFIG, CHAIN, [1, 2, 3], 6
         self.provided: list[set[str]] = []
         self.closed = False
         self.world.spool = self

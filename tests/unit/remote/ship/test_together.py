@@ -115,12 +115,12 @@ def test_a_porter_that_is_killed_takes_nobody_along(
         def __init__(self, login: Login, heard: Any) -> None:
             self.dead = False
 
-            def hear(porter: Any, message: dict[str, Any] | None) -> None:
-                if message and login.host == killed and (message.get("at") or "received" in message):
+            def hear(porter: Any, report: Any) -> None:
+                if report and login.host == killed and (report.at or report.received):
                     self.dead = True
                     self.kill()
-                if message is None or not self.dead:
-                    heard(porter, message)
+                if report is None or not self.dead:
+                    heard(porter, report)
 
             super().__init__(login, hear)
 

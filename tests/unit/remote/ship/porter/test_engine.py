@@ -221,9 +221,9 @@ def test_an_engine_that_goes_in_the_middle_of_its_answer_is_reported(
 ) -> None:
     read = http.client.HTTPResponse.read
 
-    def more(self: http.client.HTTPResponse) -> bytes:
+    def more(self: http.client.HTTPResponse, most: int) -> bytes:
         self.length = (self.length or 0) + 10
-        return read(self)
+        return read(self, most)
 
     monkeypatch.setattr(http.client.HTTPResponse, "read", more)
     with pytest.raises(EngineError, match="middle of its answer"):

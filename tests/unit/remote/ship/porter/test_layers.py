@@ -74,13 +74,17 @@ def test_adopting_removes_what_is_of_no_use(layers: Layers) -> None:
     assert layers.next_of({NAME: 0, "2" * 64: 0}, 0.01) == NAME
 
 
+def finished(writer: Writer, data: bytes) -> None:
+    writer.write(data)
+    writer.finish()
+
+
 @pytest.mark.parametrize("wrong", [DATA[:-1] + b"!", DATA + b"!"])
 def test_wrong_bytes_are_gone_and_their_readers_hear_of_it(layers: Layers, wrong: bytes) -> None:
     writer = Writer(layers, NAME, len(DATA))
     reader = layers.reader(NAME)
-    writer.write(wrong)
     with pytest.raises(Corrupt):
-        writer.finish()
+        finished(writer, wrong)
     with pytest.raises(Withdrawn):
         reader.read(0, LONG)
     assert list(Path(layers.folder).iterdir()) == []

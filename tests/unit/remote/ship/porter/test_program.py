@@ -32,7 +32,7 @@ class Sent:
 
     def __init__(self, engine: FakeEngine) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", porters._BOOTSTRAP],
+            [sys.executable, "-Ic", porters._BOOTSTRAP],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -58,7 +58,7 @@ class Sent:
 
     def begin(self, **words: Any) -> None:
         config = {**CONFIG, "rootfs": {"type": "layers", "diff_ids": ["sha256:" + layer for layer in CHAIN]}}
-        whole = {"image": IMAGE, "config": json.dumps(config), "layers": CHAIN, "owner": "mine"}
+        whole = {"image": IMAGE, "config": json.dumps(config), "layers": CHAIN, "owner": "mine", "most": 1 << 20}
         self.order(op="begin", **{**whole, **words}, certificate=CERTIFICATE, key=KEY.reveal().decode())
 
     def until(self, word: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Answering:
 
 def whole(layers: Layers, *contents: bytes) -> Layers:
     for content in contents:
-        path = layers.path("incoming")
+        path = layers.file("incoming")
         with open(path, "wb") as file:  # noqa: PTH123
             file.write(content)
         layers.admit(path, sha(content))
