@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from kit.errors import AnswerError
 
@@ -20,13 +20,16 @@ MOST_BYTES = 16 * 2**20
 MOST = 2**53
 # How many bytes of an odd answer a message shows.
 _SHOWN = 60
+# How long a decoder's own message may be, in characters.
+_MESSAGE = 200
 
 
 class OddAnswer(ValueError):
     """An answer, or a part of one, that does not fit. The text says what is odd and how the answer begins, escaped."""
 
     def __init__(self, what: str, answer: bytes | str = b"") -> None:
-        super().__init__(f"{what}: {beginning(answer)}" if answer else what)
+        # A decoder's own message may quote the answer.
+        super().__init__(f"{_escaped(what)}: {beginning(answer)}" if answer else _escaped(what))
 
 
 def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) -> T:
@@ -49,17 +52,26 @@ def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) 
     return value
 
 
-def convert(value: object, form: type[T] | Any) -> T:
+@overload
+def convert(value: object, form: type[T]) -> T: ...
+@overload
+def convert(value: object, form: Any) -> Any: ...
+def convert(value: object, form: Any) -> Any:
     """Return a decoded JSON value as `form`, by the rules of `decode`. Raises OddAnswer."""
     import msgspec  # noqa: PLC0415  (as in decode)
 
     try:
-        converted: T = msgspec.convert(value, type=form)
+        return msgspec.convert(value, type=form)
     except RecursionError:
         raise OddAnswer("it is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise OddAnswer(str(error)) from None
-    return converted
+
+
+def within(value: float, least: float, most: float, what: str) -> None:
+    """Raise OddAnswer if a number is not between these limits. `what` names it in the message."""
+    if not least <= value <= most:
+        raise OddAnswer(f"{what} is not between {least} and {most}")
 
 
 def number(word: str, *, least: int = 0, most: int = MOST) -> int:
@@ -77,8 +89,11 @@ def beginning(answer: bytes | str) -> str:
     """Return the first bytes of an answer in quotes, with everything escaped that a terminal could act on."""
     cut = answer[:_SHOWN]
     text = cut if isinstance(cut, str) else cut.decode("utf-8", "backslashreplace")
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    return f"'{shown}'{'…' if len(answer) > _SHOWN else ''}"
+    return f"'{_escaped(text)}'{'…' if len(answer) > _SHOWN else ''}"
+
+
+def _escaped(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:_MESSAGE])
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def _read_all(path: Path, count: int, done: int, state: Path, faults: Path) -> N
             if isinstance(fault, tuple):
                 kind, place = fault
                 kept[kind + place] = kept.get(kind + place, 0) + 1
-                shown = ascii(answer[:200]) + ("…" if len(answer) > 200 else "") if kept[kind + place] <= _KEPT else ""
+                shown = ascii(answer[:90]) + ("…" if len(answer) > 90 else "") if kept[kind + place] <= _KEPT else ""
                 log.write(json.dumps({"kind": kind, "place": place, "answer": shown, "number": number}) + "\n")
                 log.flush()
         _STATE.pack_into(shared, 0, count, number_read, errors, _peak() - start)

@@ -11,11 +11,12 @@ from typing import Any
 from kit.errors import InputError, NotReadyError
 from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine, Warned
 from kit.flows.context import Context
+from kit.flows.run.answers import outcome, run_of
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import listing, unknown_run
 from kit.model import names
 from kit.model.run import RunRecord
-from kit.plan.run.records import find, record_of
+from kit.plan.run.records import find
 from kit.remote.run.door import Door, LogFile
 
 WHOLE_LOG = 0
@@ -72,15 +73,6 @@ def open_door(context: Context, door: Door | None = None) -> Door:
     return door
 
 
-def outcome(record: Mapping[str, Any], ending: Mapping[str, Any] | None) -> RunRecord:
-    """Return a run's record with its ending; without one, the run is still running."""
-    if ending is None:
-        return record_of(record, live=True)
-    if ending.get("lost"):
-        return record_of(record, live=False)
-    return record_of(record, ending)
-
-
 class _Last:
     """A reporter that holds back all but the last lines of output, until `release`."""
 
@@ -125,11 +117,12 @@ def _look(
         record = answer.get("attached")
         if record is None:
             raise unknown_run(context, run)
-        _check_rank(record_of(record), manner.rank)
+        attached = run_of(door.host, record)
+        _check_rank(attached, manner.rank)
         if answer.get("pruned") and not silent:
-            reporter.report(_pruned(str(record["id"])))
+            reporter.report(_pruned(attached.id))
         goes_on = manner.follow and last is not None
-        follower = Follower(str(record["id"]), door, last or reporter, first, continues=goes_on)
+        follower = Follower(attached.id, door, last or reporter, first, continues=goes_on)
         ending = follower.follow()
         door = follower.door
         if last is not None:
@@ -142,7 +135,7 @@ def _look(
                 door = follower.door
     finally:
         door.close()
-    return outcome(record, ending)
+    return outcome(door.host, record, ending)
 
 
 def _go_on(follower: Follower, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:

@@ -170,7 +170,11 @@ def sources_of(record: Mapping[str, Any], current: str | None) -> list[str]:
     old = str(record.get("folder", ""))
     if not is_repository(old):
         return list(dict.fromkeys(filter(None, [old, current])))
-    url = repository(old).url
+    try:
+        url = repository(old).url
+    except ValueError:
+        # The head's record names no repository that kit could fetch.
+        return [current] if current else []
     if current and is_repository(current) and without_login(repository(current).url) == url:
         url = repository(current).url
     return [f"{PREFIX}{url}@{record.get('commit', '')}"]

@@ -10,8 +10,9 @@ from typing import Any
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
+from kit.model.answer import answer_of
 from kit.plan.run.banners import Banners
-from kit.plan.run.logevents import hang_report, roles_of
+from kit.plan.run.logevents import hang_report, lost_host, next_attempt, roles_of
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
@@ -169,7 +170,8 @@ class Follower:
         self.began = self.began or entry.time
         if entry.kind == "event" and entry.fields.get("event") == "ended":
             self.ending = entry.fields
-            if lost := entry.fields.get("lost_bytes"):
+            lost = entry.fields.get("lost_bytes")
+            if isinstance(lost, int) and lost > 0:
                 text = f"{lost} bytes of the run's output are lost because the disk of the head was full"
                 self.reporter.report(Warned(text=text, hint=f"kit ssh HEAD -- df -h {names.ROOT}"))
             return True
@@ -231,7 +233,8 @@ class Follower:
                 if not self._failed and len(entry.words) >= 3 and entry.words[1:3] != ("0", "0"):
                     self._failed = entry.rank
             case "event":
-                self._event(entry.fields)
+                with answer_of(self.door.host, f"an event in the log of run {self.run_id}"):
+                    self._event(entry.fields)
 
     def _lines(self, entry: LogEntry) -> None:
         self._reached = entry.time or self._reached
@@ -275,11 +278,10 @@ class Follower:
             case "attempt":
                 self._roles = roles_of(fields)
             case "lost":
-                self.reporter.report(Warned(text=f"{fields.get('host')} does not answer any more: kit ends the run"))
+                text = f"{lost_host(fields)} does not answer any more: kit ends the run"
+                self.reporter.report(Warned(text=text))
             case "again":
-                dropped = fields.get("dropped") or []
-                without = f", without {', '.join(dropped)}" if dropped else ""
-                text = f"attempt {fields.get('number')} starts in {fields.get('wait', 0):.0f} s{without}"
+                text = next_attempt(fields)
                 self._failed = ""
                 self.reporter.report(Warned(text=text))
             case "hang":

@@ -10,6 +10,7 @@ from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.again import repeat
+from kit.flows.run.answers import run_of, runs_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.code import Code, Stored, Taken, check_workdir
 from kit.flows.run.environment import sources
@@ -116,7 +117,7 @@ def _planned(context: Context, request: RunRequest, code: Code | None, door: Doo
     """Return the plan of the launch, after its hosts have the code. If the code changes meanwhile, take it again."""
     cluster = from_text(door.record)
     run_id = new_run_id()
-    living = [records.record_of(fields) for fields in door.living]
+    living = runs_of(door.host, list(door.living))
     while True:
         plan = plan_launch(
             context,
@@ -154,16 +155,17 @@ def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapp
     if interrupted and "started" not in answer:
         raise KeyboardInterrupt
     while "waiting" in answer:
-        holders = [records.record_of(fields) for fields in answer["waiting"]]
+        holders = runs_of(door.host, answer["waiting"])
         names_of_holders = ", ".join(f"{holder.id} ({holder.by})" for holder in holders)
         context.reporter.report(Note(text=f"waiting for slots that other runs hold: {names_of_holders}"))
         answer = door.answer()
     if "held" in answer:
         # Another run took the slots after kit had looked.
-        raise leases.taken(plan.placement.np, [records.record_of(fields) for fields in answer["held"]])
+        raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))
     if "started" not in answer:
+        why = answer.get("failed")
         raise NotReadyError(
-            f"the head could not start the run: {answer.get('failed', answer)}",
+            f"the head could not start the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",
             hint=f"check whether its disk is full: kit ssh {context.inventory.head.name} -- df -h",
             host=context.inventory.head.name,
         )
@@ -193,7 +195,7 @@ def _follow(
             hint="check the nodes with kit ps, then restore them: kit deploy",
             host=context.inventory.head.name,
         )
-    record = records.record_of({"id": plan.run_id}, ending)
+    record = run_of(follower.door.host, {"id": plan.run_id}, ending)
     failure = record.failure
     if failure is not None and failure.kind == "host":
         failure = with_node_log(context, failure)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kit.events import Silent
 from kit.flows.context import Context
-from kit.flows.run.attach import open_door, outcome
+from kit.flows.run.answers import outcome, run_of
+from kit.flows.run.attach import open_door
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import unknown_run
 from kit.model.run import RunRecord
-from kit.plan.run.records import record_of
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door
 
@@ -33,13 +33,13 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
             waits = False
             answer = door.answer()
         if "over" in answer:
-            return record_of(answer["over"], answer.get("ending") or {}, live=False)
+            return run_of(door.host, answer["over"], answer.get("ending"), live=False)
         record = answer.get("stopping")
         if record is None:
             raise unknown_run(context, run)
-        follower = Follower(str(record["id"]), door, Silent(), Manner())
+        follower = Follower(run_of(door.host, record).id, door, Silent(), Manner())
         ending = follower.follow() if waits else None
         door = follower.door
     finally:
         door.close()
-    return outcome(record, ending)
+    return outcome(door.host, record, ending)

@@ -3,45 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from kit.model.answer import convert, within
 
 # The possible tags of the first rank's lines, with and without a parameter server.
 FIRST_RANK = ("", "0", "worker 0")
+# More ranks than any cluster has.
+MOST_RANKS = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt to run the command begins. `np` counts its ranks without `roles`: servers and the scheduler."""
+
+    np: int = 0
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Again:
+    """The next attempt, its `number`, starts in `wait` seconds, without the hosts `dropped`."""
+
+    number: int
+    wait: float = 0.0
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What a rank was doing at a limit. `state` and `wchan` are the kernel's words (proc(5)); no `pid`: not known."""
+
+    rank: int
+    host: str
+    role: str | None = ""
+    last: str | None = ""
+    stack: str | None = ""
+    ended: bool = False
+    waiting: bool = False
+    pid: int | None = None
+    state: str | None = ""
+    wchan: str | None = ""
+    command: str | None = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hang:
+    why: str
+    ranks: tuple[Rank, ...] = ()
 
 
 def roles_of(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return the role of each rank from the event of an attempt: workers first, then the roles that it names."""
-    behind = [str(role) for role in fields.get("roles", ())]
-    if not behind:
+    """Return the role of each rank from the event of an attempt: workers first, then the roles that it names.
+
+    Raises OddAnswer.
+    """
+    attempt = convert(fields, Attempt)
+    if not attempt.roles:
         return {}
-    np = int(fields.get("np", 0))
-    names = [f"worker {number}" for number in range(np)]
-    for role in behind:
-        names.append(f"server {len(names) - np}" if role == "server" else role)
+    within(attempt.np, 0, MOST_RANKS, "the number of ranks")
+    names = [f"worker {number}" for number in range(attempt.np)]
+    for role in attempt.roles:
+        names.append(f"server {len(names) - attempt.np}" if role == "server" else role)
     return {str(rank): name for rank, name in enumerate(names)}
 
 
+def lost_host(fields: Mapping[str, Any]) -> str:
+    """Return the host that does not answer any more. Raises OddAnswer."""
+    return convert(fields, Lost).host
+
+
+def next_attempt(fields: Mapping[str, Any]) -> str:
+    """Return the sentence that announces the next attempt. Raises OddAnswer."""
+    again = convert(fields, Again)
+    without = f", without {', '.join(again.dropped)}" if again.dropped else ""
+    return f"attempt {again.number} starts in {again.wait:.0f} s{without}"
+
+
 def hang_report(fields: Mapping[str, Any]) -> list[str]:
-    """Return lines that show what each rank was doing when a limit was reached."""
-    lines = [f"── {fields.get('why')}; what each rank was doing"]
-    for rank in fields.get("ranks", ()):
-        what = _doing(rank)
-        last = f"; last line: {rank['last']}" if rank.get("last") else ""
-        role = f" ({rank['role']})" if rank.get("role") else ""
-        lines.append(f"rank {rank.get('rank')}{role} on {rank.get('host')}: {what}{last}")
-        lines += [f"  {line}" for line in str(rank.get("stack", "")).splitlines() if line.strip()]
+    """Return lines that show what each rank was doing when a limit was reached. Raises OddAnswer."""
+    hang = convert(fields, Hang)
+    lines = [f"── {hang.why}; what each rank was doing"]
+    for rank in hang.ranks:
+        last = f"; last line: {rank.last}" if rank.last else ""
+        role = f" ({rank.role})" if rank.role else ""
+        lines.append(f"rank {rank.rank}{role} on {rank.host}: {_doing(rank)}{last}")
+        lines += [f"  {line}" for line in (rank.stack or "").splitlines() if line.strip()]
     lines.append("──")
     return lines
 
 
-def _doing(rank: Mapping[str, Any]) -> str:
-    if rank.get("ended"):
+def _doing(rank: Rank) -> str:
+    if rank.ended:
         return "has ended"
-    if rank.get("waiting"):
+    if rank.waiting:
         return "has not started"
-    if "pid" not in rank:
+    if rank.pid is None:
         return "unknown: its node did not answer"
     words = {"R": "computes", "S": "waits", "D": "waits for a disk or device", "T": "is stopped", "Z": "has ended"}
-    wchan = rank.get("wchan") or ""
-    where = f" in {wchan}" if wchan not in ("", "0") else ""
-    return f"{words.get(rank.get('state', ''), 'runs')}{where} (pid {rank['pid']}: {rank.get('command', '')})"
+    where = f" in {rank.wchan}" if rank.wchan not in (None, "", "0") else ""
+    return f"{words.get(rank.state or '', 'runs')}{where} (pid {rank.pid}: {rank.command or ''})"

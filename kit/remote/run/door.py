@@ -14,10 +14,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 from kit.errors import KitError, NotReadyError, UnreachableError
 from kit.model import names
+from kit.model.answer import OddAnswer, answer_of, convert, decode
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
@@ -32,6 +34,10 @@ VERSION = 2
 READ = 1 << 18
 # Time for the head's first line: a login, and a process in a container.
 HELLO_S = 60.0
+# The longest line of the head: its first, with the record of 10,000 nodes and all living runs, in bytes.
+MOST_LINE = 64 * 2**20
+# What a login may print before the launcher's first line, and what an error shows of it, in bytes.
+MOST_BEFORE = 2**20
 # ssh gives up a cut link after this time, and kit connects again. The run continues meanwhile.
 KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 
@@ -39,6 +45,16 @@ KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 def new_run_id() -> str:
     """Return an id that sorts by time and differs for two runs of the same second."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Hello:
+    """The launcher's first line. An older launcher has no `code`."""
+
+    record: str = ""
+    runs: tuple[dict[str, Any], ...] = ()
+    stdin: bool = False
+    code: dict[str, tuple[str, ...]] | None = None
 
 
 class Door:
@@ -52,7 +68,8 @@ class Door:
         self._head = head
         self._container = container
         self._process: subprocess.Popen[bytes] | None = None
-        self._rest = b""
+        # A bytearray: its first lines leave it without a copy of the others.
+        self._rest = bytearray()
         self._closed = threading.Event()
         self._hello: Mapping[str, Any] = {}
         self._attempts = Attempts()
@@ -61,6 +78,11 @@ class Door:
         self.takes_stdin = False
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
+
+    @property
+    def host(self) -> str:
+        """Return the name of the head."""
+        return self._head.host
 
     def another(self) -> Door:
         """Return a new door to the same head, not connected yet."""
@@ -86,17 +108,19 @@ class Door:
         Connect again if a kept connection was dead. `patient`: also wait for a head that hangs up or refuses, as other
         commands do.
         """
+        # It loads while ssh connects.
+        import msgspec  # noqa: F401, PLC0415
+
         ended = persistently(lambda: self._reached(patient=patient), no_exec)
         if not self._hello:
             raise self._no_launcher(ended)
-        if self._hello["kit-launch"] != VERSION:
+        if self._hello.get("kit-launch") != VERSION:
             raise NotReadyError(
                 "the cluster has another version of kit's launcher", hint="run: kit deploy", host=self._head.host
             )
-        self.record = str(self._hello.get("record", ""))
-        self.takes_stdin = bool(self._hello.get("stdin"))
-        self.living = tuple(self._hello.get("runs", ()))
-        self.code = self._hello.get("code")
+        with answer_of(self.host, "the first line of its launcher"):
+            hello = convert(self._hello, _Hello)
+        self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
 
     def _reached(self, *, patient: bool) -> Completed:
         """Wait for the launcher's first line, over as many connections as needed."""
@@ -112,18 +136,21 @@ class Door:
         if self._process is None:
             self.start()
         # A login may print something first; only the launcher's line has this key.
-        before = b""
-        while (line := self._line(HELLO_S)) is not None:
-            self._hello = _object(line)
-            if "kit-launch" in self._hello:
+        before = bytearray()
+        end = time.monotonic() + HELLO_S
+        while (line := self._line(max(0.0, end - time.monotonic()))) is not None:
+            self._hello = self._hello_in(line)
+            if self._hello:
                 return Completed(code=0, stdout=b"", stderr=b"")
             before += line + b"\n"
-        self._hello = {}
-        before += self._rest
+            if len(before) > MOST_BEFORE:
+                with answer_of(self.host, "what its login printed"):
+                    raise OddAnswer(f"it has more than {MOST_BEFORE} bytes", bytes(before[:100]))
+        before += self._rest[:MOST_BEFORE]
         errors, code = self._ended()
         self._hang_up(0.0)
-        self._process, self._rest = None, b""
-        return Completed(code=code, stdout=before, stderr=errors.encode())
+        self._process, self._rest = None, bytearray()
+        return Completed(code=code, stdout=bytes(before), stderr=errors.encode())
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and return its first answer."""
@@ -136,7 +163,8 @@ class Door:
         if line is None:
             errors, code = self._ended()
             raise self.broken(errors, code)
-        return _object(line)
+        with answer_of(self.host, "an answer of its launcher"):
+            return decode(line, dict[str, Any], most=MOST_LINE)
 
     def send(self, value: Mapping[str, Any]) -> None:
         """Send one line of JSON. A closed connection is noticed when reading, so it is ignored here."""
@@ -157,8 +185,8 @@ class Door:
     def read(self, patience_s: float, *, also: int | None = None) -> bytes | None:
         """Return bytes of the log; b"" if none came in time or `also` is readable; None at the end of the stream."""
         if self._rest:
-            data, self._rest = self._rest, b""
-            return data
+            data, self._rest = self._rest, bytearray()
+            return bytes(data)
         out = _pipe(self._running().stdout).fileno()
         waiting = [out] if also is None else [out, also]
         if out not in select.select(waiting, [], [], patience_s)[0]:
@@ -206,12 +234,22 @@ class Door:
         )
 
     def _line(self, patience_s: float | None = None) -> bytes | None:
-        """Return the next line, or None at the end of the stream. Keep what follows for `read`."""
+        """Return the next line, or None at the end of the stream. Keep what follows for `read`.
+
+        `patience_s` is for the whole line. Raises AnswerError for a line that is too long.
+        """
         out = _pipe(self._running().stdout).fileno()
-        while b"\n" not in self._rest:
-            if not select.select([out], [], [], patience_s)[0]:
+        end = None if patience_s is None else time.monotonic() + patience_s
+        searched = 0
+        while (at := self._rest.find(b"\n", searched)) < 0:
+            searched = len(self._rest)
+            if searched > MOST_LINE:
+                with answer_of(self.host, "a line of its launcher"):
+                    raise OddAnswer(f"it has more than {MOST_LINE} bytes", bytes(self._rest[:100]))
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if not select.select([out], [], [], left)[0]:
                 raise NotReadyError(
-                    f"the head's launcher does not answer within {patience_s:.0f} s",
+                    f"the head's launcher does not answer within {HELLO_S:.0f} s",
                     hint=f"check whether its engine hangs: kit ssh {self._head.host} -- docker ps",
                     host=self._head.host,
                 )
@@ -219,8 +257,16 @@ class Door:
             if not data:
                 return None
             self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
+        line = bytes(self._rest[:at])
+        del self._rest[: at + 1]
         return line
+
+    def _hello_in(self, line: bytes) -> Mapping[str, Any]:
+        """Return the fields of the launcher's first line; empty for a line that a login printed before it."""
+        if b'"kit-launch"' not in line:
+            return {}
+        with answer_of(self.host, "the first line of its launcher"):
+            return decode(line, dict[str, Any], most=MOST_LINE)
 
     def _ended(self) -> tuple[str, int]:
         """Return the errors and the exit code of ssh, once it has ended."""
@@ -269,14 +315,6 @@ class LogFile(Door):
 
 def _last(text: str) -> str:
     return text.splitlines()[-1] if text else ""
-
-
-def _object(line: bytes) -> Mapping[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

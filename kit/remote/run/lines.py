@@ -6,6 +6,10 @@ from typing import Generic, TypeVar
 
 # Of an unfinished line that is longer, only the last state is kept if it is a progress bar.
 LONG = 8192
+# A line that is longer, and has no end yet, is cut there: nothing that a rank writes may fill kit's memory.
+LONGEST = 4 * 2**20
+# The size of all unfinished lines together, above which they are cut.
+MOST_UNFINISHED = 64 * 2**20
 
 Key = TypeVar("Key")
 
@@ -15,16 +19,22 @@ class Lines(Generic[Key]):
 
     def __init__(self) -> None:
         self._partial: dict[Key, bytes] = {}
+        # The size of all of them, in bytes.
+        self._held = 0
         # The keys of unfinished lines that have changed since the last call of `unfinished`, in order.
         self._changed: dict[Key, None] = {}
 
     def feed(self, key: Key, data: bytes, *, more: bool = True) -> tuple[bytes, ...]:
         """Return the lines that end in `data`. `more`: what follows its last newline continues in the next piece."""
-        lines = (self._partial.pop(key, b"") + data).split(b"\n")
+        before = self._partial.pop(key, b"")
+        self._held -= len(before)
+        lines = (before + data).split(b"\n")
         last = lines.pop()
         self._changed.pop(key, None)
-        if more and last:
-            self._partial[key] = last if len(last) < LONG else state(last)
+        last = state(last) if more and len(last) >= LONG else last
+        if more and last and len(last) <= LONGEST and self._held + len(last) <= MOST_UNFINISHED:
+            self._partial[key] = last
+            self._held += len(last)
             self._changed[key] = None
         elif last:
             lines.append(last)
@@ -41,7 +51,7 @@ class Lines(Generic[Key]):
 
     def end(self) -> list[tuple[Key, bytes]]:
         """Return the lines that never ended."""
-        partial, self._partial, self._changed = self._partial, {}, {}
+        partial, self._partial, self._changed, self._held = self._partial, {}, {}, 0
         return [(key, shown(text)) for key, text in partial.items()]
 
 

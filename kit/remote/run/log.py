@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kit.model.answer import MOST_BYTES, OddAnswer, decode
 from kit.remote.run.lines import Lines
 
-# 0x1e MILLISECONDS RANK KIND MORE LENGTH newline, LENGTH bytes.
-HEAD = re.compile(rb"\x1e(\d+) (\d+|-) ([oeuxmk]) ([+.]) (\d+)\n")
+# 0x1e MILLISECONDS RANK KIND MORE LENGTH newline, LENGTH bytes. More digits than these are no record's head.
+HEAD = re.compile(rb"\x1e(\d{1,14}) (\d{1,9}|-) ([oeuxmk]) ([+.]) (\d{1,9})\n")
 HEAD_ROOM = 64
+# The longest record, in bytes. What claims to be longer is not a record, so that kit does not wait for its end.
+MOST_RECORD = MOST_BYTES
 
 Kind = Literal["out", "err", "up", "end", "mpirun", "event"]
 _KINDS: dict[bytes, Kind] = {b"o": "out", b"e": "err", b"u": "up", b"x": "end", b"m": "mpirun", b"k": "event"}
@@ -50,14 +52,16 @@ class RunLog:
         try:
             while True:
                 head = HEAD.match(self._rest, at)
-                if head is None:
+                length = int(head[5]) if head else 0
+                if head is None or length > MOST_RECORD:
                     next_head = self._rest.find(b"\x1e", at + 1)
                     if len(self._rest) - at < HEAD_ROOM and next_head < 0:
                         return
-                    # Reading started in the middle of a record, or a disk lost part of one: skip to the next.
+                    # Reading started in the middle of a record, a disk lost part of one, or somebody imitates one:
+                    # skip to the next.
                     at = next_head if next_head >= 0 else len(self._rest)
                     continue
-                end = head.end() + int(head[5])
+                end = head.end() + length
                 if len(self._rest) < end:
                     return
                 body = self._rest[head.end() : end]
@@ -98,8 +102,8 @@ class RunLog:
 
 
 def _json(body: bytes) -> dict[str, Any]:
+    """Return the fields of an event; empty if a disk lost part of it."""
     try:
-        value = json.loads(body)
-    except ValueError:
+        return decode(body, dict[str, Any])
+    except OddAnswer:
         return {}
-    return value if isinstance(value, dict) else {}

@@ -1,0 +1,38 @@
+"""Reads the records of runs in the answers of the head's launcher. What does not fit is an error of the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kit.errors import AnswerError
+from kit.model.answer import answer_of, convert
+from kit.model.run import RunRecord
+from kit.plan.run.records import record_of
+
+
+def run_of(head: str, record: object, ending: object = None, *, live: bool = True) -> RunRecord:
+    """Return the run in an answer of this host (kit.plan.run.records.record_of). Raises AnswerError."""
+    with answer_of(head, "the record of a run"):
+        fields, end = convert(record, dict[str, Any]), convert(ending, dict[str, Any] | None)
+    try:
+        return record_of(fields, end, live=live)
+    except AnswerError as error:
+        error.host = head
+        raise
+
+
+def runs_of(head: str, records: object) -> list[RunRecord]:
+    """Return the runs in a list of records. Raises AnswerError."""
+    with answer_of(head, "its list of runs"):
+        listed = convert(records, list[dict[str, Any]])
+    return [run_of(head, record) for record in listed]
+
+
+def outcome(head: str, record: object, ending: Mapping[str, Any] | None) -> RunRecord:
+    """Return a run's record with its ending; without one, the run is still running. Raises AnswerError."""
+    if ending is None:
+        return run_of(head, record)
+    if ending.get("lost"):
+        return run_of(head, record, live=False)
+    return run_of(head, record, ending)
