@@ -86,11 +86,11 @@ class RunLog:
             yield self._line(key, text)
 
     def _line(self, key: tuple[bytes, bytes], text: bytes) -> LogEntry:
-        return LogEntry(time=0.0, rank=key[0].decode(), kind=_KINDS[key[1]], lines=(text,))
+        return LogEntry(time=0.0, rank=_rank(key[0]), kind=_KINDS[key[1]], lines=(text,))
 
     def _entry(self, head: re.Match[bytes], body: bytes) -> LogEntry:
         when, kind = int(head[1]) / 1000, _KINDS[head[3]]
-        rank = "" if head[2] == b"-" else head[2].decode()
+        rank = _rank(head[2])
         match kind:
             case "up" | "end":
                 return LogEntry(time=when, rank=rank, kind=kind, words=tuple(body.decode(errors="replace").split()))
@@ -99,6 +99,10 @@ class RunLog:
             case _:
                 lines = self._lines.feed((head[2], head[3]), body, more=head[4] == b"+")
                 return LogEntry(time=when, rank=rank, kind=kind, lines=lines)
+
+
+def _rank(word: bytes) -> str:
+    return "" if word == b"-" else word.decode()
 
 
 def _json(body: bytes) -> dict[str, Any]:
