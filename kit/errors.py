@@ -9,6 +9,7 @@
     │   └── AnswerError         the host answered something that kit cannot read
     ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, for example)
     ├── ImageError          6   an image cannot be built, found or shipped
+    │   └── RegistryLoginError  a registry requires a login, or refuses this one
     ├── HostsFailed         *   several hosts failed; the highest of their exit codes
     └── Interrupted       130   Ctrl-C, after the clean-up
 
@@ -95,6 +96,10 @@ class NotReadyError(KitError):
 
 class ImageError(KitError):
     exit_code = 6
+
+
+class RegistryLoginError(ImageError):
+    """A registry requires a login, or refuses the one that it got."""
 
 
 class HostsFailed(KitError):

@@ -70,7 +70,10 @@ class Ship(Step):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pull(Step):
-    """Let the host's engine pull `source` at `digest` from its registry, and name it `image`."""
+    """Let the host's engine pull `source` at `digest` from its registry, and name it `image`.
+
+    A dry run may not know the digest, which is '' then.
+    """
 
     image: str
     source: str
@@ -81,7 +84,7 @@ class Pull(Step):
         return "pull", self.source
 
     def full_line(self) -> tuple[str, str]:
-        return "pull", f"{self.source}@{self.digest}"
+        return "pull", f"{self.source}@{self.digest}" if self.digest else self.source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

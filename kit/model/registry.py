@@ -21,6 +21,16 @@ def full_name(image: str) -> str:
     return image if named else f"docker.io/{image}"
 
 
+# Names of Docker Hub's server, which docker treats as one.
+_HUB = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
+
+
+def is_same(one: str, other: str) -> bool:
+    """Return whether two registries have the same server and port, whatever their folders."""
+    addresses = {address_of(registry).lower() for registry in (one, other)}
+    return len(addresses) == 1 or addresses <= _HUB
+
+
 def reference(registry: str, tag: str) -> str:
     """Return the name of `kit:cpu-0123` in a registry: `registry.example.com:5000/team/kit:cpu-0123`."""
     return f"{registry}/{tag}"

@@ -492,7 +492,8 @@ def test_a_login_for_the_registry(flows: Flows, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdin", io.StringIO("from stdin\n"))
     assert main([*words, "--password-stdin"], environ={}) == 0
     assert flows.calls["push_image"][1]["login"] == RegistryLogin(user="ann", secret=Secret(b"from stdin"))
-    assert main(words, environ={"KIT_REGISTRY_PASSWORD": "of the environment"}) == 0
+    environ = {"KIT_REGISTRY_PASSWORD": "of the environment"}
+    assert main(words, environ={"KIT_REGISTRY": "r.example.com/t", **environ}) == 0
     assert flows.calls["push_image"][1]["login"] == RegistryLogin(user="ann", secret=Secret(b"of the environment"))
 
 

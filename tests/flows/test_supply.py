@@ -39,6 +39,7 @@ def nothing_of_this_machine(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_p
         raise AssertionError("this machine's engine was asked")
 
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("KIT_REGISTRY", REGISTRY)
     monkeypatch.setenv("KIT_REGISTRY_USER", fleet.registry.user)
     monkeypatch.setenv("KIT_REGISTRY_PASSWORD", fleet.registry.password)
     monkeypatch.setattr(Engine, "connect", connect)

@@ -73,7 +73,9 @@ class Site:
 
     def kit(self, *words: str, **environ: str) -> Done:
         """kit without this machine's engine, unless `environ` says where it is."""
-        return self.cluster.kit(*words, **{**NO_ENGINE, **self.registry.login, **environ})
+        # The variable also sets the registry of a deploy that names none.
+        named = {"KIT_REGISTRY": self.name} if self.name in words else {}
+        return self.cluster.kit(*words, **{**NO_ENGINE, **self.registry.login, **named, **environ})
 
     def images(self) -> dict[str, list[str]]:
         """What the engine of each host has a name for, but the base."""
@@ -250,14 +252,23 @@ def trusted(site: Site, pushed: dict[str, Done]) -> Site:
     return site
 
 
+def test_a_dry_run_sends_no_login(trusted: Site, tmp_path: Path) -> None:
+    """The registry would refuse this one by name."""
+    environ = {"DOCKER_CONFIG": str(tmp_path), "KIT_REGISTRY_PASSWORD": "wr0ng-password"}
+    done = trusted.kit("deploy", "--registry", trusted.name, "--dry-run", **environ)
+    assert done.returncode == 0, done.stderr
+    assert f"{trusted.registry.address} requires a login, which a dry run does not send" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"KIT_REGISTRY_PASSWORD": "wr0ng-password"}, "refuses the login of ann"),
         ({"KIT_REGISTRY_PASSWORD": "", "KIT_REGISTRY_USER": ""}, "requires a login, and you gave none"),
+        ({"KIT_REGISTRY": "other.example.com/team"}, "requires a login, and you gave none"),
         ({"KIT_IMAGE_BASE": "debian:never-pushed"}, "the registry does not have"),
     ],
-    ids=["wrong password", "no login", "not pushed"],
+    ids=["wrong password", "no login", "the login of another registry", "not pushed"],
 )
 def test_what_the_registry_refuses_is_reported_before_anything_is_changed(
     trusted: Site, change: dict[str, str], reason: str, tmp_path: Path

@@ -34,12 +34,12 @@ def image_push(session: Session) -> int:
     from kit.cli.verbs.registry_login import registry_login
     from kit.flows.image.push import push_from_head, push_image
 
-    login = registry_login(session.args, session.terminal, session.environ)
     spec = session.spec()
     if spec.registry is None:
         raise InputError(
             "no registry was given", hint="kit image push registry.example.com:5000/team, or registry: in kit.yaml"
         )
+    login = registry_login(session.args, session.terminal, session.environ, spec.registry)
     if spec.builder == "head":
         result = push_from_head(session.context(), spec.registry, login=login)
     else:
@@ -121,7 +121,8 @@ VERBS = (
             BUILDER,
         ),
         notes="kit builds the image first if it does not exist. The login is --username with --password-stdin, or "
-        "KIT_REGISTRY_USER and KIT_REGISTRY_PASSWORD, or the one that docker login saved on this machine.",
+        "KIT_REGISTRY_USER and KIT_REGISTRY_PASSWORD if KIT_REGISTRY names this registry, or the one that docker login "
+        "saved on this machine.",
         examples=(
             "kit image push registry.example.com:5000/team",
             "kit image push --username ann --password-stdin <password.txt",

@@ -58,7 +58,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     problems += plans.problems_of(observed, spec, nodes, image)
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
-        image, observed = _supplied(context, tag, observed, dry_run=dry_run)
+        image, observed = _supplied(context, tag, observed, dry_run=dry_run, again=again)
         problems = plans.problems_of(observed, spec, nodes, image)
     if problems:
         raise failed("nothing was changed", problems)
@@ -122,14 +122,14 @@ def _warn_of_missing_sources(context: Context, observed: Sequence[HostFacts]) ->
 
 
 def _supplied(
-    context: Context, tag: str, observed: Sequence[HostFacts], *, dry_run: bool
+    context: Context, tag: str, observed: Sequence[HostFacts], *, dry_run: bool, again: bool
 ) -> tuple[Image, Sequence[HostFacts]]:
     """Return the image from the place that kit.yaml names, and the facts, which a build on the head changes."""
     from kit.flows.image import source  # noqa: PLC0415  (only where a host lacks the image)
 
     spec = context.spec
     if spec.registry is not None:
-        return source.published(context, spec.registry, tag, observed), observed
+        return source.published(context, spec.registry, tag, observed, dry_run=dry_run, again=again), observed
     if spec.builder == "head":
         return source.from_head(context, tag, observed, dry_run=dry_run)
     return _image(context, tag, dry_run=dry_run), observed

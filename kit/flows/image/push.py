@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 from kit.events import HostDone, HostStep, Phase, Reporter
 from kit.flows.context import Context
 from kit.flows.image.build import TASK, build_with, head_engine
+from kit.flows.image.login import login_to
 from kit.model.registry import RegistryLogin, address_of, reference
 from kit.model.spec import ClusterSpec
 from kit.remote.engine import registry
 from kit.remote.engine.client import Engine
-from kit.remote.machine.credentials import find_login
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +46,7 @@ def push_from_head(context: Context, name: str, *, login: RegistryLogin | None =
 def _push(engine: Engine, spec: ClusterSpec, name: str, reporter: Reporter, login: RegistryLogin | None) -> PushResult:
     start = time.monotonic()
     # First: an incomplete login should not cost the time of a build.
-    login = login or find_login(address_of(name), os.environ)
+    login = login or login_to(name, reporter)
     image = build_with(engine, spec, reporter=reporter)
     wanted = reference(name, image.tag)
     task = engine.host or TASK

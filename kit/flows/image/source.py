@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from kit.errors import HostsFailed, KitError
+from kit.errors import HostsFailed, KitError, RegistryLoginError
 from kit.events import HostDone, HostStep, Note, Phase
 from kit.flows.context import Context
 from kit.flows.image.build import build_on_head, head_engine
+from kit.flows.image.login import login_to
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.registry import Published, address_of, reference
 from kit.plan.cluster.supply import Image
 from kit.remote.engine import registry
-from kit.remote.machine.credentials import find_login
 from kit.remote.ssh import fanout
 
 
-def published(context: Context, name: str, tag: str, observed: Sequence[HostFacts]) -> Image:
+def published(
+    context: Context, name: str, tag: str, observed: Sequence[HostFacts], *, dry_run: bool = False, again: bool = False
+) -> Image:
     """Return the image as the registry `name` has it. Each host that lacks it asks, which shows that it can pull it.
 
-    Raises the hosts' failures before anything is changed.
+    A dry run sends no login. If the registry requires one, the image's digest is unknown. `again`: kit has warned
+    of a login that it keeps back. Raises the hosts' failures
+    before anything is changed.
     """
     lacking = [facts.host for facts in observed if facts.image_id is None]
     wanted = reference(name, tag)
-    login = find_login(address_of(name), os.environ)
+    login = None if dry_run else login_to(name, None if again else context.reporter)
     context.reporter.report(Phase(name="registry", hosts=tuple(host.name for host in lacking)))
 
     def ask(host: Host) -> Published:
@@ -39,6 +42,10 @@ def published(context: Context, name: str, tag: str, observed: Sequence[HostFact
 
     outcome = fanout.each(lacking, ask)
     failures = list(outcome.failures.values())
+    if dry_run and any(isinstance(failure, RegistryLoginError) for failure in failures):
+        text = f"{address_of(name)} requires a login, which a dry run does not send: kit deploy asks it for the image"
+        context.reporter.report(Note(text=text))
+        return Image(tag=tag, source=wanted)
     if failures:
         raise failures[0] if len(failures) == 1 else HostsFailed(_nothing(failures), failures)
     first = outcome.results[lacking[0].name]

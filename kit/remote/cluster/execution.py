@@ -53,13 +53,13 @@ class Registries:
         self._logins: dict[str, RegistryLogin | None] = {}
         self._lock = threading.Lock()
 
-    def login(self, address: str) -> RegistryLogin | None:
+    def login(self, registry: str) -> RegistryLogin | None:
         from kit.remote.machine.credentials import find_login  # noqa: PLC0415  (only for plans that pull)
 
         with self._lock:
-            if address not in self._logins:
-                self._logins[address] = find_login(address, os.environ)
-            return self._logins[address]
+            if registry not in self._logins:
+                self._logins[registry] = find_login(registry, os.environ)
+            return self._logins[registry]
 
 
 def nothing() -> None:

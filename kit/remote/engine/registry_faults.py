@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kit.errors import ImageError
+from kit.errors import ImageError, RegistryLoginError
 from kit.model.registry import RegistryLogin, address_of
 
 Doing = Literal["look", "push", "pull"]
@@ -24,7 +24,10 @@ class _Cause:
     hint: str
 
 
-_LOGIN = "docker login {address} on your machine, or set KIT_REGISTRY_USER and KIT_REGISTRY_PASSWORD; then retry"
+_LOGIN = (
+    "docker login {address} on your machine, or set KIT_REGISTRY={registry}, KIT_REGISTRY_USER and "
+    "KIT_REGISTRY_PASSWORD; then retry"
+)
 _CAUSES = (
     _Cause(
         pattern=r"x509: .*(unknown authority|self.signed|issuer)",
@@ -108,13 +111,14 @@ def fault(words: str, *, reference: str, doing: Doing, login: RegistryLogin | No
     if _UNAUTHORIZED.search(words) and not _missing(words):
         refused = f"refuses the login of {login.user}" if login and login.user else "refuses the login"
         message = f"{address} {refused if login else 'requires a login, and you gave none'}"
-        return ImageError(message, hint=_LOGIN.format(**names), host=host)
+        return RegistryLoginError(message, hint=_LOGIN.format(**names), host=host)
     for cause in _CAUSES:
         if re.search(cause.pattern, words, re.IGNORECASE):
             hint = cause.hint.format(**names)
             if doing == "push" and cause.hint.startswith("kit image push"):
                 hint = f"create the repository {names['registry']}/kit there first"
-            return ImageError(cause.message.format(**names), hint=hint, host=host)
+            kind = RegistryLoginError if cause.hint.endswith(_LOGIN) else ImageError
+            return kind(cause.message.format(**names), hint=hint, host=host)
     return ImageError(
         f"{reference} cannot be {_VERBS[doing]} the registry: {' '.join(words.split())}",
         hint=f"try by hand on {names['where']}: docker {'push' if doing == 'push' else 'pull'} {reference}",

@@ -1,6 +1,7 @@
-"""The login to a registry: from two variables, or from this machine's docker (docker login, credential helpers).
+"""The login to a registry: from variables, or from this machine's docker (docker login, credential helpers).
 
-It needs no engine.
+kit.yaml names the registry, and you may have got it from somebody else. So a login goes only to the registry that it is
+for: docker stores logins by registry, and the variables need KIT_REGISTRY beside them. This needs no engine.
 """
 
 from __future__ import annotations
@@ -9,24 +10,42 @@ import warnings
 from collections.abc import Mapping
 
 from kit.errors import ImageError, InputError
-from kit.model.registry import RegistryLogin
+from kit.model.registry import RegistryLogin, address_of, is_same
 from kit.model.secret import Secret
 
-USER, PASSWORD = "KIT_REGISTRY_USER", "KIT_REGISTRY_PASSWORD"
+REGISTRY, USER, PASSWORD = "KIT_REGISTRY", "KIT_REGISTRY_USER", "KIT_REGISTRY_PASSWORD"
 
 
-def find_login(address: str, environ: Mapping[str, str]) -> RegistryLogin | None:
-    """Return the login to the registry at `address`: the two variables', or else docker's, or else None.
+def find_login(registry: str, environ: Mapping[str, str]) -> RegistryLogin | None:
+    """Return the login to the registry: the variables', if it is for this registry, or else docker's, or else None.
 
-    Raises InputError if only one variable is set, and ImageError if docker's credentials cannot be read.
+    Raises InputError if only one of its variables is set, and ImageError if docker's credentials cannot be read.
     """
     user, password = environ.get(USER, ""), environ.get(PASSWORD, "")
-    if user and password:
-        return RegistryLogin(user=user, secret=Secret(password.encode()))
-    if user or password:
+    if bool(user) != bool(password):
         present, missing = (USER, PASSWORD) if user else (PASSWORD, USER)
         raise InputError(f"{present} is set, and {missing} is not", hint="set both, or neither to use docker's login")
-    return _dockers(address)
+    if user and is_for(registry, environ):
+        return RegistryLogin(user=user, secret=Secret(password.encode()))
+    return _dockers(address_of(registry))
+
+
+def is_for(registry: str, environ: Mapping[str, str]) -> bool:
+    """Return whether KIT_REGISTRY says that the variables are a login to this registry."""
+    named = environ.get(REGISTRY, "")
+    return bool(named) and is_same(named, registry)
+
+
+def withheld(registry: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return why kit does not send the variables' login to this registry, and what to write. None if it does."""
+    if not environ.get(PASSWORD) or is_for(registry, environ):
+        return None
+    named = environ.get(REGISTRY, "")
+    whose = f"is for {address_of(named)}" if named else f"is for no registry, because {REGISTRY} is not set"
+    return (
+        f"the login of {USER} {whose}, so kit does not send it to {address_of(registry)}",
+        f"if it is the login to {address_of(registry)}: export {REGISTRY}={registry}",
+    )
 
 
 def _dockers(address: str) -> RegistryLogin | None:
@@ -42,7 +61,7 @@ def _dockers(address: str) -> RegistryLogin | None:
     except (DockerException, StoreError, ValueError) as error:
         raise ImageError(
             f"docker's login to {address} cannot be read: {error}",
-            hint=f"docker login {address}; or set {USER} and {PASSWORD}",
+            hint=f"docker login {address}; or set {REGISTRY}, {USER} and {PASSWORD}",
         ) from error
     # A credential helper capitalizes its fields; docker's file does not.
     fields = {str(name).lower(): value for name, value in entry.items()}

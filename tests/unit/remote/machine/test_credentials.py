@@ -57,7 +57,8 @@ def test_a_helper_that_is_not_there(config: Path) -> None:
 
 def test_the_variables_go_first(config: Path) -> None:
     config.write_text(json.dumps({"auths": {ADDRESS: {"auth": base64.b64encode(b"bob:other").decode()}}}))
-    assert find_login(ADDRESS, {"KIT_REGISTRY_USER": "ann", "KIT_REGISTRY_PASSWORD": "s3cret"}) == ANN
+    environ = {"KIT_REGISTRY": ADDRESS, "KIT_REGISTRY_USER": "ann", "KIT_REGISTRY_PASSWORD": "s3cret"}
+    assert find_login(ADDRESS, environ) == ANN
 
 
 @pytest.mark.parametrize("name", ["KIT_REGISTRY_USER", "KIT_REGISTRY_PASSWORD"])
