@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kit.model.sbom import Component
+from kit.model.text import printable
 
 STATUS = "var/lib/dpkg/status"
 OS_RELEASE = "usr/lib/os-release"
@@ -28,6 +29,8 @@ _CLASSIFIER = "License :: OSI Approved :: "
 
 def components(files: Mapping[str, bytes]) -> tuple[tuple[Component, ...], tuple[str, ...]]:
     """Return the components, sorted, and the paths of files that name none. `files` maps paths to bytes."""
+    # A path of the image gets into the document and onto a terminal.
+    files = {printable(path): content for path, content in files.items()}
     unreadable: set[str] = set()
     listed = [*_debian(files, unreadable), *_python(files, unreadable), *_programs(files)]
     return tuple(sorted(listed, key=_order)), tuple(sorted(unreadable))

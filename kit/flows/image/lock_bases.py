@@ -10,9 +10,6 @@ from kit.remote.engine import registry
 from kit.remote.engine.client import Engine
 from kit.remote.machine.credentials import find_login
 
-# The name under which docker login saves the login to Docker Hub.
-_HUB = "https://index.docker.io/v1/"
-
 
 def ask_registries(names: Sequence[str]) -> dict[str, str]:
     """Return the digest of each `NAME:TAG`, as this machine's engine sees the registries, with docker's logins.
@@ -24,7 +21,5 @@ def ask_registries(names: Sequence[str]) -> dict[str, str]:
 
 
 def _digest(engine: Engine, name: str) -> str:
-    server = address_of(name)
     # KIT_REGISTRY_USER and KIT_REGISTRY_PASSWORD are for the registry of your own images.
-    login = find_login(_HUB if server == "docker.io" else server, {})
-    return registry.look_up(engine, name, login).digest
+    return registry.look_up(engine, name, find_login(address_of(name), {})).digest

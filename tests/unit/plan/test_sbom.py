@@ -100,6 +100,17 @@ def test_an_odd_file_is_named_and_ends_nothing() -> None:
     assert unreadable == ("var/lib/dpkg/status",)
 
 
+def test_a_path_of_the_image_reaches_no_terminal() -> None:
+    paths = ["a\x1b]52;c;x\x07/b.dist-info/METADATA", "opt/kit/bin/\x9b2J\udc80", "c\n.dist-info/METADATA"]
+    files = {paths[0]: b"", paths[1]: b"x", paths[2]: b"Name: c\nVersion: 1\n"}
+    listed, unreadable = components(files)
+    assert unreadable == (r"a\x1b]52;c;x\x07/b.dist-info/METADATA",)
+    assert [(c.name, c.path) for c in listed] == [
+        (r"/opt/kit/bin/\x9b2J\udc80", r"opt/kit/bin/\x9b2J\udc80"),
+        ("c", r"c\n.dist-info"),
+    ]
+
+
 @given(st.binary(max_size=400))
 def test_no_list_of_a_strange_image_ends_kit(content: bytes) -> None:
     for path in TREE:
