@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from kit.model.run import Place
 
+# More slots or cores than any host has. kit makes lists of them.
+MOST_SLOTS = 65536
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:

@@ -136,7 +136,7 @@ class FakeVM(SwarmScripts):
 
     # The scripts, by their names
 
-    def _observe(self, _stdin: bytes, folder: str, image: str, _wanted: str, *paths: str) -> Completed:
+    def _observe(self, stdin: bytes, folder: str, image: str, _wanted: str, *paths: str) -> Completed:
         inside = {path.removeprefix(f"{folder}/"): file for path, file in self.files.items() if path.startswith(folder)}
         below = {path: file for path, file in inside.items() if path.rpartition("/")[0] in ("", "ssh")}
         sections: dict[str, list[str]] = {
@@ -166,8 +166,9 @@ class FakeVM(SwarmScripts):
             **self._swarm_sections(folder.rpartition("/")[2]),
             "end": [],
         }  # fmt: skip
+        start = " ".join(["@@", *stdin.decode().split()])
         return completed(
-            "".join(f"@@ {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
+            "".join(f"{start} {name}\n" + "".join(f"{line}\n" for line in lines) for name, lines in sections.items())
         )
 
     def _write_file(self, stdin: bytes, folder: str, path: str, mode: str, size: str) -> Completed:
@@ -199,7 +200,8 @@ class FakeVM(SwarmScripts):
 
     def _look(self, stdin: bytes, folder: str, image: str, wanted: str) -> Completed:
         state = self._observe(stdin, folder, image, wanted)
-        return completed(f"{state.text}@@ ranks\n{self._ranks(stdin, folder).text}")
+        start = " ".join(["@@", *stdin.decode().split()])
+        return completed(f"{state.text}{start} ranks\n{self._ranks(stdin, folder).text}")
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
         return completed("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))

@@ -25,6 +25,8 @@ from kit.remote.ssh.transport import Completed, LiveTransport
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 
+RUN, OTHER = "20261121-101500-3fa2", "20261121-101500-3fa3"
+
 
 def completed(text: str, code: int = 0, error: str = "") -> Completed:
     return Completed(code=code, stdout=text.encode(), stderr=error.encode())
@@ -50,13 +52,13 @@ def test_ps_names_settings_that_are_not_deployed(fleet: Fleet, reporter: Remembe
 
 @pytest.mark.parametrize(
     ("word", "ended", "left"),
-    [("by-hand", {"by-hand-7", "by-hand-8"}, {"r1"}), ("by-hand-7", {"by-hand-7"}, {"by-hand-8", "r1"})],
+    [("by-hand", {"by-hand-7", "by-hand-8"}, {RUN}), ("by-hand-7", {"by-hand-7"}, {"by-hand-8", RUN})],
 )
 def test_ranks_that_were_started_by_hand_can_be_stopped(
     fleet: Fleet, reporter: Remembering, word: str, ended: set[str], left: set[str]
 ) -> None:
     deploy(fleet.context(reporter))
-    fleet["gpu1"].ranks = [("by-hand-7", 0, 40), ("r1", 0, 50)]
+    fleet["gpu1"].ranks = [("by-hand-7", 0, 40), (RUN, 0, 50)]
     fleet["gpu2"].ranks = [("by-hand-7", 1, 41), ("by-hand-8", 0, 60)]
     assert is_by_hand(word)
     record = stop_by_hand(fleet.context(reporter), word)
@@ -76,12 +78,12 @@ def test_nothing_by_hand_runs(fleet: Fleet, reporter: Remembering) -> None:
 
 def test_ps_with_ranks_and_a_host_that_is_gone(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
-    fleet["gpu2"].ranks = [("r1", 3, 40), ("r1", 2, 39), ("r1", 2, 41), ("r2", 0, 50)]
+    fleet["gpu2"].ranks = [(RUN, 3, 40), (RUN, 2, 39), (RUN, 2, 41), (OTHER, 0, 50), ("x\x1b[2J", 0, 1)]
     fleet["gpu3"].faults.add("unreachable")
     fleet["gpu4"].containers[0].running = False
     first, second, third, fourth = ps(fleet.context(reporter)).nodes
     assert (first.service, first.state, first.slots, first.ranks) == ("mpihead", "Up 2 hours", 2, {})
-    assert second.ranks == {"r1": (2, 3), "r2": (0,)}
+    assert second.ranks == {RUN: (2, 3), OTHER: (0,)}
     assert (third.host, third.state, third.problem) == ("gpu3", "unreachable", "no SSH connection")
     assert fourth.state.startswith("Exited (137)")
 

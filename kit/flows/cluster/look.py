@@ -44,10 +44,10 @@ class Look:
         context.reporter.report(HostStep(host=host.name, text="connecting"))
         wanted = context.spec.orchestrator
         with closing(context.connect(host)) as transport:
-            done = looks.look(transport, folder=self._folder, image=self.tag, wanted=wanted, paths=self._paths)
+            answer = looks.look(transport, folder=self._folder, image=self.tag, wanted=wanted, paths=self._paths)
         from kit.remote.cluster.observe import facts_of  # noqa: PLC0415  (after the host was asked)
 
-        facts = facts_of(host, done)
+        facts = facts_of(host, answer)
         gpus = f", {len(facts.gpus)} × {facts.gpus[0].name}" if facts.gpus else ""
         engine = f"engine {facts.engine}" if facts.engine else "no engine"
         context.reporter.report(HostDone(host=host.name, text=f"{engine}, {facts.cores} cores{gpus}"))

@@ -71,7 +71,7 @@ def ranks_of(text: str) -> dict[str, tuple[int, ...]]:
     by_run: dict[str, set[int]] = {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) == 3 and words[1].isdigit():
+        if len(words) == 3 and words[1].isascii() and words[1].isdigit():
             by_run.setdefault(words[0], set()).add(int(words[1]))
     return {run: tuple(sorted(ranks)) for run, ranks in sorted(by_run.items())}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kit.errors import StepError
+from kit.model.answer import number
+from kit.model.run import RUN_ID
 
 # Cores that may be busy on an idle host: its engine, its monitoring, and the look itself.
 BUSY_CORES = 0.35
@@ -13,6 +15,7 @@ BUSY_SHARE = 0.05
 # Share of a host's CPU time that the hypervisor may give to others while the sample runs.
 STEAL_SHARE = 0.02
 # Fields of the kernel's `cpu` line (proc(5)): user nice system idle iowait irq softirq steal.
+_MOST_CORES = 2**20
 _IDLE, _WAIT, _STEAL, _FIELDS = 3, 4, 7, 8
 
 
@@ -37,8 +40,8 @@ def parse(text: str) -> Look:
     words = [line.split() for line in text.splitlines()]
     rows = {row[0]: row[1:] for row in words if row}
     try:
-        cores = int(rows["cores"][0])
-        before, after = ([int(tick) for tick in rows[name][1 : 1 + _FIELDS]] for name in ("before", "after"))
+        cores = number(rows["cores"][0], most=_MOST_CORES)
+        before, after = ([number(tick) for tick in rows[name][1 : 1 + _FIELDS]] for name in ("before", "after"))
         rows["end"]
         spent = [b - a for a, b in zip(before, after, strict=True)]
         idle = spent[_IDLE] + spent[_WAIT] + spent[_STEAL]
@@ -49,9 +52,13 @@ def parse(text: str) -> Look:
         busy=cores * (1 - idle / sum(spent)) if sum(spent) else 0.0,
         stolen=after[_STEAL],
         ticks=sum(after),
-        living=frozenset(row[1] for row in words if row[:1] == ["living"]),
-        over=frozenset(row[1] for row in words if row[:1] == ["over"]),
+        living=frozenset(row[1] for row in words if _is_run(row, "living")),
+        over=frozenset(row[1] for row in words if _is_run(row, "over")),
     )
+
+
+def _is_run(row: Sequence[str], state: str) -> bool:
+    return len(row) == 2 and row[0] == state and bool(RUN_ID.fullmatch(row[1]))
 
 
 def disturbed(

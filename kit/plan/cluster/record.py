@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 from kit.errors import NotReadyError
-from kit.model.launch import ClusterRecord, Node
+from kit.model.answer import OddAnswer, decode
+from kit.model.launch import MOST_SLOTS, ClusterRecord, Node
 
 VERSION = 1
 
@@ -28,13 +29,21 @@ def to_text(record: ClusterRecord) -> str:
     return text.replace('\n "nodes": []', '\n "nodes": [\n' + ",\n".join(nodes) + "\n ]")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Version:
+    kit: int
+
+
 def from_text(text: str) -> ClusterRecord:
     """Return the record in a text. Raises NotReadyError if another version of kit wrote it, or if it is broken."""
     try:
-        data = json.loads(text)
-        if data.pop("kit") != VERSION:
+        version: _Version = decode(text, _Version)
+        if version.kit != VERSION:
             raise NotReadyError("the cluster was deployed by another version of kit", hint="run: kit deploy")
-        nodes = tuple(Node(**node) for node in data.pop("nodes"))
-        return ClusterRecord(**data, nodes=nodes)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise NotReadyError("the cluster's record on the head cannot be read", hint="run: kit deploy") from error
+        record: ClusterRecord = decode(text, ClusterRecord)
+        for node in record.nodes:
+            if not (0 <= node.slots <= MOST_SLOTS and 0 <= node.cores <= MOST_SLOTS):
+                raise OddAnswer(f"a node has more than {MOST_SLOTS} slots or cores", node.name)
+    except OddAnswer as odd:
+        raise NotReadyError(f"the cluster's record on the head cannot be read: {odd}", hint="run: kit deploy") from None
+    return record

@@ -7,9 +7,13 @@ import json
 
 from kit.errors import StepError
 from kit.model import names
+from kit.model.answer import OddAnswer, decode
 from kit.model.lock import AuditEntry
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
+
+# The longest line that can be an entry.
+_LONGEST = 1 << 20
 
 
 def append(transport: Transport, cluster: str, entry: AuditEntry) -> None:
@@ -40,14 +44,7 @@ def last(transport: Transport, cluster: str, count: int) -> tuple[AuditEntry, ..
 def parse(line: str) -> AuditEntry | None:
     """Return the entry in a line. Return None if the line is incomplete or another version of kit wrote it."""
     try:
-        fields = json.loads(line)
-        return AuditEntry(
-            time=str(fields["time"]),
-            who=str(fields["who"]),
-            verb=str(fields["verb"]),
-            what=str(fields["what"]),
-            outcome=str(fields["outcome"]),
-            seconds=float(fields["seconds"]),
-        )
-    except (ValueError, KeyError, TypeError):
+        entry: AuditEntry = decode(line, AuditEntry, most=_LONGEST)
+    except OddAnswer:
         return None
+    return entry

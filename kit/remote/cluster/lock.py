@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import IO, Literal, Protocol
 
 from kit.errors import KitError, NotReadyError, StepError
+from kit.model.answer import OddAnswer, answer_of, number
 from kit.model.host import Login
 from kit.model.lock import Holder, LockStatus
 from kit.remote.machine.operator import operator
@@ -28,6 +29,10 @@ SILENCE_S = 30
 # When no younger beat has come back, kit considers the lock lost.
 TRUST_S = 20.0
 RELEASE_TIMEOUT_S = 10.0
+# Limits of an answer: bytes of a line or a message, lines that a login may print, and seconds since 1970.
+_LONGEST = 1 << 16
+_MOST_LINES = 1000
+_LATEST = 2**36
 
 
 class Lock(Protocol):
@@ -77,12 +82,19 @@ def _ask(head: Login, command: str) -> Lock:
     )
     try:
         # A login shell may print something first.
-        for line in _pipe(process.stdout):
+        out = _pipe(process.stdout)
+        for _ in range(_MOST_LINES):
+            line = out.readline(_LONGEST)
+            if not line:
+                break
             if line == b"kit-lock held\n":
                 return SshLock(process, head.host, start)
             if line.startswith(b"kit-lock "):
-                raise _not_taken(line.decode() + _pipe(process.stdout).read().decode(errors="replace"), head.host)
-        stderr = _pipe(process.stderr).read().decode(errors="replace").strip()
+                raise not_taken((line + out.read(_LONGEST)).decode(errors="replace"), head.host)
+        else:
+            with answer_of(head.host, "its answer about the lock"):
+                raise OddAnswer("there is no end", line)
+        stderr = _pipe(process.stderr).read(_LONGEST).decode(errors="replace").strip()
         code = process.wait()
         raise _NoSession(stderr) if code == SSH_FAILED else _not_held(stderr, code, head)
     except BaseException:
@@ -144,7 +156,7 @@ class SshLock:
                 return
 
     def _listen(self) -> None:
-        for line in _pipe(self._process.stdout):
+        while line := _pipe(self._process.stdout).readline(_LONGEST):
             self._sure = self._sent.pop(line, self._sure)
         self._gone.set()
 
@@ -152,7 +164,8 @@ class SshLock:
 def look(transport: Transport, cluster: str, file: str) -> LockStatus:
     """Return whether somebody holds the lock, and who."""
     done = transport.run(script("lock_status", file))
-    status = _status(done.text, cluster)
+    with answer_of(transport.host.name, "the state of the lock"):
+        status = read_status(done.text, cluster)
     if status is None:
         raise _failed(done, transport.host.name)
     return status
@@ -185,11 +198,14 @@ def no_flock(host: str) -> StepError:
     return StepError("there is no flock, which holds the lock", hint="install util-linux on this VM", host=host)
 
 
-def _not_taken(answer: str, host: str) -> KitError:
+def not_taken(answer: str, host: str) -> KitError:
     if answer.startswith("kit-lock no-flock"):
         return no_flock(host)
-    status = _status(answer.replace("kit-lock taken", "kit-lock held", 1), "")
-    return refused(status.holder if status else None, host)
+    with answer_of(host, "its answer about the lock"):
+        status = read_status(answer.replace("kit-lock taken", "kit-lock held", 1), "")
+        if status is None:
+            raise OddAnswer("this is not the state of a lock", answer)
+    return refused(status.holder, host)
 
 
 def _not_held(stderr: str, code: int, head: Login) -> KitError:
@@ -209,15 +225,18 @@ def _failed(done: Completed, host: str) -> KitError:
     )
 
 
-def _status(text: str, cluster: str) -> LockStatus | None:
-    """Return the status in a script's output: `kit-lock STATE`, then a name and a value a line. None otherwise."""
-    lines = [line.partition(" ") for line in text.splitlines()]
+def read_status(text: str, cluster: str) -> LockStatus | None:
+    """Return the status in a script's output: `kit-lock STATE`, then a name and a value a line. None otherwise.
+
+    Raises OddAnswer for a number that no clock shows.
+    """
+    lines = [line.partition(" ") for line in text.split("\n")]
     words = {name: value for name, _, value in lines}
     states: dict[str, Literal["free", "held", "stale"]] = {"free": "free", "held": "held", "stale": "stale"}
     state = states.get(words.get("kit-lock", ""))
     if state is None:
         return None
-    now, since = (_number(words.get(name)) for name in ("now", "since"))
+    now, since = (_number(words.get(name), _LATEST) for name in ("now", "since"))
     if state == "free" or not words.get("who"):
         return LockStatus(cluster=cluster, state=state)
     holder = Holder(
@@ -225,13 +244,14 @@ def _status(text: str, cluster: str) -> LockStatus | None:
         what=words.get("what", ""),
         since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since)),
         age_s=max(now - since, 0),
-        pid=_number(words.get("pid")),
+        pid=_number(words.get("pid"), 2**31),
     )
     return LockStatus(cluster=cluster, state=state, holder=holder)
 
 
-def _number(word: str | None) -> int:
-    return int(word) if word is not None and word.isdigit() else 0
+def _number(word: str | None, most: int) -> int:
+    """Return 0 for a file that a full disk has cut."""
+    return number(word, most=most) if word is not None and word.isascii() and word.isdigit() else 0
 
 
 def _now() -> float:

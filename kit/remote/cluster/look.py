@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from kit.remote.scripts import script
@@ -14,6 +16,14 @@ TIMEOUT_S = 75.0
 Wanted = Literal["compose", "swarm", "state"]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a host printed. Only a line that begins with `@@ MARK ` starts a section: nobody else knows the mark."""
+
+    done: Completed
+    mark: str
+
+
 def look(
     transport: Transport,
     *,
@@ -22,9 +32,11 @@ def look(
     wanted: Wanted = "state",
     paths: Sequence[str] = (),
     name: Literal["observe", "look"] = "observe",
-) -> Completed:
+) -> Answer:
     """Return what the host prints; of `paths`, those that are missing. `look` also lists the ranks.
 
     kit.remote.cluster.observe turns it into facts.
     """
-    return transport.run(script(name, folder, image, wanted, *paths), timeout_s=TIMEOUT_S)
+    mark = os.urandom(16).hex()
+    argv = script(name, folder, image, wanted, *paths)
+    return Answer(done=transport.run(argv, stdin=f"{mark}\n".encode(), timeout_s=TIMEOUT_S), mark=mark)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import ipaddress
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from kit.errors import SlowError, StepError
 from kit.model import names
+from kit.model.answer import OddAnswer, answer_of, decode, number
 from kit.model.host import Host
 from kit.model.observed import Container, Gpu, HostFacts, Interface
-from kit.remote.cluster.look import look
+from kit.model.run import BY_HAND, RUN_ID
+from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info
+from kit.remote.cluster.look import Answer, look
 from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.swarm.facts import swarm_facts
 
+# The largest answer to a look, in bytes. A manager of 10,000 nodes needs 8 MB.
+MOST_BYTES = 32 * 2**20
 # The exit code of observe.sh for an engine that did not answer in time.
 _SLOW = 75
+_LONGEST_WORD = 200
+_KEY = re.compile(r"ssh-[a-z0-9-]{1,30} [A-Za-z0-9+/]{1,2000}={0,2}( [\x20-\x7e]{0,200})?")
+_RANK = re.compile(r"(\S{1,40}) [0-9]{1,9} [0-9]{1,10}")
+_LISTENER = re.compile(r"[0-9A-F]{8}:[0-9A-F]{4}")
 
 
 def observe(transport: Transport, *, folder: str, image: str) -> HostFacts:
@@ -33,13 +41,27 @@ def observe_ranks(transport: Transport, *, folder: str) -> tuple[HostFacts, str]
 
     Raises the same errors as `observe`.
     """
-    done = look(transport, folder=folder, name="look")
-    return facts_of(transport.host, done), done.text.partition("@@ ranks\n")[2]
+    answer = look(transport, folder=folder, name="look")
+    facts = facts_of(transport.host, answer)
+    lines = _sections(answer.done.text, answer.mark).get("ranks", ())
+    return facts, "\n".join(line for line in lines if (rank := _RANK.fullmatch(line)) and _is_run(rank[1]))
 
 
-def facts_of(host: Host, done: Completed) -> HostFacts:
-    """Return the facts in the output of observe.sh. Raises the errors of `observe`."""
-    if "@@ end" not in done.text:
+def facts_of(host: Host, answer: Answer) -> HostFacts:
+    """Return the facts in the output of observe.sh. Raises the errors of `observe`, or AnswerError for odd output."""
+    done = answer.done
+    with answer_of(host.name, "its state"):
+        if len(done.stdout) > MOST_BYTES:
+            raise OddAnswer(f"it has more than {MOST_BYTES} bytes", done.stdout)
+        text = done.text
+    _check_end(host, done, text, f"@@ {answer.mark} end")
+    with answer_of(host.name, "its state"):
+        return parse(host, text, mark=answer.mark)
+
+
+def _check_end(host: Host, done: Completed, text: str, end: str) -> None:
+    """Raise the error of a look that did not print its last section."""
+    if end not in text:
         name = host.name
         if done.code == _SLOW:
             raise SlowError(
@@ -54,40 +76,39 @@ def facts_of(host: Host, done: Completed) -> HostFacts:
                 host=name,
             )
         raise StepError(
-            f"the host could not be looked at (exit {done.code}): {done.error_text or done.text[-200:]}",
+            f"the host could not be looked at (exit {done.code}): {done.error_text or text[-200:]}",
             hint="does a POSIX shell answer there? try: kit ssh " + name,
             host=name,
         )
-    return parse(host, done.text)
 
 
-def parse(host: Host, text: str) -> HostFacts:
-    """The output of observe.sh as facts."""
-    sections = _sections(text)
+def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
+    """Return the facts in the output of observe.sh, whose sections have this mark. Raises OddAnswer."""
+    sections = _sections(text, mark)
     system = dict(line.split(" ", 1) for line in sections.get("system", ()) if " " in line)
     info = _engine(sections.get("engine", ()))
     return HostFacts(
         host=host,
-        engine=str(info.get("ServerVersion") or ""),
+        engine=_version(info.ServerVersion),
         compose=_compose(info),
-        arch=system.get("arch", ""),
-        os=system.get("os", ""),
+        arch=_word(system.get("arch")),
+        os=_word(system.get("os")),
         cores=_number(system.get("cores")),
         memory_mib=_number(system.get("memory_kib")) // 1024,
         disk_free_mib=_number(system.get("disk_free_kib")) // 1024,
         interfaces=interfaces_of(sections.get("addresses", ())),
         default_interface=_default_interface(sections.get("route", ())),
         gpus=_gpus(sections.get("gpus", ())),
-        gpu_runtime="nvidia" in (info.get("Runtimes") or {}) or bool(info.get("DiscoveredDevices")),
-        image_id=next(iter(sections.get("image", ())), None),
+        gpu_runtime="nvidia" in (info.Runtimes or {}) or bool(info.DiscoveredDevices),
+        image_id=_word(next(iter(sections.get("image", ())), None)) or None,
         containers=_containers(sections.get("containers", ())),
         record="\n".join(sections.get("record", ())) or None,
         files={path: digest for digest, path in _pairs(sections.get("digests", ()))},
         modes={path: mode for mode, path in _pairs(sections.get("files", ()))},
-        host_key=next(iter(sections.get("host_key", ())), None),
-        client_key=next(iter(sections.get("client_key", ())), None),
-        python=system.get("python"),
-        living=tuple(sections.get("living", ())),
+        host_key=_public_key(sections.get("host_key", ())),
+        client_key=_public_key(sections.get("client_key", ())),
+        python=_version(system.get("python")) or None,
+        living=tuple(filter(_is_run, sections.get("living", ()))),
         listening=frozenset(_listener(word) for word in sections.get("listening", ())),
         udp=frozenset(_listener(word) for word in sections.get("udp", ())),
         absent=frozenset(sections.get("absent", ())),
@@ -96,53 +117,79 @@ def parse(host: Host, text: str) -> HostFacts:
     )
 
 
-def _sections(text: str) -> dict[str, list[str]]:
+def _sections(text: str, mark: str) -> dict[str, list[str]]:
+    start = f"@@ {mark} " if mark else "@@ "
     sections: dict[str, list[str]] = {}
     current: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("@@ "):
-            current = sections.setdefault(line[3:], [])
+    # Other line ends, which splitlines knows, are a part of the text.
+    for line in text.split("\n"):
+        if line.startswith(start):
+            current = sections.setdefault(line[len(start) :], [])
         elif line.strip():
             current.append(line)
     return sections
 
 
 def _number(word: str | None) -> int:
-    """0 where the host has no tool that counts."""
-    return int(word) if word is not None and word.isdigit() else 0
+    """Return 0 if the host has no tool that counts."""
+    return number(word) if word is not None and word.isascii() and word.isdigit() else 0
 
 
-def _engine(lines: list[str] | tuple[()]) -> dict[str, Any]:
+def _word(word: str | None) -> str:
+    """Return a short line that a terminal can show. Raises OddAnswer."""
+    if word and not (len(word) <= _LONGEST_WORD and word.isprintable()):
+        raise OddAnswer("this is not a version or a name", word)
+    return word or ""
+
+
+def _version(word: str | None) -> str:
+    """Return a short line in ASCII, of whose digits int() can make a number. Raises OddAnswer."""
+    if word and not word.isascii():
+        raise OddAnswer("this is not a version", word)
+    return _word(word)
+
+
+def _is_run(name: str) -> bool:
+    """Return whether this can be a running run, or ranks that somebody started by hand."""
+    return bool(RUN_ID.fullmatch(name) or BY_HAND.fullmatch(name))
+
+
+def _public_key(lines: Sequence[str]) -> str | None:
+    """Return a public key as OpenSSH writes it, or None for anything else, so that a deploy replaces it."""
+    return lines[0] if lines and _KEY.fullmatch(lines[0]) else None
+
+
+def _engine(lines: Sequence[str]) -> Info:
+    """Return what `docker info` reports. Lines that are not an object of JSON are complaints of the client."""
     for line in lines:
-        try:
-            info = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(info, dict):
+        if line.startswith("{"):
+            info: Info = decode(line, Info)
             return info
-    return {}
+    return Info()
 
 
-def _compose(info: dict[str, Any]) -> str | None:
-    plugins = (info.get("ClientInfo") or {}).get("Plugins") or []
-    for plugin in plugins:
-        if plugin.get("Name") == "compose" and not plugin.get("Err"):
-            return str(plugin.get("Version") or "unknown")
+def _compose(info: Info) -> str | None:
+    for plugin in (info.ClientInfo and info.ClientInfo.Plugins) or ():
+        if plugin.Name == "compose" and not plugin.Err:
+            return _version(plugin.Version) or "unknown"
     return None
 
 
 def interfaces_of(lines: Sequence[str]) -> tuple[Interface, ...]:
-    """Lines such as `2: eth0    inet 10.0.0.4/24 brd … scope global eth0`."""
+    """Return the addresses in lines such as `2: eth0    inet 10.0.0.4/24 brd … scope global eth0`. Raises OddAnswer."""
     interfaces = []
     for line in lines:
         words = line.split()
         if len(words) > 3 and words[2] == "inet":
-            address = words[3] if "/" in words[3] else f"{words[3]}/32"
-            interfaces.append(Interface(name=words[1].split("@")[0], address=ipaddress.IPv4Interface(address)))
+            try:
+                address = ipaddress.IPv4Interface(words[3] if "/" in words[3] else f"{words[3]}/32")
+            except ValueError:
+                raise OddAnswer("this is not an address", line) from None
+            interfaces.append(Interface(name=_word(words[1].split("@")[0]), address=address))
     return tuple(interfaces)
 
 
-def _default_interface(lines: list[str] | tuple[()]) -> str | None:
+def _default_interface(lines: Sequence[str]) -> str | None:
     for line in lines:
         words = line.split()
         if "dev" in words[:-1]:
@@ -150,19 +197,23 @@ def _default_interface(lines: list[str] | tuple[()]) -> str | None:
     return None
 
 
-def _gpus(lines: list[str] | tuple[()]) -> tuple[Gpu, ...]:
-    """Lines such as `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…`; anything else is nvidia-smi's complaint."""
+def _gpus(lines: Sequence[str]) -> tuple[Gpu, ...]:
+    """Return the GPUs in lines such as `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…`.
+
+    Anything else is nvidia-smi's complaint. It writes `[N/A]` for a size that it does not know.
+    """
     gpus = []
     for line in lines:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and parts[2].startswith("GPU-"):
-            gpus.append(Gpu(name=parts[0], memory_mib=int(parts[1]) if parts[1].isdigit() else 0, uuid=parts[2]))
+            size = 0 if parts[1].startswith("[") else number(parts[1])
+            gpus.append(Gpu(name=_word(parts[0]), memory_mib=size, uuid=_word(parts[2])))
     return tuple(gpus)
 
 
-def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
+def _containers(lines: Sequence[str]) -> tuple[Container, ...]:
     containers = []
-    for name, image, labels, row in _container_rows(lines):
+    for name, labels, row in _container_rows(lines):
         if names.LABEL_BENCH in labels:
             # A network probe that is running: it is gone in a moment, and is not a node.
             continue
@@ -171,10 +222,10 @@ def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
                 name=name,
                 service=labels.get(names.LABEL_SERVICE, ""),
                 cluster=labels.get(names.LABEL_CLUSTER, ""),
-                image=labels.get(names.LABEL_IMAGE) or image,
+                image=labels.get(names.LABEL_IMAGE) or row.Image,
                 spec=labels.get(names.LABEL_SPEC, ""),
-                running=row.get("State", "") == "running",
-                status=row.get("Status", ""),
+                running=row.State == "running",
+                status=row.Status,
                 swarm="com.docker.swarm.task.id" in labels,
             )
         )
@@ -182,21 +233,17 @@ def _containers(lines: list[str] | tuple[()]) -> tuple[Container, ...]:
 
 
 def _container_rows(
-    lines: list[str] | tuple[()],
-) -> Iterator[tuple[str, str, dict[str, str], dict[str, Any]]]:
-    """Yield name, image, labels and the rest of each container: a line is the engine's list, or a row of its client."""
+    lines: Sequence[str],
+) -> Iterator[tuple[str, Mapping[str, str], EngineContainer | ClientContainer]]:
+    """Yield name, labels and the rest of each container: a line is the engine's list, or a row of its client."""
     for line in lines:
-        value = json.loads(line)
-        for row in value if isinstance(value, list) else ():
-            yield (
-                ",".join(name[1:] for name in row.get("Names") or ()),
-                row.get("Image", ""),
-                row.get("Labels") or {},
-                row,
-            )
-        if isinstance(value, dict):
-            labels = dict(pair.split("=", 1) for pair in value.get("Labels", "").split(",") if "=" in pair)
-            yield value.get("Names", ""), value.get("Image", ""), labels, value
+        if line.startswith("["):
+            rows: tuple[EngineContainer, ...] = decode(line, tuple[EngineContainer, ...])
+            for row in rows:
+                yield ",".join(name[1:] for name in row.Names or ()), row.Labels or {}, row
+        else:
+            one: ClientContainer = decode(line, ClientContainer)
+            yield one.Names, dict(pair.split("=", 1) for pair in one.Labels.split(",") if "=" in pair), one
 
 
 def _current(containers: list[Container], task: Container) -> Container:
@@ -205,13 +252,15 @@ def _current(containers: list[Container], task: Container) -> Container:
     return next((one for one in tasks if one.running), tasks[0])
 
 
-def _pairs(lines: list[str] | tuple[()]) -> list[tuple[str, str]]:
+def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:
     """`WORD  ./path` lines, without the `./`."""
     return [(first, path.strip().removeprefix("./")) for first, _, path in (line.partition(" ") for line in lines)]
 
 
 def _listener(word: str) -> str:
-    """`0400000A:0021` of /proc/net/tcp as 10.0.0.4:33. The address is in the kernel's byte order (little-endian)."""
+    """Return `0400000A:0021` of /proc/net/tcp as 10.0.0.4:33. The kernel's byte order is little-endian."""
+    if not _LISTENER.fullmatch(word):
+        raise OddAnswer("this is not a listener", word)
     address, _, port = word.partition(":")
     return f"{ipaddress.IPv4Address(bytes.fromhex(address)[::-1])}:{int(port, 16)}"
 

@@ -18,7 +18,8 @@ def sweep(hosts: Sequence[Host], run_id: str, connect: Connect) -> tuple[dict[st
     def work(host: Host) -> int:
         with closing(connect(host)) as transport:
             done = transport.run(script("stop_run", run_id), timeout_s=30)
-        if done.code != 0 or not done.text.strip().isdigit():
+        count = done.text.strip()
+        if done.code != 0 or not (count.isascii() and count.isdigit() and len(count) < 10):
             raise StepError(
                 f"its processes could not be listed: {done.error_text or f'exit {done.code}'}",
                 hint=f"kit ssh {host.name}; then: ps",

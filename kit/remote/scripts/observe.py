@@ -1,8 +1,8 @@
 """Reads a VM's state as observe.sh does, but in one process. observe.sh starts thirty, Docker's client among them.
 
-Arguments: FOLDER IMAGE WANTED [PATH]... Prints the sections of observe.sh; udp and engine_ports only for a deploy to
-Swarm. The exit code is 75 for a slow engine. It is 3, and nothing is printed, if only Docker's client can answer, for
-example because it has a context. observe.sh then asks the client.
+Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections. Prints the sections of
+observe.sh; udp and engine_ports only for a deploy to Swarm. The exit code is 75 for a slow engine. It is 3, and nothing
+is printed, if only Docker's client can answer, for example because it has a context. observe.sh then asks the client.
 
 Standard library only, Python 3.6. It imports little, because most of its time is Python's start.
 """
@@ -38,6 +38,15 @@ LOCK_S, INFO_S, LIST_S = 15.0, 15.0, 10.0
 LABELLED = "filters=%%7B%%22label%%22%%3A%%5B%%22%s%%22%%5D%%7D"
 # Ports of Swarm, as the kernel writes them.
 SWARM_PORTS = (":0949 ", ":1F0A ", ":12B5 ")
+
+
+# A program that does not know the mark cannot start a section. No program that this one starts gets it.
+MARK = os.environ.pop("KIT_LOOK", "")
+
+
+def section(name: str) -> str:
+    """Return the line that starts a section."""
+    return "@@ %s %s" % (MARK, name) if MARK else "@@ " + name
 
 
 class Unfit(Exception):
@@ -178,7 +187,7 @@ def swarm_sections() -> "list[str]":
     if any(port in line for line in tables for port in SWARM_PORTS):
         rows = Command("ss", "-Hltunp").text().splitlines()
     engine = [row.split()[4] for row in rows if '"dockerd"' in row]
-    return ["@@ udp", *(line.split(None, 2)[1] for line in udp[1:]), "@@ engine_ports", *engine]
+    return [section("udp"), *(line.split(None, 2)[1] for line in udp[1:]), section("engine_ports"), *engine]
 
 
 def compose_plugin(containers: str) -> str:
@@ -228,11 +237,11 @@ def manager_sections(cluster: str) -> "list[str]":
     ]
     nodes, services, secrets = (json.loads(request.json(LIST_S) or "[]") for request in requests)
     return [
-        "@@ nodes",
+        section("nodes"),
         *(json.dumps([node["ID"], node["Spec"], node["Description"]["Hostname"], node["Status"]]) for node in nodes),
-        "@@ services",
+        section("services"),
         *(json.dumps([service["Spec"]["Name"], service["Spec"].get("Labels")]) for service in services),
-        "@@ secrets",
+        section("secrets"),
         *(json.dumps([secret["Spec"]["Name"], secret["Spec"].get("Labels")]) for secret in secrets),
     ]
 
@@ -251,23 +260,23 @@ def in_time(request: Request, what: str, info: str) -> str:
 def engine_sections(folder: str, image: str, wanted: str, ping: Request, *, gpus: bool) -> "list[str]":
     inspected = Request("/images/%s/json" % image) if image else None
     listed = Request("/containers/json?all=1&" + LABELLED % "kit.cluster")
-    sections = ["@@ engine"]
+    sections = [section("engine")]
     try:
         info = engine_info(wanted, ping, gpus=gpus)
     except Late:
         info = ""
-        sections = ["@@ slow", "engine", "@@ engine"]
+        sections = [section("slow"), "engine", section("engine")]
     containers = in_time(listed, "containers", info)
     if info:
         plugin = compose_plugin(containers) if wanted == "compose" else ""
         sections.append('%s,"ClientInfo":{"Plugins":[%s]}}' % (info[:-1], plugin))
     if '"ControlAvailable":true' in info:
         sections += manager_sections(os.path.basename(folder))
-    sections += ["@@ member", *lines_of(os.path.join(os.path.dirname(folder), ".swarm"))]
+    sections += [section("member"), *lines_of(os.path.join(os.path.dirname(folder), ".swarm"))]
     image_id = string("Id", in_time(inspected, "images", info)) if inspected else ""
     if image_id and not image_id.startswith("sha256:"):
         raise Unfit
-    return [*sections, "@@ image", image_id, "@@ containers", containers]
+    return [*sections, section("image"), image_id, section("containers"), containers]
 
 
 def folder_sections(folder: str) -> "list[str]":
@@ -285,11 +294,11 @@ def folder_sections(folder: str) -> "list[str]":
                 continue
             modes.append("%o %s%s" % (status.st_mode & 0o7777, shown, name))
             digests.append("%s  %s%s" % (digest(path), shown, name))
-    sections = ["@@ files", *modes, "@@ digests", *digests]
-    for section, key in (("host_key", "host_ed25519"), ("client_key", "id_ed25519")):
+    sections = [section("files"), *modes, section("digests"), *digests]
+    for shown, key in (("host_key", "host_ed25519"), ("client_key", "id_ed25519")):
         path = os.path.join(folder, "ssh", key)
-        sections += ["@@ " + section, *(lines_of(path + ".pub") if size(path) else ())]
-    return [*sections, "@@ record", *lines_of(os.path.join(folder, "cluster.json"))]
+        sections += [section(shown), *(lines_of(path + ".pub") if size(path) else ())]
+    return [*sections, section("record"), *lines_of(os.path.join(folder, "cluster.json"))]
 
 
 def digest(path: str) -> str:
@@ -320,24 +329,24 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
     smi = Command("timeout", "20", "nvidia-smi", *query, errors=True) if gpus else None
     engine = engine_sections(folder, image, wanted, ping, gpus=gpus)
     return [
-        "@@ system",
+        section("system"),
         *system(),
-        "@@ addresses",
+        section("addresses"),
         *addresses(),
-        "@@ route",
+        section("route"),
         *default_routes(),
-        "@@ listening",
+        section("listening"),
         *listening(),
-        "@@ absent",
+        section("absent"),
         *(path for path in paths if not os.path.exists(path)),
-        "@@ gpus",
+        section("gpus"),
         *(smi.text().splitlines() if smi else ()),
         *engine,
         *(swarm_sections() if wanted == "swarm" else ()),
         *folder_sections(folder),
-        "@@ living",
+        section("living"),
         *living(folder, "var/runs"),
-        "@@ end",
+        section("end"),
     ]
 
 

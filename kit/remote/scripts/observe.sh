@@ -1,4 +1,6 @@
-# Prints one VM's state. Changes nothing. Arguments: FOLDER IMAGE WANTED [PATH]... Each section starts with '@@ NAME'.
+# Prints one VM's state. Changes nothing. Arguments: FOLDER IMAGE WANTED [PATH]...
+# Standard input is a line with a mark that nobody else knows, so it is no argument: all users of a VM see arguments. Each
+# section starts with '@@ MARK NAME'. Text of others, such as a label or a file's name, cannot start a section.
 # WANTED is what a deploy needs to know of Docker, compose or swarm, or otherwise state.
 # kit.remote.cluster.observe reads this output. Its time limit is longer than the limits here together.
 folder=$1
@@ -6,13 +8,16 @@ image=$2
 cluster=${folder##*/}
 lock=${folder%/*}/.lock/$cluster.compose
 export LC_ALL=C
+mark=
+read -r mark || true
+section() { echo "@@ ${mark:+$mark }$1"; }
 
 by_client() {
   # While Compose recreates a node, perhaps for a killed kit, its port and its container do not match. So wait.
   # Only compose_up.sh creates the lock.
   if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -s -w 15 9) 2>/dev/null; fi
 
-  echo '@@ system'
+  section system
   echo "arch $(uname -m)"
   echo "cores $(nproc)"
   if command -v python3 >/dev/null 2>&1; then python3 --version 2>&1 | tr 'P' 'p'; fi
@@ -21,26 +26,26 @@ by_client() {
   free=$(df -Pk /var/lib/docker 2>/dev/null || df -Pk /var 2>/dev/null || df -Pk /)
   echo "$free" | awk 'NR==2 {print "disk_free_kib", $4}'
 
-  echo '@@ addresses'
+  section addresses
   ip -4 -o addr show 2>/dev/null
-  echo '@@ route'
+  section route
   ip -4 route show default 2>/dev/null
-  echo '@@ listening'
+  section listening
   awk 'FNR > 1 && $4 == "0A" {print $2}' /proc/net/tcp 2>/dev/null
-  echo '@@ udp'
+  section udp
   awk 'FNR > 1 {print $2}' /proc/net/udp 2>/dev/null
-  echo '@@ absent'
+  section absent
   for path in "$@"; do [ -e "$path" ] || echo "$path"; done
 
-  echo '@@ gpus'
+  section gpus
   if command -v nvidia-smi >/dev/null 2>&1; then
     timeout 20 nvidia-smi --query-gpu=name,memory.total,uuid --format=csv,noheader,nounits 2>&1
   fi
 
-  echo '@@ engine'
+  section engine
   if command -v docker >/dev/null 2>&1; then
     info=$(timeout 15 docker info --format '{{json .}}' 2>&1)
-    if [ $? -eq 124 ]; then echo '@@ slow' && echo engine && echo '@@ engine'; fi
+    if [ $? -eq 124 ]; then section slow && echo engine && section engine; fi
   else
     info='no docker on the PATH'
   fi
@@ -49,56 +54,56 @@ by_client() {
   case $info in
     *'"ControlAvailable":true'*)
       inspect() { timeout 10 xargs -r docker "$1" inspect --format "$2" 2>/dev/null; }
-      echo '@@ nodes'
+      section nodes
       docker node ls --quiet | inspect node '[{{json .ID}},{{json .Spec}},{{json .Description.Hostname}},{{json .Status}}]'
-      echo '@@ services'
+      section services
       docker service ls --quiet | inspect service '[{{json .Spec.Name}},{{json .Spec.Labels}}]'
-      echo '@@ secrets'
+      section secrets
       docker secret ls --quiet --filter "label=kit.cluster=$cluster" |
         inspect secret '[{{json .Spec.Name}},{{json .Spec.Labels}}]'
       ;;
   esac
   # Ports that the engine keeps from an earlier swarm. It listens for a while, or until it joins the next one.
-  echo '@@ engine_ports'
+  section engine_ports
   if grep -qE ':(0949|1F0A|12B5) ' /proc/net/tcp /proc/net/udp 2>/dev/null; then
     ss -Hltunp 2>/dev/null | awk '/"dockerd"/ {print $5}'
   fi
   # If kit added this VM to a swarm, this file has the ID of the member.
-  echo '@@ member'
+  section member
   cat "${folder%/*}/.swarm" 2>/dev/null
   # answered CODE WHAT: a slow engine must not look like an engine without WHAT. 75 means slow.
   answered() {
     case $1:$info in 124:'{'*) echo "the engine did not report its $2 within 10 s" >&2; exit 75 ;; esac
   }
-  echo '@@ image'
+  section image
   timeout 10 docker image inspect --format '{{.Id}}' "$image" 2>/dev/null
   answered $? images
-  echo '@@ containers'
+  section containers
   timeout 10 docker ps --all --no-trunc --filter label=kit.cluster --format '{{json .}}' 2>/dev/null
   answered $? containers
 
-  echo '@@ files'
+  section files
   if [ -d "$folder" ]; then
     cd "$folder" || exit 1
     # Read only what kit writes. The user may mount a volume below this folder.
     find . ssh -maxdepth 1 -type f -exec stat -c '%a %n' {} + 2>/dev/null
-    echo '@@ digests'
+    section digests
     find . ssh -maxdepth 1 -type f -exec sha256sum {} + 2>/dev/null
-    echo '@@ host_key'
+    section host_key
     [ -s ssh/host_ed25519 ] && cat ssh/host_ed25519.pub 2>/dev/null
-    echo '@@ client_key'
+    section client_key
     [ -s ssh/id_ed25519 ] && cat ssh/id_ed25519.pub 2>/dev/null
-    echo '@@ record'
+    section record
     cat cluster.json 2>/dev/null
   fi
   # The active runs. Only their ids may come from where ranks can write, even if a container prints them.
-  echo '@@ living'
+  section living
   patience=10
   if [ -d "$folder/var" ]; then
     read_runs "$folder" living 2>/dev/null |
       grep -E '^([0-9]{8}-[0-9]{6}-[0-9a-f]{4}|by-hand-[0-9]{1,10})$' | head -n 1000
   fi
-  echo '@@ end'
+  section end
 }
 
 # One process of Python, observe.py, reads all this in a third of the time that these programs need. It exits with 3, and
@@ -106,7 +111,7 @@ by_client() {
 code=3
 if command -v docker >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
   # shellcheck disable=SC2154  # kit.remote.scripts puts the programs before this script
-  python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
+  KIT_LOOK=$mark python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
   code=$?
 fi
 if [ "$code" -eq 75 ]; then exit 75; fi

@@ -32,7 +32,7 @@ from kit.remote.ssh.refusals import (
     unresolved_error,
 )
 from kit.remote.ssh.retry import Failure, pause_s
-from kit.remote.ssh.transport import Completed, Live, as_root
+from kit.remote.ssh.transport import Completed, Live, Output, as_root
 
 if TYPE_CHECKING:
     import paramiko
@@ -95,15 +95,14 @@ class FabricTransport:
             channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT_S)
             with channel:
                 channel.exec_command(command)
-                return self._talk(channel, stdin, timeout_s)
+                return self._talk(channel, stdin, timeout_s, Output(self._host.name))
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
             raise broken_error(self._login, str(error) or type(error).__name__) from error
 
-    def _talk(self, channel: paramiko.Channel, stdin: bytes, timeout_s: float) -> Completed:
+    def _talk(self, channel: paramiko.Channel, stdin: bytes, timeout_s: float, output: Output) -> Completed:
         deadline = time.monotonic() + timeout_s
         channel.settimeout(timeout_s)
-        out, err = bytearray(), bytearray()
         pending = memoryview(stdin)
         if not pending:
             channel.shutdown_write()
@@ -116,7 +115,7 @@ class FabricTransport:
                 busy = True
                 if not pending:
                     channel.shutdown_write()
-            busy = _drain(channel, out, err) or busy
+            busy = _drain(channel, output) or busy
             if over:
                 break
             if time.monotonic() > deadline:
@@ -131,7 +130,7 @@ class FabricTransport:
         code = channel.recv_exit_status()
         if code < 0 and _is_cut(channel):
             raise EOFError("it ended before the command did")
-        return Completed(code=code, stdout=bytes(out), stderr=bytes(err))
+        return Completed(code=code, stdout=bytes(output.out), stderr=bytes(output.err))
 
     def _open(self) -> Any:
         if self._connection is not None and self._connection.is_connected:
@@ -221,14 +220,14 @@ def _is_cut(channel: paramiko.Channel) -> bool:
     return not connection.is_active()
 
 
-def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
-    """Move what has arrived to `out` and `err`. Return whether there was any."""
-    before = len(out) + len(err)
+def _drain(channel: paramiko.Channel, output: Output) -> bool:
+    """Move what has arrived to `output`. Return whether there was any."""
+    before = len(output.out) + len(output.err)
     while channel.recv_ready():
-        out += channel.recv(CHUNK)
+        output.add_out(channel.recv(CHUNK))
     while channel.recv_stderr_ready():
-        err += channel.recv_stderr(CHUNK)
-    return len(out) + len(err) > before
+        output.add_err(channel.recv_stderr(CHUNK))
+    return len(output.out) + len(output.err) > before
 
 
 class _UnsuitableError(Exception):

@@ -26,7 +26,7 @@ from kit.remote.ssh.refusals import (
     no_session,
 )
 from kit.remote.ssh.talk import START_S, Ended, LateError, StoppedError, Talk
-from kit.remote.ssh.transport import Completed, Live, LiveTransport, fenced
+from kit.remote.ssh.transport import Completed, Live, LiveTransport, Output, fenced
 
 
 class OpenSshTransport(LiveTransport):
@@ -43,9 +43,9 @@ class OpenSshTransport(LiveTransport):
         return self._host
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
-        out, err = bytearray(), bytearray()
-        code = self._until_begun(fenced(argv), Live(out=out.extend, err=err.extend), stdin, timeout_s)
-        return Completed(code=code, stdout=bytes(out), stderr=bytes(err))
+        output = Output(self._host.name)
+        code = self._until_begun(fenced(argv), Live(out=output.add_out, err=output.add_err), stdin, timeout_s)
+        return Completed(code=code, stdout=bytes(output.out), stderr=bytes(output.err))
 
     def stream(self, argv: Sequence[str], live: Live) -> int:
         try:

@@ -13,6 +13,9 @@ from typing import IO
 
 from kit.events import OutputLine, Reporter, Stream
 
+# How much of what ssh wrote to standard error kit keeps.
+_ERROR_BYTES = 1 << 18
+
 
 def replace_process(argv: Sequence[str]) -> None:
     """Become this command: its terminal, its signals and its exit code are then its own."""
@@ -86,7 +89,8 @@ def errors_of(process: subprocess.Popen[bytes]) -> str:
     while True:
         ready, _, _ = select.select([process.stderr], [], [], 0.1)
         data = os.read(process.stderr.fileno(), 1 << 16) if ready else b""
-        text += data
+        # The end is what matters, and a host may go on printing.
+        text = (text + data)[-_ERROR_BYTES:]
         if (ready and not data) or (not ready and process.poll() is not None):
             return text.decode(errors="replace").strip()
 

@@ -23,6 +23,7 @@ _LOOK_S = 0.2
 # A live command has this time to end after it must stop. The one who stops it ends it on the host.
 STOP_S = 15.0
 _TAIL = 4096
+_LOGIN_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +122,8 @@ class Talk:
             self._errors = self._errors[-_TAIL:]
             self._live.err(data)
         else:
+            # A login prints little before the session, and its end is what matters.
+            self._errors = self._errors[-_LOGIN_BYTES:]
             self._begin()
 
     def _begin(self) -> None:

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
+from kit.errors import AnswerError
 from kit.model.host import Host
+
+# What a command may print, in bytes. A host that goes on printing must not fill the memory. The longest answer is a
+# list of all files of a run: about 100 bytes each.
+MOST_OUTPUT = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +35,30 @@ class Completed:
     @property
     def error_text(self) -> str:
         return self.stderr.decode(errors="replace").strip()
+
+
+class Output:
+    """The output of one command of a host. Raises AnswerError when it has more than MOST_OUTPUT bytes."""
+
+    def __init__(self, host: str) -> None:
+        self.out, self.err = bytearray(), bytearray()
+        self._host = host
+
+    def add_out(self, data: bytes) -> None:
+        self.out += data
+        self.check()
+
+    def add_err(self, data: bytes) -> None:
+        self.err += data
+        self.check()
+
+    def check(self) -> None:
+        if len(self.out) + len(self.err) > MOST_OUTPUT:
+            raise AnswerError(
+                f"a command printed more than {MOST_OUTPUT >> 20} MiB, and kit ended it",
+                hint=f"look at the host: kit ssh {self._host}",
+                host=self._host,
+            )
 
 
 class Reader(Protocol):
@@ -61,8 +90,9 @@ class Live:
 class Transport(Protocol):
     """Runs commands on one host as root (by sudo where the login is not root).
 
-    `run` raises UnreachableError when the host cannot be reached or the connection breaks, and StepError when
-    `timeout_s` passes. The limit counts from the start of the command, not of the login. A command's own failure is in
+    `run` raises UnreachableError when the host cannot be reached or the connection breaks, StepError when `timeout_s`
+    passes, and AnswerError when the command prints more than MOST_OUTPUT
+    bytes. The limit counts from the start of the command, not of the login. A command's own failure is in
     `Completed.code`. Not thread-safe: use one transport for each thread, inside `contextlib.closing`.
     """
 

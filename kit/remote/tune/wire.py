@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kit.errors import InputError, KitError, StepError
+from kit.model.answer import answer_of, number
 from kit.model.host import Host
 from kit.model.launch import Node
 from kit.model.tune import Machine
@@ -39,7 +40,8 @@ def machine(transport: Transport, node: Node) -> Machine:
             hint=f"check that a POSIX shell answers: kit ssh {node.name}",
             host=node.name,
         )
-    return parse(node, done.text)
+    with answer_of(node.name, "its facts for kit tune"):
+        return parse(node, done.text)
 
 
 def parse(node: Node, text: str) -> Machine:
@@ -80,7 +82,7 @@ def _nic(rest: str) -> tuple[str, int | None, int | None]:
 
 
 def _whole(word: str) -> int:
-    return int(word) if word.isdigit() else 0
+    return number(word) if word.isascii() and word.isdigit() else 0
 
 
 def wire_rates(

@@ -9,6 +9,8 @@ import pytest
 from kit.errors import StepError
 from kit.plan.bench.load import Look, disturbed, parse
 
+RUN, OLD = "20261121-101500-3fa2", "20261121-101400-3fa2"
+
 
 def ticks(user: int, idle: int, steal: int = 0) -> str:
     return f"cpu {user} 0 0 {idle} 0 0 0 {steal} 0 0"
@@ -19,9 +21,11 @@ def disturbance(before: str, after: str, *runs: str, cores: int = 4) -> str:
 
 
 def test_a_look_counts_cores_that_are_busy() -> None:
-    look = parse(disturbance(ticks(100, 1000, 7), ticks(150, 1150, 7), "living r1", "over r0"))
+    look = parse(
+        disturbance(ticks(100, 1000, 7), ticks(150, 1150, 7), f"living {RUN}", f"over {OLD}", "living x", "over @@ x")
+    )
     assert (look.cores, look.busy, look.stolen, look.ticks) == (4, 1.0, 7, 1307)
-    assert (look.living, look.over) == ({"r1"}, {"r0"})
+    assert (look.living, look.over) == ({RUN}, {OLD})
     # Waiting for a disk is not work, and what the hypervisor took is not this host's.
     waits = parse(disturbance("cpu 0 0 0 0 0 0 0 0", "cpu 0 0 0 50 100 0 0 50"))
     assert waits.busy == 0.0

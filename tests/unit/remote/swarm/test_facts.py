@@ -32,7 +32,7 @@ def test_a_host_in_no_swarm() -> None:
 def test_a_manager() -> None:
     swarm = seen(
         {"Swarm": MANAGER, "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia"},
-        nodes=json.dumps(NODE) + "\nError: no such node\n[1]",
+        nodes=json.dumps(NODE) + "\nError: no such node",
         services=json.dumps(["kit-lab_mpinode", {"kit.cluster": "lab", "kit.spec": "ab"}]) + '\n["web_1", null]',
         secrets=json.dumps(["kit-lab-node-1", {"kit.role": "node", "kit.public": "ssh-ed25519 AAAA x"}]),
     ).swarm

@@ -17,7 +17,7 @@ from kit.remote.ship import porters
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 READER = Path(kit.remote.results.__file__).with_name("reader.py")
-LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for part in scripts._PROGRAMS["observe"]]
+LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
     "ThreadingHTTPServer", "breakpoint", "cache", "cached_property", "capture_output", "chdir", "create_server",
