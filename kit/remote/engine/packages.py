@@ -141,10 +141,13 @@ def _unreadable(engine: Engine, what: str) -> ImageError:
 
 
 def _files(archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the regular files of an archive. Nothing is written to a disk, so a path may be anything."""
+    """Yield the regular files of an archive. Nothing is written to a disk, so a path may be anything.
+
+    A sparse file is left out: a few bytes of an archive could announce a terabyte of zeros.
+    """
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as entries:
         for entry in entries:
-            file = entries.extractfile(entry) if entry.isreg() else None
+            file = entries.extractfile(entry) if entry.isreg() and not entry.issparse() else None
             if file is not None:
                 yield entry.name.lstrip("/"), file.read()
 

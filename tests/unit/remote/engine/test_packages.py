@@ -123,6 +123,17 @@ def test_an_image_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) 
     assert "kill c1" in api.calls
 
 
+def test_a_terabyte_of_zeros_is_not_read() -> None:
+    entry = tarfile.TarInfo("var/lib/dpkg/status")
+    entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(10**12)}
+    entry.size = 512
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(entry, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
+        tar.addfile(tarfile.TarInfo("opt/kit/bin/a"))
+    assert read_packages(Engine(Api(buffer.getvalue())), TAG).files == {"opt/kit/bin/a": b""}
+
+
 @pytest.mark.parametrize("created", ["", "no time", None, "9999-99-99T00:00:00Z", 5])
 def test_an_odd_time_is_1970(created: object) -> None:
     assert read_packages(Engine(Api(archive(a=b""), created=created)), TAG).created == 0.0
