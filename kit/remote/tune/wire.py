@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -85,6 +86,11 @@ def _whole(word: str) -> int:
     return number(word) if word.isascii() and word.isdigit() else 0
 
 
+def probe_program(secret: str) -> bytes:
+    """Return the probe with its secret, which all hosts of one measurement share."""
+    return f"SECRET = {secret!r}\n".encode() + (Path(__file__).parent / "wire_probe.py").read_bytes()
+
+
 def wire_rates(
     nodes: Sequence[Node],
     hosts: Mapping[str, Host],
@@ -97,7 +103,7 @@ def wire_rates(
 
     The probe runs on the VMs' python3, or in the container that `inside` returns. Raises the hosts' errors.
     """
-    probe = (Path(__file__).parent / "wire_probe.py").read_bytes()
+    probe = probe_program(secrets.token_hex(16))
     # A different port for each host: a leftover listener then affects only one, which is reported.
     numbers = random.sample(range(PORTS[0], PORTS[1] + 1), len(nodes))
     ports = {node.name: number for node, number in zip(nodes, numbers, strict=True)}
@@ -108,6 +114,8 @@ def wire_rates(
         node, peer = by_name[host.name], after[host.name]
         argv = [
             "python3",
+            # Isolated: it imports nothing from the folder in which it starts.
+            "-I",
             "-",
             node.address,
             str(ports[node.name]),

@@ -122,7 +122,7 @@ def test_no_two_hosts_of_a_probe_have_one_port(monkeypatch: pytest.MonkeyPatch) 
 
     class Told(Here):
         def run(self, argv: list[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
-            seen.append(argv[3])
+            seen.append(argv[argv.index("-") + 2])
             return Completed(code=0, stdout=b'{"received": 1, "seconds": 1}', stderr=b"")
 
     nodes = [node(n) for n in (1, 2, 3)]
