@@ -52,8 +52,8 @@ def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
 def test_files_have_owner_and_mode(cluster: Cluster) -> None:
     everyone = {"./compose.yaml": "600", "./ssh/host_ed25519": "600", "./ssh/host_ed25519.pub": "644",
                 "./ssh/authorized_keys": "600"}  # fmt: skip
-    head = {"./cluster.json": "644", "./hosts": "644", "./ssh/id_ed25519": "600", "./ssh/id_ed25519.pub": "644",
-            "./ssh/known_hosts": "644", "./ssh/config": "644", "./network": "644", "./verified": "644"}  # fmt: skip
+    head = {"./cluster.json": "600", "./hosts": "644", "./ssh/id_ed25519": "600", "./ssh/id_ed25519.pub": "644",
+            "./ssh/known_hosts": "644", "./ssh/config": "644", "./network": "644", "./verified": "600"}  # fmt: skip
     for host in cluster.hosts:
         files = {path: words.split() for path, words in host.files(cluster.name).items()}
         assert {tuple(words[1:3]) for words in files.values()} == {("root", "root")}

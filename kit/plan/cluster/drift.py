@@ -1,7 +1,7 @@
 """Compares the settings that a deploy wrote with those that the next one would write. Only these need a deploy.
 
 The record on the head (cluster.json) has the settings. Of variables it has only digests, because a value may be a token
-and others can read the record.
+and kit ps shows what differs. A short secret can be guessed from its digest, so only root can read the record.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _plain(value: object) -> object:
 
 
 def _digest(cluster: str, name: str, value: str) -> str:
-    """Return a digest that is too short to confirm a guess of the value, and long enough to notice a change."""
+    """Return a digest that is long enough to notice a change. It does not protect a short value from guesses."""
     return hashlib.sha256(f"{cluster}\0{name}\0{value}".encode()).hexdigest()[:8]
 
 

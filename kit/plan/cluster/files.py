@@ -34,8 +34,8 @@ def login_file(known: ClusterRecord, keys: ClusterKeys) -> File:
 
 
 def record_file(text: str) -> File:
-    """Return the file in which later verbs find the cluster's record."""
-    return File(names.RECORD, text.encode(), PUBLIC, "the record of the cluster")
+    """Return the file in which later verbs find the cluster's record. Only root can read its digests."""
+    return File(names.RECORD, text.encode(), PRIVATE, "the record of the cluster")
 
 
 def launch_files(spec: ClusterSpec, known: ClusterRecord, keys: ClusterKeys, *, client_key: str) -> Iterable[File]:

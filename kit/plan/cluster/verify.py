@@ -11,7 +11,7 @@ from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, DeleteFile, HostPlan, Round, Step, VerifyPeers, WaitSshd, WriteFile
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster.files import PUBLIC, File
+from kit.plan.cluster.files import PRIVATE, File
 
 SSHD_TIMEOUT_S = 60.0
 
@@ -30,12 +30,13 @@ def wait_sshd(spec: ClusterSpec, node: Node, service: str) -> WaitSshd:
 def passed_file(record: str, keys: ClusterKeys, digests: Iterable[str]) -> File:
     """Return the file that a passed check leaves on the head, from the record's text and the services' digests.
 
-    Its content differs between any two clusters in which the head's logins could go differently.
+    Its content differs between any two clusters in which the head's logins could go differently. Only root can read it:
+    it follows from the variables of env:, too, and all else in it is known, so that a short secret could be guessed.
     """
     publics = sorted(f"{name} {pair.public}" for name, pair in keys.hosts.items())
     text = "\n".join([record, keys.client.public, *publics, *digests])
     content = f"{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
-    return File(names.VERIFIED, content, PUBLIC, "the check passed")
+    return File(names.VERIFIED, content, PRIVATE, "the check passed")
 
 
 def verify_round(cluster: str, nodes: Sequence[Node], passed: File, head: HostFacts) -> Round:

@@ -3,8 +3,8 @@
 python3 -I - ADDRESS PORT NEXT NEXTPORT SECONDS: receives from the previous neighbor and sends to the next one at the
 same time. Prints {"received": bytes, "seconds": s} as JSON, for the time in which bytes arrived.
 
-Everybody who can reach the port can connect, so a sender first answers a challenge with the probe's secret. kit writes a
-line with the secret before this program: a command line would show it to every user of the host.
+Everybody who can reach the port can connect, so a sender first answers a challenge with the probe's secret. kit writes
+a line with the secret before this program: a command line would show it to every user of the host.
 """
 
 import hmac
