@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kit.errors import KitError
 from kit.events import HostDone, HostStep, Phase, Warned
@@ -20,7 +19,7 @@ from kit.model.text import files as files_text
 from kit.model.text import size
 from kit.plan.run import folders, pulling
 from kit.remote.results import far, log
-from kit.remote.results.fetch import fetch
+from kit.remote.results.fetch import Header, fetch
 from kit.remote.results.store import HomeError, Store
 from kit.remote.ssh import fanout
 
@@ -215,10 +214,9 @@ def _is_here(store: Store, file: Wanted, target: str) -> bool:
     return state is not None and state[1] == file.entry.time and (as_text or state[0] == file.entry.size)
 
 
-def _keep(store: Store, part: Path, file: Wanted, header: Mapping[str, Any]) -> None:
-    moment, executable = int(header["time"]), bool(header["x"])
+def _keep(store: Store, part: Path, file: Wanted, header: Header) -> None:
     if file.entry.path != LOG:
-        store.keep(part, file.target, time=moment, executable=executable)
+        store.keep(part, file.target, time=header.time, executable=header.x)
         return
     text = part.with_suffix(".txt")
     try:
@@ -226,4 +224,4 @@ def _keep(store: Store, part: Path, file: Wanted, header: Mapping[str, Any]) -> 
         part.unlink()
     except OSError as error:
         raise store.failed(error) from error
-    store.keep(text, file.target, time=moment, executable=False)
+    store.keep(text, file.target, time=header.time, executable=False)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kit.errors import NotReadyError, StepError
 from kit.model import names
+from kit.model.answer import MOST, OddAnswer, answer_of, decode
 from kit.model.results import LOG, MADE, Entry, Listing, RunFolder
 from kit.remote.ssh.transport import Completed, Transport
 
 # A run may have millions of files.
 LIST_S = 600.0
-_KINDS = frozenset("fdlse")
+# The longest line, text, path and name. A path here has the folder of the pull before it.
+_LINE = 1 << 16
+_MOST_TEXT = 500
+_MOST_PATH, _MOST_NAME = 3000, 255
+# Times in ns that the system accepts for a file.
+TIMES = (-(2**63), 2**63 - 1)
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _NO_PYTHON = 127
 
@@ -35,29 +42,40 @@ def argv(operation: str, *arguments: str) -> tuple[str, ...]:
     return ("python3", "-ISc", _program(), operation, *arguments)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """A line about a run. Only a survey has the sizes."""
+
+    id: str
+    live: bool
+    files: int = 0
+    output: int = 0
+    checkpoints: int = 0
+    work: int = 0
+    log: int = 0
+
+
 def survey(transport: Transport, cluster: str) -> tuple[RunFolder, ...]:
     """Return the runs that this host has."""
     done = transport.run(argv("survey", names.folder(cluster), names.RUNS), timeout_s=LIST_S)
-    return tuple(
-        RunFolder(
-            id=line["id"],
-            live=bool(line["live"]),
-            files=int(line["files"]),
-            log=int(line["log"]),
-            output=int(line["output"]),
-            checkpoints=int(line["checkpoints"]),
-            work=int(line["work"]),
-        )
-        for line in _lines(done, transport, "its runs could not be read")
-        if _ID.fullmatch(str(line.get("id")))
-    )
+    return tuple(RunFolder(**asdict(run)) for run in _runs(done, transport))
 
 
 def living(transport: Transport, cluster: str) -> Mapping[str, bool]:
     """Return the ids of the runs that this host has, and whether each lives."""
     done = transport.run(argv("ids", names.folder(cluster), names.RUNS))
-    lines = _lines(done, transport, "its runs could not be read")
-    return {line["id"]: bool(line["live"]) for line in lines if _ID.fullmatch(str(line.get("id")))}
+    return {run.id: run.live for run in _runs(done, transport)}
+
+
+def _runs(done: Completed, transport: Transport) -> Iterator[_Run]:
+    with answer_of(transport.host.name, "its list of runs"):
+        for line in _lines(done, transport, "its runs could not be read"):
+            run: _Run = decode(line, _Run, most=_LINE)
+            for count in (run.files, run.output, run.checkpoints, run.work, run.log):
+                _check(count, 0, MOST, line)
+            # Other folders are no runs.
+            if _ID.fullmatch(run.id):
+                yield run
 
 
 def run_files(transport: Transport, cluster: str, run: str) -> Listing:
@@ -72,17 +90,31 @@ def named_files(transport: Transport, path: str, command: Command) -> Listing:
     return _listing(transport.run(command("find", encoded(path)), timeout_s=LIST_S), transport, "")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Header:
+    """The first line of a list."""
+
+    top: str
+    live: bool
+    unsettled: bool
+
+
 def _listing(done: Completed, transport: Transport, below: str) -> Listing:
-    lines = _lines(done, transport, "its files could not be listed")
-    header: Mapping[str, Any] = next(lines, {})
-    entries = tuple(_entry(line) for line in lines if isinstance(line, list))
-    return Listing(
-        top=str(header.get("top", "")),
-        below=below,
-        live=bool(header.get("live")),
-        unsettled=bool(header.get("unsettled")),
-        entries=entries,
-    )
+    with answer_of(transport.host.name, "its list of files"):
+        lines = _lines(done, transport, "its files could not be listed")
+        header: _Header = decode(next(lines, b""), _Header, most=_LINE)
+        entries = tuple(_entry(line) for line in lines)
+    return Listing(top=header.top, below=below, live=header.live, unsettled=header.unsettled, entries=entries)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Removed:
+    """A line about a run that was to be removed."""
+
+    id: str
+    live: bool = False
+    error: str = ""
+    removed: int = 0
 
 
 def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[str, int]:
@@ -90,29 +122,59 @@ def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[st
     text = json.dumps(list(ids)).encode()
     done = transport.run(argv("remove", names.folder(cluster), names.RUNS), stdin=text, timeout_s=LIST_S)
     sizes: dict[str, int] = {}
-    for line in _lines(done, transport, "runs could not be removed"):
-        if line.get("live"):
-            raise StepError(f"run {line['id']} has begun to live", hint="stop it: kit stop", host=transport.host.name)
-        if line.get("error"):
-            raise StepError(f"run {line['id']} could not be removed: {line['error']}", host=transport.host.name)
-        if "id" in line:
-            sizes[str(line["id"])] = int(line["removed"])
+    with answer_of(transport.host.name, "which runs it removed"):
+        for line in _lines(done, transport, "runs could not be removed"):
+            run: _Removed = decode(line, _Removed, most=_LINE)
+            if run.id not in ids:
+                raise OddAnswer("it names a run that was not to be removed", line)
+            if run.live:
+                raise StepError(f"run {run.id} has begun to live", hint="stop it: kit stop", host=transport.host.name)
+            if run.error:
+                text_ = run.error[:_MOST_TEXT]
+                raise StepError(f"run {run.id} could not be removed: {text_}", host=transport.host.name)
+            sizes[run.id] = _check(run.removed, 0, MOST, line)
     return sizes
 
 
-def _entry(line: Sequence[Any]) -> Entry:
-    kind, path, *rest = line
-    name = decoded(path)
-    if kind == "f":
-        size, time, executable = rest
-        return Entry(path=name, size=int(size), time=int(time), executable=bool(executable))
-    text = decoded(rest[0]) if rest and kind == "l" else str(rest[0]) if rest else ""
-    return Entry(path=name, kind=kind if kind in _KINDS else "s", text=text)
+def _entry(line: bytes) -> Entry:
+    """Return the entry of one line: [kind, path] and what the kind has besides. Raises OddAnswer."""
+    value: list[Any] = decode(line, list[Any], most=_LINE)
+    match value:
+        case ["f", str(path), int(size), int(time), bool(executable)]:
+            entry = Entry(
+                path=decoded(path),
+                size=_check(size, 0, MOST, line),
+                time=_check(time, *TIMES, line),
+                executable=executable,
+            )
+        case ["l", str(path), str(target)]:
+            entry = Entry(path=decoded(path), kind="l", text=decoded(target))
+        case ["e", str(path), str(why)]:
+            entry = Entry(path=decoded(path), kind="e", text=why[:_MOST_TEXT])
+        case ["d" | "s" as kind, str(path)]:
+            entry = Entry(path=decoded(path), kind="d" if kind == "d" else "s")
+        case _:
+            raise OddAnswer("it is no entry of a folder", line)
+    if len(path) > _MOST_PATH or max(map(len, path.split("/"))) > _MOST_NAME:
+        return replace(entry, kind="e", text="its name is too long for this machine")
+    return entry
+
+
+def _check(value: int, least: int, most: int, line: bytes) -> int:
+    if not least <= value <= most:
+        raise OddAnswer(f"a number is not between {least} and {most}", line)
+    return value
 
 
 def decoded(text: str) -> str:
-    """Return a path from the text that reader.py prints for it: its letters are the bytes of the name."""
-    return text.encode("latin-1").decode("utf-8", "surrogateescape")
+    """Return a path from the text that reader.py prints for it: its letters are the bytes of the name.
+
+    Raises OddAnswer.
+    """
+    try:
+        return text.encode("latin-1").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise OddAnswer("it is no name of a file", text) from None
 
 
 def encoded(path: str) -> str:
@@ -120,19 +182,18 @@ def encoded(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
-def _lines(done: Completed, transport: Transport, what: str) -> Iterator[Any]:
-    """Yield the lines of JSON. Raises StepError if the last one is missing."""
+def _lines(done: Completed, transport: Transport, what: str) -> Iterator[bytes]:
+    """Yield the lines but the last, which says that all are here. Raises StepError if it is missing."""
     lines = done.stdout.splitlines()
-    if done.code != 0 or not lines or json.loads(lines[-1]) != {"end": True}:
+    if done.code != 0 or not lines or lines[-1] != b'{"end": true}':
         raise failed(done, transport, what)
-    for line in lines[:-1]:
-        yield json.loads(line)
+    yield from lines[:-1]
 
 
 def failed(done: Completed, transport: Transport, what: str) -> StepError:
     """Return the error for an operation that did not succeed."""
     name = transport.host.name
-    last = (done.error_text.splitlines() or [f"exit {done.code}"])[-1]
+    last = (done.error_text.splitlines() or [f"exit {done.code}"])[-1][:_MOST_TEXT]
     if "o such container" in last or "is not running" in last:
         raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=name)
     hint = f"install it there: kit ssh {name}; then apt-get install python3" if done.code == _NO_PYTHON else None

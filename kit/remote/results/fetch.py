@@ -7,14 +7,16 @@ import io
 import json
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kit.errors import StepError
+from kit.model.answer import MOST, OddAnswer, answer_of, decode
 from kit.model.results import Pulled, Wanted
 from kit.remote.results import far
+from kit.remote.results.far import TIMES
 from kit.remote.results.store import Store
 from kit.remote.ssh.transport import Completed, Live, LiveTransport
 
@@ -22,8 +24,36 @@ _HEAD = struct.Struct(">cI")
 _CHUNK = 1 << 20
 _EVERY_S = 0.2
 
+# The longest frame. reader.py sends a quarter of that.
+_MOST_FRAME = 1 << 20
+_MOST_NOTE = 4096
+_MOST_ERRORS = 1 << 16
+# A file may have grown after it was listed: to twice its size, and by this many bytes.
+_GROWTH = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """What comes before the bytes of a file: the first byte that comes, its size, time and mode. Or an error."""
+
+    at: int = 0
+    size: int = 0
+    time: int = 0
+    x: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trailer:
+    """What comes after the bytes of a file."""
+
+    sha256: str = ""
+    changed: bool = False
+    error: str | None = None
+
+
 # Stores a whole file: its part, and what is wanted.
-Keep = Callable[[Path, Wanted, Mapping[str, Any]], None]
+Keep = Callable[[Path, Wanted, Header], None]
 Progress = Callable[[int, int], None]
 
 
@@ -33,8 +63,10 @@ class _File:
 
     wanted: Wanted
     part: Path
-    header: Mapping[str, Any]
+    header: Header
     stream: BinaryIO
+    # The bytes that are here.
+    at: int
     digest: Any = field(default_factory=hashlib.sha256)
 
 
@@ -57,12 +89,12 @@ class Fetch:
 
     @property
     def request(self) -> bytes:
-        """What reader.py reads: each path, how much of it is here, and of which version."""
+        """What reader.py reads: each path, how much of it is here and of which version, and the most that comes."""
         rows = []
         for wanted in self._files:
             part = self._part(wanted)
             at = part.stat().st_size if part.exists() else 0
-            rows.append([far.encoded(wanted.entry.path), at, wanted.entry.time])
+            rows.append([far.encoded(wanted.entry.path), at, wanted.entry.time, _most(wanted)])
         return json.dumps(rows).encode()
 
     @property
@@ -74,65 +106,85 @@ class Fetch:
         return self._store.part(self._host, entry.path, entry.size, entry.time)
 
     def take(self, data: bytes) -> None:
-        self._rest += data
-        at = 0
-        while len(self._rest) - at >= _HEAD.size:
-            kind, length = _HEAD.unpack_from(self._rest, at)
-            end = at + _HEAD.size + length
-            if len(self._rest) < end:
-                break
-            self._frame(kind, self._rest[at + _HEAD.size : end])
-            at = end
-        self._rest = self._rest[at:]
+        """Take bytes of frames as they come. Raises AnswerError."""
+        with answer_of(self._host, "the files that it sends"):
+            self._rest += data
+            at = 0
+            while len(self._rest) - at >= _HEAD.size:
+                kind, length = _HEAD.unpack_from(self._rest, at)
+                if length > _MOST_FRAME:
+                    raise OddAnswer("a frame of an impossible length", self._rest[at : at + _HEAD.size])
+                end = at + _HEAD.size + length
+                if len(self._rest) < end:
+                    break
+                self._frame(kind, self._rest[at + _HEAD.size : end])
+                at = end
+            self._rest = self._rest[at:]
 
     def _frame(self, kind: bytes, payload: bytes) -> None:
         try:
             if kind == b"D" and self._file is not None:
-                self._file.stream.write(payload)
-                self._file.digest.update(payload)
-                self.size += len(payload)
-                self._count(len(payload))
+                self._write(self._file, payload)
             elif kind == b"H" and self._file is None and not self.complete:
-                self._begin(json.loads(payload))
+                self._begin(decode(payload, Header, most=_MOST_NOTE))
             elif kind == b"E" and self._file is not None:
-                self._end(json.loads(payload))
+                self._end(decode(payload, _Trailer, most=_MOST_NOTE))
             else:
-                raise StepError("it sent something that kit does not expect", host=self._host)
+                raise OddAnswer("it sent something that kit does not expect", kind + payload)
         except OSError as error:
             raise self._store.failed(error) from error
 
-    def _begin(self, header: Mapping[str, Any]) -> None:
+    def _begin(self, header: Header) -> None:
         wanted = self._files[self._at]
-        if "error" in header:
-            self.skipped[wanted.entry.path] = str(header["error"])
-            self._at += 1
+        if header.error is not None:
+            self._skip(wanted, header.error)
             self._count(wanted.entry.size)
             return
-        part, here = self._part(wanted), int(header["at"])
-        stream = part.open("r+b" if here else "wb")
-        file = _File(wanted=wanted, part=part, header=header, stream=stream)
-        left = here
+        part = self._part(wanted)
+        here = part.stat().st_size if part.exists() else 0
+        if header.at not in (0, here) or not header.at <= header.size <= MOST:
+            raise OddAnswer(f"the file begins at byte {header.at} of {header.size}")
+        if not TIMES[0] <= header.time <= TIMES[1]:
+            raise OddAnswer("the time of a file is out of range")
+        if header.size > _most(wanted):
+            raise OddAnswer("a file is larger than kit asked for")
+        stream = part.open("r+b" if header.at else "wb")
+        file = _File(wanted=wanted, part=part, header=header, stream=stream, at=header.at)
+        self._file = file
+        left = header.at
         while left and (data := stream.read(min(_CHUNK, left))):
             file.digest.update(data)
             left -= len(data)
-        stream.truncate(here)
-        self._file = file
-        self._count(here)
+        stream.truncate(header.at)
+        self._count(header.at)
 
-    def _end(self, trailer: Mapping[str, Any]) -> None:
+    def _write(self, file: _File, payload: bytes) -> None:
+        file.at += len(payload)
+        if file.at > file.header.size:
+            raise OddAnswer("it sent more bytes than the file has")
+        file.stream.write(payload)
+        file.digest.update(payload)
+        self.size += len(payload)
+        self._count(len(payload))
+
+    def _skip(self, wanted: Wanted, why: str) -> None:
+        self.skipped[wanted.entry.path] = why[:_MOST_NOTE]
+        self._at += 1
+
+    def _end(self, trailer: _Trailer) -> None:
         file, self._file = self._file, None
         if file is None:
             return
         file.stream.close()
         path = file.wanted.entry.path
-        self._at += 1
-        if "error" in trailer:
-            self.skipped[path] = str(trailer["error"])
+        if trailer.error is not None:
+            self._skip(file.wanted, trailer.error)
             return
-        if trailer["sha256"] != file.digest.hexdigest():
+        self._at += 1
+        if trailer.sha256 != file.digest.hexdigest():
             file.part.unlink()
             raise StepError(f"{path} did not arrive whole", hint="run the same again", host=self._host)
-        if trailer["changed"]:
+        if trailer.changed:
             self.changed.append(path)
         self._keep(file.part, file.wanted, file.header)
         self.fetched += 1
@@ -148,6 +200,10 @@ class Fetch:
         """Keep the part of a file that did not arrive whole. The next pull continues it."""
         if self._file is not None:
             self._file.stream.close()
+
+
+def _most(wanted: Wanted) -> int:
+    return 2 * wanted.entry.size + _GROWTH
 
 
 def fetch(
@@ -168,7 +224,12 @@ def fetch(
     host = transport.host.name
     receiver = Fetch(store, host, files, keep, progress)
     errors = bytearray()
-    live = Live(out=receiver.take, err=errors.extend, stdin=lambda: io.BytesIO(receiver.request))
+
+    def complain(data: bytes) -> None:
+        errors.extend(data)
+        del errors[:-_MOST_ERRORS]
+
+    live = Live(out=receiver.take, err=complain, stdin=lambda: io.BytesIO(receiver.request))
     try:
         code = transport.stream(command("send", top, below), live)
     finally:

@@ -7,17 +7,27 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kit.errors import InputError
+from kit.model.answer import answer_of, decode
 from kit.remote.results import far
 from kit.remote.results.store import HomeError
 from kit.remote.ssh.transport import Completed, Live, LiveTransport
 
 _HEAD = struct.Struct(">cI")
 _CHUNK = 1 << 18
+_MOST_ANSWER = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Written:
+    """The answer of reader.py: the path there."""
+
+    path: str
 
 
 class Source:
@@ -106,10 +116,17 @@ def give(transport: LiveTransport, source: Source, path: str, command: far.Comma
     out, errors = bytearray(), bytearray()
     reader = _Reader(source)
     argv = command("write", far.encoded(path), far.encoded(source.name), source.kind)
-    code = transport.stream(argv, Live(out=out.extend, err=errors.extend, stdin=lambda: reader))
+
+    def keep(kept: bytearray) -> Callable[[bytes], None]:
+        # One byte more than the limit shows that there was more.
+        return lambda data: kept.extend(data[: _MOST_ANSWER + 1 - len(kept)])
+
+    code = transport.stream(argv, Live(out=keep(out), err=keep(errors), stdin=lambda: reader))
     if reader.error is not None:
         raise HomeError(f"{source.path} could not be read: {reader.error.strerror}")
     done = Completed(code=code, stdout=bytes(out), stderr=bytes(errors))
     if code != 0 or not out:
         raise far.failed(done, transport, f"{path} could not be written")
-    return far.decoded(json.loads(done.text)["path"])
+    with answer_of(transport.host.name, "where it wrote the files"):
+        written: _Written = decode(done.stdout, _Written, most=_MOST_ANSWER)
+        return far.decoded(written.path)

@@ -7,7 +7,7 @@ Names travel as the text whose letters are their bytes (latin-1).
     ids FOLDER RUNS         a line for each run: only whether it lives
     list TOP BELOW NAME...  a line for each file in TOP/BELOW (without names: all of it)
     find PATH               the same for one path that a person named, with its links followed
-    send TOP BELOW          frames with the content of files; standard input: [[PATH, AT, TIME], ...]
+    send TOP BELOW          frames with the content of files; standard input: [[PATH, AT, TIME, MOST], ...]
     write PATH NAME KIND    writes frames from standard input to PATH; KIND is f or d
     remove FOLDER RUNS      removes runs of a cluster; standard input: [ID, ...]
 
@@ -15,10 +15,14 @@ A frame is a kind (H, D or E), a length of four bytes, and that many bytes. A fi
 with its bytes from `at` on, and E (JSON: sha256 of the whole file, changed). H or E may have an error instead.
 """
 
+import binascii
+import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
+import re
 import stat
 import struct
 import subprocess
@@ -27,11 +31,16 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 MADE = ("output", "checkpoints", "work")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+# It gives a descriptor that names the entry, and opens nothing: no FIFO waits, and no device does anything.
+ENTRY = os.O_PATH | os.O_NOFOLLOW
 # Deeper folders are not read: each level holds a descriptor.
 DEEPEST = 100
 CHUNK = 1 << 18
 HEAD = struct.Struct(">cI")
+# The most entries of a list, and the longest frame that kit sends.
+MOST = 5_000_000
+LONGEST = 1 << 20
+ID = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 Entry = List[Any]
 
@@ -58,6 +67,17 @@ def inner(fd: int, name: Any) -> int:
         return os.open(name, FOLDER, dir_fd=fd)
     finally:
         os.close(fd)
+
+
+def regular(fd: int, name: Any) -> int:
+    """Open a regular file of a folder to read it. Raises OSError for anything else, which is not even opened."""
+    entry = os.open(name, ENTRY, dir_fd=fd)
+    try:
+        if not stat.S_ISREG(os.fstat(entry).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        return os.open("/proc/self/fd/%d" % entry, os.O_RDONLY | os.O_NONBLOCK)
+    finally:
+        os.close(entry)
 
 
 # Lists
@@ -106,8 +126,11 @@ def list_files(top: str, below: str, *names: str) -> None:
         fd = -1
     say({"top": top, "live": fd >= 0 and lives(fd), "unsettled": fd >= 0 and has(fd, "work.json")})
     if fd >= 0:
-        for entry in entries(fd, b"", 0, [os.fsencode(name) for name in names] or None):
+        every = entries(fd, b"", 0, [os.fsencode(name) for name in names] or None)
+        for entry in itertools.islice(every, MOST):
             say(entry)
+        for entry in itertools.islice(every, 1):
+            say(["e", entry[1], "the list ends here: there are more than %d files" % MOST])
     say({"end": True})
 
 
@@ -137,14 +160,14 @@ def note(kind: bytes, **fields: Any) -> None:
 def send(top: str, below: str) -> None:
     requests = json.loads(sys.stdin.buffer.read().decode())
     root = opened(top, below)
-    for path, at, time in requests:
+    for path, at, time, most in requests:
         try:
             file = open_file(root, path.encode("latin-1"))
         except OSError as error:
             note(b"H", error=error.strerror)
             continue
         try:
-            send_file(file, at, time)
+            send_file(file, at, time, most)
         finally:
             os.close(file)
         sys.stdout.flush()
@@ -153,22 +176,21 @@ def send(top: str, below: str) -> None:
 def open_file(root: int, path: bytes) -> int:
     names = path.split(b"/")
     if b".." in names or b"" in names:
-        raise OSError(0, "this is not a path in the folder")
+        raise OSError(errno.EINVAL, "this is not a path in the folder")
     fd = os.dup(root)
     for name in names[:-1]:
         fd = inner(fd, name)
     try:
-        file = os.open(names[-1], FILE, dir_fd=fd)
+        return regular(fd, names[-1])
     finally:
         os.close(fd)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(0, "it is not a file any more")
-    return file
 
 
-def send_file(file: int, at: int, time: int) -> None:
+def send_file(file: int, at: int, time: int, most: int) -> None:
     before = os.fstat(file)
+    if before.st_size > most:
+        note(b"H", error="it became much larger after it was listed")
+        return
     if before.st_mtime_ns != time or at > before.st_size:
         # What kit has is another version.
         at = 0
@@ -202,6 +224,8 @@ def read_frame(stream: BinaryIO) -> Tuple[bytes, bytes]:
     if len(head) < HEAD.size:
         sys.exit("the connection ended early")
     kind, length = HEAD.unpack(head)
+    if length > LONGEST:
+        sys.exit("a frame of an impossible length")
     payload = stream.read(length)
     if len(payload) < length:
         sys.exit("the connection ended early")
@@ -234,43 +258,74 @@ def write(path: str, name: str, kind: str) -> None:
 
 def write_entry(base: bytes, header: Dict[str, Any]) -> None:
     below = header["path"].encode("latin-1")
-    target = base + b"/" + below if below else base
-    if header["kind"] == "d":
-        if not os.path.isdir(target):
-            os.mkdir(target)
-    elif header["kind"] == "l":
-        remove_file(target)
-        os.symlink(header["target"].encode("latin-1"), target)
-    else:
-        write_file(target, header)
-
-
-def remove_file(path: bytes) -> None:
+    if not below and header["kind"] == "d":
+        # The person named it, so its links count.
+        if not os.path.isdir(base):
+            os.mkdir(base)
+        return
+    fd, name = parent(base, below)
     try:
-        os.unlink(path)
+        if header["kind"] == "d":
+            make_folder(fd, name)
+        elif header["kind"] == "l":
+            remove_file(fd, name)
+            os.symlink(header["target"].encode("latin-1"), name, dir_fd=fd)
+        else:
+            write_file(fd, name, header)
+    finally:
+        os.close(fd)
+
+
+def parent(base: bytes, below: bytes) -> Tuple[int, bytes]:
+    """Open the folder of an entry. Return it with the entry's name.
+
+    Links above `base` and `base` itself count, because the person named them. Below it, a rank may have put one.
+    """
+    if not below:
+        return os.open(os.path.dirname(base) or b".", os.O_RDONLY | os.O_DIRECTORY), os.path.basename(base)
+    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+    folders = below.split(b"/")
+    for name in folders[:-1]:
+        fd = inner(fd, name)
+    return fd, folders[-1]
+
+
+def make_folder(fd: int, name: bytes) -> None:
+    try:
+        os.mkdir(name, dir_fd=fd)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+            raise
+
+
+def remove_file(fd: int, name: bytes) -> None:
+    try:
+        os.unlink(name, dir_fd=fd)
     except FileNotFoundError:
         pass
 
 
-def write_file(target: bytes, header: Dict[str, Any]) -> None:
-    """Write a file under another name, check it, and rename it."""
-    partial = os.path.join(os.path.dirname(target), b".kit-cp-%d" % os.getpid())
+def write_file(fd: int, name: bytes, header: Dict[str, Any]) -> None:
+    """Write a file under another name, which nobody can guess, check it, and rename it."""
+    partial = b".kit-cp-" + binascii.hexlify(os.urandom(8))
     digest = hashlib.sha256()
     try:
-        with open(partial, "wb") as file:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=fd)
+        with os.fdopen(handle, "wb") as file:
             while True:
                 kind, payload = read_frame(sys.stdin.buffer)
                 if kind != b"D":
                     break
                 digest.update(payload)
                 file.write(payload)
-        if kind != b"E" or json.loads(payload.decode())["sha256"] != digest.hexdigest():
-            sys.exit("%s did not arrive whole" % text(target))
-        os.chmod(partial, 0o755 if header["x"] else 0o644)
-        os.utime(partial, ns=(header["time"], header["time"]))
-        os.rename(partial, target)
+            if kind != b"E" or json.loads(payload.decode())["sha256"] != digest.hexdigest():
+                sys.exit("%s did not arrive whole" % text(name))
+            file.flush()
+            os.fchmod(handle, 0o755 if header["x"] else 0o644)
+            os.utime(handle, ns=(header["time"], header["time"]))
+        os.rename(partial, name, src_dir_fd=fd, dst_dir_fd=fd)
     except BaseException:
-        remove_file(partial)
+        remove_file(fd, partial)
         raise
 
 
@@ -334,7 +389,7 @@ def lives(run: int) -> bool:
     if not file_size(run, "record.json") or has(run, "end.json"):
         return False
     try:
-        lock = os.open("lock", FILE, dir_fd=run)
+        lock = regular(run, "lock")
     except OSError:
         return False
     try:
@@ -354,6 +409,8 @@ def remove(cluster: str, below: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         runs = -1
     for run in ids if runs >= 0 else ():
+        if not ID.fullmatch(run):
+            sys.exit("this is not the id of a run: %s" % ascii(run))
         try:
             fd = os.open(run, FOLDER, dir_fd=runs)
         except OSError:
@@ -364,6 +421,10 @@ def remove(cluster: str, below: str) -> None:
         if living:
             say({"id": run, "live": True})
             continue
+        places = mounts(os.path.join(os.readlink("/proc/self/fd/%d" % runs), run))
+        if places:
+            say({"id": run, "error": "%s is mounted there; unmount it first" % places[0]})
+            continue
         # rm follows no link, and reads folders of any depth.
         os.fchdir(runs)
         rm = subprocess.Popen(["rm", "-rf", "--", "./" + run], stderr=subprocess.PIPE)
@@ -373,6 +434,15 @@ def remove(cluster: str, below: str) -> None:
         else:
             say({"id": run, "removed": size["log"] + sum(size[kind] for kind in MADE)})
     say({"end": True})
+
+
+def mounts(path: str) -> List[str]:
+    """Return where disks and shares are mounted at or below a path: what is on them is not the run's."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        places = [line.split(b" ")[4] for line in file]
+    # A space, a tab, a newline and a backslash are octal numbers there.
+    plain = [re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code.group(1), 8)]), place) for place in places]
+    return [text(place) for place in plain if (place + b"/").startswith(os.fsencode(path) + b"/")]
 
 
 def main(argv: List[str]) -> None:

@@ -28,6 +28,16 @@ remove_rest() {
   find "$folder" -mindepth 1 -maxdepth 1 ! -name var -exec rm -rf -- {} +
   find "$folder/var" -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf -- {} +
 }
+# What somebody mounted below the folder is not the cluster's. busybox's rm has no --one-file-system.
+real=$(readlink -f -- "$folder")
+while [ "$real" ] && read -r _ _ _ _ place _; do
+  case $place in
+    "$real"/*)
+      echo "$place is mounted below $folder: unmount it first; nothing was removed" >&2
+      exit 1
+      ;;
+  esac
+done </proc/self/mountinfo
 # A Compose process of a killed deploy would bring a container back. So wait for it.
 lock=${folder%/*}/.lock/$cluster.compose
 if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -w 120 9) 2>/dev/null; fi

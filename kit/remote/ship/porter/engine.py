@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.client
+import io
 import json
 import os
 import socket
@@ -217,9 +218,11 @@ def tags_of(summaries: Any) -> List[str]:
 
 def failure(messages: bytes) -> str:
     """Return the error among an engine's messages, which are one per line, or ''."""
-    for line in messages.decode(errors="replace").splitlines():
+    if b'"error"' not in messages:
+        return ""
+    for line in io.BytesIO(messages):
         with contextlib.suppress(ValueError, RecursionError):
-            message = json.loads(line)
+            message = json.loads(line.decode(errors="replace")) if b'"error"' in line else None
             if isinstance(message, dict) and message.get("error"):
                 return str(message["error"])
     return ""

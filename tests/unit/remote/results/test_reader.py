@@ -89,7 +89,7 @@ def test_no_link_is_followed(cluster: Path, tmp_path: Path, part: str) -> None:
     (cluster / "var" / part).symlink_to(elsewhere)
     _, *entries = lines("list", str(cluster / "var"), f"runs/{RUN}", "output")
     assert [entry[0] for entry in entries if entry[0] not in "dl"] == []
-    request = json.dumps([["output/a.txt", 0, 0]]).encode()
+    request = json.dumps([["output/a.txt", 0, 0, 100]]).encode()
     sent = subprocess.run(
         far.argv("send", str(cluster / "var"), f"runs/{RUN}"), input=request, capture_output=True, check=False
     )
@@ -107,7 +107,7 @@ def test_a_socket_or_a_link_is_not_sent(cluster: Path, monkeypatch: pytest.Monke
         # A whole path may be too long for a socket.
         monkeypatch.chdir(output)
         server.bind("s")
-        request = json.dumps([["output/out", 0, 0], ["output/s", 0, 0], ["output/../log", 0, 0]]).encode()
+        request = json.dumps([["output/out", 0, 0, 9], ["output/s", 0, 0, 9], ["output/../log", 0, 0, 9]]).encode()
         sent = call("send", str(cluster / "var"), f"runs/{RUN}", stdin=request)
     assert sent.count(b'"error"') == 3
     assert b"words" not in sent

@@ -1,0 +1,350 @@
+"""Attacks the reading and writing of what runs made: by a rank, in the folders that root reads, and by a host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from kit.errors import AnswerError, StepError
+from kit.model.host import Host
+from kit.model.results import Entry, Wanted
+from kit.remote.results import far, fetch, give
+from kit.remote.results.store import Store
+from kit.remote.scripts import script
+from kit.remote.ssh.transport import Completed, Live, LiveTransport, Transport
+
+RUN = "20261121-101500-3fa2"
+RUNS = "var/runs"
+END = b'{"end": true}\n'
+HEADER = b'{"top": "/opt/kit/mine/var", "live": false, "unsettled": false}\n'
+TEXT = b"what a rank wrote"
+SHA = hashlib.sha256(TEXT).hexdigest()
+
+
+class HostThat:
+    """A host that answers each command with these bytes."""
+
+    def __init__(self, answer: bytes, code: int = 0, errors: bytes = b"") -> None:
+        self.host = Host(name="bad", address="bad")
+        self._answer, self._code, self._errors = answer, code, errors
+
+    def run(self, argv: Any, *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        return Completed(code=self._code, stdout=self._answer, stderr=self._errors)
+
+    def stream(self, argv: Any, live: Live) -> int:
+        for at in range(0, len(self._answer), 1000):
+            live.out(self._answer[at : at + 1000])
+        live.err(self._errors)
+        return self._code
+
+    def close(self) -> None:
+        pass
+
+
+def transport(answer: bytes, code: int = 0, errors: bytes = b"") -> Transport:
+    return cast(Transport, HostThat(answer, code, errors))
+
+
+def frame(kind: bytes, value: object) -> bytes:
+    payload = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return struct.pack(">cI", kind, len(payload)) + payload
+
+
+def fetched(answer: bytes, tmp_path: Path, *, size: int = len(TEXT), code: int = 0) -> list[Path]:
+    """Return the files here after a host answered the request for one file with this."""
+    store = Store(tmp_path / "here")
+    store.prepare(0, private=False)
+    files = [Wanted(entry=Entry(path="output/a", size=size, time=5), target="output/a")]
+    fetch.fetch(
+        cast(LiveTransport, HostThat(answer, code)),
+        "top",
+        "below",
+        files,
+        store,
+        keep=lambda part, file, header: store.keep(part, file.target, time=header.time, executable=header.x),
+        progress=lambda done, whole: None,
+    )
+    return [path for path in (tmp_path / "here" / "output").rglob("*") if path.is_file()]
+
+
+GOOD = frame(b"H", {"at": 0, "size": len(TEXT), "time": 5, "x": False}) + frame(b"D", TEXT)
+TAIL = frame(b"E", {"sha256": SHA, "changed": False})
+
+
+def test_a_file_arrives(tmp_path: Path) -> None:
+    (path,) = fetched(GOOD + TAIL, tmp_path)
+    assert path.read_bytes() == TEXT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        frame(b"H", {"at": 1 << 40, "size": 1 << 41, "time": 5, "x": False}),
+        frame(b"H", {"at": 10, "size": 5, "time": 5, "x": False}),
+        frame(b"H", {"at": -1, "size": 5, "time": 5, "x": False}),
+        frame(b"H", {"at": 0, "size": 1 << 50, "time": 5, "x": False}),
+        frame(b"H", {"at": 0, "size": 17, "time": 10**40, "x": False}) + frame(b"D", TEXT) + TAIL,
+        frame(b"H", {"at": 0, "size": 17, "time": 1 << 63, "x": False}) + frame(b"D", TEXT) + TAIL,
+        frame(b"H", {"at": "0", "size": "17", "time": 5, "x": False}),
+        frame(b"H", {"at": 0, "size": 17, "time": 5, "x": "no"}),
+        frame(b"H", [1, 2]),
+        frame(b"H", b"[" * 3000),
+        frame(b"H", b"\xff"),
+        frame(b"H", {"error": {"a": 1}}),
+        GOOD + frame(b"D", b"more than the file has"),
+        GOOD + frame(b"E", {"sha256": 7, "changed": False}),
+        GOOD + frame(b"E", []),
+        GOOD + GOOD,
+        GOOD + TAIL + GOOD,
+        frame(b"?", b""),
+        frame(b"D", TEXT),
+        struct.pack(">cI", b"D", 0xFFFFFFFF),
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
+    ids=range(21),
+)
+def test_odd_frames_are_that_hosts_error(tmp_path: Path, answer: bytes) -> None:
+    with pytest.raises(AnswerError) as caught:
+        fetched(answer, tmp_path)
+    assert caught.value.host == "bad"
+    assert sum(path.stat().st_size for path in (tmp_path / "here").rglob("*")) < 100_000
+
+
+def test_wrong_bytes_are_not_stored(tmp_path: Path) -> None:
+    with pytest.raises(StepError, match="did not arrive whole"):
+        fetched(GOOD + frame(b"E", {"sha256": "0" * 64, "changed": False}), tmp_path)
+    assert [path for path in (tmp_path / "here").rglob("*") if path.is_file()] == []
+
+
+def test_a_host_without_end_fills_no_memory_and_no_disk(tmp_path: Path) -> None:
+    host = HostThat(b"")
+    sent = 0
+
+    def stream(argv: Any, live: Live) -> int:
+        nonlocal sent
+        live.out(GOOD)
+        while sent < 1 << 26:
+            live.out(frame(b"D", bytes(1 << 16)))
+            sent += 1 << 16
+        return 0
+
+    host.stream = stream  # type: ignore[method-assign]
+    store = Store(tmp_path)
+    store.prepare(0, private=False)
+    files = [Wanted(entry=Entry(path="output/a", size=5, time=5), target="output/a")]
+    with pytest.raises(AnswerError):
+        fetch.fetch(cast(LiveTransport, host), "", "", files, store, keep=lambda *_: None, progress=lambda *_: None)
+    assert sent < 1 << 21
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[1]", b"[]", b"{}", b"null", b'["f"]', b'["f", "a"]', b'["f", 7, 1, 2, true]', b'["f", "a", "1", 2, true]',
+        b'["f", "a", -1, 2, true]', b'["f", "a", 1e999, 2, true]', b'["f", "a", ' + b"9" * 5000 + b", 2, true]",
+        b'["f", "a", 1, ' + b"9" * 30 + b", true]", b'["l", "a"]', b'["l", "a", 1]', b'["q", "a"]', b'["d", null]',
+        '["f", "\u20ac", 1, 2, true]'.encode(), b'["d", "\\ud800"]', b"[" * 30_000, b"\xff", b"",
+        b'["d", "' + b"x" * 100_000 + b'"]', b'{"places": [1]}',
+    ],
+    ids=range(23),
+)  # fmt: skip
+def test_an_odd_line_of_a_list_is_that_hosts_error(line: bytes) -> None:
+    with pytest.raises(AnswerError) as caught:
+        far.run_files(transport(HEADER + line + b"\n" + END), "mine", RUN)
+    assert caught.value.host == "bad"
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]", b'{"id": 7, "live": true}', b'{"id": "a", "live": "yes"}', b'{"id": "a"}',
+        b'{"id": "a", "live": false, "files": -1}', b'{"id": "a", "live": false, "log": ' + b"9" * 400 + b"}",
+        b'{"id": "a", "live": false, "files": "1"}', b"@@ runs",
+    ],
+    ids=range(8),
+)  # fmt: skip
+@pytest.mark.parametrize("read", [far.survey, far.living])
+def test_an_odd_line_about_a_run_is_that_hosts_error(read: Callable[..., Any], line: bytes) -> None:
+    with pytest.raises(AnswerError):
+        read(transport(line + b"\n" + END), "mine")
+
+
+def test_a_folder_that_is_no_run_is_skipped() -> None:
+    folders = [b"../../etc", b"a\\nb", b"-rf", b"", b"x" * 65, "\u0663".encode(), b"good\\n", b"good"]
+    lines = b"".join(b'{"id": "%s", "live": true}\n' % name for name in folders)
+    assert far.living(transport(lines + END), "mine") == {"good": True}
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b'{"id": "other", "removed": 1}', b'{"id": "r", "removed": "all"}', b'{"id": "r", "removed": -1}']
+)
+def test_an_odd_line_about_a_removal_is_that_hosts_error(line: bytes) -> None:
+    with pytest.raises(AnswerError):
+        far.remove(transport(line + b"\n" + END), "mine", ["r"])
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]\n", b'{"path": 7}\n', b'{"path": "\\u20ac"}', b"x" * (1 << 20)])
+def test_an_odd_answer_to_a_copy_is_that_hosts_error(tmp_path: Path, answer: bytes) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StepError) as caught:
+        give.give(cast(LiveTransport, HostThat(answer)), give.Source(tmp_path / "file"), "/data", far.argv)
+    assert caught.value.host == "bad"
+
+
+def test_a_name_that_is_too_long_for_this_machine_is_skipped() -> None:
+    """It ended the pull of all hosts, as a disk that cannot be written."""
+    long = ["/".join(["output"] + ["y" * 200] * 30), "output/" + "x" * 256]
+    lines = b"".join(json.dumps(["f", path, 1, 2, False]).encode() + b"\n" for path in long)
+    entries = far.run_files(transport(HEADER + lines + END), "mine", RUN).entries
+    assert [entry.kind for entry in entries] == ["e", "e"]
+
+
+# What root does in the folders of ranks.
+
+
+def reader(*words: str, stdin: bytes = b"", timeout: float = 30) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(far.argv(*words), input=stdin, capture_output=True, check=False, timeout=timeout)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    run = tmp_path / "mine" / RUNS / RUN
+    for name in ("output/a", "log", "record.json"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("{}")
+    return tmp_path / "mine"
+
+
+def test_no_fifo_is_opened(cluster: Path) -> None:
+    """Who opens a FIFO to read it wakes its writer, and shows that root comes by."""
+    run = cluster / RUNS / RUN
+    os.mkfifo(run / "lock")
+    os.mkfifo(run / "output" / "pipe")
+    opened = []
+
+    def write(path: Path) -> None:
+        # It waits until somebody reads.
+        os.close(os.open(path, os.O_WRONLY))
+        opened.append(path)
+
+    for path in (run / "lock", run / "output" / "pipe"):
+        threading.Thread(target=write, args=(path,), daemon=True).start()
+    request = json.dumps([["output/pipe", 0, 0, 100]]).encode()
+    sent = reader("send", str(cluster / "var"), f"runs/{RUN}", stdin=request)
+    assert b"it is not a file" in sent.stdout
+    for words in (("survey", str(cluster), RUNS), ("ids", str(cluster), RUNS), ("list", str(cluster / "var"), "runs")):
+        assert reader(*words).stdout.endswith(END)
+    time.sleep(0.2)
+    assert opened == []
+    # Only so that the threads end.
+    for path in (run / "lock", run / "output" / "pipe"):
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+
+
+@pytest.mark.parametrize("run", ["..", ".", "../..", "a/b", "", "-rf", f"{RUN}\n", "x" * 70])
+def test_only_the_id_of_a_run_is_removed(cluster: Path, run: str) -> None:
+    done = reader("remove", str(cluster), RUNS, stdin=json.dumps([run]).encode())
+    assert done.returncode != 0
+    assert b"not the id of a run" in done.stderr
+    assert (cluster / RUNS / RUN / "log").exists()
+
+
+def copied(path: Path, files: dict[str, bytes], *, kind: str = "d") -> subprocess.CompletedProcess[bytes]:
+    """Copy files to a path of the VM, as kit cp --vm does."""
+    frames = frame(b"H", {"path": "", "kind": "d"}) if kind == "d" else b""
+    for name, data in files.items():
+        frames += frame(b"H", {"path": name, "kind": "f", "time": 5, "x": False})
+        frames += frame(b"D", data) + frame(b"E", {"sha256": hashlib.sha256(data).hexdigest()})
+    return reader("write", str(path), "new", kind, stdin=frames + frame(b"E", {}))
+
+
+def test_a_copy_into_a_folder_of_ranks_follows_no_link_that_a_rank_put_there(cluster: Path, tmp_path: Path) -> None:
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    goal = cluster / "var" / "data"
+    (goal / "new").mkdir(parents=True)
+    (goal / "new" / "deep").symlink_to(etc)
+    done = copied(goal, {"deep/x": b"attack"})
+    assert done.returncode != 0
+    assert list(etc.iterdir()) == []
+    assert copied(goal, {"y": b"mine"}).returncode == 0
+    assert (goal / "new" / "y").read_bytes() == b"mine"
+    assert [path.name for path in (goal / "new").iterdir() if ".kit-cp" in path.name] == []
+
+
+def test_nobody_can_guess_the_name_of_a_copy_that_comes(cluster: Path, tmp_path: Path) -> None:
+    """A rank put links with the names of all processes there, and root wrote to where they led."""
+    victim = tmp_path / "victim"
+    victim.write_text("root's")
+    goal = cluster / "var" / "data"
+    goal.mkdir()
+    # The copy is a child of this process, and gets one of the next numbers.
+    for pid in range(os.getpid(), os.getpid() + 20_000):
+        (goal / f".kit-cp-{pid}").symlink_to(victim)
+    done = copied(goal / "file", {"": b"attack"}, kind="f")
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "root's"
+    assert (goal / "file").read_bytes() == b"attack"
+
+
+def unshared(*commands: str) -> subprocess.CompletedProcess[str]:
+    """Run commands where mounts are only their own."""
+    lines = ["set -e", *commands]
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-c", "\n".join(lines)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+needs_unshare = pytest.mark.skipif(
+    subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0,
+    reason="this machine does not let users mount",
+)
+
+
+@needs_unshare
+def test_removing_a_run_spares_what_is_mounted_below_it(cluster: Path) -> None:
+    run = cluster / RUNS / RUN
+    place = run / "output" / "a disk"
+    place.mkdir()
+    remove = shlex.join(far.argv("remove", str(cluster), RUNS))
+    done = unshared(
+        f"mount -t tmpfs none {shlex.quote(str(place))}",
+        f"echo precious > {shlex.quote(str(place))}/file",
+        f"echo '[\"{RUN}\"]' | {remove}",
+        f"cat {shlex.quote(str(place))}/file",
+    )
+    assert "precious" in done.stdout, done.stderr
+    assert f"{place} is mounted there" in done.stdout
+    assert (run / "log").exists()
+
+
+@needs_unshare
+@pytest.mark.parametrize("what", ["all", "keep"])
+def test_down_spares_what_is_mounted_below_the_folder(tmp_path: Path, what: str) -> None:
+    """Root removed the files of a share that somebody mounted for the outputs."""
+    opt, share = tmp_path / "opt", "/opt/kit/mine/var/share"
+    opt.mkdir()
+    argv = shlex.join(script("remove", "mine", "/opt/kit/mine", what))
+    done = unshared(
+        # With another /opt, nothing of this machine is in reach.
+        f"mkdir -p /opt && mount --bind {opt} /opt",
+        f"mkdir -p {share} && mount -t tmpfs none {share} && echo precious > {share}/file",
+        f"PATH=/usr/bin:/bin; DOCKER_HOST=unix:///nowhere; export DOCKER_HOST; {argv} && exit 9",
+        f"cat {share}/file && umount {share}",
+        f"ls {share}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "precious" in done.stdout
+    assert f"{share} is mounted below /opt/kit/mine" in done.stderr
