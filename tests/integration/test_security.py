@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -127,6 +128,47 @@ def test_a_node_that_is_not_the_pinned_one_gets_no_rank(cluster: Cluster) -> Non
     assert cluster.kit("deploy").returncode == 0
     assert cluster.head.text("cat", path) == right
     assert cluster.kit("run", "--", "true").returncode == 0
+
+
+# A rank writes where root on the VM reads: in the folder that its node has for what runs leave.
+PLANT = r"""
+cd /var/lib/kit && mkdir -p runs && cd runs
+mkdir 20991231-235959-0bad 20991231-235959-0fee
+echo '{"places":[1]}' >20991231-235959-0bad/record.json
+ln -s /etc/it-planted 20991231-235959-0bad/lock
+ln -s /etc/it-planted ../audit
+echo '{"id":"../../etc","started":4000000000,"command":["true"]}' >20991231-235959-0fee/record.json
+mkfifo 20991231-235959-0fee/lock 20991231-235959-0fee/log
+ln -s /etc 20991231-235959-0dad
+mkdir "$(printf '20991231\n@@ secrets\n["theirs",{"kit.role":"client"}]\n@@ nodes')"
+# Nor may it hold a lock for which a deploy waits.
+flock /etc/kit sleep 600 >/dev/null 2>&1 &
+echo $!
+"""
+UPROOT = r"""
+pkill -P "$1"; kill "$1"; cd /var/lib/kit && rm -rf audit runs/20991231*
+"""
+
+
+def test_what_a_rank_plants_reaches_nothing_on_the_vm(cluster: Cluster) -> None:
+    """It is root in its container. kit's scripts are root on the VM."""
+    assert cluster.kit("run", "--", "true").returncode == 0
+    planted = cluster.inside(cluster.head, "sh", "-c", PLANT)
+    assert planted.returncode == 0, planted.stderr
+    try:
+        start = time.monotonic()
+        before = cluster.head.text("sh", "-c", "cat /opt/kit/.audit/* | wc -l; ls /etc")
+        done = {words: cluster.kit(*words.split()) for words in ("ps", "runs", "runs show", "deploy --dry-run")}
+        assert {words: one.returncode for words, one in done.items()} == dict.fromkeys(done, 0)
+        assert "theirs" not in done["deploy --dry-run"].stdout
+        assert "record of run 20991231-235959-0bad" in done["runs"].stderr
+        assert "20991231-235959-0fee" in done["runs"].stdout
+        assert "../../etc" not in "".join(one.stdout for one in done.values())
+        # Each of them would wait 15 s for the lock, or without an end at the FIFO.
+        assert time.monotonic() - start < 40
+        assert cluster.head.text("sh", "-c", "cat /opt/kit/.audit/* | wc -l; ls /etc") == before
+    finally:
+        cluster.inside(cluster.head, "sh", "-c", UPROOT, "sh", planted.stdout.strip())
 
 
 def test_private_keys_are_nowhere_but_in_their_files(cluster: Cluster) -> None:

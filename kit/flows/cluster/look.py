@@ -34,6 +34,11 @@ class Look:
 
     def observed(self) -> Sequence[HostFacts]:
         """Return the facts of all hosts, in order. Raises if kit cannot inspect one of them."""
+        # What decodes the answers is imported while the hosts answer.
+        import msgspec  # noqa: F401, PLC0415
+
+        import kit.remote.cluster.observe  # noqa: F401, PLC0415
+
         outcome = self._started.outcome()
         if outcome.failures:
             raise failed("nothing was changed", list(outcome.failures.values()))

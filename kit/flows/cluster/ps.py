@@ -31,7 +31,11 @@ def ps(context: Context) -> PsResult:
             records.append(facts.record)
         return _row(context, facts, ranks)
 
-    outcome = fanout.each(context.inventory.hosts, work)
+    started = fanout.start(context.inventory.hosts, work)
+    # What decodes the answers is imported while the hosts answer.
+    import msgspec  # noqa: F401, PLC0415
+
+    outcome = started.outcome()
     rows = [
         outcome.results.get(host.name) or _lost(host, outcome.failures[host.name]) for host in context.inventory.hosts
     ]

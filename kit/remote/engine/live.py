@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from kit.remote.ssh.transport import Completed, Live, LiveTransport, Transport
 _ANSWERS = (b"OCI runtime exec failed: ", b"Error response from daemon: ", b"Error: No such container: ")
 # end_exec.sh gives the command 5 s, and the kernel 5 s.
 _END_S = 30.0
+_COUNT = re.compile(r"[0-9]{1,9}")
 
 
 def new_mark() -> str:
@@ -88,7 +90,7 @@ def end_in_node(transport: Transport, mark: str) -> tuple[int, int]:
     """End the command with this mark on the VM. Return how many processes were ended, and how many are left."""
     done = transport.run(script("end_exec", mark), timeout_s=_END_S)
     words = done.text.split()
-    if done.code != 0 or len(words) != 2 or not all(word.isdigit() for word in words):
+    if done.code != 0 or len(words) != 2 or not all(_COUNT.fullmatch(word) for word in words):
         raise StepError(
             f"its processes could not be ended: {done.error_text or f'exit {done.code}'}",
             hint=f"kit ssh {transport.host.name}; then: ps",

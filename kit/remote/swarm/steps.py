@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -10,6 +11,7 @@ from typing import Any
 
 from kit.errors import KitError, StepError
 from kit.model import names
+from kit.model.answer import OddAnswer, answer_of
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.swarm import (
@@ -40,6 +42,7 @@ POLL_S = 0.3
 MEMBERSHIP = "membership in the swarm"
 # A task that failed this often on one node will not run.
 ENOUGH_FAILURES = 3
+_ID = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
 def make_folder(_execution: Execution, transport: Transport, step: MakeFolder) -> None:
@@ -57,7 +60,7 @@ def swarm_init(execution: Execution, transport: Transport, step: SwarmInit) -> N
     argv = script("swarm_init", step.address, str(names.MANAGER_PORT), names.MEMBER, f"{HEARTBEAT_S}s")
     done = transport.run(argv, timeout_s=TIMEOUT_S)
     require(done, name, "docker swarm init failed", f"run it by hand: kit ssh {name} -- docker swarm init")
-    execution.swarm.ids[name] = done.text.strip()
+    execution.swarm.ids[name] = _member_id(name, done.text.strip())
 
 
 def swarm_join(execution: Execution, transport: Transport, step: SwarmJoin) -> None:
@@ -78,7 +81,15 @@ def swarm_join(execution: Execution, transport: Transport, step: SwarmJoin) -> N
         "VMs (firewall, security group)"
     )
     require(done, name, f"the host could not join the swarm at {step.manager}", hint)
-    execution.swarm.ids[name] = done.text.strip()
+    execution.swarm.ids[name] = _member_id(name, done.text.strip())
+
+
+def _member_id(host: str, text: str) -> str:
+    """Return the id of a node of the swarm. It becomes an argument of commands on other hosts. Raises AnswerError."""
+    with answer_of(host, "the id of its node in the swarm"):
+        if not _ID.fullmatch(text):
+            raise OddAnswer("this is not an id", text or "''")
+    return text
 
 
 def _join_token(execution: Execution) -> Secret:
@@ -95,7 +106,8 @@ def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) ->
     argv = script("swarm_leave", names.MEMBER, " ".join(progress.stay), " ".join([*step.others, *progress.left]))
     done = transport.run(argv, timeout_s=TIMEOUT_S)
     require(done, transport.host.name, "the host could not leave the swarm", "by hand: docker swarm leave --force")
-    left = [line.split()[1] for line in done.text.splitlines() if line.startswith("left ")]
+    name = transport.host.name
+    left = [_member_id(name, line[5:]) for line in done.text.splitlines() if line.startswith("left ")]
     progress.left += left
     execution.record_removed(transport.host.name, [MEMBERSHIP] * len(left))
 
@@ -158,7 +170,8 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
     before: set[str] | None = None
     while True:
         execution.check()
-        tasks = _tasks(transport.run(script("swarm_tasks", *services)).text)
+        text = transport.run(script("swarm_tasks", *services)).text
+        tasks = [task for task in _tasks(text) if task.service in wanted]
         # Swarm also lists tasks that failed before somebody fixed the cause.
         before = {t.id for t in tasks} if before is None else before
         new = [t for t in tasks if t.digest == wanted[t.service]]
