@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli.screen.terminal import Terminal
 from kit.errors import EXIT_BUG, HostsFailed, InputErrors, Interrupted, KitError
+from kit.model.text import hanging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,6 +64,7 @@ def _run(
         json = _wants_json(words)
         invocation = parser.parse(words)
         terminal.no_color = invocation.args.no_color
+        terminal.raw = getattr(invocation.args, "raw", False)
         json = invocation.args.output == "json"
         if invocation.verb is None:
             from kit.cli import help as help_page  # noqa: PLC0415
@@ -129,7 +131,7 @@ def _error_text(error: KitError, terminal: Terminal) -> str:
     if isinstance(error, InputErrors):
         return "\n".join(_error_text(problem, terminal) for problem in error.problems)
     kind = "" if isinstance(error, Interrupted) else terminal.paint("error:", "red", terminal.err) + " "
-    lines = [f"kit: {kind}{error}", *_hint(error)]
+    lines = [f"kit: {kind}{hanging(str(error))}", *_hint(error)]
     if isinstance(error, HostsFailed):
         lines += [f"  {line}" for line in _failures(error)]
     return "\n".join(lines)
@@ -141,14 +143,14 @@ def _failures(error: HostsFailed) -> list[str]:
 
     lines = []
     for failure in alike(error.failures):
-        lines.append(str(failure))
+        lines.append(hanging(str(failure)))
         if failure.hint:
-            lines.append(f"  → {failure.hint}")
+            lines.append(f"  → {hanging(failure.hint)}")
     return lines
 
 
 def _hint(error: KitError) -> list[str]:
-    return [f"  → {error.hint}"] if error.hint else []
+    return [f"  → {hanging(error.hint)}"] if error.hint else []
 
 
 def _bug(error: Exception, words: Sequence[str], terminal: Terminal, *, json: bool) -> int:

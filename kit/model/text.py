@@ -78,6 +78,30 @@ def files(count: int) -> str:
     return f"{count} file{'' if count == 1 else 's'}"
 
 
+# What a terminal acts on, or shows in another order or not at all: C0 and C1 without newlines and tabs, controls of the
+# direction of writing, other ends of lines, and tags.
+CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def escaped(text: str) -> str:
+    """Return text in which everything is escaped that a terminal acts on, except for newlines and tabs."""
+    if text.isprintable():
+        return text
+    return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """Return `escaped` text on one line, for a cell of a table: an end of a line becomes \\n."""
+    return text if text.isprintable() else escaped(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def hanging(text: str) -> str:
+    """Return text whose further lines are indented, so that a host's words never look like a line of kit."""
+    return text.replace("\n", "\n    ")
+
+
 def printable(text: str) -> str:
     """Return a name that a terminal can show: what is not printable is escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,6 +19,7 @@ from rich.text import Text
 from kit.cli.screen.plain import Quiet, phase_title
 from kit.cli.screen.terminal import Terminal
 from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, UnfinishedLine, Warned
+from kit.model.text import hanging, one_line
 
 ROWS = 20
 
@@ -66,7 +67,7 @@ class Bars(Quiet):
                 case Phase():
                     self._finish()
                     self._aside = False
-                    self._title, self._began = phase_title(event), time.monotonic()
+                    self._title, self._began = one_line(phase_title(event)), time.monotonic()
                     self._rows = {host: _Row(host=host) for host in event.hosts}
                     self._draw(start=True)
                 case HostStep():
@@ -95,6 +96,8 @@ class Bars(Quiet):
         super().close()
 
     def _set(self, row: _Row) -> None:
+        # rich escapes nothing.
+        row = replace(row, host=one_line(row.host), text=one_line(row.text))
         if not self._title:
             self._title, self._began = row.host, time.monotonic()
         self._rows[row.host] = row
@@ -126,7 +129,7 @@ class Bars(Quiet):
         if live is not None:
             live.stop()
         if isinstance(event, Note):
-            self.terminal.tell(event.text)
+            self.terminal.tell(hanging(event.text))
         elif isinstance(event, Warned):
             self.warned(event)
         else:

@@ -18,6 +18,7 @@ from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
 from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
+from kit.model.text import CONTROLS
 
 if TYPE_CHECKING:
     from kit.model.result import RunResult
@@ -31,7 +32,9 @@ def line(kind: str, value: Any) -> str:
     """Return one object on one line: the value's fields, or the value under "value" if it has none."""
     plain = encode(value)
     fields = plain if isinstance(plain, dict) else {"value": plain}
-    return json.dumps({"kit": FORMAT, "kind": kind, **fields}, ensure_ascii=False)
+    text = json.dumps({"kit": FORMAT, "kind": kind, **fields}, ensure_ascii=False)
+    # JSON escapes C0 only. A terminal acts on more.
+    return text if text.isprintable() else CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def encode(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kit.cli.screen.terminal import Terminal
 from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, Reporter, UnfinishedLine, Warned
-from kit.model.text import fold
+from kit.model.text import fold, hanging, one_line
 
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 # With more hosts, a line for each is too much to read: equal lines are printed once, with the hosts folded.
@@ -51,18 +51,17 @@ class Quiet:
         self.terminal.settle()
 
     def output(self, event: OutputLine) -> None:
-        if event.stream == "stdout":
-            self.terminal.say(_tagged(event), source=event.source)
-        else:
-            self.terminal.tell(_tagged(event), source=event.source)
+        self.terminal.output(event.text, event.stream, tag=_tag(event) if event.source else "", source=event.source)
 
     def unfinished(self, event: UnfinishedLine) -> None:
         stream = self.terminal.out if event.stream == "stdout" else self.terminal.err
-        self.terminal.show_unfinished(stream, _tagged(event), event.source)
+        self.terminal.show_unfinished(stream, event.text, event.source, tag=_tag(event))
 
     def warned(self, event: Warned) -> None:
         word = self.terminal.paint("warning:", "yellow", self.terminal.err)
-        self.terminal.tell(f"kit: {word} {event.text}" + (f"\n  → {event.hint}" if event.hint else ""))
+        self.terminal.tell(
+            f"kit: {word} {hanging(event.text)}" + (f"\n  → {hanging(event.hint)}" if event.hint else "")
+        )
 
     def failed(self, event: HostFailed) -> None:
         self._failures += 1
@@ -70,8 +69,8 @@ class Quiet:
             if self._failures == _LIVE_FAILURES + 1:
                 self.terminal.tell("more hosts fail; kit names all of them at the end")
             return
-        word = self.terminal.paint(f"{event.host}:", "red", self.terminal.err)
-        self.terminal.tell(f"{word} {event.text}" + (f"\n  → {event.hint}" if event.hint else ""))
+        word = self.terminal.paint(f"{one_line(event.host)}:", "red", self.terminal.err)
+        self.terminal.tell(f"{word} {hanging(event.text)}" + (f"\n  → {hanging(event.hint)}" if event.hint else ""))
 
 
 class Plain(Quiet):
@@ -137,6 +136,7 @@ class Plain(Quiet):
         self._line(f"{event.host}: {event.text} {quarter * 25}%")
 
     def _line(self, text: str) -> None:
+        text = hanging(text)
         self.terminal.tell(f"[{time.monotonic() - self._began:6.1f}s] {text}" if self._verbose else text)
 
 
@@ -168,8 +168,8 @@ def _quarter(fraction: float) -> int:
     return int(min(max(fraction, 0.0), 1.0) * 4)
 
 
-def _tagged(event: OutputLine | UnfinishedLine) -> str:
-    return f"{event.source} | {event.text}" if event.source else event.text
+def _tag(event: OutputLine | UnfinishedLine) -> str:
+    return f"{one_line(event.source)} | " if event.source else ""
 
 
 def phase_title(event: Phase) -> str:

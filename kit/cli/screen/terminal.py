@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Literal
 
 from kit.cli.screen.live import LiveLine
+from kit.model.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
+    from kit.cli.screen.controls import ByteFilter
     from kit.events import Stream
 
 Style = Literal["red", "green", "yellow", "bold", "dim"]
@@ -21,6 +24,10 @@ _CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 class Terminal:
     """Writes lines, flushed, from any thread. Of `environ` it reads only NO_COLOR and TERM.
+
+    kit's own sentences may quote a host. So everything in them is escaped that a terminal acts on, except for the
+    colors of `paint`. What ranks and commands print goes through `output` and `pass_on`: to a file or pipe unchanged,
+    and also to a terminal if `raw`; otherwise a terminal gets its text, color and carriage returns.
 
     An unfinished line never mixes with whole ones (kit.cli.screen.live).
 
@@ -43,8 +50,14 @@ class Terminal:
         self.inp = inp
         self.environ = environ
         self.no_color = no_color
+        self.raw = False
         self.broken = False
         self.quietly = True
+        # Begins a color of kit's own. Nobody else can know it.
+        self._mark = f"\x1b<{os.urandom(8).hex()}>"
+        self._colored = False
+        # By stream; None if it is no terminal, or raw.
+        self._filters: dict[int, ByteFilter | None] = {}
         self._noticed = False
         self._lock = threading.Lock()
         live = LiveLine()
@@ -85,30 +98,64 @@ class Terminal:
 
         size = shutil.get_terminal_size()
         room = max(size.lines - 1, 2)
-        lines = [line if len(line) <= size.columns else line[: size.columns - 1] + "…" for line in text.split("\n")]
+        rows = self._own(text).split("\n")
+        lines = [line if len(line) <= size.columns else line[: size.columns - 1] + "…" for line in rows]
         if len(lines) > room:
             lines[room - 1 :] = [f"… and {len(lines) - room + 1} more lines"]
         # Up to the first line, then over each line, then clear the rest: a cleared screen would flicker.
         up = f"\x1b[{over}A" if over else ""
-        self.say(up + "\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
+        self._print(self.out, up + "\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J", None)
         return len(lines)
 
     def colors(self, stream: TextIO) -> bool:
         return not self.no_color and not self.environ.get("NO_COLOR") and self.is_terminal(stream)
 
     def paint(self, text: str, style: Style, stream: TextIO) -> str:
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.colors(stream) else text
+        """Return text that `say` and `tell` print in this style if the stream shows colors."""
+        return f"{self._mark}{_CODES[style]}m{text}{self._mark}0m" if self.colors(stream) else text
 
-    def say(self, text: str, *, source: str | None = None) -> None:
-        """Print a result: one or more lines on stdout. `source` is the rank whose unfinished line this may be."""
-        self._print(self.out, text, source)
+    def _own(self, text: str) -> str:
+        """Return a sentence of kit as the terminal gets it."""
+        first, *others = text.split(self._mark)
+        parts = [escaped(first)]
+        for part in others:
+            code, _, rest = part.partition("m")
+            parts.append(f"\x1b[{code}m{escaped(rest)}")
+        return "".join(parts)
 
-    def tell(self, text: str, *, source: str | None = None) -> None:
+    def say(self, text: str) -> None:
+        """Print a result: one or more lines on stdout."""
+        self._print(self.out, self._own(text), None)
+
+    def tell(self, text: str) -> None:
         """Print one or more lines on stderr, for the person who waits."""
-        self._print(self.err, text, source)
+        self._print(self.err, self._own(text), None)
 
-    def show_unfinished(self, stream: TextIO, text: str, source: str) -> None:
+    def output(self, text: str, stream: Stream, *, tag: str = "", source: str | None = None) -> None:
+        """Print lines that a rank or command wrote, after a tag. `source` is whose unfinished line this may be."""
+        to = self.out if stream == "stdout" else self.err
+        # The plainest lines are most lines, so they take the shortest way.
+        if not text.isprintable():
+            text = self._foreign(to, text)
+        self._print(to, escaped(tag) + text if tag else text, source)
+
+    def _foreign(self, stream: TextIO, text: str) -> str:
+        """Return what a rank or command wrote as this stream gets it."""
+        passed = self._filter(stream)
+        return text if passed is None else passed.line(text)
+
+    def _filter(self, stream: TextIO) -> ByteFilter | None:
+        """Return the filter of a stream, or None if it gets everything unchanged."""
+        if id(stream) not in self._filters:
+            from kit.cli.screen.controls import ByteFilter  # noqa: PLC0415  (only for verbs with output)
+
+            # Also for TERM=dumb: kit cannot know what such a terminal ignores.
+            self._filters[id(stream)] = ByteFilter() if stream.isatty() and not self.raw else None
+        return self._filters[id(stream)]
+
+    def show_unfinished(self, stream: TextIO, text: str, source: str, *, tag: str = "") -> None:
         """Show a line that has not ended. It is replaced by its next state, or by the whole line."""
+        text = escaped(tag) + self._foreign(stream, text)
         with self._lock:
             columns = self._columns(stream)
             self._write(stream, self._live[id(stream)].update(_owner(stream, source), text, columns))
@@ -130,7 +177,7 @@ class Terminal:
         """Ask a question, and return whether the answer is yes. Without a terminal, return True and ask nothing."""
         if self.inp is None or not self.interactive:
             return True
-        self.err.write(f"{question} [y/N] ")
+        self.err.write(f"{self._own(question)} [y/N] ")
         self.err.flush()
         return self.inp.readline().strip().lower() in ("y", "yes")
 
@@ -152,13 +199,18 @@ class Terminal:
         return "" if self.inp is None else self.inp.read()
 
     def pass_on(self, data: bytes, stream: Stream) -> None:
-        """Write a command's bytes unchanged."""
+        """Write a command's bytes, which come in pieces of any size."""
+        to = self.out if stream == "stdout" else self.err
         with self._lock:
-            self._write(self.out if stream == "stdout" else self.err, data)
+            passed = self._filter(to)
+            self._write(to, data if passed is None else passed.feed(data))
+            self._colored = passed is not None and passed.colored
         self._notice()
 
     def _print(self, stream: TextIO, text: str, source: str | None) -> None:
         with self._lock:
+            if self._colored:
+                self._end_color()
             live = self._live[id(stream)]
             if live.owner is not None:
                 owner = None if source is None else _owner(stream, source)
@@ -166,6 +218,15 @@ class Terminal:
             else:
                 self._write(stream, f"{text}\n")
         self._notice()
+
+    def _end_color(self) -> None:
+        """End a color that a command left on, which could hide what kit prints."""
+        self._colored = False
+        for stream in (self.out, self.err):
+            passed = self._filters.get(id(stream))
+            if passed is not None and passed.colored:
+                passed.colored = False
+                self._write(stream, "\x1b[0m")
 
     def _write(self, stream: TextIO, text: str | bytes) -> None:
         if self.broken or not text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.cli.text.results import counted, run_sizes, word
 from kit.cli.text.table import hosts
 from kit.model.result import DeployResult, DownPreview, DownResult, ExecResult
-from kit.model.text import fold, size
+from kit.model.text import fold, hanging, size
 
 
 def deploy(value: DeployResult) -> str:
@@ -51,12 +51,19 @@ def groups(value: ExecResult) -> str:
     return "\n".join(parts)
 
 
+def _hanging(text: str) -> str:
+    """Return the text of errors, whose further lines are hints, or are indented (kit.model.text.hanging)."""
+    return "\n".join(
+        line if line.startswith("  → ") else hanging(f"\n{line}")[1:] for line in text.split("\n")
+    ).lstrip()
+
+
 def exits(value: ExecResult) -> str:
     """Return the hosts on which the command failed or did not run; '' if it ran everywhere."""
     lines = []
     for group in value.groups:
         if group.failed:
-            lines.append(f"kit: error: {fold(group.hosts)}: {group.output.rstrip()}")
+            lines.append(f"kit: error: {fold(group.hosts)}: {_hanging(group.output.rstrip())}")
         elif group.exit_code:
             lines.append(f"kit: exit code {group.exit_code} on {fold(group.hosts)}")
     return "\n".join(lines)

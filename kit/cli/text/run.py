@@ -8,6 +8,7 @@ import time
 from kit.cli.text.table import cut, hosts, table
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, RunRecord
+from kit.model.text import one_line
 from kit.plan.run import banners, diagnose
 
 
@@ -73,16 +74,16 @@ def stop(value: RunRecord) -> str:
 def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
     """Return the first failure, its last lines, and the cause if it is known. Return '' for a run that succeeded."""
     if stopped:
-        return f"kit: run {run} was ended: {stopped}"
+        return f"kit: run {run} was ended: {one_line(stopped)}"
     if failure is None:
         return ""
-    lines = [f"kit: error: run {run} failed: {diagnose.headline(failure)}"]
+    lines = [f"kit: error: run {run} failed: {one_line(diagnose.headline(failure))}"]
     # For a lost host the headline is enough, and the user has already seen mpirun's message about it.
     shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": (), "code": ()}[failure.kind]
-    lines += [f"  │ {line}" for line in banners.without(shown)[-8:]]
+    lines += [f"  │ {one_line(line)}" for line in banners.without(shown)[-8:]]
     cause = diagnose.cause(failure)
     if cause is not None:
-        lines += [f"  {cause.text}", f"  → {cause.hint}"]
+        lines += [f"  {one_line(cause.text)}", f"  → {one_line(cause.hint)}"]
     if folded:
         lines.append(f"  {folded} more line{'' if folded == 1 else 's'} from other ranks; print them: kit logs {run}")
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kit.model.text import fold
+from kit.model.text import fold, one_line
 
 # A column that a narrow terminal may cut keeps this much.
 _LEAST = 14
@@ -27,7 +27,7 @@ def table(
     """
     body = [list(row) for row in rows]
     cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
-    cells += [[str(cell) for cell in row] for row in body]
+    cells += [[one_line(str(cell)) for cell in row] for row in body]
     if not cells:
         return ""
     right = [bool(body) and all(isinstance(row[i], int) for row in body) for i in range(len(cells[0]))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
-from kit.cli.verbs.options import CLUSTER, FAILED, HOSTS, RANK, SINCE, TAG_OUTPUT, TAIL, WORK
+from kit.cli.verbs.options import CLUSTER, FAILED, HOSTS, RANK, RAW, SINCE, TAG_OUTPUT, TAIL, WORK
 from kit.cli.verbs.tty import check_terminal
 from kit.errors import InputError
 from kit.model.names import LATEST
@@ -111,7 +111,7 @@ def _exec_as_text(session: Session) -> int:
     finally:
         output.close()
     if output.folds:
-        session.terminal.say(text.groups(folded(result, output.held)))
+        session.terminal.output(text.groups(folded(result, output.held)), "stdout")
     elif not output.verbatim and (failed := text.exits(result)):
         session.terminal.tell(failed)
     return result.exit_code
@@ -151,6 +151,7 @@ VERBS = (
             SINCE,
             RANK,
             TAG_OUTPUT,
+            RAW,
             *CLUSTER,
         ),
         examples=(
@@ -181,6 +182,7 @@ VERBS = (
             Option(flags=("-i", "--interactive"), help="Pass standard input on even if it is a terminal"),
             Option(flags=("-t", "--tty"), help="Give the command a terminal in the container, on one host"),
             Option(flags=("-b", "--fold"), help="Wait for all hosts, and print equal output once, below its hosts"),
+            RAW,
             *CLUSTER,
         ),
         notes="kit prints output as it comes: that of one host unchanged, that of several as lines that begin with the "

@@ -106,6 +106,10 @@ X = Option(
 )
 OVERSUBSCRIBE = Option(flags=("--oversubscribe",), help="Allow more ranks than slots")
 TAG_OUTPUT = Option(flags=("--tag-output",), help="Begin each output line with its rank")
+RAW = Option(
+    flags=("--raw",),
+    help="Pass output to a terminal unchanged. Without --raw, a terminal gets only text, color and carriage returns",
+)
 # Which lines of a log.
 TAIL = Option(flags=("--tail",), value="N", kind=lines, help="Begin with the last N lines")
 SINCE = Option(flags=("--since",), value="TIME", kind=span, help="Print only lines that are younger than this: 10m")

@@ -18,6 +18,7 @@ from kit.cli.verbs.options import (
     LIMITS,
     NP,
     OVERSUBSCRIBE,
+    RAW,
     TAG_OUTPUT,
     WORK,
     WORKDIR,
@@ -157,6 +158,7 @@ VERBS = (
             HOSTS,
             OVERSUBSCRIBE,
             TAG_OUTPUT,
+            RAW,
             Option(
                 flags=("-it", "-ti", "-t", "--tty"),
                 help="Give the command a terminal in its container, as a run of one rank",
@@ -210,6 +212,7 @@ VERBS = (
             CODE,
             WORKDIR,
             TAG_OUTPUT,
+            RAW,
             DRY_RUN,
         ),
         notes="The container gets the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kit.cli.verbs.grammar import Option, Verb
-from kit.cli.verbs.options import CLUSTER, FAILED, JOB, RANK, RUN, SINCE, TAG_OUTPUT, TAIL, WORK
+from kit.cli.verbs.options import CLUSTER, FAILED, JOB, RANK, RAW, RUN, SINCE, TAG_OUTPUT, TAIL, WORK
 from kit.cli.verbs.outcome import job_ended, show_run
 from kit.cli.verbs.values import span
 from kit.errors import Interrupted, NotReadyError
@@ -38,8 +38,13 @@ def show(session: Session) -> int:
     session.remember([result.record.id])
     if session.json:
         session.show("run", jsonout.shown_run(result))
+    elif args.diff:
+        # Unchanged in a file or pipe, for git apply.
+        session.close()
+        if patch := text.diff(result):
+            session.terminal.output(patch, "stdout")
     else:
-        session.show("run", result, text.diff if args.diff else text.shown)
+        session.show("run", result, text.shown)
     return 0
 
 
@@ -151,7 +156,7 @@ VERBS = (
         handler=attach,
         group=WORK,
         operands=(RUN,),
-        options=(TAIL, SINCE, RANK, TAG_OUTPUT, *CLUSTER),
+        options=(TAIL, SINCE, RANK, TAG_OUTPUT, RAW, *CLUSTER),
         examples=("kit attach", "kit attach 20261121-10 --tail 20", "kit attach --rank 0"),
         exits=JOB,
     ),

@@ -30,9 +30,10 @@ class Screen:
         return self.raw["stderr"].getvalue()
 
 
-@pytest.mark.parametrize("tty", [True, False])
-def test_one_host_is_passed_on_byte_for_byte(tty: bool) -> None:
+@pytest.mark.parametrize(("tty", "raw"), [(True, True), (False, False)])
+def test_one_host_is_passed_on_byte_for_byte(tty: bool, raw: bool) -> None:
     screen = Screen(tty=tty)
+    screen.terminal.raw = raw
     screen.hosts.begin(["gpu1"])
     for data in (b"\xff\0no newline", b"\r50%\r", b""):
         screen.hosts.write("gpu1", "stdout", data)
@@ -42,6 +43,14 @@ def test_one_host_is_passed_on_byte_for_byte(tty: bool) -> None:
     assert (screen.out, screen.err) == (b"\xff\0no newline\r50%\r", b"warning")
     assert screen.hosts.verbatim
     assert not screen.hosts.folds
+
+
+def test_a_terminal_gets_one_hosts_output_as_it_comes_without_control_sequences() -> None:
+    screen = Screen(tty=True)
+    screen.hosts.begin(["gpu1"])
+    for data in (b"\xff\0no newline", b"\r50%\r\x1b", b"]0;title\x07", b"\x1b[31mred"):
+        screen.hosts.write("gpu1", "stdout", data)
+    assert screen.out == b"\xffno newline\r50%\r\x1b[31mred"
 
 
 def test_several_hosts_are_lines_as_they_come() -> None:
