@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import kit
-from kit.remote.machine.cache import cache
+from kit.remote.machine.cache import cache, make
 
 _HIDDEN = "…"
 # NAME=VALUE and --name=VALUE, also behind the letter of an option (-xNAME=VALUE).
@@ -41,7 +41,7 @@ def write(error: BaseException, words: Sequence[str], environ: Mapping[str, str]
     )
     for folder in _folders(environ):
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make(folder)
             handle, name = tempfile.mkstemp(prefix="kit-bug-", suffix=".txt", dir=folder)
             with os.fdopen(handle, "w", errors="backslashreplace") as file:
                 file.write(text)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kit.remote.machine.cache import cache
+from kit.remote.machine.cache import cache, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,14 +28,11 @@ def remember(ids: Iterable[str], folder: Path, environ: Mapping[str, str]) -> No
         return
     try:
         known = file.read_text().split() if file.exists() else []
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Ids begin with their time, so that the order of their text is the order of their start.
-        latest = sorted({*ids, *known}, reverse=True)[:KEPT]
-        beside = file.with_name(f"{file.name}.{os.getpid()}")
-        beside.write_text("".join(f"{run}\n" for run in latest))
-        beside.replace(file)
     except (OSError, ValueError):
-        return
+        known = []
+    # Ids begin with their time, so that the order of their text is the order of their start.
+    latest = sorted({*ids, *known}, reverse=True)[:KEPT]
+    write(file, [f"{run}\n".encode() for run in latest])
 
 
 def _file(folder: Path, environ: Mapping[str, str]) -> Path | None:

@@ -25,7 +25,7 @@ from kit.model.code import GitFacts, Snapshot
 from kit.model.repository import COMMIT, Repository, masked, without_login
 from kit.remote.code.git import OTHER_REPOSITORY
 from kit.remote.code.snapshot import take
-from kit.remote.machine.cache import cache
+from kit.remote.machine.cache import cache, make
 
 _TREES = 5
 _ASK_S, _FETCH_S = 120, 1800
@@ -69,12 +69,15 @@ def _tree(source: Repository, commit: str) -> Path:
     """Return the folder with the files of the commit. Fetch it, unless it is in the cache."""
     root = cache(os.environ)
     if root is None:
-        raise KitError("kit has no folder for the code: HOME is not set", hint="set HOME or XDG_CACHE_HOME")
+        raise KitError(
+            "kit has no folder for the code: HOME is not set, or kit's folder in your cache is not yours alone",
+            hint="set HOME, or XDG_CACHE_HOME to a folder of yours",
+        )
     folder = root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
     tree = folder / "trees" / commit
     try:
         if not tree.is_dir():
-            tree.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make(tree.parent)
             _write(source, commit, folder / "repo", tree)
         os.utime(tree)
         trees = sorted(tree.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kit.errors import InputError, StepError, UnreachableError
+from kit.remote.machine.cache import make
 from kit.remote.machine.regular import read_regular
 
 _SSH_FAILED = 255
@@ -35,12 +37,11 @@ def make_key(folder: Path, lab: str) -> str:
             private = serialization.load_ssh_private_key(path.read_bytes(), password=None)
         else:
             private = Ed25519PrivateKey.generate()
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make(path.parent)
             pem = private.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
             )
-            path.touch(mode=0o600)
-            path.write_bytes(pem)
+            _create(path, pem, 0o600)
     except OSError as error:
         raise _cannot(path, error) from error
     except ValueError as error:
@@ -66,10 +67,19 @@ def write(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text)
+        # An earlier kit may have been killed here, or somebody planted a link.
+        part.unlink(missing_ok=True)
+        _create(part, text.encode(), 0o666)
         part.replace(path)
     except OSError as error:
         raise _cannot(path, error) from error
+
+
+def _create(path: Path, content: bytes, mode: int) -> None:
+    """Write a new file, and follow no link. Raises OSError if there is one already."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
+        file.write(content)
 
 
 def remove(path: Path) -> bool:
