@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -11,10 +10,11 @@ import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from kit.errors import InputError, KitError, StepError
-from kit.model.answer import answer_of, number
+from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, within
 from kit.model.host import Host
 from kit.model.launch import Node
 from kit.model.tune import Machine
@@ -23,12 +23,16 @@ from kit.remote.engine.hiccups import run_in_node
 from kit.remote.machine.regular import read_regular
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
-from kit.remote.ssh.transport import Connect, Transport
+from kit.remote.ssh.transport import Completed, Connect, Transport
 
 FACTS_S = 60.0
 # Added to the probe's own time: Python's start, and a neighbor that is late.
 PROBE_S = 60.0
 PORTS = (20000, 32000)
+# What the probe prints is a short line.
+_MOST_BYTES = 4096
+# How much of its last line an error quotes.
+_LONGEST = 300
 _LINK = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS")
 
 
@@ -129,18 +133,33 @@ def wire_rates(
                 done = transport.run(argv, stdin=probe, timeout_s=limit)
             else:
                 done = run_in_node(transport, inside(node), argv, stdin=probe, timeout_s=limit)
-        try:
-            totals = json.loads(done.text)
-            return float(totals["received"]) / float(totals["seconds"])
-        except (ValueError, KeyError, TypeError, ZeroDivisionError):
-            cause = (done.error_text or done.text).splitlines()[-1:] or [f"exit {done.code}"]
-            raise StepError(
-                f"TCP could not be measured between {host.name} and its neighbors: {cause[0]}",
-                hint=f"open ports {PORTS[0]} to {PORTS[1]} between the hosts; MPI needs them too",
-                host=host.name,
-            ) from None
+        return rate_of(done, host.name)
 
     return fanout.each([hosts[node.name] for node in nodes], work, width=len(nodes)).or_raise("measuring TCP")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Totals:
+    """What the probe prints: the bytes that arrived, and the time in which they did."""
+
+    received: float
+    seconds: float
+
+
+def rate_of(done: Completed, host: str) -> float:
+    """Return the bytes/s in the probe's output. Raises StepError if it has none."""
+    try:
+        totals = decode(done.stdout, _Totals, most=_MOST_BYTES)
+        within(totals.received, 0, MOST, "the number of bytes")
+        within(totals.seconds, 1e-9, MOST, "the time")
+        return totals.received / totals.seconds
+    except OddAnswer as odd:
+        *_, cause = done.error_text.splitlines() or [str(odd)]
+        raise StepError(
+            f"TCP could not be measured between {host} and its neighbors: {cause[:_LONGEST]}",
+            hint=f"open ports {PORTS[0]} to {PORTS[1]} between the hosts; MPI needs them too",
+            host=host,
+        ) from None
 
 
 def read_text(path: Path) -> str:
