@@ -149,7 +149,7 @@ class _Totals:
 def rate_of(done: Completed, host: str) -> float:
     """Return the bytes/s in the probe's output. Raises StepError if it has none."""
     try:
-        totals = decode(done.stdout, _Totals, most=_MOST_BYTES)
+        totals: _Totals = decode(done.stdout, _Totals, most=_MOST_BYTES)
         within(totals.received, 0, MOST, "the number of bytes")
         within(totals.seconds, 1e-9, MOST, "the time")
         return totals.received / totals.seconds
