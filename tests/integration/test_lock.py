@@ -75,8 +75,8 @@ def lock_files(cluster: Cluster) -> str:
 @contextlib.contextmanager
 def compose_held_up(cluster: Cluster, host: VM) -> Iterator[None]:
     """Compose waits on this host, as for an earlier one, for two minutes at most. Others may look meanwhile."""
-    hold = 'exec 9<"$1" && flock -s 9 || exit 1; sleep 600 </dev/null >/dev/null 2>&1 & echo $!'
-    pid = host.script(hold, f"/opt/kit/{cluster.name}").strip()
+    hold = 'mkdir -p "${1%/*}" && exec 9>>"$1" && flock -s 9 || exit 1; sleep 600 </dev/null >/dev/null 2>&1 & echo $!'
+    pid = host.script(hold, f"/opt/kit/.lock/{cluster.name}.compose").strip()
     try:
         yield
     finally:

@@ -2,9 +2,12 @@
 set -e
 target=$1/$2
 umask 077
-# sshd and ssh refuse keys below a folder that others can write to.
 mkdir -p "$1" "$(dirname "$target")"
-chmod 755 "$(dirname "$1")" "$1" "$(dirname "$target")"
+# A rank can leave a program that makes its caller root where its node writes. So no other user of this VM may reach what
+# is in this folder. No container mounts the folder itself, so no rank can change its mode.
+chmod 700 "$(dirname "$1")"
+# sshd and ssh refuse keys below a folder that others can write to.
+chmod 755 "$1" "$(dirname "$target")"
 temporary=$(mktemp "$target.XXXXXX")
 trap 'rm -f "$temporary"' EXIT
 cat >"$temporary"

@@ -149,8 +149,9 @@ def test_write_file(tmp_path: Path, shell: str) -> None:
     assert target.read_bytes() == content
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert (target.stat().st_uid, target.stat().st_gid) == (0, 0)
-    for path in (folder.parent, folder, folder / "ssh"):
+    for path in (folder, folder / "ssh"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert [path.name for path in (folder / "ssh").iterdir()] == ["key"]
 
 
