@@ -15,9 +15,11 @@ from typing import IO, Any
 
 from kit.errors import ImageError
 from kit.model.image import ImageContent
+from kit.remote.engine.events import MOST_TEXT, events, failure
+from kit.remote.engine.events import text as text_of
 
-_STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)", re.DOTALL)
-_RUNNING = re.compile(r"^ ---> Running in ([0-9a-f]{12,64})")
+_STEP = re.compile(r"Step ([0-9]{1,6})/([0-9]{1,6}) : (.*)", re.DOTALL)
+_RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _LAST_LINES = 20
 _IN_MEMORY = 16 << 20
@@ -125,7 +127,7 @@ def build(
         decode=True,
     )
     try:
-        for message in messages:
+        for message in events(messages):
             progress.take(message)
     except BaseException:
         messages.close()
@@ -156,19 +158,22 @@ class _Progress:
         self.container: str | None = None
 
     def take(self, message: Mapping[str, Any]) -> None:
-        if "error" in message:
-            self._error = str(message["error"]).strip()
+        error = failure(message)
+        if error is not None:
+            self._error = error
             return
-        text = _COLOR.sub("", str(message.get("stream", "")))
+        text = _COLOR.sub("", text_of(message, "stream"))
         if step := _STEP.match(text):
-            self._step = BuildStep(number=int(step[1]), total=int(step[2]), instruction=" ".join(step[3].split()))
+            self._step = BuildStep(
+                number=int(step[1]), total=int(step[2]), instruction=" ".join(step[3][:MOST_TEXT].split())
+            )
             self._lines.clear()
             self.container = None
             self._on_step(self._step)
         elif running := _RUNNING.match(text):
             self.container = running[1]
         elif not text.startswith((" ---> ", "Removing intermediate container")):
-            self._lines.extend(line.rstrip() for line in text.splitlines() if line.strip())
+            self._lines.extend(line[:MOST_TEXT].rstrip() for line in text.splitlines() if line.strip())
 
     def outcome(self) -> Outcome:
         return Outcome(error=self._error, step=self._step, lines=tuple(self._lines))

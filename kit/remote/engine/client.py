@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kit.errors import ImageError, UnreachableError
+from kit.errors import AnswerError, ImageError, UnreachableError
+from kit.model.answer import MOST, OddAnswer, convert
 from kit.model.host import Login
 from kit.model.image import ImageContent
 from kit.remote.engine import sdk
 from kit.remote.engine.build import OnStep, Outcome, build
+from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.hiccups import nothing_began, persistently
 from kit.remote.ssh.refusals import dropped, dropped_error
+
+_MOST_ID = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +33,35 @@ class EngineImage:
     size_bytes: int
     arch: str = ""
     ships_as: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Facts:
+    """What kit reads of an engine's answer about an image."""
+
+    Id: str
+    Size: int
+    Architecture: str | None = None
+
+
+def _image(facts: object) -> EngineImage:
+    """Return an image by an engine's answer about it. Raises OddAnswer."""
+    from kit.remote.ship.porter.archive import config_of  # noqa: PLC0415  (only here)
+    from kit.remote.ship.porter.engine import EngineError  # noqa: PLC0415
+
+    read: _Facts = convert(facts, _Facts)
+    if not (isinstance(facts, dict) and 0 <= read.Size <= MOST and len(read.Id) <= _MOST_ID):
+        raise OddAnswer("the id or the size of an image is out of range", repr(facts)[:100])
+    try:
+        config = config_of(facts)
+    except EngineError as error:
+        raise OddAnswer(str(error)) from None
+    return EngineImage(
+        image_id=read.Id,
+        size_bytes=read.Size,
+        arch=read.Architecture or "",
+        ships_as="sha256:" + hashlib.sha256(config).hexdigest(),
+    )
 
 
 class Engine:
@@ -72,19 +105,12 @@ class Engine:
         """Return the image of this tag or ID, or None if the engine does not have it."""
         from docker.errors import ImageNotFound  # noqa: PLC0415
 
-        from kit.remote.ship.porter.archive import config_of  # noqa: PLC0415  (only here)
-
         with self.errors():
             try:
                 facts = self._client.api.inspect_image(name)
             except ImageNotFound:
                 return None
-        return EngineImage(
-            image_id=facts["Id"],
-            size_bytes=int(facts["Size"]),
-            arch=str(facts.get("Architecture") or ""),
-            ships_as="sha256:" + hashlib.sha256(config_of(facts)).hexdigest(),
-        )
+            return _image(facts)
 
     def pull(self, name: str) -> None:
         """Pull the base image `name`. An ImageError says how else to get it."""
@@ -93,9 +119,9 @@ class Engine:
         try:
             with self.errors():
                 repository, tag = parse_repository_tag(name)
-                for message in self.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
-                    if "error" in message:
-                        raise ImageError(str(message["error"]).strip())
+                for message in events(self.api.pull(repository, tag=tag or "latest", stream=True, decode=True)):
+                    if error := failure(message):
+                        raise ImageError(error)
         except ImageError as error:
             where, bring = "on this machine", "docker load"
             if self.host is not None:
@@ -139,10 +165,20 @@ class Engine:
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn the SDK's exceptions into kit's."""
-        return sdk.errors(refused=self._refused, silent=self._silent)
+        return sdk.errors(refused=self._refused, silent=self._silent, odd=self._odd)
 
     def _refused(self, error: Any) -> ImageError:
         return ImageError(f"the engine refuses: {sdk.reply(error)}", host=self.host)
+
+    def _odd(self, error: Exception) -> AnswerError:
+        where, look = (
+            ("its engine", f"kit ssh {self.host} -- docker info") if self.host else ("the engine", "docker info")
+        )
+        return AnswerError(
+            f"kit cannot read what {where} answers: {str(error)[:MOST_TEXT]}",
+            hint=f"another program may answer there, or another version of one; look: {look}",
+            host=self.host,
+        )
 
     def _silent(self, error: Exception) -> UnreachableError:
         if self.host is None:

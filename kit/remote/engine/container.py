@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from docker.errors import DockerException, ImageNotFound, NotFound
@@ -14,6 +15,7 @@ from requests.exceptions import RequestException
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError
 from kit.events import OutputLine, Reporter, Stream, UnfinishedLine, Warned
+from kit.model.answer import convert
 from kit.model.local import LocalContainer
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist
@@ -25,13 +27,31 @@ LABEL = "kit.local"
 STOP_S = 5
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ended:
+    StatusCode: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _State:
+    OOMKilled: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Attributes:
+    """What kit reads of an engine's answer about a container."""
+
+    State: _State
+
+
 class LocalEngine:
     """This machine's engine, for containers of `kit local`. Methods raise UnreachableError if it does not answer."""
 
     def __init__(self) -> None:
         self._client = sdk.connect()
         with _errors("cannot look at the engine"):
-            self._has_gpus = "nvidia" in self._client.info().get("Runtimes", {})
+            info: dict[str, Any] = convert(self._client.info(), dict[str, Any])
+            self._has_gpus = "nvidia" in (convert(info.get("Runtimes"), dict[str, Any] | None) or {})
 
     def close(self) -> None:
         self._client.close()
@@ -88,9 +108,9 @@ class LocalEngine:
 
         for event in _events(insist(start), tagged=tagged):
             reporter.report(event)
-        code = int(created.wait()["StatusCode"])
+        code: int = convert(created.wait(), _Ended).StatusCode
         created.reload()
-        if created.attrs["State"].get("OOMKilled"):
+        if convert(created.attrs, _Attributes).State.OOMKilled:
             reporter.report(Warned(text="the container ran out of memory", hint="use fewer ranks or a smaller batch"))
         return code
 

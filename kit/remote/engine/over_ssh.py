@@ -6,6 +6,7 @@ file of the VM, and is gone with the connection. Why not the SDK's own adapter: 
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ import urllib3
 from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.transport.basehttpadapter import BaseHTTPAdapter
 
+from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.engine import sdk
 from kit.remote.ssh.openssh import openssh_argv
@@ -24,6 +26,9 @@ from kit.remote.ssh.transport import as_root
 
 _END_S = 5.0
 _URL = "http+docker://localhost"
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+# The most that kit reads of what ssh, sudo and docker write to standard error.
+_MOST_ERRORS = 1 << 16
 
 
 class SshEngine:
@@ -78,7 +83,7 @@ class _Tunnels:
             except subprocess.TimeoutExpired:
                 continue
             errors.seek(0)
-            text += errors.read()
+            text += errors.read(_MOST_ERRORS)
         return text.decode(errors="replace").strip()
 
     def close(self) -> None:
@@ -99,7 +104,12 @@ class _Api(docker.APIClient):
         super().__init__(base_url="tcp://localhost:1", version=DEFAULT_DOCKER_API_VERSION, timeout=sdk.TIMEOUT_S)
         self.base_url = _URL
         self.mount(f"{_URL}/", adapter)
-        self._version = str(self.version(api_version=False)["ApiVersion"])
+        version = self.version(api_version=False)
+        word = version.get("ApiVersion") if isinstance(version, dict) else None
+        # It becomes a part of each path.
+        if not isinstance(word, str) or not _VERSION.fullmatch(word):
+            raise OddAnswer("it names no version", str(word))
+        self._version = word
 
     def _set_auth_headers(self, headers: dict[str, str]) -> None:
         """Send no login with a build. The SDK would send every login of this machine; bases are pulled before."""

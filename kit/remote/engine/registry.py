@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kit.errors import AnswerError
+from kit.model.answer import OddAnswer, convert
 from kit.model.plan import Pull
-from kit.model.registry import Published, RegistryLogin
+from kit.model.registry import Published, RegistryLogin, address_of
 from kit.remote.engine.client import Engine
+from kit.remote.engine.events import MOST_TEXT, count, events, failure, part, text
 from kit.remote.engine.registry_faults import Doing, fault
+
+_DIGEST = re.compile(r"[a-z0-9]+:[0-9a-f]{2,128}")
+_ARCH = re.compile(r"[0-9a-z_]{1,32}")
+# Engines allow 127. A layer counts twice while its size is not known.
+_MOST_LAYERS = 2048
 
 # Called with what happens now, and how far it is (0..1, or None).
 OnProgress = Callable[[str, float | None], None]
@@ -19,14 +28,39 @@ OnProgress = Callable[[str, float | None], None]
 def look_up(engine: Engine, reference: str, login: RegistryLogin | None) -> Published:
     """Return what the registry has at `reference`, as that engine sees it. Raises ImageError with cause and fix."""
     with _faults(engine, reference, "look", login):
-        facts = engine.api.inspect_distribution(reference, auth_config=_auth(login))
-    platforms = facts.get("Platforms") or []
-    arches = tuple(dict.fromkeys(str(p["architecture"]) for p in platforms if p.get("architecture")))
+        answer = engine.api.inspect_distribution(reference, auth_config=_auth(login))
+        facts: _Distribution = convert(answer, _Distribution)
+        digest = _digest(facts.Descriptor.digest)
+    # Attestations and the like, which builders add, have no architecture.
+    arches = dict.fromkeys(platform.architecture or "" for platform in facts.Platforms or ())
     return Published(
-        digest=str(facts["Descriptor"]["digest"]),
-        # Attestations and the like, which builders add, have no architecture.
-        arches=tuple(arch for arch in arches if arch != "unknown"),
+        digest=digest, arches=tuple(arch for arch in arches if arch != "unknown" and _ARCH.fullmatch(arch))
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Descriptor:
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Platform:
+    architecture: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Distribution:
+    """What a registry has under a name, by the engine's words."""
+
+    Descriptor: _Descriptor
+    Platforms: list[_Platform] | None = None
+
+
+def _digest(word: str) -> str:
+    """Return the word if it is a digest. It becomes a part of an image's name."""
+    if not _DIGEST.fullmatch(word):
+        raise OddAnswer("it is no digest", word)
+    return word
 
 
 def push(engine: Engine, tag: str, reference: str, login: RegistryLogin | None, on_progress: OnProgress) -> str:
@@ -40,7 +74,8 @@ def push(engine: Engine, tag: str, reference: str, login: RegistryLogin | None, 
             engine.api.tag(tag, repository, name)
             messages = engine.api.push(repository, tag=name, stream=True, decode=True, auth_config=_auth(login))
             for message in _followed(messages, _PUSH, on_progress, image.size_bytes if image else 0):
-                digest = str((message.get("aux") or {}).get("Digest") or digest)
+                word = text(part(message, "aux"), "Digest")
+                digest = _digest(word) if word else digest
         finally:
             if not existed:
                 _forget(engine, reference)
@@ -55,7 +90,7 @@ def pull(engine: Engine, step: Pull, login: RegistryLogin | None, on_progress: O
         messages = engine.api.pull(repository, tag=step.digest, stream=True, decode=True, auth_config=_auth(login))
         complete = False
         for message in _followed(messages, _PULL, on_progress):
-            complete = complete or str(message.get("status", "")).startswith("Status: ")
+            complete = complete or text(message, "status").startswith("Status: ")
         if not complete:
             raise ConnectionError("the pull broke off")
         engine.api.tag(pinned, *step.image.rsplit(":", 1))
@@ -109,15 +144,18 @@ class _Layers:
         self._reported = ""
 
     def take(self, message: Mapping[str, Any]) -> None:
-        layer, status = str(message.get("id", "")), str(message.get("status", ""))
-        detail = message.get("progressDetail") or {}
+        layer, status = text(message, "id"), text(message, "status")
+        if len(self._whole) + len(self._unknown) > _MOST_LAYERS:
+            raise OddAnswer("it reports more layers than an image can have", layer)
+        detail = part(message, "progressDetail")
+        moved = count(detail, "current")
         if status == "Pulling fs layer":
             self._unknown.add(layer)
             return
-        if status == self._way.moving and detail.get("current") is not None:
+        if status == self._way.moving and moved is not None:
             # The total may be an estimate that the last bytes exceed.
-            self._moved[layer] = int(detail["current"])
-            self._whole[layer] = max(int(detail.get("total") or 0), self._moved[layer])
+            self._moved[layer] = moved
+            self._whole[layer] = max(count(detail, "total") or 0, moved)
         elif status in self._way.moved:
             self._moved[layer] = self._whole.setdefault(layer, 0)
         elif status != self._way.after:
@@ -146,16 +184,17 @@ def _megabytes(count: int) -> str:
 
 
 def _followed(
-    messages: Iterator[Mapping[str, Any]], way: _Way, on_progress: OnProgress, whole: int = 0
+    messages: Iterator[object], way: _Way, on_progress: OnProgress, whole: int = 0
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the engine's messages, and report progress as bytes move. Raise an error among them as the SDK does."""
     from docker.errors import APIError  # noqa: PLC0415
 
     layers = _Layers(way, on_progress, whole)
     try:
-        for message in messages:
-            if "error" in message:
-                raise APIError(str(message["error"]), explanation=str(message["error"]))
+        for message in events(messages):
+            error = failure(message)
+            if error is not None:
+                raise APIError(error, explanation=error)
             layers.take(message)
             yield message
     finally:
@@ -172,5 +211,11 @@ def _faults(engine: Engine, reference: str, doing: Doing, login: RegistryLogin |
         try:
             yield
         except APIError as error:
-            words = str(error.explanation or error)
+            words = str(error.explanation or error)[:MOST_TEXT]
             raise fault(words, reference=reference, doing=doing, login=login, host=engine.host) from error
+        except OddAnswer as odd:
+            raise AnswerError(
+                f"kit cannot read what the engine reports about {reference}: {odd}",
+                hint=f"another program may answer at {address_of(reference)}; try: docker pull {reference}",
+                host=engine.host,
+            ) from None

@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kit.errors import UnreachableError
+from kit.errors import AnswerError, UnreachableError
 from kit.remote.machine import prepare
 
 # A step of a build may be silent for long.
 TIMEOUT_S = 600
+_MOST_TEXT = 4000
 
 
 def connect(*, timeout_s: int = TIMEOUT_S, connections: int = 10) -> Any:
@@ -30,12 +31,15 @@ def connect(*, timeout_s: int = TIMEOUT_S, connections: int = 10) -> Any:
 
 @contextlib.contextmanager
 def errors(
-    *, refused: Callable[[Any], Exception], silent: Callable[[Exception], Exception] | None = None
+    *,
+    refused: Callable[[Any], Exception],
+    silent: Callable[[Exception], Exception] | None = None,
+    odd: Callable[[Exception], Exception] | None = None,
 ) -> Iterator[None]:
     """Turn the SDK's exceptions, and those of the libraries below it, into kit's.
 
     `refused` makes the error for an APIError: the engine answered, and its answer is no. `silent` makes the error where
-    no answer came, or half of one; by default it is `no_engine`.
+    no answer came, or half of one; by default it is `no_engine`. `odd` makes the error for an answer that does not fit.
     """
     import requests  # noqa: PLC0415
     import urllib3  # noqa: PLC0415
@@ -49,11 +53,21 @@ def errors(
         raise refused(error) from error
     except (DockerException, *broken) as error:
         raise (silent or no_engine)(error) from error
+    except (ValueError, RecursionError) as error:
+        # An OddAnswer, or what the SDK meets in an answer that is not JSON, has no end of brackets or a digit too many.
+        raise (odd or _odd)(error) from error
+
+
+def _odd(error: Exception) -> AnswerError:
+    return AnswerError(
+        f"kit cannot read what the Docker Engine on this machine answers: {str(error)[:_MOST_TEXT]}",
+        hint="another program may answer at its socket; try: docker info",
+    )
 
 
 def reply(error: Any) -> str:
     """Return the engine's own words in an APIError."""
-    return " ".join(str(error.explanation or error).split())
+    return " ".join(str(error.explanation or error)[:_MOST_TEXT].split())
 
 
 def no_engine(error: BaseException) -> UnreachableError:

@@ -90,7 +90,9 @@ class _NoEngineError(EngineError):
 def _engine_errors() -> contextlib.AbstractContextManager[None]:
     """Turn the SDK's exceptions into the porter's, which its source understands."""
     return sdk.errors(
-        refused=lambda error: EngineError(sdk.reply(error)), silent=lambda error: _NoEngineError(sdk.no_engine(error))
+        refused=lambda error: EngineError(sdk.reply(error)),
+        silent=lambda error: _NoEngineError(sdk.no_engine(error)),
+        odd=lambda error: EngineError(f"kit cannot read its answer: {error}"),
     )
 
 
