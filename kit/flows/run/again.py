@@ -10,6 +10,7 @@ from typing import Any
 from kit.events import Note
 from kit.flows.context import Context
 from kit.flows.run.listing import stored_run
+from kit.model.answer import answer_of
 from kit.model.launch import RunRequest
 from kit.plan.run.again import repeated
 
@@ -19,6 +20,7 @@ def repeat(context: Context, request: RunRequest) -> tuple[RunRequest, Mapping[s
     from kit.remote.run.values import recall  # noqa: PLC0415  (only for --again)
 
     run, fields = stored_run(context, request.again)
-    request = repeated(request, run, fields.get("options") or {}, values=recall(run.id), environ=os.environ)
+    with answer_of(context.inventory.head.name, f"the options of run {run.id}"):
+        request = repeated(request, run, fields.get("options") or {}, values=recall(run.id), environ=os.environ)
     context.reporter.report(Note(text=f"starting run {run.id} again: {shlex.join(request.command)}"))
     return request, fields

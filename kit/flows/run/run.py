@@ -80,7 +80,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
         manner = Manner(tagged=request.tag_output, operator=True, by=by)
         follower = Follower(plan.run_id, door, context.reporter, manner)
         follower.before = _started(context, plan, door, start_request)
-        remember(plan.run_id, {name: value for name, value in request.env if value is not None})
+        remember(plan.run_id, dict(request.env))
         if request.stdin is not None:
             follower.feed = Feed(request.stdin, door)
             follower.feed.start()

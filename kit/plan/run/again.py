@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from kit.errors import InputError
+from kit.model.answer import convert, number
 from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
 _REQUEST = ("np", "npernode", "hosts", "oversubscribe", "launcher", "servers", "max_restarts", "workdir")
 _POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints")
+# More ranks than any cluster has.
+_MOST = 2**20
 FIELDS = (*_REQUEST, *_POLICY)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Options:
+    """The form of the options in a record."""
+
+    np: int | None = None
+    npernode: int | None = None
+    hosts: str | None = None
+    oversubscribe: bool = False
+    launcher: Literal["mpi", "ps", "torchrun"] | None = None
+    servers: int | None = None
+    max_restarts: int | None = None
+    workdir: str = ""
+    start_timeout: float | None = None
+    timeout: float | None = None
+    stall_timeout: float | None = None
+    retries: int = 0
+    retry_on: Literal["any", "lost-host"] = "any"
+    min_np: int | None = None
+    checkpoints: str | None = None
+    variables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def kept_options(request: RunRequest, variables: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -31,14 +56,18 @@ def repeated(
     run: RunRecord,
     options: Mapping[str, Any],
     *,
-    values: Mapping[str, str],
+    values: Mapping[str, str | None],
     environ: Mapping[str, str],
 ) -> RunRequest:
     """Return the request with everything that its command line does not set taken from the run.
 
     `options` are those that the run's record keeps; empty for a run of an earlier kit. `values` are the variables that
-    this machine remembers. Raises InputError if it does not have all of them.
+    this machine remembers, with None for those that it copied or forwarded. Raises InputError if it does not have all
+    of them, and OddAnswer for odd options, because ranks can change the record.
     """
+    checked: _Options = convert(options, _Options)
+    for count in (checked.np, checked.npernode, checked.servers, checked.max_restarts, checked.retries, checked.min_np):
+        number(str(count or 0), most=_MOST)
     old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options}
     old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")
     given = request.given
@@ -64,7 +93,7 @@ def _env(
     request: RunRequest,
     run: RunRecord,
     variables: Mapping[str, Sequence[str]],
-    values: Mapping[str, str],
+    values: Mapping[str, str | None],
     environ: Mapping[str, str],
 ) -> tuple[tuple[str, str | None], ...]:
     ours = {name for name, _ in request.env}
@@ -76,7 +105,13 @@ def _env(
             f"run {run.id} copied {', '.join(unset)} from the shell of {run.by}, and it is not set in this shell",
             hint=f"set it here, or write: {_written(unset)}",
         )
-    if unknown := [name for name in typed if name not in values]:
+    # A rank can write any name into the record. It must not get a secret of this shell.
+    if strange := [name for name in (*copied, *forwarded) if name in environ and name not in values]:
+        raise InputError(
+            f"the record of run {run.id} names {', '.join(strange)} of your shell, but this machine did not start it",
+            hint=f"to copy them to the cluster, write: {' '.join(f'-x {name}' for name in strange)}",
+        )
+    if unknown := [name for name in typed if values.get(name) is None]:
         raise InputError(
             f"run {run.id} set {', '.join(unknown)}; kit keeps values only on the machine that started the run",
             hint=f"write them again: {_written(unknown)}",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kit.errors import InputError
+from kit.model.answer import OddAnswer
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
 from kit.plan.run.again import kept_options, repeated
@@ -23,6 +24,7 @@ FIRST = RunRequest(
     env=(("LR", "0.1"), ("TOKEN", None), ("FAR", None)), command=RUN.command,
     policy=RunPolicy(share=True, timeout=60, retries=2, retry_on="lost-host", min_np=4, checkpoints="/data"),
 )  # fmt: skip
+REMEMBERED = {"LR": "0.1", "TOKEN": None, "FAR": None}
 NAMES = {"typed": ["LR"], "copied": ["TOKEN"], "forwarded": ["FAR"]}
 
 
@@ -32,7 +34,7 @@ def again(
     # Through JSON, as the record comes back.
     options: dict[str, Any] = json.loads(json.dumps(kept_options(first, NAMES)))
     environ = {"TOKEN": "t"} if environ is None else environ
-    return repeated(replace(request, again="2026"), run, options, values={"LR": "0.1"}, environ=environ)
+    return repeated(replace(request, again="2026"), run, options, values=REMEMBERED, environ=environ)
 
 
 def test_the_record_keeps_no_value() -> None:
@@ -81,8 +83,38 @@ def test_variables_that_this_machine_does_not_have() -> None:
     assert unset.value.hint == "set it here, or write: -x TOKEN=VALUE"
     assert again(RunRequest(env=(("TOKEN", "x"),)), environ={}).env[-1] == ("TOKEN", "x")
     with pytest.raises(InputError, match="set LR; kit keeps values only on the machine") as unknown:
-        repeated(RunRequest(), RUN, kept_options(FIRST, NAMES), values={}, environ={"TOKEN": "t"})
+        repeated(RunRequest(), RUN, kept_options(FIRST, NAMES), values={"TOKEN": None}, environ={"TOKEN": "t"})
     assert unknown.value.hint == "write them again: -x LR=VALUE"
+
+
+@pytest.mark.parametrize("kind", ["copied", "forwarded"])
+def test_a_record_gets_no_variable_of_your_shell(kind: str) -> None:
+    """Ranks can write the record. Only what you typed for this run, here or now, leaves your shell."""
+    environ = {"TOKEN": "t", "AWS_SECRET_ACCESS_KEY": "s3cret"}
+    names = {**NAMES, kind: [*NAMES[kind], "AWS_SECRET_ACCESS_KEY"]}
+    options = kept_options(FIRST, names)
+    with pytest.raises(InputError, match="names AWS_SECRET_ACCESS_KEY of your shell") as strange:
+        repeated(RunRequest(), RUN, options, values=REMEMBERED, environ=environ)
+    assert strange.value.hint == "to copy them to the cluster, write: -x AWS_SECRET_ACCESS_KEY"
+    given = RunRequest(env=(("AWS_SECRET_ACCESS_KEY", None),))
+    assert given.env[0] in repeated(given, RUN, options, values=REMEMBERED, environ=environ).env
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"np": "4"},
+        {"np": 2**40},
+        {"servers": -1},
+        {"variables": [1]},
+        {"timeout": []},
+        {"launcher": "x"},
+        {"hosts": {}},
+    ],
+)
+def test_odd_options_are_odd(odd: dict[str, Any]) -> None:
+    with pytest.raises(OddAnswer):
+        repeated(RunRequest(), RUN, {**kept_options(FIRST, NAMES), **odd}, values=REMEMBERED, environ={})
 
 
 def test_a_run_of_an_earlier_kit() -> None:
