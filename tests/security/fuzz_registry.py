@@ -84,9 +84,8 @@ class _Api:
         return response.json()
 
     def _stream(self) -> Iterator[Any]:
-        return cast(
-            Iterator[Any], json_stream(self._answer[at : at + 5000] for at in range(0, len(self._answer), 5000))
-        )
+        chunks: Any = (self._answer[at : at + 5000] for at in range(0, len(self._answer), 5000))
+        return cast(Iterator[Any], json_stream(chunks))
 
     def inspect_distribution(self, name: str, **_: Any) -> Any:
         return self._json()
