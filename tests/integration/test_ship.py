@@ -202,6 +202,55 @@ def test_a_host_is_the_source(lab: Lab, client: Any, make: Callable[..., str]) -
     assert lab.is_clean()
 
 
+# What runs in place of the porter on a host that somebody broke into. Its image has a layer whose name is the path of
+# another file, and it sends bytes for it. Its own checks of names are gone.
+EVIL = """
+import json, os, sys, zlib
+NAME = "../../../../../etc/cron.d/kit-attack"
+program = zlib.decompress(sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))).decode()
+exec(program.rsplit("sys.modules['porter.main'].main()", 1)[0])
+modules = {name: sys.modules.get("porter." + name) for name in ("names", "wire", "layers", "image", "main")}
+if modules["names"]:
+    modules["names"].digest = lambda word: word
+    modules["names"].below = os.path.join
+    modules["wire"].is_digest = lambda word: True
+modules["main"].layers_of = lambda facts: [NAME]
+modules["main"].config_of = lambda facts: json.dumps({"rootfs": {"diff_ids": ["sha256:" + NAME]}}).encode()
+def fill(cargo, wanted, layers):
+    writer = modules["layers"].Writer(layers, NAME, 100)
+    writer.write(b"* * * * * root touch /attacked".ljust(100))
+    layers.ended(NAME, writer._path)
+    return "attack"
+modules["image"].Cargo.fill = fill
+modules["main"].main()
+"""
+
+
+def test_a_source_that_somebody_broke_into_reaches_no_file_of_another_host(lab: Lab, make: Callable[..., str]) -> None:
+    """With `builder: head`, root of other VMs wrote to /etc/cron.d, and removed what was there."""
+    source, others = lab.hosts[0], lab.hosts[1:3]
+    image = make("attack", layers=(1000,))
+    lab.ship(image, (source,))
+    mine = "/etc/cron.d/kit-attack"
+    for host in others:
+        host.script('mkdir -p "${1%/*}"; echo mine >"$1"', mine)
+    source.script(
+        'printf %s "$1" >/root/evil.py; printf "#!/bin/sh\\nexec /usr/bin/python3 -I /root/evil.py\\n" '
+        ">/usr/local/bin/python3; chmod 755 /usr/local/bin/python3",
+        EVIL,
+    )
+    try:
+        with lab.shipping(image, others, source) as process:
+            _, errors = process.communicate(timeout=60)
+        assert [host.text("ls", "/etc/cron.d/").split().count("kit-attack") for host in others] == [1, 1]
+        assert [host.text("cat", mine) for host in others] == ["mine\n", "mine\n"]
+        assert process.returncode != 0
+        assert "kit cannot read" in errors
+    finally:
+        everywhere((source, *others), lambda host: host.script(f"rm -rf {mine} /usr/local/bin/python3 /root/evil.py"))
+    assert lab.is_clean()
+
+
 def test_a_host_with_containerds_image_store(lab: Lab, client: Any, make: Callable[..., str]) -> None:
     """What newer engines are installed with: layers lie there in another form. What is missing travels, no more."""
     other = lab.hosts[2]

@@ -19,7 +19,6 @@ import binascii
 import errno
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -37,8 +36,8 @@ ENTRY = os.O_PATH | os.O_NOFOLLOW
 DEEPEST = 100
 CHUNK = 1 << 18
 HEAD = struct.Struct(">cI")
-# The most entries of a list, and the longest frame that kit sends.
-MOST = 5_000_000
+# The most bytes of a list, which is less than kit reads, and the longest frame that kit sends.
+MOST = 200 << 20
 LONGEST = 1 << 20
 ID = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
@@ -127,10 +126,14 @@ def list_files(top: str, below: str, *names: str) -> None:
     say({"top": top, "live": fd >= 0 and lives(fd), "unsettled": fd >= 0 and has(fd, "work.json")})
     if fd >= 0:
         every = entries(fd, b"", 0, [os.fsencode(name) for name in names] or None)
-        for entry in itertools.islice(every, MOST):
-            say(entry)
-        for entry in itertools.islice(every, 1):
-            say(["e", entry[1], "the list ends here: there are more than %d files" % MOST])
+        room = MOST
+        for entry in every:
+            line = json.dumps(entry)
+            room -= len(line)
+            if room < 0:
+                say(["e", entry[1], "the list ends here: it has too many files"])
+                break
+            sys.stdout.write(line + "\n")
     say({"end": True})
 
 
