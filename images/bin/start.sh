@@ -13,6 +13,10 @@ if [ -r "$node" ] && [ "${1:-}" != again ]; then
   while IFS= read -r line; do set -- "$@" "$line"; done <"$node"
   exec env "$@" "$0" again
 fi
+# Compose sets no_new_privs, and Swarm cannot. All that sshd starts inherits it.
+if [ -z "${KIT_NEW_PRIVILEGES:-}" ] && grep -q '^NoNewPrivs:.*0$' /proc/self/status; then
+  exec setpriv --no-new-privs "$0" again
+fi
 key=/run/secrets/host_ed25519
 [ -e "$key" ] || key=$folder/host_ed25519
 : "${SSH_PORT:=33}" "${KIT_ADDRESS:=127.0.0.1}"
@@ -48,7 +52,7 @@ done
 # An ssh session starts with an empty environment, but ranks need those of the image and of Compose. sshd reads only the
 # first SetEnv line. It cannot hold a value of several lines, so such values are left out, as are those of one shell.
 # Up to OpenSSH 8.6, quoted text cannot contain escapes.
-session='HOME|PWD|OLDPWD|TERM|HOSTNAME|SHLVL|_|USER|LOGNAME|SHELL|MAIL|SSH_[A-Z]*'
+session='PWD|OLDPWD|TERM|HOSTNAME|SHLVL|_|USER|LOGNAME|SHELL|MAIL|SSH_[A-Z]*'
 environment() {
   # /proc/$$ is this shell. /proc/self would be the pipe's process, which loses its environment when it becomes tr.
   tr '\n\000' '\001\n' <"/proc/$$/environ" | grep -v "$(printf '\001')" | grep -E '^[A-Za-z_][A-Za-z0-9_]*=' |
@@ -63,7 +67,30 @@ quoted() {
 
 umask 077
 mkdir -p /run/kit /run/sshd
-chmod 755 /run/sshd
+chmod 755 /run /run/sshd
+state=/var/lib/kit
+# The folder of the VM behind /tmp, without what an earlier container left. Other users of the VM may not enter it.
+group=${KIT_USER:-0:0} group=${group#*:}
+if [ /tmp -ef /etc/kit/tmp ]; then
+  find /tmp -xdev -mindepth 1 -delete
+  chgrp "$group" /tmp
+  chmod 1770 /tmp
+fi
+# The image's home folder is read-only, so there is another one. What it lacks comes from the image.
+case ${HOME:-} in
+  $state/home/*)
+    mkdir -p "$HOME"
+    cp -an /root/. "$HOME"
+    ;;
+esac
+# Ranks that are not root have their own home folder, and folders for their stacks and terminals. Their group may pass
+# through the folders above them, and other users of the VM may not.
+if [ -n "${KIT_USER:-}" ]; then
+  mkdir -p /run/kit/stacks /run/kit/terminals $state/home/ranks
+  chgrp "$group" /run/kit $state $state/home
+  chmod 710 /run/kit $state $state/home
+  chown "$KIT_USER" /run/kit/stacks /run/kit/terminals $state/home/ranks
+fi
 {
   sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" -e "s|@HOST_KEY@|$key|" "$template"
   # dash's echo would interpret backslashes.

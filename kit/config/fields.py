@@ -189,6 +189,38 @@ def _table() -> tuple[Setting, ...]:
             example=1048576,
         ),
         _field("ulimits.stack", Whole(8192, 2**40), "Stack size in bytes."),
+        _section("security", "What the containers may do beyond their fence (docs/nodes.md).", {"read_only": False}),
+        _field(
+            "security.capabilities",
+            Items(Text()),
+            "Capabilities of Linux that the containers keep beside those that sshd and the ranks need. SYS_PTRACE: for "
+            "debuggers.",
+            example=["SYS_PTRACE"],
+            rule=rules.capabilities,
+        ),
+        _field("security.new_privileges", Truth(), "Let programs gain privileges, as sudo and su do."),
+        _field(
+            "security.read_only",
+            Truth(),
+            "Make the image's files read-only. Ranks write to their working folder, /tmp, HOME and volumes.",
+        ),
+        _field(
+            "security.pids",
+            Whole(0, 4194304),
+            "Largest number of processes and threads of a container. 0: no limit.",
+        ),
+        _field(
+            "security.seccomp",
+            Choice(("default", "unconfined")),
+            "Which system calls the containers may use. default: those of the engine's profile. unconfined: all.",
+        ),
+        _field(
+            "user",
+            Text(),
+            "UID or UID:GID of the ranks. Default: they are root in the container.",
+            example="1000:1000",
+            rule=rules.user,
+        ),
         _section("mpi", "Options for mpirun.", {"bind_to": "none"}),
         _field(
             "mpi.bind_to",

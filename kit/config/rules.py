@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kit.config.kinds import FieldError
+from kit.config.words import listed, near
 from kit.model import names
 from kit.model.repository import is_repository, repository
-from kit.model.spec import NAME, PROPAGATIONS
+from kit.model.spec import CAPABILITIES, NAME, PROPAGATIONS
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
@@ -27,6 +28,9 @@ _REGISTRY = re.compile(
     re.ASCII,
 )
 _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+_USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
+# Linux uses the last number for "no user".
+_MOST_USERS = 2**32 - 2
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
 _VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
@@ -136,6 +140,34 @@ def code(value: str) -> str:
     return value
 
 
+def capabilities(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names without CAP_, each once."""
+    kept = []
+    for word in value:
+        bare = word.upper().removeprefix("CAP_")
+        if bare == "ALL":
+            raise FieldError("ALL is no capability of kit: name the ones that your workload needs")
+        if bare not in CAPABILITIES:
+            similar = near(bare, CAPABILITIES)
+            write = f"did you mean {listed(similar)}?" if similar else "capabilities(7) lists them"
+            raise FieldError(f"{word!r} is not a capability of Linux", write=write)
+        kept.append(bare)
+    return tuple(dict.fromkeys(kept))
+
+
+def user(value: str) -> str:
+    """Return UID:GID. A UID alone is also the GID."""
+    match = _USER.fullmatch(value)
+    if not match:
+        raise FieldError("is not UID or UID:GID in numbers", write="on a VM, `id -u NAME` prints the number of a user")
+    uid, gid = int(match[1]), int(match[2] or match[1])
+    if not uid:
+        raise FieldError("is root, as without this setting", write="remove the line, or write another UID")
+    if max(uid, gid) > _MOST_USERS:
+        raise FieldError(f"has a number above {_MOST_USERS}")
+    return f"{uid}:{gid}"
+
+
 def is_url(value: str) -> bool:
     """Return whether this is the address of a repository, and no path."""
     return "://" in value or is_repository(value)
@@ -174,6 +206,14 @@ def cluster(values: Mapping[str, Any]) -> None:
     if values.get("orchestrator") == "swarm":
         for volume in values.get("volumes", ()):
             _check_for_swarm(volume)
+        security = values.get("security")
+        # Without security: in the file, this is the default and not a mapping.
+        if isinstance(security, Mapping) and security.get("seccomp") == "unconfined":
+            raise FieldError(
+                "Swarm cannot turn seccomp off: it ignores security_opt",
+                write="remove seccomp: unconfined, or use orchestrator: compose",
+                key="security",
+            )
 
 
 def _volume_target(volume: str) -> str:

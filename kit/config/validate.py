@@ -14,10 +14,17 @@ from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
 from kit.config.words import listed, near, plain, shown
 from kit.errors import InputError, InputErrors
-from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SshSpec, UlimitSpec
+from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SecuritySpec, SshSpec, UlimitSpec
 
 _LONGEST = 300
-_SECTIONS = {"image": ImageSpec, "ssh": SshSpec, "ulimits": UlimitSpec, "mpi": MpiSpec, "runs": RunsSpec}
+_SECTIONS = {
+    "image": ImageSpec,
+    "ssh": SshSpec,
+    "ulimits": UlimitSpec,
+    "security": SecuritySpec,
+    "mpi": MpiSpec,
+    "runs": RunsSpec,
+}
 _SECTION_RULES = {"": rules.cluster, "image": rules.image}
 _VMS = "list the VMs in the file hosts beside kit.yaml, one on each line: 10.0.0.11"
 # Keys that people write at the top level, and what to write instead.
@@ -26,6 +33,8 @@ _INSTEAD = {
     "environment": "did you mean env?",
     "gpus": "kit finds the GPUs; write slots: 8 to start another number of ranks on each host",
     "np": "give it on the command line, kit run --np 8; slots: sets the ranks that fit on a host",
+    "privileged": "kit keeps containers fenced in; security: names what a workload needs (docs/nodes.md)",
+    "cap_add": "write the names below security:, capabilities: [SYS_PTRACE]",
     "services": "this is not a Compose file: kit compose prints the one that kit writes",
 }
 

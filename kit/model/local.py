@@ -16,3 +16,7 @@ class LocalContainer:
     volumes: tuple[str, ...] = ()
     shm_size: str = "64mb"
     ulimits: Mapping[str, int] = field(default_factory=dict)
+    # The fence (kit.plan.cluster.fence). `pids` limits processes; 0 means no limit.
+    capabilities: tuple[str, ...] = ()
+    security_options: tuple[str, ...] = ()
+    pids: int = 0

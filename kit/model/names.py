@@ -47,6 +47,8 @@ SSH_CONFIG = "ssh/config"
 # What runs and verbs leave behind. A deploy ignores it.
 STATE = "var"
 RUNS = f"{STATE}/runs"
+# Behind /tmp of the container. It is not in STATE: what a rank can replace by a link must not be the source of a mount.
+SCRATCH = "tmp"
 # The snapshots of code that runs start from. A deploy ignores them.
 CODE = "code"
 
@@ -54,6 +56,8 @@ CODE = "code"
 MOUNT = "/etc/kit"
 STATE_MOUNT = "/var/lib/kit"
 RUNS_MOUNT = "/var/lib/kit/runs"
+# The home folder of root, and that of the ranks if they are not root. start.sh makes both.
+HOME = "/var/lib/kit/home/root"
 # In a run's folder: the working folder of its ranks, and the folders for what they make.
 WORK, OUTPUT, CHECKPOINTS = "work", "output", "checkpoints"
 SECRETS_MOUNT = "/run/secrets"

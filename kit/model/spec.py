@@ -10,6 +10,14 @@ from typing import Literal
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
 # The value of `code` that means: no folder, also if kit.yaml names one.
 NO_CODE = "none"
+# The capabilities of Linux 6, as Compose writes them (capabilities(7)).
+CAPABILITIES = (
+    "AUDIT_CONTROL", "AUDIT_READ", "AUDIT_WRITE", "BLOCK_SUSPEND", "BPF", "CHECKPOINT_RESTORE", "CHOWN",
+    "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "IPC_LOCK", "IPC_OWNER", "KILL", "LEASE", "LINUX_IMMUTABLE",
+    "MAC_ADMIN", "MAC_OVERRIDE", "MKNOD", "NET_ADMIN", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_RAW", "PERFMON",
+    "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_ADMIN", "SYS_BOOT", "SYS_CHROOT", "SYS_MODULE", "SYS_NICE",
+    "SYS_PACCT", "SYS_PTRACE", "SYS_RAWIO", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "SYSLOG", "WAKE_ALARM",
+)  # fmt: skip
 PROPAGATIONS = frozenset({"shared", "rshared", "slave", "rslave", "private", "rprivate"})
 
 Flavour = Literal["cpu", "pytorch", "cuda-tensorflow", "cuda-mxnet", "cuda-pytorch", "ssh-layer"]
@@ -57,6 +65,17 @@ class UlimitSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SecuritySpec:
+    """The fence around the containers (docs/nodes.md). `pids` limits processes and threads; 0 means no limit."""
+
+    capabilities: tuple[str, ...] = ()
+    new_privileges: bool = False
+    read_only: bool = True
+    pids: int = 32768
+    seccomp: Literal["default", "unconfined"] = "default"
+
+
+@dataclass(frozen=True, kw_only=True)
 class MpiSpec:
     """Options for mpirun."""
 
@@ -76,7 +95,10 @@ class RunsSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """All settings of a kit.yaml. Nothing is checked here: kit.config.validate makes a valid one from text."""
+    """All settings of a kit.yaml. Nothing is checked here: kit.config.validate makes a valid one from text.
+
+    `user` is UID:GID of the ranks, or None for root.
+    """
 
     name: str = "kit"
     orchestrator: Orchestrator = "compose"
@@ -92,6 +114,8 @@ class ClusterSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     shm_size: str = "1gb"
     ulimits: UlimitSpec = field(default_factory=UlimitSpec)
+    security: SecuritySpec = field(default_factory=SecuritySpec)
+    user: str | None = None
     mpi: MpiSpec = field(default_factory=MpiSpec)
     runs: RunsSpec = field(default_factory=RunsSpec)
     code: str | None = None

@@ -66,7 +66,7 @@ ROWS = (
         how="the long form, as mounts"),
     Row(setting="volumes", path="HostConfig.Mounts", compose="none", swarm="the mounts", same=False, how="as above"),
     Row(setting="volumes", path="Mounts", compose="type, source, target, read-only, propagation",
-        swarm="the same, and /dev/shm", same=False,
+        swarm="the same, and /dev/shm and /run", same=False,
         how="compared one by one. kit creates a missing folder, because Swarm would fail the task. A volume has "
         "the same name, so its data stays"),
     Row(setting="", path="HostConfig.IpcMode", compose="private", swarm="the same", how="the engine's default"),
@@ -75,9 +75,20 @@ ROWS = (
     Row(setting="", path="Config.Hostname", compose="the VM's", swarm="the same", how="follows from the network"),
     Row(setting="", path="HostConfig.Privileged", compose="false", swarm="the same",
         how="Swarm drops it; kit does not need it"),
-    Row(setting="", path="HostConfig.CapAdd", compose="none", swarm="the same", how=""),
-    Row(setting="", path="HostConfig.SecurityOpt", compose="none", swarm="the same",
-        how="Swarm drops it; kit does not set it"),
+    Row(setting="security.capabilities", path="HostConfig.CapAdd", compose="those that sshd and ranks need",
+        swarm="the same", how="`cap_add`, from engine 20.10 on"),
+    Row(setting="", path="HostConfig.CapDrop", compose="ALL", swarm="the same", how="`cap_drop`, as above"),
+    Row(setting="security.new_privileges", path="HostConfig.SecurityOpt", compose="no-new-privileges", swarm="none",
+        same=False,
+        how="Swarm drops it: start.sh sets no_new_privs for sshd and all that it starts, and kit-launch for the ranks "
+        "of the head. A command of `kit exec` has it only with Compose. A test reads it in the ranks of both. "
+        "`seccomp: unconfined` is refused"),
+    Row(setting="security.read_only", path="HostConfig.ReadonlyRootfs", compose="true", swarm="the same",
+        how="`read_only`"),
+    Row(setting="security.read_only", path="HostConfig.Tmpfs./run", compose="its size and mode", swarm="none",
+        same=False, how="a tmpfs among the mounts with the same size and mode"),
+    Row(setting="security.pids", path="HostConfig.PidsLimit", compose="the limit", swarm="the same",
+        how="`deploy.resources.limits.pids`; `pids_limit` is dropped"),
     Row(setting="", path="HostConfig.Devices", compose="none", swarm="the same",
         how="Swarm drops it; kit does not set it"),
     Row(setting="", path="HostConfig.Isolation", compose="not set", swarm="default", same=False,
@@ -123,10 +134,10 @@ def compared(compose: Mapping[str, Any], swarm: Mapping[str, Any]) -> dict[str, 
 
 
 def mounts(container: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return each mount as (type, source, target, read-only, propagation), without Swarm's tmpfs on /dev/shm."""
+    """Return each mount as (type, source, target, read-only, propagation), without /dev/shm and /run."""
     rows = []
     for mount in container["Mounts"]:
-        if mount["Destination"] == "/dev/shm":
+        if mount["Destination"] in ("/dev/shm", "/run"):
             continue
         words = (mount["Type"], mount.get("Name") or mount["Source"], mount["Destination"])
         rows.append((*words, "rw" if mount["RW"] else "ro", mount["Propagation"]))

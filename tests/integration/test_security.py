@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -207,3 +209,61 @@ def test_private_keys_are_nowhere_but_in_their_files(cluster: Cluster) -> None:
     for path in cluster.folder.rglob("*"):
         if path.is_file():
             assert not [line for line in secrets if line in path.read_text()]
+
+
+# Run by a rank. Prints what each attack achieved: "done", or the name of the error.
+ATTACKS = Path(__file__).with_name("attacks.py").read_text(encoding="utf-8")
+KEPT = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT"}
+BITS = {0: "CHOWN", 1: "DAC_OVERRIDE", 3: "FOWNER", 6: "SETGID", 7: "SETUID", 10: "NET_BIND_SERVICE", 18: "SYS_CHROOT"}
+
+
+def test_a_rank_stays_behind_the_fence(cluster: Cluster) -> None:
+    """Ranks of the head are children of `docker exec`, and the others of sshd."""
+    done = cluster.kit("run", "-np", "2", "--npernode", "1", "-H", "gpu1,gpu2", "--", "python3", "-c", ATTACKS)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == 2
+    for result in results:
+        mask = int(result.pop("bounding"), 16)
+        assert mask == sum(1 << bit for bit, name in BITS.items() if name in KEPT)
+        assert result == {
+            "raw socket": "EPERM",
+            "packet socket": "EPERM",
+            "mount": "EPERM",
+            "device": "EPERM",
+            "write into /usr": "EROFS",
+            "write into /etc": "EROFS",
+            "write into kit's programs": "EROFS",
+            "write into /etc/kit": "EROFS",
+            "effective user after a set-user-ID program": "1000",
+            "no_new_privs": "1",
+            "seccomp": "2",
+            # What every workload needs.
+            "program in /tmp": "done",
+            "write into /var/tmp": "done",
+            "write into HOME": "done",
+            "write into /run": "done",
+            "write into the working folder": "done",
+        }
+
+
+def test_a_fork_bomb_ends_at_the_limit(cluster: Cluster) -> None:
+    """With the limit of kit.yaml, the bomb would take this machine's memory. So it gets a lower one for a moment."""
+    node = cluster.hosts[1]
+    (container,) = node.containers(cluster.name)
+    assert container["HostConfig"]["PidsLimit"] == 32768
+    bomb = "import os, time\nfor n in range(600):\n    if os.fork() == 0: time.sleep(60); os._exit(0)"
+    try:
+        node.text("docker", "update", "--pids-limit", "200", container["Id"])
+        done = cluster.kit("run", "-np", "1", "-H", node.name, "--", "python3", "-c", bomb)
+    finally:
+        node.text("docker", "update", "--pids-limit", "32768", container["Id"])
+    assert done.returncode not in (0, 70)
+    assert "BlockingIOError" in done.stderr + done.stdout
+    assert cluster.marked() == {}
+
+
+def test_users_of_the_vm_do_not_reach_scratch_space(cluster: Cluster) -> None:
+    for host in cluster.hosts[:2]:
+        done = host.ssh("touch", f"/opt/kit/{cluster.name}/tmp/it-planted", user="ubuntu")
+        assert done.returncode != 0, host.name

@@ -42,6 +42,7 @@ SETTINGS = {
     "env": {"GREETING": "a {{b}} $c", "EMPTY": "", "TOKEN": "it-s3cret"},
     "volumes": [f"{FOLDER}:/data:ro", "it-scratch:/scratch"],
     "ulimits": {"memlock": "default", "nofile": 4096},
+    "user": "1000:1001",
 }
 
 
@@ -139,6 +140,32 @@ def test_the_containers_of_both_differ_in_what_the_table_says_alone(both: Both) 
         assert properties.mounts(swarm) == properties.mounts(compose)
         given, own = set(compose["Config"]["Env"]), set(swarm["Config"]["Env"])
         assert {word.partition("=")[0] for word in given ^ own} == (set() if host == both.cluster.head else set(OWN))
+
+
+# A rank's user, and what it can do to the cluster's keys, the supervisor, and the records of runs.
+TRIES = """
+id -u; id -g; grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status
+for key in /etc/kit/ssh/*_ed25519 /run/secrets/*; do [ ! -r "$key" ] || echo read $key; done
+! kill -0 1 2>/dev/null || echo signal
+! ls /var/lib/kit/runs 2>/dev/null || echo list
+! (echo >>/var/lib/kit/runs/$KIT_RUN/record.json) 2>/dev/null || echo record
+! mv /var/lib/kit/runs/$KIT_RUN/output /var/lib/kit/runs/$KIT_RUN/log 2>/dev/null || echo log
+for folder in . "$KIT_OUTPUT_DIR" "$KIT_CHECKPOINT_DIR" "$HOME" /tmp; do
+  touch "$folder/it-made-$KIT_NODE" && stat -c %u:%g "$folder/it-made-$KIT_NODE"
+done
+"""
+
+
+def test_ranks_of_a_user_reach_neither_keys_nor_records(both: Both) -> None:
+    done = both.cluster.kit("run", "-np", "4", "--npernode", "1", "--output", "json", "--", "sh", "-c", TRIES)
+    assert done.returncode == 0, done.stderr
+    words: dict[str, list[str]] = {}
+    for line in objects(done):
+        if line["kind"] == "line":
+            words.setdefault(line["source"], []).append(line["text"].split()[-1])
+    assert len(words) == 4
+    for source, last in words.items():
+        assert last == ["1000", "1001", "0" * 16, "1", "2", *["1000:1001"] * 5], source
 
 
 def test_shared_memory_is_the_same_from_inside(both: Both) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from kitrun import store
+from kitrun import fence, store
 
 OURS = "kit-mpirun"
 RECORD = "/etc/kit/cluster.json"
@@ -33,6 +33,7 @@ Place = Dict[str, Any]
 
 def main(argv: Sequence[str]) -> None:
     """Become Open MPI's program of this name."""
+    fence.close()
     name = os.path.basename(argv[0])
     program = real(name)
     if program is None:

@@ -85,7 +85,7 @@ def seed(
 
 
 def _copied(path: str, snapshot: tree.Snapshot) -> tree.Marks:
-    os.mkdir(path, 0o755)
+    tree.make_folder(path)
     with tree.opened_top(path) as top:
         return tree.Marks(tree.make(top, snapshot), tree.folder_marks(top, snapshot))
 

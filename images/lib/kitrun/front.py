@@ -31,7 +31,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from kitrun import code, decide, frames, store, supervise
+from kitrun import code, decide, fence, frames, store, supervise
 from kitrun.output import now_ms
 
 RECORD = "/etc/kit/cluster.json"
@@ -295,4 +295,5 @@ class Front:
 
 
 def main() -> int:
+    fence.close()
     return Front().serve()

@@ -6,6 +6,8 @@ import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
+from kitrun import fence
+
 RELAYS = (b"kit-rank", b"kit-torchrun")
 # Marks every process of a run with torchrun. Open MPI's rank is then that of the host's torchrun.
 AGENT = b"KIT_AGENT"
@@ -21,11 +23,20 @@ STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
 def environment(pid: int) -> Dict[bytes, bytes]:
     """Return {name: value}; empty for a process that has ended, and for a zombie."""
     try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            data = file.read()
+        return variables(read_environ(pid))
     except OSError:
         return {}
-    return variables(data)
+
+
+def read_environ(pid: int) -> bytes:
+    """Return the variables of a process as the kernel has them. Raises OSError."""
+    path = "/proc/%d/environ" % pid
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except PermissionError:
+        with fence.as_user(), open(path, "rb") as file:
+            return file.read()
 
 
 def variables(data: bytes) -> Dict[bytes, bytes]:
@@ -53,8 +64,7 @@ def settled(pid: int) -> bytes:
     whole = False
     while True:
         try:
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                data = file.read()
+            data = read_environ(pid)
         except OSError:
             return b""
         # Kernel threads and zombies have no memory. A program without variables still has a command line.
@@ -166,7 +176,7 @@ def stacks(run_id: str, patience: float = 1.0) -> List[Dict[str, Any]]:
             "pid": pid,
             "state": state(pid),
             "command": " ".join(b" ".join(command(pid)).decode("utf-8", "replace").split())[:120],
-            "wchan": read_text("/proc/%d/wchan" % pid)[:64],
+            "wchan": read_wchan(pid),
             "stack": tail_from(stack_file(pid), before[pid]) if pid in before else "",
         }
         for pid, rank in sorted(first.items(), key=lambda pair: pair[1])
@@ -234,9 +244,16 @@ def read_text(path: str) -> str:
         return ""
 
 
+def read_wchan(pid: int) -> str:
+    """Return the kernel function in which the process waits, or what the kernel prints instead."""
+    with fence.as_user():
+        return read_text("/proc/%d/wchan" % pid)[:64]
+
+
 def tail_from(path: str, offset: int) -> str:
+    """Return what a rank wrote there. Follows no link, and waits for nobody: the rank can replace the file."""
     try:
-        with open(path, "rb") as file:
+        with fence.as_user(), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             file.seek(offset)
             return file.read(32768).decode("utf-8", "replace")
     except OSError:

@@ -185,7 +185,7 @@ def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Marks, same: "_Sa
         part = rest = os.path.join(spares, "tree.part")
         tree.remove_path(part)
         try:
-            os.mkdir(part, 0o755)
+            tree.make_folder(part)
             with tree.opened_top(part) as new:
                 entries = _move(top, new, snapshot, marks, same)
             rest = spare.put(spares, snapshot, entries)
@@ -275,5 +275,5 @@ def _move(top: int, new: int, snapshot: tree.Snapshot, marks: tree.Marks, same: 
                     entries[number] = tree.mark_at(there, snapshot.names[number])
             for name, path in below.items():
                 if path not in moved:
-                    os.mkdir(name, 0o755, dir_fd=there)
+                    tree.make_folder(name, there)
     return entries

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Dict, Optional, Sequence
 
-from kitrun import procs
+from kitrun import fence, procs
 
 FOLDER = "/run/kit/terminals"
 # From the terminal rather than from the rank: what the screen can show, and the mark by which `kit exec -it` ends it.
@@ -71,6 +71,8 @@ def hold(run: str) -> int:
 
 def join(run: str, command: Sequence[str]) -> int:
     """Run the command in this terminal as rank 0 of the run would run it. Return its exit code."""
+    fence.close()
+    fence.become_user()
     connection = connected(path_of(run))
     if connection is None:
         sys.stderr.write("kit-terminal: run %s has no rank here that waits for a terminal\n" % run)

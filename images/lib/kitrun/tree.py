@@ -15,6 +15,8 @@ import stat
 from array import array
 from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
+from kitrun import fence
+
 FILE, LINK, FOLDER = b"f", b"l", b"d"
 TOP = b""
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -169,8 +171,16 @@ def make(top: int, snapshot: Snapshot, numbers: Optional[Iterable[int]] = None) 
                 marks[number] = _make_entry(at, snapshot, number)
             for name in snapshot.below[folder]:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o755, dir_fd=at)
+                    make_folder(name, at)
     return marks
+
+
+def make_folder(path: "bytes | str", at: Optional[int] = None) -> None:
+    """Make a folder for the user of the ranks. Raises OSError."""
+    os.mkdir(path, 0o755, dir_fd=at)
+    ids = fence.user()
+    if ids is not None:
+        os.chown(path, *ids, dir_fd=at, follow_symlinks=False)
 
 
 def folder_marks(top: int, snapshot: Snapshot) -> List[Mark]:
@@ -278,8 +288,11 @@ def _manifest(digest: str, stores: str) -> bytes:
 def _make_entry(at: int, snapshot: Snapshot, number: int) -> Mark:
     name = snapshot.names[number]
     line = snapshot.lines[number]
+    ids = fence.user()
     if line.startswith(LINK):
         os.symlink(plain(line.split(b"\t", 5)[5]), name, dir_fd=at)
+        if ids is not None:
+            os.chown(name, *ids, dir_fd=at, follow_symlinks=False)
         return mark_at(at, name)
     source, size, mode = snapshot.source(number)
     try:
@@ -300,6 +313,8 @@ def _make_entry(at: int, snapshot: Snapshot, number: int) -> Mark:
                 view = memoryview(data)
                 while view:
                     view = view[os.write(out, view) :]
+            if ids is not None:
+                os.fchown(out, *ids)
             # With the object's own time, `is_copy` sees a file that a rank has only touched.
             os.utime(out, ns=(times.st_mtime_ns, times.st_mtime_ns))
             return mark(os.fstat(out))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kit.model import names
-from kit.plan.cluster import yamltext
+from kit.plan.cluster import fence, yamltext
 
 if TYPE_CHECKING:
     from kit.model.launch import Node
@@ -111,7 +111,7 @@ def definition(
     spec: ClusterSpec, *, name: str, image: str, gpus: bool, own: Mapping[str, str], key: str
 ) -> dict[str, Any]:
     """Return the service as Compose spells it. `own`: the host's variables. `key`: the digest of its host key or ''."""
-    environment = {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **own}
+    environment = {**variables(spec), **own}
     body: dict[str, Any] = {
         "image": image,
         "container_name": names.container(spec.name, name),
@@ -124,8 +124,9 @@ def definition(
         "restart": "unless-stopped",
         "shm_size": spec.shm_size,
         "ulimits": ulimits(spec),
+        **_fenced(spec),
         "environment": dict(sorted(environment.items())),
-        "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", _state(spec), *spec.volumes],
+        "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", _state(spec), *_scratch(spec), *spec.volumes],
         "labels": {
             names.LABEL_CLUSTER: spec.name,
             names.LABEL_SERVICE: name,
@@ -136,6 +137,27 @@ def definition(
         devices = [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
         body["deploy"] = {"resources": {"reservations": {"devices": devices}}}
     return body
+
+
+def variables(spec: ClusterSpec) -> dict[str, str]:
+    """Return the variables of every node of the cluster."""
+    return {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **fence.environment(spec)}
+
+
+def _fenced(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the fence as Compose spells it."""
+    return {
+        "cap_drop": ["ALL"],
+        "cap_add": fence.capabilities(spec),
+        **({"security_opt": options} if (options := fence.security_options(spec)) else {}),
+        **({"read_only": True} if spec.security.read_only else {}),
+        **({"tmpfs": [f"{fence.RUN}:mode=755,size={fence.RUN_BYTES}"]} if fence.has_run(spec) else {}),
+        **({"pids_limit": spec.security.pids} if spec.security.pids else {}),
+    }
+
+
+def _scratch(spec: ClusterSpec) -> list[str]:
+    return [f"{fence.scratch_folder(spec)}:{target}" for target in fence.scratch(spec)]
 
 
 def _state(spec: ClusterSpec) -> str:

@@ -9,6 +9,7 @@ from kit.model import names
 from kit.model.launch import Node, Placement
 from kit.model.local import LocalContainer
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster import fence
 from kit.plan.run import mpi
 
 # Ranks of one container need no other network and must not wait for one.
@@ -56,10 +57,13 @@ def local_container(
     return LocalContainer(
         image=image,
         argv=(*argv, *spec.mpi.args, *mpi.RELAY, *command),
-        env={**spec.env, **ours, **env},
+        env={**({fence.NEW_PRIVILEGES: "1"} if spec.security.new_privileges else {}), **spec.env, **ours, **env},
         volumes=(*(_absolute(volume, folder) for volume in spec.volumes), *mounts),
         shm_size=spec.shm_size,
         ulimits=_ulimits(spec),
+        capabilities=fence.local_capabilities(spec),
+        security_options=tuple(fence.security_options(spec)),
+        pids=spec.security.pids,
     )
 
 

@@ -12,7 +12,7 @@ from kit.model.plan import HostPlan, Round, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
-from kit.plan.cluster import network
+from kit.plan.cluster import fence, network
 from kit.plan.cluster import stack as services
 from kit.plan.cluster.checks import bind_sources
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
@@ -32,7 +32,15 @@ from kit.plan.swarm import checks, manager, stack
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
     """Return the folders that mounts need."""
-    return (f"{names.folder(spec.name)}/{names.STATE}", *bind_sources(spec))
+    return tuple(_folders(spec))
+
+
+def _folders(spec: ClusterSpec) -> dict[str, str]:
+    """Return the folders that mounts need, with the modes of new ones."""
+    own = {f"{names.folder(spec.name)}/{names.STATE}": "700"}
+    if fence.scratch(spec):
+        own[fence.scratch_folder(spec)] = "700"
+    return {**own, **{path: "755" for path in bind_sources(spec) if path not in own}}
 
 
 def problems(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
@@ -97,11 +105,9 @@ def _host_steps(
     changes = list(file_steps(files, facts))
     yield from changes
     yield from stale_steps(files, facts, head=head)
-    state_folder = f"{names.folder(spec.name)}/{names.STATE}"
-    folders = [state_folder, *bind_sources(spec)]
-    for path in dict.fromkeys(folders):
+    for path, mode in _folders(spec).items():
         if path in facts.absent:
-            yield MakeFolder(path=path, mode="700" if path == state_folder else "755", why="a mount needs it")
+            yield MakeFolder(path=path, mode=mode, why="a mount needs it")
     rewritten = any(isinstance(step, WriteFile) and step.path == names.NODE_ENV for step in changes)
     deaf = f"{node.address}:{spec.ssh_port}" not in facts.listening
     # On the head the definition has the same values. Elsewhere the container read the file when it started.

@@ -16,7 +16,7 @@ from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.spec import PROPAGATIONS, ClusterSpec
 from kit.model.swarm import Role
-from kit.plan.cluster import stack, yamltext
+from kit.plan.cluster import fence, stack, yamltext
 
 CLIENT_KEY = f"{names.SECRETS_MOUNT}/id_ed25519"
 # The kinds under which guides let engines advertise GPUs.
@@ -81,7 +81,7 @@ def wanted(
     for name, group in groups.items():
         if not group:
             continue
-        environment = {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name}
+        environment = stack.variables(spec)
         # Nodes get these from node.env, which a value in the definition would override.
         if name == names.HEAD:
             environment |= stack.own_environment(spec, group[0][1], interface)
@@ -120,6 +120,8 @@ def _service(
         kind, count = reserved
         resource = {"discrete_resource_spec": {"kind": kind, "value": count}}
         deploy["resources"] = {"reservations": {"generic_resources": [resource]}}
+    if spec.security.pids:
+        deploy.setdefault("resources", {})["limits"] = {"pids": spec.security.pids}
     labels = {names.LABEL_CLUSTER: spec.name, names.LABEL_SERVICE: name, names.LABEL_IMAGE: tag}
     body: dict[str, Any] = {
         "image": image,
@@ -128,12 +130,17 @@ def _service(
         "networks": ["host"],
         "init": True,
         "ulimits": stack.ulimits(spec),
+        "cap_drop": ["ALL"],
+        "cap_add": fence.capabilities(spec),
+        **({"read_only": True} if spec.security.read_only else {}),
         "environment": {key: _template(value) for key, value in sorted(environment.items())},
         "secrets": [{"source": secrets[role], "target": KEY_FILES[role], "mode": 0o400} for role in roles],
         "volumes": [
             {"type": "bind", "source": names.folder(spec.name), "target": names.MOUNT, "read_only": True},
             _bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT),
-            {"type": "tmpfs", "target": "/dev/shm", "tmpfs": {"size": bytes_of(spec.shm_size)}},  # noqa: S108
+            _tmpfs("/dev/shm", bytes_of(spec.shm_size)),  # noqa: S108
+            *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
+            *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
             *(_mount(volume) for volume in spec.volumes),
         ],
         "labels": labels,
@@ -163,6 +170,10 @@ def bytes_of(size: str) -> int:
 
 def _bind(source: str, target: str) -> dict[str, Any]:
     return {"type": "bind", "source": source, "target": target}
+
+
+def _tmpfs(target: str, size: int) -> dict[str, Any]:
+    return {"type": "tmpfs", "target": target, "tmpfs": {"size": size}}
 
 
 def _mount(volume: str) -> dict[str, Any]:
@@ -200,8 +211,8 @@ def stack_text(spec: ClusterSpec, wanted: Wanted, *, notes: Sequence[str] = ()) 
 def document(spec: ClusterSpec, wanted: Wanted) -> dict[str, Any]:
     """Return the stack file as data."""
     content: dict[str, Any] = {
-        # Engines before 25 require it; they read a file without it in the format of 2014.
-        "version": "3.8",
+        # Engines before 25 require it; they read a file without it in the format of 2014. 3.9 has limits of processes.
+        "version": "3.9",
         "services": stack.escape(dict(wanted.services)),
         "networks": {"host": {"external": True}},
         "secrets": {name: {"external": True} for name in sorted(set(wanted.secrets.values()))},

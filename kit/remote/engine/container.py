@@ -98,6 +98,10 @@ class LocalEngine:
             ulimits=[Ulimit(name=limit, soft=value, hard=value) for limit, value in container.ulimits.items()],
             device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if self._has_gpus else None,
             init=True,
+            cap_drop=["ALL"],
+            cap_add=list(container.capabilities),
+            security_opt=list(container.security_options),
+            pids_limit=container.pids or None,
         )
 
         def start() -> Any:
