@@ -18,7 +18,7 @@ from typing import Any, Optional, Sequence
 from kitrun import procs
 
 # The first writable folder: a node whose disk is full is guarded, too.
-FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")  # noqa: S108  (only root writes there)
+FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")  # noqa: S108  (sign checks whose it is)
 # Longer than a link that is cut and repaired, shorter than a person waits for a GPU.
 LOST_S = 45.0
 # The stream ended, so the supervisor is gone, and not the link. It may be starting another guard.
@@ -44,6 +44,9 @@ def sign(run_id: str, mine: str) -> str:
         path = os.path.join(folder, run_id)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
+            # A rank that is not root could have made the folder, with a link in it.
+            if os.lstat(folder).st_uid != os.geteuid() or os.path.islink(folder):
+                continue
             with open(path, "w", encoding="ascii") as file:
                 file.write(mine)
         except OSError:
