@@ -19,7 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.flows.run.listing import read_list
+from kit.model.host import Login
 from kit.model.run import BY_HAND, RUN_ID
+from kit.remote.run import door
 from kit.remote.scripts import folder as opening
 from kit.remote.scripts import script
 from tests.contract.test_scripts import RealMachine, SocketMachine
@@ -222,6 +224,37 @@ def test_an_audit_in_the_writable_folder_is_not_taken_over(vm: RealMachine, runs
     audit.unlink()
     vm.run("remove", vm.cluster, vm.folder, "all")
     assert not audit.exists()
+
+
+def log_of(folder: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """Return the log as kit reads it when the head's container is down."""
+    monkeypatch.setattr(door, "openssh_argv", lambda *_: ["sh", "-c"])
+    login = Login(host="gpu1", address="192.0.2.1", user=None, port=None, key=None, known_hosts=None)
+    file = door.LogFile(login, str(folder), run)
+    text, start = b"", time.monotonic()
+    while (piece := file.read(5)) is not None:
+        text += piece
+        assert time.monotonic() - start < 8
+    file.close()
+    return text
+
+
+@pytest.mark.skipif(not shutil.which("python3"), reason="a VM without Python needs the head's container")
+def test_the_log_of_a_run_is_read_from_the_vms_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "lab/var/runs"
+    runs.mkdir(parents=True)
+    log = plant(runs, GOOD, log="line\n" * 100_000) / "log"
+    assert log_of(tmp_path / "lab", GOOD, monkeypatch) == b"line\n" * 100_000
+    log.unlink()
+    assert log_of(tmp_path / "lab", GOOD, monkeypatch) == b""
+    (tmp_path / "shadow").write_text("s3cret")
+    log.symlink_to(tmp_path / "shadow")
+    assert log_of(tmp_path / "lab", GOOD, monkeypatch) == b""
+    log.unlink()
+    os.mkfifo(log)
+    assert log_of(tmp_path / "lab", GOOD, monkeypatch) == b""
+    for name in ("../../..", "x", f"{GOOD}/../{GOOD}"):
+        assert log_of(tmp_path / "lab", name, monkeypatch) == b""
 
 
 # The lock of Compose
