@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import ipaddress
 import os
 import socket
 import ssl
@@ -120,8 +119,6 @@ class Listener:
     """
 
     def __init__(self, address: str, tls: ssl.SSLContext, layers: Layers) -> None:
-        if ipaddress.ip_address(address).is_unspecified:
-            raise OSError(errno.EADDRNOTAVAIL, "this is not an address of the cluster's network")
         self._tls = tls
         self._layers = layers
         self._changed = threading.Lock()
@@ -129,6 +126,9 @@ class Listener:
         self._open: Dict[Any, bool] = {}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.bind((address, 0))
+        if self._socket.getsockname()[0] == "0.0.0.0":  # noqa: S104
+            self._socket.close()
+            raise OSError(errno.EADDRNOTAVAIL, "this is not an address of the cluster's network")
         self._socket.listen(16)
         self.port = int(self._socket.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
