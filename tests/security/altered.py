@@ -112,9 +112,39 @@ def _text(sample: bytes) -> Iterator[Alteration]:
 def _json(sample: bytes) -> Iterator[Alteration]:
     """Yield alterations of every value of JSON in a sample: the whole sample, a line, or the end of a line."""
     for start, end, value in _documents(sample):
-        before, after = sample[:start], sample[end:]
-        for text in _values(value):
-            yield lambda before=before, text=text, after=after: before + text.encode() + after  # type: ignore[misc]
+        for path in _paths(value):
+            here = _at(value, path)
+
+            # Made only when its turn comes: all of them together may be gigabytes.
+            def put(text: Callable[[], str], place: _Place = (start, end, value, path)) -> Alteration:
+                return lambda: _with_text(sample, place, text())
+
+            yield from (put(lambda text=text: text) for text in VALUES)  # type: ignore[misc]
+            yield from (put(change) for change in _changes(here))
+
+
+_Place = tuple[int, int, Any, tuple[Any, ...]]
+
+
+def _with_text(sample: bytes, place: _Place, text: str) -> bytes:
+    """Return the sample with this JSON text in one place."""
+    start, end, value, path = place
+    hole = json.dumps(_with(value, path, _HOLE)).replace(f'"{_HOLE}"', text)
+    return sample[:start] + hole.encode() + sample[end:]
+
+
+def _changes(here: Any) -> Iterator[Callable[[], str]]:
+    """Yield what makes other JSON texts of a value: nested, doubled, with a key missing or new, shorter, long."""
+    yield lambda: json.dumps([here])
+    yield lambda: json.dumps([here, here])
+    if isinstance(here, dict):
+        yield lambda: json.dumps(here | {"new": {"x": [1]}})
+        yield lambda: json.dumps(here | {"\x1b[2J": "\x1b[2J"})
+        for key in here:
+            yield lambda key=key: json.dumps({name: here[name] for name in here if name != key})  # type: ignore[misc]
+    if isinstance(here, list) and here:
+        yield lambda: json.dumps(here[:-1])
+        yield lambda: json.dumps(here * 1000)
 
 
 def _documents(sample: bytes) -> Iterator[tuple[int, int, Any]]:
@@ -130,25 +160,6 @@ def _documents(sample: bytes) -> Iterator[tuple[int, int, Any]]:
             with contextlib.suppress(ValueError):
                 yield start + opening.start(), start + opening.start() + len(text), json.loads(text)
         start += len(line)
-
-
-def _values(value: Any) -> Iterator[str]:
-    """Yield JSON texts in which one value is replaced, or one key is missing, double or new."""
-    for path in _paths(value):
-        hole = json.dumps(_with(value, path, _HOLE))
-        yield from (hole.replace(f'"{_HOLE}"', text) for text in VALUES)
-        here = _at(value, path)
-        own = json.dumps(here)
-        yield hole.replace(f'"{_HOLE}"', f"[{own}]")
-        yield hole.replace(f'"{_HOLE}"', f"[{own}, {own}]")
-        if isinstance(here, dict):
-            yield hole.replace(f'"{_HOLE}"', json.dumps(here | {"new": {"x": [1]}}))
-            yield hole.replace(f'"{_HOLE}"', json.dumps(here | {"\x1b[2J": "\x1b[2J"}))
-            for key in here:
-                yield hole.replace(f'"{_HOLE}"', json.dumps({name: here[name] for name in here if name != key}))
-        if isinstance(here, list) and here:
-            yield hole.replace(f'"{_HOLE}"', json.dumps(here[:-1]))
-            yield hole.replace(f'"{_HOLE}"', json.dumps(here * 1000))
 
 
 _HOLE = "the altered place"

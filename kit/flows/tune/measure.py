@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError
 from kit.events import Event, HostDone, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
 from kit.flows.context import Context
+from kit.model.answer import OddAnswer, answer_of, decode, within
 from kit.model.launch import Node, RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.tune import Machine, Timing, Tried, Wire
@@ -30,6 +29,8 @@ LAUNCH_S, LEAST_S = 4.0, 30.0
 FIRST_S = 90.0
 TASK = "measure"
 HALF_DOWN = 0.5
+# No all-reduce is quicker, or lasts longer.
+SHORTEST_S, LONGEST_S = 1e-9, 1e6
 # Share of the time for networks that are not in use.
 NETWORKS_SHARE = 0.4
 
@@ -47,6 +48,36 @@ class _Listener:
             (self.lines if event.stream == "stdout" else self.errors).append(event.text)
         elif not isinstance(event, HostStep | UnfinishedLine):
             self.reporter.report(event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One size of an all-reduce: its times in seconds."""
+
+    bytes: int
+    samples: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Test:
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Printed:
+    tests: tuple[_Test, ...]
+
+
+def rows_of(line: str, sizes: Sequence[int]) -> tuple[Row, ...]:
+    """Return the rows in the JSON line of mpi_perf, which must be of these sizes. Raises OddAnswer."""
+    printed: _Printed = decode(line, _Printed)
+    tests = printed.tests
+    rows = tests[0].rows if tests else ()
+    if sorted(row.bytes for row in rows) != sorted(sizes) or not all(row.samples for row in rows):
+        raise OddAnswer("it does not have a time for each size", line)
+    for seconds in (seconds for row in rows for seconds in row.samples):
+        within(seconds, SHORTEST_S, LONGEST_S, "a time")
+    return rows
 
 
 def wire_rate(context: Context, nodes: Sequence[Node], wire: WireRates) -> float | None:
@@ -126,8 +157,10 @@ class Perf:
 
     def measure(
         self, args: Sequence[str], sizes: str, seconds: float, text: str, *, last: bool = False, first: bool = False
-    ) -> list[dict[str, Any]]:
-        """Return the rows of an all-reduce. Raises KitError if it fails; the caller handles InputError, NotReadyError.
+    ) -> tuple[Row, ...]:
+        """Return the rows of an all-reduce, one for each of `sizes`.
+
+        Raises KitError if it fails; the caller handles InputError, NotReadyError.
 
         The `last` run may take all the remaining time. The `first` one does not end early.
         """
@@ -175,8 +208,8 @@ class Perf:
             raise StepError(f"mpi_perf failed: {cause}", hint=f"kit logs {result.plan.run_id}")
         for line in reversed(listener.lines):
             if line.startswith("{"):
-                rows: list[dict[str, Any]] = json.loads(line)["tests"][0]["rows"]
-                return rows
+                with answer_of(self.nodes[0].name, "what mpi_perf printed"):
+                    return rows_of(line, [int(size) for size in sizes.split(",")])
         raise StepError("mpi_perf succeeded but printed no result", hint=f"kit logs {result.plan.run_id}")
 
 
@@ -223,7 +256,7 @@ def try_all(
                     raise
                 failures[trial.name] = error.message
                 continue
-            seconds[trial.name] += [float(value) for value in row["samples"]]
+            seconds[trial.name] += row.samples
     perf.context.reporter.report(HostDone(host=TASK))
     measured = [
         replace(
@@ -258,9 +291,7 @@ def curve_of(perf: Perf, words: Sequence[str], ranks: int, tcp: float | None) ->
     except KitError as error:
         perf.skipped.append(f"message sizes: {error.message}")
         return None, {}
-    timings = {
-        int(row["bytes"]): Timing(bytes=int(row["bytes"]), ranks=ranks, seconds=tuple(row["samples"])) for row in rows
-    }
+    timings = {row.bytes: Timing(bytes=row.bytes, ranks=ranks, seconds=row.samples) for row in rows}
     small = timings.get(8)
     return (small.median if small else None), timings
 
@@ -279,6 +310,6 @@ def halves(perf: Perf, words: Sequence[str], ranks: int, size: int) -> tuple[Tim
     except KitError as error:
         perf.skipped.append(f"half the bytes, for --fp16: {error.message}")
         return None
-    samples = {int(row["bytes"]): tuple(row["samples"]) for row in rows}
+    samples = {row.bytes: row.samples for row in rows}
     whole, half = (Timing(bytes=count, ranks=ranks, seconds=samples[count]) for count in (size, size // 2))
     return whole, half

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from kit.model.bench import Sample
+from kit.plan.bench.report.figures import number
 
 
 def headline(sample: Sample) -> str:
     """`172.3 images/s`, `all-reduce 1.2 GB/s at 16 MB, latency 31 us`; '' for a result of which no figure is known."""
     result = sample.result
     words = []
-    if isinstance(result.get("img_sec_total"), int | float):
-        words.append(f"{result['img_sec_total']:.1f} images/s")
-    if isinstance(result.get("efficiency"), int | float):
-        words.append(f"efficiency {result['efficiency']:.1%}")
+    if (images := number(result.get("img_sec_total"))) is not None:
+        words.append(f"{images:.1f} images/s")
+    if (efficiency := number(result.get("efficiency"))) is not None:
+        words.append(f"efficiency {efficiency:.1%}")
     if isinstance(result.get("tests"), list):
         words += [text for test in result["tests"] if isinstance(test, dict) and (text := _test(test))]
     if result.get("right") is True:
@@ -26,13 +27,19 @@ def headline(sample: Sample) -> str:
 
 
 def _test(test: Mapping[str, Any]) -> str:
-    rows = [row for row in test.get("rows") or () if isinstance(row, dict)]
+    rows = [row for row in (test["rows"] if isinstance(test.get("rows"), list) else ()) if isinstance(row, dict)]
     if not rows:
         return ""
     if test.get("test") == "latency":
-        return f"latency {float(rows[0].get('seconds') or 0) * 1e6:.0f} us"
-    last = max(rows, key=lambda row: float(row.get("bytes") or 0))
-    return f"{test.get('test')} {rate(float(last.get('busbw') or last.get('algbw') or 0))} at {size(last.get('bytes'))}"
+        return f"latency {_figure(rows[0], 'seconds') * 1e6:.0f} us"
+    last = max(rows, key=lambda row: _figure(row, "bytes"))
+    return (
+        f"{test.get('test')} {rate(_figure(last, 'busbw') or _figure(last, 'algbw'))} at {size(_figure(last, 'bytes'))}"
+    )
+
+
+def _figure(row: Mapping[str, Any], name: str) -> float:
+    return number(row.get(name)) or 0.0
 
 
 def rate(bytes_s: float) -> str:
@@ -41,9 +48,9 @@ def rate(bytes_s: float) -> str:
     return f"{bits / 1e9:.2f} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.0f} Mbit/s"
 
 
-def size(count: Any) -> str:
+def size(count: float) -> str:
     """Sizes of messages are powers of two: 8 B, 64 kB, 16 MB."""
-    value = int(count or 0)
+    value = int(count)
     for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
         if value >= factor:
             return f"{value / factor:g} {unit}"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from kit.errors import InputError
-from kit.model.bench import SAMPLES, Case, Sample, Session
+from kit.model.bench import RUNGS, SAMPLES, Case, Sample, Session
 
 FORMAT = 1
+# How deep a session or a result may be nested.
+MOST_DEEP = 40
+# More repeats of a case, and cases, than anybody measures; and the largest number of a field.
+MOST_REPEATS, MOST_CASES, MOST_NUMBER = 1000, 10_000, 2**53
 
 
 def session_text(session: Session) -> str:
@@ -20,7 +24,7 @@ def session_text(session: Session) -> str:
 def session_of(text: str, file: str) -> Session:
     """Parse a session. Raises InputError, which names `file`, if the text is not a session of this kit's format."""
     try:
-        data = json.loads(text)
+        data = _loaded(text)
         # Check the format first: another format may have other fields.
         if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
             raise InputError(
@@ -29,6 +33,8 @@ def session_of(text: str, file: str) -> Session:
                 file=file,
             )
         _fits(Session, data)
+        if len(data["cases"]) > MOST_CASES:
+            raise ValueError(f"it has more than {MOST_CASES} cases")
         return Session(**{**data, "cases": tuple(_case(case) for case in data["cases"])})
     except ValueError as error:
         raise InputError(
@@ -36,6 +42,24 @@ def session_of(text: str, file: str) -> Session:
             hint="give the folder of another session, or move this folder away",
             file=file,
         ) from error
+
+
+def _loaded(text: str) -> Any:
+    """Return the value of a JSON text. NaN is a number, as programs print it. Raises ValueError."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(MOST_DEEP):
+        level = [part for outer in level for part in _parts(outer)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _case(data: Any) -> Case:
@@ -46,6 +70,11 @@ def _case(data: Any) -> Case:
         raise ValueError("env is not a list of name and value pairs") from error
     if not data["command"] or not all(isinstance(word, str) for word in data["command"]):
         raise ValueError("command is not a list of words")
+    for name, words in _WORDS.items():
+        if data.get(name, words[0]) not in words:
+            raise ValueError(f"{name} is not one of {', '.join(words)}")
+    if not 0 <= data.get("repeats", 0) + data.get("warmup", 0) <= MOST_REPEATS:
+        raise ValueError(f"repeats is not between 0 and {MOST_REPEATS}")
     return Case(**{**data, "command": tuple(data["command"]), "env": env})
 
 
@@ -59,6 +88,14 @@ _JSON: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int | str": ((int, str), "a whole number or a text"),
     "Mapping[str, Any]": ((dict,), "an object"),
     "Mapping[str, str]": ((dict,), "an object"),
+}
+
+
+# The fields whose text is one of some words.
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "rung": RUNGS,
+    "launcher": ("mpi", "ps"),
+    "network": ("host", "bare", "bridge", "overlay"),
 }
 
 
@@ -77,6 +114,9 @@ def _fits(kind: type[Session | Case | Sample], data: Any) -> None:
         # In Python, true is a number; in JSON it is not.
         if not isinstance(data[name], types) or (isinstance(data[name], bool) and bool not in types):
             raise ValueError(f"{name} is {json.dumps(data[name])[:40]}, not {expected}")
+        # NaN is not within them, either.
+        if isinstance(data[name], int | float) and not -MOST_NUMBER <= data[name] <= MOST_NUMBER:
+            raise ValueError(f"{name} is not between {-MOST_NUMBER} and {MOST_NUMBER}")
     if other := [name for name in data if name not in known]:
         raise ValueError(f"unknown field '{other[0]}'")
 
@@ -97,7 +137,7 @@ def samples_of(text: str, file: str = SAMPLES) -> tuple[Sample, ...]:
         if not line.strip():
             continue
         try:
-            data = json.loads(line)
+            data = _loaded(line)
             if isinstance(data, dict):
                 data = {name: value for name, value in data.items() if name in known}
             _fits(Sample, data)
@@ -118,7 +158,7 @@ def last_object(lines: list[str]) -> Mapping[str, Any]:
         text = line.strip()
         if text.startswith("{") and text.endswith("}"):
             try:
-                value = json.loads(text)
+                value = _loaded(text)
             except ValueError:
                 continue
             if isinstance(value, dict):

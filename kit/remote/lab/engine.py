@@ -10,7 +10,6 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ import docker.errors
 import docker.types
 import requests
 
-from kit.errors import StepError
+from kit.errors import AnswerError, StepError
+from kit.model.answer import beginning, number
 from kit.model.lab import (
     FOLDER_LABEL,
     HOST_LABEL,
@@ -43,8 +43,22 @@ _NOT_YET = re.compile(
 )
 
 
-def _errors(doing: str, host: str | None = None) -> AbstractContextManager[None]:
-    return sdk.errors(refused=lambda error: StepError(f"{doing}: {sdk.reply(error)}", host=host))
+# What the SDK and this module raise for an answer of another shape, because the SDK checks none.
+_ODD = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+@contextlib.contextmanager
+def _errors(doing: str, host: str | None = None) -> Iterator[None]:
+    with sdk.errors(refused=lambda error: StepError(f"{doing}: {sdk.reply(error)}", host=host)):
+        try:
+            yield
+        except _ODD as error:
+            odd = beginning(f"{type(error).__name__}: {error}")
+            raise AnswerError(
+                f"{doing}: kit cannot read the answer of this machine's engine: {odd}",
+                hint="another program may answer on its socket; look: docker info",
+                host=host,
+            ) from error
 
 
 class LabEngine:
@@ -67,15 +81,15 @@ class LabEngine:
             containers = self.client.containers.list(all=True, filters=filters, ignore_removed=True)
             networks = self.client.networks.list(filters=filters)
             volumes = self.client.volumes.list(filters=filters)
-        hosts = [_container(c) for c in containers if HOST_LABEL in c.labels]
-        labeled = [_network(n) for n in networks]
-        return LabObjects(
-            network=labeled[0] if labeled else None,
-            containers=tuple(sorted(hosts, key=lambda c: (len(c.host), c.host))),
-            helpers=tuple(str(c.id) for c in containers if HOST_LABEL not in c.labels),
-            volumes=tuple(str(v.name) for v in volumes),
-            other_networks=tuple(n.id for n in labeled[1:]),
-        )
+            hosts = [_container(c) for c in containers if HOST_LABEL in c.labels]
+            labeled = [_network(n) for n in networks]
+            return LabObjects(
+                network=labeled[0] if labeled else None,
+                containers=tuple(sorted(hosts, key=lambda c: (len(c.host), c.host))),
+                helpers=tuple(str(c.id) for c in containers if HOST_LABEL not in c.labels),
+                volumes=tuple(str(v.name) for v in volumes),
+                other_networks=tuple(n.id for n in labeled[1:]),
+            )
 
     def taken_subnets(self) -> tuple[ipaddress.IPv4Network, ...]:
         """Return every network that the engine or the machine's routes already use."""
@@ -179,11 +193,12 @@ class LabEngine:
         """Raise StepError with the container's last lines if the host is not running."""
         with _errors("cannot inspect the container", host):
             state = self.client.api.inspect_container(container)["State"]
+            code = state["ExitCode"]
             if state["Running"]:
                 return
             log = self.client.api.logs(container, tail=5).decode(errors="replace").strip()
         raise StepError(
-            f"the container ended with exit code {state['ExitCode']}" + (f": {log}" if log else ""),
+            f"the container ended with exit code {code}" + (f": {log}" if log else ""),
             host=host,
             hint="This machine's engine may not allow what an engine inside a container needs; see docs/lab.md.",
         )
@@ -192,15 +207,15 @@ class LabEngine:
         """Return the index, among this machine's devices, of the far end of the host's eth0."""
         with _errors("cannot read the link", host):
             done = self._inside(container, ["cat", "/sys/class/net/eth0/iflink"])
-        if done.code or not done.text.strip().isdigit():
-            raise StepError(f"its link cannot be read: {done.text.strip()}", host=host)
-        return int(done.text)
+            if done.code:
+                raise StepError(f"its link cannot be read: {done.text.strip()}", host=host)
+            return number(done.text.strip())
 
     def bridge(self, network: str) -> str:
         """Return the device that connects this machine to a network."""
         with _errors("cannot read the network"):
             facts = self.client.api.inspect_network(network)
-        return str((facts.get("Options") or {}).get("com.docker.network.bridge.name") or f"br-{facts['Id'][:12]}")
+            return str((facts.get("Options") or {}).get("com.docker.network.bridge.name") or f"br-{facts['Id'][:12]}")
 
     def shape_links(self, image: str, rate: str, devices: list[str], labels: dict[str, str]) -> None:
         """Limit what leaves by these devices of this machine, with a short-lived container in the host's network."""
