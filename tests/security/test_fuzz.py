@@ -12,7 +12,7 @@ import pytest
 from tests.security.altered import answers
 from tests.security.runner import MEMORY, Report, faults_by_place, fuzz, protocols, table
 
-ALL = 12_000
+ALL = 10_200
 EACH = -(-ALL // max(1, len(protocols())))
 
 

@@ -207,7 +207,7 @@ class LabEngine:
         """Return the index, among this machine's devices, of the far end of the host's eth0."""
         with _errors("cannot read the link", host):
             done = self._inside(container, ["cat", "/sys/class/net/eth0/iflink"])
-            if done.code:
+            if done.code or not done.text.strip():
                 raise StepError(f"its link cannot be read: {done.text.strip()}", host=host)
             return number(done.text.strip())
 

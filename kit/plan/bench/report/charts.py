@@ -12,6 +12,8 @@ from kit.plan.bench.report import words
 
 # More than an eye can tell apart is in the tables.
 MOST_LINES = 6
+# Ticks of a scale of quarters.
+MOST_TICKS = 60
 MOST_BARS = 12
 
 Scaled = tuple[str, list[tuple[CaseSummary, Stat]]]
@@ -117,13 +119,19 @@ def _efficiency(name: str, title: str, series: Sequence[Scaled]) -> Chart:
         y_title="share of the ideal",
         lines=(ideal, *_lines(shown, lambda stat: words.percent(stat.median))),
         x_ticks=tuple(Tick(at=x, text=str(x)) for x in counts),
-        y_ticks=tuple(Tick(at=quarter / 4, text=f"{quarter * 25} %") for quarter in range(math.floor(top * 4) + 1)),
+        y_ticks=tuple(Tick(at=quarter / 4, text=f"{quarter * 25} %") for quarter in _quarters(top)),
         log_x=True,
         top=top * 1.08,
         simulated=any(case.simulated for case in members),
         alt=f"{title} by number of ranks. {_in_words(shown, lambda s: words.percent(s.median))}",
         note=_left_out(len(series) - len(shown), "series"),
     )
+
+
+def _quarters(top: float) -> range:
+    """Return the quarters up to `top` that get a tick: each one, unless a program claims an impossible speed-up."""
+    last = math.floor(top * 4)
+    return range(0, last + 1, max(1, last // MOST_TICKS))
 
 
 def _lines(series: Sequence[Scaled], figure: Callable[[Stat], str]) -> tuple[Line, ...]:
