@@ -15,6 +15,7 @@ from kit.config.kinds import Auto, Choice, Command, Days, Items, Text, Truth, Va
 from kit.config.setting import Setting
 from kit.config.setting import field as _field
 from kit.config.setting import section as _section
+from kit.model import names
 from kit.model.spec import Binding, Flavour, Framework, Orchestrator
 
 _PORT = Whole(1, 65535)
@@ -158,8 +159,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "volumes",
             Items(Text()),
-            "Mounts, written SOURCE:TARGET[:ro] as in Compose. A source is a folder on the VMs outside of /opt/kit, or "
-            "a named volume.",
+            "Mounts, written SOURCE:TARGET[:ro] as in Compose. A source is a folder on the VMs outside of "
+            f"{names.ROOT}, or a named volume.",
             example=["/data/imagenet:/data:ro"],
             rule=rules.volumes,
         ),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kit.errors import ImageError
+from kit.model import names
 from kit.remote.engine.client import Engine
 from kit.remote.engine.hiccups import insist
 
@@ -27,8 +28,8 @@ _PATHS = (
     "*.dist-info/METADATA",
     "*.dist-info/RECORD",
     "*.egg-info/PKG-INFO",
-    "/opt/kit/bin/*",
-    "/opt/kit/lib/*",
+    f"{names.IMAGE_BIN}/*",
+    f"{names.IMAGE_LIB}/*",
     "/usr/lib/os-release",
     "/usr/share/doc/*/copyright",
     "/var/lib/dpkg/info/*.md5sums",
