@@ -21,7 +21,8 @@ def test_an_altered_answer_is_a_value_or_an_error_of_kit(protocol: str) -> None:
     report = fuzz(protocols()[protocol], EACH)
     assert not report.faults, "\n".join(faults_by_place(report))
     assert report.answers == EACH
-    assert report.errors
+    # A log that a disk has lost parts of is read, without them.
+    assert report.errors or protocol == "run_log"
     assert report.peak < MEMORY
 
 
