@@ -125,8 +125,9 @@ HOST = (
     ),
     Rule(
         name="read-only",
-        text="{path} is on a read-only volume",
-        hint="write to another folder, or remove :ro from its line of volumes: in kit.yaml, then run: kit deploy",
+        text="{path} is read-only: it belongs to the image, or to a volume with :ro",
+        hint="write below HOME, /tmp or KIT_OUTPUT_DIR, or remove :ro from its line of volumes: in kit.yaml, then run: "
+        "kit deploy",
         raised=("[Errno 30] Read-only file system: '{path}'",),
     ),
     Rule(
@@ -156,7 +157,8 @@ HOST = (
     Rule(
         name="threads",
         text="the rank reached its limit of threads and processes",
-        hint="use fewer data workers, or set OMP_NUM_THREADS in env: of kit.yaml; see the limit: kit exec "
+        hint="use fewer data workers, set OMP_NUM_THREADS in env: of kit.yaml, or raise pids: below security:; see the "
+        "limit: kit exec "
         "{host} -- cat /sys/fs/cgroup/pids.max",
         says=("pthread_create failed", "fork: Resource temporarily unavailable"),
         raised=("can't start new thread", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
