@@ -5,6 +5,7 @@ echo "cores $(nproc)"
 echo "before $(head -n 1 /proc/stat)"
 sleep 0.5
 echo "after $(head -n 1 /proc/stat)"
+# shellcheck disable=SC2034  # read_runs reads it
 patience=10
 if [ -d "$folder/var" ]; then read_runs "$folder" states 2>/dev/null | head -n 10000; fi
 echo end
