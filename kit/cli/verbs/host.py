@@ -186,9 +186,9 @@ VERBS = (
             *CLUSTER,
         ),
         notes="kit prints output as it comes: that of one host byte for byte (on a terminal, see --raw), that of "
-        "several as lines that begin with the host (gpu1: …). At a terminal, kit prints equal output once if the command prints for less than 2 seconds on "
-        "each host. Ctrl-C ends the command in every container. If standard input is not a terminal, each host gets "
-        "all of it; in a loop that reads its own input, write < /dev/null.",
+        "several as lines that begin with the host (gpu1: …). At a terminal, kit prints equal output once if the "
+        "command prints for less than 2 seconds on each host. Ctrl-C ends the command in every container. If standard "
+        "input is not a terminal, each host gets all of it; in a loop that reads its own input, write < /dev/null.",
         examples=(
             "kit exec -- nvidia-smi -L",
             "kit exec -b 'gpu[1-4]' -- df -h /data",
