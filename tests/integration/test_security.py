@@ -264,6 +264,7 @@ def test_a_fork_bomb_ends_at_the_limit(cluster: Cluster) -> None:
 
 
 def test_users_of_the_vm_do_not_reach_scratch_space(cluster: Cluster) -> None:
+    path = f"/opt/kit/{cluster.name}/tmp"
     for host in cluster.hosts[:2]:
-        done = host.ssh("touch", f"/opt/kit/{cluster.name}/tmp/it-planted", user="ubuntu")
-        assert done.returncode != 0, host.name
+        assert host.text("stat", "-c", "%a %u %g", path).split() == ["1770", "0", "0"], host.name
+        assert host.ssh("touch", f"{path}/it-planted", user="ubuntu").returncode != 0, host.name
