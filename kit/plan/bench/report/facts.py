@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kit.plan.bench.report.figures import number
+
 # Facts of a host that do not affect its speed.
 _OWN = ("name", "address")
 
@@ -49,8 +51,8 @@ def _host(host: Mapping[str, Any]) -> str:
     for name, value in host.items():
         if name in _OWN:
             continue
-        if name == "memory_mib" and isinstance(value, int | float):
-            parts.append(f"{value / 1024:.1f} GiB of memory")
+        if name == "memory_mib" and (memory := number(value)) is not None:
+            parts.append(f"{memory / 1024:.1f} GiB of memory")
         elif name == "gpus":
             parts.append(_gpus(value))
         elif name == "engine" and value:
