@@ -78,10 +78,7 @@ if [ /tmp -ef /etc/kit/tmp ]; then
 fi
 # The image's home folder is read-only, so there is another one. What it lacks comes from the image.
 case ${HOME:-} in
-  $state/home/*)
-    mkdir -p "$HOME"
-    cp -an /root/. "$HOME"
-    ;;
+  $state/home/*) python3 -IS /opt/kit/bin/kit-home "$HOME" ;;
 esac
 # Ranks that are not root have their own home folder, and folders for their stacks and terminals. Their group may pass
 # through the folders above them, and other users of the VM may not.

@@ -45,7 +45,8 @@ def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
         assert limits["Ulimits"] == [{"Name": "stack", "Hard": 67108864, "Soft": 67108864}]
         folder = f"/opt/kit/{cluster.name}"
         mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"])
-        assert mounts == [(folder, "/etc/kit", False), (f"{folder}/var", "/var/lib/kit", True)]
+        scratch = [(f"{folder}/tmp", target, True) for target in ("/tmp", "/var/tmp")]  # noqa: S108
+        assert mounts == [(folder, "/etc/kit", False), *scratch, (f"{folder}/var", "/var/lib/kit", True)]
         assert cluster.inside(host, "sh", "-c", "ulimit -s").stdout.strip() == "65536"
 
 
@@ -59,8 +60,8 @@ def test_files_have_owner_and_mode(cluster: Cluster) -> None:
         assert {tuple(words[1:3]) for words in files.values()} == {("root", "root")}
         wanted = {**everyone, **head} if host == cluster.head else everyone
         # Other tests check the audit and the code of runs.
-        modes = {path: words[0] for path, words in files.items() if not path.startswith(("./var", "./code"))}
-        assert modes == {".": "755", "./ssh": "755", **wanted}
+        modes = {path: words[0] for path, words in files.items() if not path.startswith(("./var", "./code", "./tmp/"))}
+        assert modes == {".": "755", "./ssh": "755", "./tmp": "1770", **wanted}
 
 
 def test_the_compose_file_serves_a_human(cluster: Cluster) -> None:

@@ -19,6 +19,7 @@ RUN_BYTES = 256 << 20
 # Scratch space is on the VM's disk: in memory, it would take memory from the ranks. Programs may be compiled there.
 TMP = ("/tmp", "/var/tmp")  # noqa: S108
 RUN = "/run"
+IMAGE_HOME = "/root"
 # Open MPI's daemons are root. With these, they accept ranks of another user, and share no folder with them.
 _DAEMONS = {
     "OMPI_MCA_filem": "^raw",
@@ -56,7 +57,7 @@ def security_options(spec: ClusterSpec) -> list[str]:
 def environment(spec: ClusterSpec) -> dict[str, str]:
     """Return the variables that the fence needs in the container."""
     values = {}
-    if spec.security.read_only:
+    if spec.security.read_only and IMAGE_HOME not in _targets(spec):
         # The image's own home folder is read-only. start.sh copies it here.
         values["HOME"] = spec.env.get("HOME", names.HOME)
     if spec.security.new_privileges:

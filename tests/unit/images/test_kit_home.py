@@ -1,0 +1,91 @@
+"""kit-home: a home folder that can be written, with the image's files, and with links to volumes."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.remote.machine.assets import images_dir
+
+
+def load() -> Any:
+    loader = importlib.machinery.SourceFileLoader("kit_home", str(images_dir() / "bin/kit-home"))
+    spec = importlib.util.spec_from_loader("kit_home", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+home = load()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    (folder / "config/deep").mkdir(parents=True)
+    (folder / ".bashrc").write_text("of the image")
+    (folder / "config/a").write_text("a")
+    (folder / "config/deep/b").write_text("b")
+    (folder / "link").symlink_to("/nowhere")
+    return folder
+
+
+def test_what_is_missing_comes_from_the_image(tmp_path: Path, image: Path) -> None:
+    target = tmp_path / "home"
+    target.mkdir()
+    (target / ".bashrc").write_text("mine")
+    (target / "config").mkdir()
+    home.fill(str(target), str(image), [])
+    home.fill(str(target), str(image), [])
+    assert (target / ".bashrc").read_text() == "mine"
+    assert (target / "config/a").read_text() == "a"
+    assert (target / "config/deep/b").read_text() == "b"
+    assert (target / "link").readlink() == Path("/nowhere")
+
+
+def test_a_volume_is_a_link_and_no_copy(tmp_path: Path, image: Path) -> None:
+    target, volumes = tmp_path / "home", [str(image / "config/deep"), str(image / "login")]
+    (image / "login").write_text("secret")
+    home.fill(str(target), str(image), volumes)
+    assert str((target / "config/deep").readlink()) == volumes[0]
+    assert str((target / "login").readlink()) == volumes[1]
+    assert (target / "config/a").read_text() == "a"
+
+
+def test_a_volume_below_another_one_is_reached_through_it(tmp_path: Path, image: Path) -> None:
+    home.fill(str(tmp_path / "home"), str(image), [str(image / "config"), str(image / "config/deep")])
+    assert (tmp_path / "home/config").readlink() == image / "config"
+    assert sorted(path.name for path in (image / "config").iterdir()) == ["a", "deep"]
+
+
+def test_the_link_of_a_volume_that_is_gone_goes(tmp_path: Path, image: Path) -> None:
+    target = tmp_path / "home"
+    home.fill(str(target), str(image), [str(image / "config")])
+    (target / "own").symlink_to(image / "config/a")
+    home.fill(str(target), str(image), [])
+    assert not (target / "config").is_symlink()
+    assert (target / "config/a").read_text() == "a"
+    assert (target / "own").is_symlink()
+
+
+def test_a_link_of_a_rank_is_not_followed(tmp_path: Path, image: Path) -> None:
+    target, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    target.mkdir()
+    (target / "config").symlink_to(elsewhere)
+    home.fill(str(target), str(image), [])
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_places_of_mounts_are_read_from_the_kernels_table() -> None:
+    table = [
+        "36 35 98:0 /x /root/my\\040data rw - ext4 /dev/sda rw",
+        "37 35 98:0 / /rooted rw - ext4 /dev/sda rw",
+        "38 35 98:0 / / rw - ext4 /dev/sda rw",
+    ]
+    assert home.mounts_below("/root", table) == ["/root/my data"]
