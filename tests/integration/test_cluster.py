@@ -45,7 +45,7 @@ def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
         assert limits["Ulimits"] == [{"Name": "stack", "Hard": 67108864, "Soft": 67108864}]
         folder = f"/opt/kit/{cluster.name}"
         mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"])
-        scratch = [(f"{folder}/tmp", target, True) for target in ("/tmp", "/var/tmp")]  # noqa: S108
+        scratch = [(f"{folder}/tmp", target, True) for target in ("/tmp", "/var/tmp")]
         assert mounts == [(folder, "/etc/kit", False), *scratch, (f"{folder}/var", "/var/lib/kit", True)]
         assert cluster.inside(host, "sh", "-c", "ulimit -s").stdout.strip() == "65536"
 
