@@ -6,6 +6,7 @@ type must not end kit, and its text must not reach a terminal as it came.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
@@ -22,6 +23,9 @@ MOST = 2**53
 _SHOWN = 60
 # How long a decoder's own message may be, in characters.
 _MESSAGE = 200
+# The forms whose fields msgspec has read, and the lock to read others.
+_ready: set[Any] = set()
+_preparing = threading.Lock()
 
 
 class OddAnswer(ValueError):
@@ -43,6 +47,7 @@ def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) 
 
     if len(answer) > most:
         raise OddAnswer(f"it has more than {most} bytes", answer)
+    _prepare(form)
     try:
         value: T = msgspec.json.decode(answer, type=form)
     except RecursionError:
@@ -60,12 +65,27 @@ def convert(value: object, form: Any) -> Any:
     """Return a decoded JSON value as `form`, by the rules of `decode`. Raises OddAnswer."""
     import msgspec  # noqa: PLC0415  (as in decode)
 
+    _prepare(form)
     try:
         return msgspec.convert(value, type=form)
     except RecursionError:
         raise OddAnswer("it is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise OddAnswer(str(error)) from None
+
+
+def _prepare(form: Any) -> None:
+    """Let msgspec read a form's fields, in one thread at a time.
+
+    msgspec puts what it reads on the class before all is there. Another thread that uses it then crashes the process.
+    """
+    if form in _ready:
+        return
+    import msgspec  # noqa: PLC0415  (as in decode)
+
+    with _preparing:
+        msgspec.json.Decoder(form)
+        _ready.add(form)
 
 
 def within(value: float, least: float, most: float, what: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -71,3 +73,40 @@ def test_an_odd_answer_is_an_error_of_its_host() -> None:
     ):
         decode("\x1b[2J", Row)
     assert error.value.exit_code == 4
+
+
+FIRST_USE = """
+import sys, threading
+from dataclasses import make_dataclass
+from kit.model.answer import convert, decode
+
+sys.setswitchinterval(1e-6)
+fields = [(f"a{number}", int, 0) for number in range(30)]
+
+
+def first_use(use):
+    inner = make_dataclass("Inner", fields, frozen=True)
+    outer = make_dataclass("Outer", [("one", inner), ("more", list[inner]), *fields], frozen=True)
+    gate = threading.Barrier(8)
+
+    def work():
+        gate.wait()
+        use(outer)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+for _ in range(30):
+    first_use(lambda form: decode(b'{"one":{"a1":3},"more":[{"a2":1}]}', form))
+    first_use(lambda form: convert({"one": {"a1": 3}, "more": [{"a2": 1}]}, form))
+"""
+
+
+def test_threads_may_use_a_form_for_the_first_time_together() -> None:
+    """Without the lock, msgspec ends this process with a segmentation fault."""
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
