@@ -343,7 +343,9 @@ class Cluster:
         def of(host: VM) -> tuple[list[tuple[str, str]], dict[str, str]]:
             containers = [(c["Id"], c["State"]["StartedAt"]) for c in host.containers(self.name)]
             # var is where runs and changes are written down: whatever happens, it grows.
-            files = {path: rest for path, rest in host.files(self.name).items() if not path.startswith("./var")}
+            files = {
+                path: rest for path, rest in host.files(self.name).items() if not path.startswith(("./var", "./tmp"))
+            }
             return sorted(containers), files
 
         return everywhere(self.hosts, of)

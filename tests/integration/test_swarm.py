@@ -157,7 +157,9 @@ done
 
 
 def test_ranks_of_a_user_reach_neither_keys_nor_records(both: Both) -> None:
-    done = both.cluster.kit("run", "-np", "4", "--npernode", "1", "--output", "json", "--", "sh", "-c", TRIES)
+    done = both.cluster.kit(
+        "run", "-np", "4", "--npernode", "1", "--tag-output", "--output", "json", "--", "sh", "-c", TRIES
+    )
     assert done.returncode == 0, done.stderr
     words: dict[str, list[str]] = {}
     for line in objects(done):
