@@ -101,12 +101,13 @@ def torch_cluster(bases: Any, torch_image: ImageResult, wheels: Path) -> Iterato
         (folder / "code").mkdir()
         (folder / "code" / "train.py").write_text(TRAIN)
         cluster = Cluster(name=name, folder=folder, hosts=hosts)
+        # The engine gives a container the host's file. torchrun needs localhost.
+        names = r"127.0.0.1 localhost\n127.0.1.1 %s\n"
+        everywhere(hosts, lambda host: host.script(f'printf "{names}" "$(hostname)" >/etc/hosts'))
         deploy = cluster.kit("deploy")
         assert deploy.returncode == 0, deploy.stderr
-        # torchrun needs localhost.
-        names = r"127.0.0.1 localhost\n127.0.1.1 %s\n"
-        loopback = f'printf "{names}" "$(hostname)" >/etc/hosts; getent ahostsv4 "$(hostname)"'
-        for found in everywhere(hosts, lambda host: cluster.inside(host, "sh", "-c", loopback).stdout).values():
+        ask = 'getent ahostsv4 "$(hostname)"'
+        for found in everywhere(hosts, lambda host: cluster.inside(host, "sh", "-c", ask).stdout).values():
             assert found.startswith("127.0.1.1 ")
         yield cluster
 

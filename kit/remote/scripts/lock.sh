@@ -17,7 +17,7 @@ while :; do
   # An earlier holder may remove file and folders at any moment. Then try again.
   try=$((try + 1))
   [ "$try" -le 20 ] || { echo "$file cannot be made" >&2; exit 1; }
-  (umask 022 && mkdir -p "${folder%/*}") && mkdir -p "$folder" || { sleep 0.1; continue; }
+  (umask 022 && mkdir -p "${folder%/*}") && mkdir -p "$folder" && chmod 700 "$folder" || { sleep 0.1; continue; }
   command exec 9>>"$file" || { sleep 0.1; continue; }
   if flock -n 9; then
     same && break

@@ -8,4 +8,7 @@ if ! command -v python3 >/dev/null 2>&1 && ! docker inspect "$(node_of "kit-${1#
   echo 'this VM has no python3 to read its runs, and the container of the head is missing' >&2
   exit 1
 fi
+# Only a log may take as long as it takes.
+# shellcheck disable=SC2034  # read_runs.sh uses it
+[ "$2" = read ] || patience=60
 read_runs "$@"
