@@ -29,6 +29,9 @@ _URL = "http+docker://localhost"
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 # The most that kit reads of what ssh, sudo and docker write to standard error.
 _MOST_ERRORS = 1 << 16
+# The largest answer that is no stream. What the engine knows of an image or a registry has some kilobytes.
+_MOST_ANSWER = 16 << 20
+_PIECE = 1 << 16
 
 
 class SshEngine:
@@ -122,6 +125,19 @@ class _Adapter(BaseHTTPAdapter):
 
     def get_connection(self, url: str | bytes, proxies: object = None) -> _Pool:  # noqa: ARG002  (as requests calls it)
         return self._pool
+
+    def send(self, request: Any, stream: bool = False, *rest: Any, **options: Any) -> Any:
+        """Send a request. Raises OddAnswer if the answer is no stream and has too many bytes."""
+        response = super().send(request, True, *rest, **options)
+        if not stream:
+            body = b""
+            for piece in response.iter_content(_PIECE):
+                body += piece
+                if len(body) > _MOST_ANSWER:
+                    response.close()
+                    raise OddAnswer(f"it has more than {_MOST_ANSWER} bytes", body)
+            response._content = body
+        return response
 
     def request_url(self, request: Any, proxies: object) -> str:  # noqa: ARG002  (ssh needs no proxy)
         return str(request.path_url)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.errors import UnreachableError
+from kit.errors import AnswerError, UnreachableError
 from kit.model.host import Login
 from kit.model.plan import Pull
 from kit.model.registry import RegistryLogin
@@ -44,6 +44,10 @@ while True:
         body = {"Descriptor": {"digest": "sha256:dd"}, "Platforms": [{"architecture": "amd64"}], "auth": auth}
         with seen.open("a") as file:
             file.write(json.dumps(auth) + "\\n")
+    elif "endless" in path:
+        sys.stdout.buffer.write(b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\n\\r\\n")
+        while True:
+            sys.stdout.buffer.write(b"[" * 65536)
     else:
         body = {"Id": path, "Size": 3}
     text = json.dumps(body).encode()
@@ -113,6 +117,14 @@ def test_a_line_that_is_cut_in_the_middle_of_a_pull(ssh: Path) -> None:
         registry.pull(engine, step, None, lambda *_: None)
     engine.close()
     assert "closed by remote host" in caught.value.message
+    assert caught.value.host == "gpu1"
+
+
+def test_an_answer_without_end_is_that_hosts_error(ssh: Path) -> None:
+    engine = Engine.over_ssh(LOGIN)
+    with pytest.raises(AnswerError, match="more than 16777216 bytes") as caught:
+        engine.image("kit:endless")
+    engine.close()
     assert caught.value.host == "gpu1"
 
 
