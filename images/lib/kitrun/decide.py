@@ -188,8 +188,9 @@ def lost_hosts(outcome: Outcome, places: Sequence[Mapping[str, Any]], head: str)
 def first_end(outcome: Outcome, up: Mapping[int, str], ended: Mapping[int, RankEnd]) -> Optional[RankEnd]:
     """Return how the rank ended that failed first, or None. `up` has the hosts of ranks that are or were up.
 
-    This is the first failure that a keeper (kit-rank) reported. But if a rank was killed together with its keeper, only
-    mpirun reports it, and then ends the others: what their keepers report came later.
+    This is the first failure that a keeper (kit-rank) reported. But mpirun ends the others because of the rank that it
+    names. If that rank's keeper was killed, too, it reports nothing; and on a busy machine its report comes after that
+    of a rank that mpirun ended by SIGTERM.
     """
     if outcome.stop is not None:
         return outcome.first
@@ -201,7 +202,15 @@ def first_end(outcome: Outcome, up: Mapping[int, str], ended: Mapping[int, RankE
         rank, number = int(match.group(1)), int(match.group(2))
         if rank in up and rank not in ended:
             return RankEnd(rank, up[rank], 0 if is_signal else number, number if is_signal else 0, False)
+        end = ended.get(rank)
+        if end and (end.code or end.signal) and not _is_terminated(end) and _is_terminated(outcome.first):
+            return end
     return outcome.first
+
+
+def _is_terminated(end: Optional[RankEnd]) -> bool:
+    """Return whether the rank ended as mpirun ends ranks: by SIGTERM, or with the exit code of a shell that got it."""
+    return end is not None and signal.SIGTERM in (end.signal, end.code - 128)
 
 
 def failure(

@@ -225,6 +225,23 @@ def test_otherwise_the_first_report_counts(words: tuple[str, ...], up: dict[int,
     assert decide.first_end(outcome(first=TERMINATED, words=words), up, ended) == TERMINATED
 
 
+@pytest.mark.parametrize("late", [decide.RankEnd(2, "gpu2", 0, 9, True), decide.RankEnd(2, "gpu2", 1, 0, False)])
+@pytest.mark.parametrize("first", [TERMINATED, TERMINATED._replace(code=143, signal=0)])
+def test_a_late_report_counts_before_those_of_ranks_that_mpirun_ended(late: Any, first: Any) -> None:
+    """On a busy machine, the report of the rank that mpirun names arrives after its consequences."""
+    assert decide.first_end(outcome(first=first, words=KILLED), UP, {0: first, 2: late}) == late
+
+
+def test_a_report_of_success_is_no_failure() -> None:
+    success = decide.RankEnd(2, "gpu2", 0, 0, False)
+    assert decide.first_end(outcome(first=TERMINATED, words=KILLED), UP, {0: TERMINATED, 2: success}) == TERMINATED
+
+
+def test_of_two_failures_the_first_report_counts() -> None:
+    first, later = decide.RankEnd(1, "gpu1", 1, 0, False), decide.RankEnd(2, "gpu2", 0, 9, False)
+    assert decide.first_end(outcome(first=first, words=KILLED), UP, {1: first, 2: later}) == first
+
+
 def test_what_mpirun_reports_after_a_stop_is_no_failure() -> None:
     result = outcome(first=None, words=KILLED, stop=decide.Stop("why", 1.0, 143))
     assert decide.first_end(result, UP, {}) is None

@@ -1,7 +1,8 @@
 """Layers on this machine's disk: each a file that grows while others read it, named by the SHA-256 it must have.
 
-A whole, verified layer is `<sha256>`. One that is still incomplete is `<sha256>.part`. The next ship continues with
-what an interrupted one left.
+A whole layer is `<sha256>`. One that is still incomplete is `<sha256>.part`. The next ship continues with what an
+interrupted one left, and verifies it first. A reader gets the last byte of a layer only once the layer is verified, so
+that one host's wrong bytes never make a whole layer on the next.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import stat
 import tempfile
 import threading
 import time
-from typing import BinaryIO, Dict, List, Optional, Set, Tuple, cast
+from typing import BinaryIO, Callable, Dict, List, Optional, Set, Tuple, cast
 
 from . import names
 from .wire import CHUNK
@@ -50,6 +51,9 @@ class Layers:
         # The order in which layers started to arrive, which is the order in which they are passed on.
         self._order: List[str] = []
         self._stopped = False
+        # What an earlier ship left under a whole layer's name. Its bytes may have changed on the disk.
+        self._unverified: Set[str] = set()
+        self._verifying = threading.Lock()
         names.private(folder)
 
     def adopt(self, wanted: Set[str]) -> None:
@@ -65,9 +69,30 @@ class Layers:
             size = os.path.getsize(self.file(name))
             whole = not name.endswith(PART)
             with self._changed:
-                self._layers[layer] = _Layer(size, size if whole else None, whole)
+                self._layers[layer] = _Layer(size, size if whole else None, False)
                 if whole:
-                    self._order.append(layer)
+                    self._unverified.add(layer)
+
+    def verify(self) -> List[str]:
+        """Read what an earlier ship left whole, and return the layers whose bytes are wrong. Those are removed.
+
+        A second caller waits for the first, and gets an empty list.
+        """
+        wrong = []
+        with self._verifying:
+            for layer in sorted(self._unverified):
+                right = digest_of(self.path(layer), lambda: self._stopped) == layer
+                with self._changed:
+                    self._admits()
+                    self._unverified.remove(layer)
+                    if right:
+                        self._layers[layer].whole = True
+                        self._order.append(layer)
+                        self._changed.notify_all()
+                        continue
+                self.forget(layer)
+                wrong.append(layer)
+        return wrong
 
     def file(self, name: str) -> str:
         """Return the path of a file of the folder. Raises BadName."""
@@ -222,9 +247,22 @@ class Layers:
                 if self._stopped:
                     raise Stopped
                 left = end - time.monotonic()
-                if known.have > at or left <= 0:
-                    return max(known.have, at)
+                # The last byte waits until the layer is verified.
+                have = known.have if known.whole else min(known.have, (known.size or 1) - 1)
+                if have > at or left <= 0:
+                    return max(have, at)
                 self._changed.wait(left)
+
+
+def digest_of(path: str, stopped: Callable[[], bool]) -> str:
+    """Return the SHA-256 of a file, or "" once `stopped` returns true."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(4 * CHUNK), b""):
+            if stopped():
+                return ""
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 class Reader:

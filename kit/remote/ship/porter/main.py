@@ -241,6 +241,7 @@ class Porter:
         return io.BufferedReader(pipe, 2 * wire.CHUNK), asking, pipe.end
 
     def _fill(self, wanted: Any) -> None:
+        self._verify()
         # A layer has one writer, and two hosts may want the same layer from this one.
         with self._filling:
             if isinstance(self._cargo, image.Cargo):
@@ -250,7 +251,13 @@ class Porter:
         if isinstance(self._cargo, code.Cargo):
             self._cargo.confirm([str(host) for host in hosts])
 
+    def _verify(self) -> None:
+        """Keep what an earlier ship left only where its bytes are right."""
+        for layer in self._layers.verify():
+            self._fetcher.again(layer)
+
     def _fetch(self) -> None:
+        self._verify()
         while True:
             self._fetcher.run()
             self.say({"received": True})

@@ -66,12 +66,46 @@ def test_adopting_removes_what_is_of_no_use(layers: Layers) -> None:
         (folder / name).write_bytes(b"abc")
     layers.adopt({NAME, "2" * 64})
     assert {path.name for path in folder.iterdir()} == {NAME, "2" * 64 + PART, "lock"}
-    assert layers.whole(NAME)
-    assert layers.have("2" * 64) == 3
+    assert layers.have(NAME) == layers.have("2" * 64) == 3
     assert layers.total() == 6
     # What is only a beginning is handed on from where its size is known.
     assert layers.next_of({"2" * 64: 0}, 0.01) is None
-    assert layers.next_of({NAME: 0, "2" * 64: 0}, 0.01) == NAME
+
+
+def test_what_was_left_whole_is_verified_before_anybody_gets_it(layers: Layers) -> None:
+    folder = Path(layers.folder)
+    (folder / NAME).write_bytes(DATA)
+    (folder / OTHER).write_bytes(b"these are not its bytes")
+    layers.adopt({NAME, OTHER})
+    assert not layers.whole(NAME)
+    assert layers.next_of({NAME: 0, OTHER: 0}, 0.01) is None
+    assert layers.verify() == [OTHER]
+    assert layers.whole(NAME)
+    assert not layers.whole(OTHER)
+    assert layers.next_of({NAME: 0, OTHER: 0}, 0.01) == NAME
+    assert [path.name for path in folder.iterdir()] == [NAME]
+    assert layers.verify() == []
+
+
+def test_verifying_ends_with_the_ship(layers: Layers) -> None:
+    """The bytes are not wrong then, and stay for the next one."""
+    (Path(layers.folder) / NAME).write_bytes(DATA)
+    layers.adopt({NAME})
+    layers.stop()
+    with pytest.raises(Stopped):
+        layers.verify()
+    assert Path(layers.path(NAME)).read_bytes() == DATA
+
+
+def test_the_last_byte_waits_until_the_layer_is_verified(layers: Layers) -> None:
+    """Otherwise the host behind gets a whole layer of wrong bytes, and takes its own disk for faulty."""
+    writer = Writer(layers, NAME, len(DATA))
+    reader = layers.reader(NAME)
+    writer.write(DATA)
+    assert reader.read(0, LONG) == DATA[:-1]
+    assert reader.read(len(DATA) - 1, 0.01) == b""
+    writer.finish()
+    assert reader.read(len(DATA) - 1, LONG) == DATA[-1:]
 
 
 def finished(writer: Writer, data: bytes) -> None:
