@@ -97,6 +97,24 @@ _RECIPES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CudaNeeds:
+    """The CUDA version of an image's libraries, and the oldest NVIDIA driver of a host that can run them."""
+
+    cuda: str
+    driver: str
+
+
+# By flavor. A flavor without CUDA, and ssh-layer, whose base kit does not know, have no entry. NVIDIA's "CUDA
+# Compatibility" guide gives the driver: by minor-version compatibility, every 12.x library runs on the oldest driver of
+# 12.0, and every 11.x library on that of 11.0 as the guide states it. CUDA 13.x needs a driver of branch 580.
+CUDA = {
+    "cuda-tensorflow": CudaNeeds(cuda="12.2", driver="525.60.13"),
+    "cuda-mxnet": CudaNeeds(cuda="11.8", driver="450.80.02"),
+    "cuda-pytorch": CudaNeeds(cuda="13.0", driver="580.65.06"),
+}
+
+
 def image_content(
     spec: ImageSpec,
     templates: Mapping[str, bytes],

@@ -3,14 +3,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import get_args
 
 import pytest
 
 from kit.config.validate import spec_from
 from kit.errors import InputErrors
 from kit.model.image import Wheel
-from kit.model.spec import ImageSpec
-from kit.plan.image import CA_PATH, CPU_INDEX, context_path, image_content, needed_bases
+from kit.model.spec import Flavour, ImageSpec
+from kit.plan.image import CA_PATH, CPU_INDEX, CUDA, context_path, image_content, needed_bases
 from kit.remote.machine.assets import read_images
 from tests.fakes.golden import check_golden
 
@@ -195,3 +196,17 @@ def test_pytorchs_index_is_asked_only_without_its_wheel(templates: Mapping[str, 
     cuda = image_content(ImageSpec(flavour="cuda-pytorch"), templates)
     assert CPU_INDEX not in cuda.files["Dockerfile"].decode()
     assert b"+cpu" not in cuda.files["requirements/cuda-pytorch.txt"]
+
+
+def test_each_cuda_flavour_names_its_cuda_and_the_oldest_driver() -> None:
+    assert set(CUDA) == {name for name in get_args(Flavour) if name.startswith("cuda-")}
+    for needs in CUDA.values():
+        assert re.fullmatch(r"1[123]\.\d", needs.cuda)
+        assert re.fullmatch(r"\d{3}(\.\d{2,3}){2}", needs.driver)
+
+
+def test_the_cuda_of_pytorch_is_that_of_its_lock(templates: Mapping[str, bytes]) -> None:
+    (version,) = re.findall(
+        rb"^nvidia-cuda-runtime==([0-9]+\.[0-9]+)", templates["requirements/cuda-pytorch.txt"], re.M
+    )
+    assert version.decode() == CUDA["cuda-pytorch"].cuda
