@@ -20,9 +20,59 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
+    """A GPU as nvidia-smi lists it. `pci` is its bus id, 00000000:17:00.0. `mig` has the UUIDs of its MIG devices.
+
+    `index` is -1, and `pci` is empty, if nvidia-smi did not report them. `mig` is None if MIG is off.
+    """
+
     name: str
     memory_mib: int
     uuid: str
+    index: int = -1
+    pci: str = ""
+    mig: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuProcess:
+    """A process that computes on a GPU. `cluster` is the cluster of kit whose container it is in, or "".
+
+    `command` is the first 15 characters of its program's name. `memory_mib` is 0 if nvidia-smi does not know it.
+    """
+
+    gpu: str
+    pid: int
+    user: str
+    command: str
+    cluster: str = ""
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuEngine:
+    """What decides whether a host's engine can give GPUs to a container. kit reads it only if the host has nvidia-smi.
+
+    `hook` is the path of nvidia-container-runtime-hook on dockerd's PATH, and `hook_newer` whether it changed after
+    dockerd started. `runtime` is the path of nvidia-container-runtime there. `snap`: dockerd is a snap. `cdi_enabled`:
+    the engine reads CDI files. `cdi` has the names of its CDI devices of the kind nvidia.com/gpu, and `cdi_driver` the
+    version of the driver whose files they mount. `runtimes` maps the name of an engine's runtime to its program.
+    """
+
+    hook: str = ""
+    hook_newer: bool = False
+    runtime: str = ""
+    snap: bool = False
+    cdi_enabled: bool = False
+    cdi: tuple[str, ...] = ()
+    cdi_driver: str = ""
+    runtimes: Mapping[str, str] = field(default_factory=dict)
+    default_runtime: str = ""
+    cgroup_driver: str = ""
+
+    @property
+    def toolkit_base_only(self) -> bool:
+        """Return whether only nvidia-container-toolkit-base is installed, which brings the runtime and no hook."""
+        return bool(self.runtime) and not self.hook
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +100,8 @@ class HostFacts:
     `listening` has the address:port of every TCP listener, `udp` of every UDP socket. On a head, `record` is the text
     of cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
     `python` is the version of python3, if it is installed. `slow`: its engine did not answer in time.
+    `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of nvidia-smi, or "".
+    `gpu_processes` is None if kit did not ask.
     """
 
     host: Host
@@ -63,7 +115,10 @@ class HostFacts:
     interfaces: tuple[Interface, ...]
     default_interface: str | None
     gpus: tuple[Gpu, ...] = ()
-    gpu_runtime: bool = False
+    driver: str = ""
+    gpu_fault: str = ""
+    gpu_engine: GpuEngine = field(default_factory=GpuEngine)
+    gpu_processes: tuple[GpuProcess, ...] | None = None
     image_id: str | None = None
     containers: tuple[Container, ...] = ()
     record: str | None = None

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.model.observed import HostFacts
+from kit.model.observed import GpuEngine, HostFacts
+from kit.remote.cluster.gpus import gpu_processes
 from kit.remote.cluster.observe import interfaces_of, parse
 from kit.remote.scripts import kernel, script
 from kit.remote.ssh.transport import Completed
@@ -27,13 +28,39 @@ QUICK = {"/_ping", f"/images/{IMAGE}/json", "/containers/json"}
 
 
 class ShortMachine(SocketMachine):
-    """A VM on which the look's limits are short."""
+    """A VM on which the look's limits are short, with separate files of the engine's process and of CDI."""
 
     limits = "15.0, 15.0, 10.0"
 
     def localized(self, text: str) -> str:
         assert "LIST_S = 15.0, 15.0, 10.0" in text or "observe" not in text
-        return super().localized(text).replace("LIST_S = 15.0, 15.0, 10.0", f"LIST_S = {self.limits}")
+        text = super().localized(text)
+        for path in ("/run/docker.pid", "/etc/cdi", "/run/cdi"):
+            text = text.replace(path, f"{self.root}{path}")
+        return text.replace("LIST_S = 15.0, 15.0, 10.0", f"LIST_S = {self.limits}")
+
+    @contextlib.contextmanager
+    def dockerd(self, *programs: str) -> Iterator[None]:
+        """Run a program called dockerd, on whose PATH are these programs."""
+        folder = Path(self.root, "sbin")
+        folder.mkdir(parents=True)
+        for name in programs:
+            (folder / name).touch(0o755)
+        program = Path(self.root, "dockerd")
+        shutil.copy(shutil.which("sleep") or "", program)
+        with subprocess.Popen([program, "60"], env={"PATH": f"relative:/nowhere:{folder}"}) as process:
+            file = Path(self.root, "run/docker.pid")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(str(process.pid))
+            yield
+            process.kill()
+
+    def by_client(self) -> HostFacts:
+        """Return what Docker's client shows: the VM has no Python then."""
+        (self._path / "python3").unlink()
+        with self.engine() as state:
+            state["described"] = True
+        return self.facts()
 
     def stub_of(self, name: str, text: str) -> None:
         path = self._path / name
@@ -182,14 +209,107 @@ def test_the_kernel_shows_what_programs_show(vm: ShortMachine) -> None:
 
 def test_both_ways_report_the_same(vm: ShortMachine) -> None:
     """The system is the machine's: the tests of the contract compare the rest."""
-    by_python = vm.facts()
-    (vm._path / "python3").unlink()
-    with vm.engine() as state:
-        state["described"] = True
-    by_client = vm.facts()
+    by_python, by_client = vm.facts(), vm.by_client()
 
     def system(facts: HostFacts) -> tuple[object, ...]:
         return facts.arch, facts.cores, facts.memory_mib, facts.os, facts.engine, facts.compose, facts.image_id
 
     assert system(by_python) == system(by_client)
     assert (by_python.python is not None, by_client.python) == (True, None)
+
+
+SMI = """case $* in
+  *mig.mode*) echo 'NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled' ;;
+  -L) echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c3b)'; echo '  MIG 3g.20gb     Device  0: (UUID: MIG-c7e5)' ;;
+  *) exit 9 ;;
+esac"""
+OLD_SMI = """case $* in
+  *mig.mode*) echo 'Field "mig.mode.current" is not a valid field to query.' ; exit 2 ;;
+  *) echo 'Tesla K80, 11441, GPU-77aa, 0, 00000000:00:1E.0, 440.64' ;;
+esac"""
+# As nvidia-ctk writes it, shortened.
+CDI = """---
+cdiVersion: 0.5.0
+containerEdits:
+  deviceNodes:
+  - path: /dev/nvidiactl
+  hooks:
+  - args: [nvidia-cdi-hook, create-symlinks, --link, "libcuda.so.1::/usr/lib/libcuda.so"]
+    hookName: createContainer
+  mounts:
+  - containerPath: /usr/lib/libcuda.so.535.104.05
+    hostPath: /usr/lib/libcuda.so.535.104.05
+devices:
+- containerEdits: {}
+  name: "0"
+- name: '1:0'
+  containerEdits: {}
+- containerEdits: {}
+  name: all
+kind: nvidia.com/gpu
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_both_ways_report_the_same_of_gpus(vm: ShortMachine) -> None:
+    vm.stub_of("nvidia-smi", SMI)
+    folder = Path(vm.root, "etc/cdi")
+    folder.mkdir(parents=True)
+    (folder / "nvidia.yaml").write_text(CDI)
+    (folder / "other.json").write_text(
+        '{"cdiVersion":"0.5.0","kind":"example.com/nvidia.com/gpu","devices":[{"name":"9"}]}'
+    )
+    with vm.dockerd("nvidia-container-runtime-hook", "nvidia-container-runtime"):
+        done = vm.look("compose")
+        by_python, by_client = vm.facts(), vm.by_client()
+    (gpu,) = by_python.gpus
+    assert (gpu.index, gpu.pci, gpu.mig) == (0, "00000000:17:00.0", ("MIG-c7e5",))
+    assert (by_python.driver, by_python.gpu_fault) == ("535.104.05", "")
+    engine = by_python.gpu_engine
+    sbin = f"{vm.root}/sbin"
+    assert engine.hook == f"{sbin}/nvidia-container-runtime-hook"
+    assert engine.runtime == f"{sbin}/nvidia-container-runtime"
+    assert not engine.hook_newer
+    assert engine.cdi_driver == "535.104.05"
+    rows = [line for line in done.text.splitlines() if line.startswith("cdi ")]
+    assert rows == [f"cdi {vm.root}/etc/cdi {name}" for name in ("0", "1:0", "all")]
+    assert (by_python.gpus, by_python.driver, engine.hook) == (
+        by_client.gpus,
+        by_client.driver,
+        by_client.gpu_engine.hook,
+    )
+    assert by_python.gpu_processes is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_hook_that_came_after_dockerd_started(vm: ShortMachine) -> None:
+    vm.stub_of("nvidia-smi", OLD_SMI)
+    with vm.dockerd():
+        assert vm.facts().gpu_engine.hook == ""
+        deadline = time.monotonic() + 30
+        while not vm.facts().gpu_engine.hook_newer and time.monotonic() < deadline:
+            Path(vm.root, "sbin/nvidia-container-runtime-hook").touch(0o755)
+            time.sleep(0.5)
+        facts = vm.facts()
+    assert facts.gpu_engine.hook_newer
+    assert [gpu.uuid for gpu in facts.gpus] == ["GPU-77aa"]
+    assert facts.driver == "440.64"
+
+
+def test_a_vm_without_nvidia_smi_starts_no_program_for_gpus(vm: ShortMachine) -> None:
+    assert "gpu_engine" not in vm.look("compose").text
+    assert vm.facts().gpu_engine == GpuEngine()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_processes_on_the_gpus(vm: ShortMachine) -> None:
+    assert vm.lines("gpu_processes") == []
+    rows = f"GPU-5c3b, {os.getpid()}, 1024\nGPU-5c3b, 4194305, 5\nMIG-c7e5, {os.getpid()}, [N/A]"
+    vm.stub_of("nvidia-smi", f"case $* in *compute-apps*) echo '{rows}' ;; esac")
+    first, second = gpu_processes(vm.lines("gpu_processes"))
+    assert (first.gpu, first.pid, first.memory_mib, first.cluster) == ("GPU-5c3b", os.getpid(), 1024, "")
+    assert first.user == Path("/proc/self").owner()
+    assert first.command == Path("/proc/self/comm").read_text().strip()
+    assert (second.gpu, second.memory_mib) == ("MIG-c7e5", 0)
+    done = vm.run("look", vm.folder, "", "state")
+    assert parse(host(1), done.text).gpu_processes == (first, second)

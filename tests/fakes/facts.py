@@ -8,7 +8,7 @@ from typing import Any
 from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.launch import Node
-from kit.model.observed import Gpu, HostFacts, Interface
+from kit.model.observed import Gpu, GpuEngine, HostFacts, Interface
 from kit.model.secret import Secret
 
 # Every VM with an engine has this one, with the same address.
@@ -49,6 +49,16 @@ def facts(number: int, **more: Any) -> HostFacts:
 
 def gpus(count: int) -> tuple[Gpu, ...]:
     return tuple(Gpu(name="NVIDIA A100-SXM4-40GB", memory_mib=40960, uuid=f"GPU-{i}") for i in range(count))
+
+
+# An engine that gives GPUs to containers by NVIDIA's hook, as NVIDIA's packages configure it.
+GPU_ENGINE = GpuEngine(
+    hook="/usr/bin/nvidia-container-runtime-hook",
+    runtime="/usr/bin/nvidia-container-runtime",
+    runtimes={"runc": "runc", "nvidia": "nvidia-container-runtime"},
+    default_runtime="runc",
+    cgroup_driver="systemd",
+)
 
 
 def node(number: int, **more: Any) -> Node:

@@ -27,6 +27,7 @@ Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full"
     "engine hiccups", "no ps",
 ]  # fmt: skip
 
+MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
 
 
@@ -95,6 +96,8 @@ class FakeVM(SwarmScripts):
     others_listen: set[tuple[str, int]] = field(default_factory=lambda: {("0.0.0.0", 22)})  # noqa: S104
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
     busy: float = 0.0
+    # Lines of gpu_processes.sh.
+    gpu_processes: list[str] = field(default_factory=list)
     living: list[str] = field(default_factory=list)
     runs: str = ""
     diffs: dict[str, str] = field(default_factory=dict)
@@ -151,7 +154,11 @@ class FakeVM(SwarmScripts):
             ],
             "route": ["default via 10.0.0.254 dev eth0"],
             "listening": [listener_word(*one) for one in sorted(self._listening())],
-            "gpus": [f"NVIDIA A100-SXM4-40GB, 40960, GPU-{self.host.name}-{n}" for n in range(self.gpus)],
+            "gpus": [
+                f"{MODEL}, 40960, GPU-{self.host.name}-{n}, {n}, 00000000:{n:02X}:00.0, {DRIVER}, Disabled"
+                for n in range(self.gpus)
+            ],
+            "gpu_engine": ["hook /usr/bin/nvidia-container-runtime-hook"] if self.gpus else [],
             "engine": [self._info()],
             "image": [self.images[image]] if image in self.images else [],
             "containers": [_row(container) for container in self.containers],
@@ -201,7 +208,8 @@ class FakeVM(SwarmScripts):
     def _look(self, stdin: bytes, folder: str, image: str, wanted: str) -> Completed:
         state = self._observe(stdin, folder, image, wanted)
         start = " ".join(["@@", *stdin.decode().split()])
-        return completed(f"{state.text}{start} ranks\n{self._ranks(stdin, folder).text}")
+        users = "".join(f"{line}\n" for line in [f"{start} gpu_processes", *self.gpu_processes]) if self.gpus else ""
+        return completed(f"{state.text}{users}{start} ranks\n{self._ranks(stdin, folder).text}")
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
         return completed("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
@@ -382,7 +390,7 @@ class FakeVM(SwarmScripts):
     def _info(self) -> str:
         if "no engine" in self.faults:
             return "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
-        runtimes: dict[str, Any] = {"runc": {}} | ({"nvidia": {}} if self.gpus else {})
+        runtimes: dict[str, Any] = {"runc": {}}
         plugins = [{"Name": "compose", "Version": "2.26.1"}]
         return json.dumps(
             {"ServerVersion": "26.1.5", "Runtimes": runtimes, "ClientInfo": {"Plugins": plugins},

@@ -16,7 +16,9 @@ _SWARM = {
 }  # fmt: skip
 _INFO = {
     "ServerVersion": "26.1.5", "Swarm": _SWARM, "Runtimes": {"runc": {"path": "runc"}, "nvidia": {}},
-    "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia", "DiscoveredDevices": [{"Source": "cdi"}],
+    "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"], "CgroupDriver": "systemd", "DockerRootDir": "/var/lib/docker",
+    "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia",
+    "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}],
     "GenericResources": [
         {"NamedResourceSpec": {"Kind": "gpu", "Value": "GPU-5c3b"}},
         {"DiscreteResourceSpec": {"Kind": "ssd", "Value": 3}},
@@ -38,7 +40,10 @@ def look(containers: str) -> bytes:
         "listening": "0400000A:0021\n00000000:0016",
         "udp": "00000000:0044",
         "absent": "/data",
-        "gpus": "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b\nTesla T4, [N/A], GPU-77aa",
+        "gpus": "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled\n"
+        "Tesla T4, [N/A], GPU-77aa\nGPU 0: A100 (UUID: GPU-5c3b)\n  MIG 1g.5gb  Device  0: (UUID: MIG-5c3b-1)",
+        "gpu_engine": "program /usr/bin/dockerd\nstarted 1760000000\nhook /usr/bin/nvidia-container-runtime-hook\n"
+        "hook_changed 1760000009\nruntime /usr/bin/nvidia-container-runtime\ncdi /etc/cdi all\ncdi_driver 535.104.05",
         "engine": json.dumps(_INFO),
         "nodes": json.dumps(["n2", {"Labels": {"kit.lab": "node"}}, "vm2", {"State": "down", "Addr": "10.0.0.2"}]),
         "services": json.dumps(["kit-lab_mpinode", {"kit.cluster": "lab"}]) + '\n["web", null]',
@@ -54,6 +59,7 @@ def look(containers: str) -> bytes:
         "record": '{\n "kit": 1\n}',
         "living": "20261121-101500-3fa2\nby-hand-7",
         "end": "",
+        "gpu_processes": "GPU-5c3b 4711 1024 root lab python3\nGPU-77aa 12 [N/A] ann - python3 -c",
         "ranks": "20261121-101500-3fa2 0 4711\nby-hand-7 3 4712",
     }
     return "".join(f"@@ {MARK} {name}\n{text}\n" for name, text in sections.items()).encode()

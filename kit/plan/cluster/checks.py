@@ -55,7 +55,7 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
                 host=name,
             )
         )
-    if facts.gpus and not facts.gpu_runtime:
+    if facts.gpus and not facts.gpu_engine.hook and not facts.gpu_engine.cdi:
         problems.append(
             StepError(
                 f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine has no nvidia runtime",

@@ -52,7 +52,7 @@ def _engine(facts: HostFacts) -> KitError | None:
             host=name,
         )
     # The checks for every deploy report a missing runtime.
-    if facts.gpus and facts.gpu_runtime and swarm.default_runtime != "nvidia":
+    if facts.gpus and facts.gpu_engine.hook and swarm.default_runtime != "nvidia":
         return StepError(
             f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine's default runtime is "
             f"{swarm.default_runtime or 'runc'}: Swarm cannot ask for another, and ranks would see no GPU",

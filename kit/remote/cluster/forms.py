@@ -70,13 +70,32 @@ class Resource:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """A program that starts containers. `path` may be a name on the engine's PATH. A shim of containerd has none."""
+
+    path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """A device that the engine offers to containers: `ID` is nvidia.com/gpu=all. Engines before 28.2 list none."""
+
+    Source: str = ""
+    ID: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Info:
     """The parts of `docker info` that kit reads."""
 
     ServerVersion: str | None = None
     ClientInfo: Client | None = None
-    Runtimes: dict[str, Any] | None = None
-    DiscoveredDevices: tuple[Any, ...] | None = None
+    Runtimes: dict[str, Runtime] | None = None
+    DiscoveredDevices: tuple[Device, ...] | None = None
+    # Empty if the engine reads no CDI files.
+    CDISpecDirs: tuple[str, ...] | None = None
+    CgroupDriver: str | None = None
+    DockerRootDir: str | None = None
     Swarm: Swarm | None = None
     LiveRestoreEnabled: bool | None = None
     DefaultRuntime: str | None = None

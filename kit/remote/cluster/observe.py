@@ -10,10 +10,13 @@ from kit.errors import SlowError, StepError
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, decode, number
 from kit.model.host import Host
-from kit.model.observed import Container, Gpu, HostFacts, Interface
+from kit.model.observed import Container, HostFacts, Interface
 from kit.model.run import BY_HAND, RUN_ID
 from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info
+from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes
 from kit.remote.cluster.look import Answer, look
+from kit.remote.cluster.words import version as _version
+from kit.remote.cluster.words import word as _word
 from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.swarm.facts import swarm_facts
 
@@ -21,7 +24,6 @@ from kit.remote.swarm.facts import swarm_facts
 MOST_BYTES = 32 * 2**20
 # The exit code of observe.sh for an engine that did not answer in time.
 _SLOW = 75
-_LONGEST_WORD = 200
 _KEY = re.compile(r"ssh-[a-z0-9-]{1,30} [A-Za-z0-9+/]{1,2000}={0,2}( [\x20-\x7e]{0,200})?")
 _RANK = re.compile(r"(\S{1,40}) [0-9]{1,9} [0-9]{1,10}")
 _LISTENER = re.compile(r"[0-9A-F]{8}:[0-9A-F]{4}")
@@ -37,7 +39,8 @@ def observe(transport: Transport, *, folder: str, image: str) -> HostFacts:
 
 
 def observe_ranks(transport: Transport, *, folder: str) -> tuple[HostFacts, str]:
-    """Return the facts of one host and a line `RUN RANK PID` for each process of the cluster's runs, in one command.
+    """Return the facts of one host, with the processes on its GPUs, and a line `RUN RANK PID` for each process of the
+    cluster's runs, in one command.
 
     Raises the same errors as `observe`.
     """
@@ -87,6 +90,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
     sections = _sections(text, mark)
     system = dict(line.split(" ", 1) for line in sections.get("system", ()) if " " in line)
     info = _engine(sections.get("engine", ()))
+    gpus = GpuList(sections.get("gpus", ()))
     return HostFacts(
         host=host,
         engine=_version(info.ServerVersion),
@@ -98,8 +102,11 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         disk_free_mib=_number(system.get("disk_free_kib")) // 1024,
         interfaces=interfaces_of(sections.get("addresses", ())),
         default_interface=_default_interface(sections.get("route", ())),
-        gpus=_gpus(sections.get("gpus", ())),
-        gpu_runtime="nvidia" in (info.Runtimes or {}) or bool(info.DiscoveredDevices),
+        gpus=gpus.devices(),
+        driver=gpus.driver(),
+        gpu_fault=gpus.fault(),
+        gpu_engine=gpu_engine(sections.get("gpu_engine", ()), info),
+        gpu_processes=gpu_processes(sections["gpu_processes"]) if "gpu_processes" in sections else None,
         image_id=_word(next(iter(sections.get("image", ())), None)) or None,
         containers=_containers(sections.get("containers", ())),
         record="\n".join(sections.get("record", ())) or None,
@@ -133,20 +140,6 @@ def _sections(text: str, mark: str) -> dict[str, list[str]]:
 def _number(word: str | None) -> int:
     """Return 0 if the host has no tool that counts."""
     return number(word) if word is not None and word.isascii() and word.isdigit() else 0
-
-
-def _word(word: str | None) -> str:
-    """Return a short line that a terminal can show. Raises OddAnswer."""
-    if word and not (len(word) <= _LONGEST_WORD and word.isprintable()):
-        raise OddAnswer("this is not a version or a name", word)
-    return word or ""
-
-
-def _version(word: str | None) -> str:
-    """Return a short line in ASCII, of whose digits int() can make a number. Raises OddAnswer."""
-    if word and not word.isascii():
-        raise OddAnswer("this is not a version", word)
-    return _word(word)
 
 
 def _is_run(name: str) -> bool:
@@ -195,20 +188,6 @@ def _default_interface(lines: Sequence[str]) -> str | None:
         if "dev" in words[:-1]:
             return words[words.index("dev") + 1]
     return None
-
-
-def _gpus(lines: Sequence[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs in lines such as `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…`.
-
-    Anything else is nvidia-smi's complaint. It writes `[N/A]` for a size that it does not know.
-    """
-    gpus = []
-    for line in lines:
-        parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 3 and parts[2].startswith("GPU-"):
-            size = 0 if parts[1].startswith("[") else number(parts[1])
-            gpus.append(Gpu(name=_word(parts[0]), memory_mib=size, uuid=_word(parts[2])))
-    return tuple(gpus)
 
 
 def _containers(lines: Sequence[str]) -> tuple[Container, ...]:

@@ -29,7 +29,7 @@ _BEFORE = {
 }
 _AFTER = {"look": "ranks", "node_terminal": "node"}
 # Scripts that a script may run, each in a variable such as end_exec_program.
-_CALLED = {"node_terminal": "end_exec"}
+_CALLED = {"node_terminal": "end_exec", "observe": "gpu_engine", "look": "gpu_processes"}
 # Files of programs in Python that a script runs. The script finds each in a variable, such as observe_program.
 _PROGRAMS = {"read_runs": ("folder", "runs"), "observe": ("kernel", "observe")}
 

@@ -1,8 +1,9 @@
 """Reads a VM's state as observe.sh does, but in one process. observe.sh starts thirty, Docker's client among them.
 
-Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections. Prints the sections of
-observe.sh; udp and engine_ports only for a deploy to Swarm. The exit code is 75 for a slow engine. It is 3, and nothing
-is printed, if only Docker's client can answer, for example because it has a context. observe.sh then asks the client.
+Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections, and KIT_GPU_ENGINE has
+gpu_engine.sh. Prints the sections of observe.sh; udp and engine_ports only for a deploy to Swarm. The exit code is 75
+for a slow engine. It is 3, and nothing is printed, if only Docker's client can answer, for example because it has a
+context. observe.sh then asks the client.
 
 Standard library only, Python 3.6. It imports little, because most of its time is Python's start.
 """
@@ -42,6 +43,9 @@ SWARM_PORTS = (":0949 ", ":1F0A ", ":12B5 ")
 
 # A program that does not know the mark cannot start a section. No program that this one starts gets it.
 MARK = os.environ.pop("KIT_LOOK", "")
+# A program of the shell that only VMs with GPUs run.
+GPU_ENGINE = os.environ.pop("KIT_GPU_ENGINE", "")
+GPU_FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
 
 
 def section(name: str) -> str:
@@ -318,6 +322,20 @@ def size(path: str) -> int:
         return 0
 
 
+def gpu_query(fields: str) -> Command:
+    return Command("timeout", "20", "nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits", errors=True)
+
+
+def gpu_sections(query: Command, engine: Command) -> "list[str]":
+    """Return the GPUs, and what decides whether the engine can give them to a container."""
+    rows = query.text()
+    if "not a valid field" in rows:
+        # Drivers before 450 do not know MIG.
+        rows = gpu_query(GPU_FIELDS).text()
+    mig = Command("timeout", "20", "nvidia-smi", "-L").text() if ", Enabled" in rows else ""
+    return [*rows.splitlines(), *mig.splitlines(), section("gpu_engine"), *engine.text().splitlines()]
+
+
 def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
     if not usual_engine():
         raise Unfit
@@ -325,8 +343,7 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
     ping = Request("/_ping")
     wait_for_compose(folder)
     gpus = on_path("nvidia-smi")
-    query = ("--query-gpu=name,memory.total,uuid", "--format=csv,noheader,nounits")
-    smi = Command("timeout", "20", "nvidia-smi", *query, errors=True) if gpus else None
+    beside = (gpu_query(GPU_FIELDS + ",mig.mode.current"), Command("sh", "-c", GPU_ENGINE)) if gpus else None
     engine = engine_sections(folder, image, wanted, ping, gpus=gpus)
     return [
         section("system"),
@@ -340,7 +357,7 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         section("absent"),
         *(path for path in paths if not os.path.exists(path)),
         section("gpus"),
-        *(smi.text().splitlines() if smi else ()),
+        *(gpu_sections(*beside) if beside else ()),
         *engine,
         *(swarm_sections() if wanted == "swarm" else ()),
         *folder_sections(folder),

@@ -39,7 +39,16 @@ by_client() {
 
   section gpus
   if command -v nvidia-smi >/dev/null 2>&1; then
-    timeout 20 nvidia-smi --query-gpu=name,memory.total,uuid --format=csv,noheader,nounits 2>&1
+    query() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
+    fields=name,memory.total,uuid,index,pci.bus_id,driver_version
+    rows=$(query "$fields,mig.mode.current")
+    # Drivers before 450 do not know MIG.
+    case $rows in *'not a valid field'*) rows=$(query "$fields") ;; esac
+    printf '%s\n' "$rows"
+    case $rows in *', Enabled'*) timeout 20 nvidia-smi -L 2>/dev/null ;; esac
+    section gpu_engine
+    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+    sh -c "$gpu_engine_program"
   fi
 
   section engine
@@ -113,7 +122,7 @@ by_client() {
 code=3
 if command -v docker >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
   # shellcheck disable=SC2154  # kit.remote.scripts puts the programs before this script
-  KIT_LOOK=$mark python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
+  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
   code=$?
 fi
 if [ "$code" -eq 75 ]; then exit 75; fi

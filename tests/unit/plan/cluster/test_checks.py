@@ -18,7 +18,7 @@ from kit.plan.cluster.checks import (
     host_problems,
     port_problem,
 )
-from tests.fakes.facts import facts, gpus, node
+from tests.fakes.facts import GPU_ENGINE, facts, gpus, node
 
 SPEC = ClusterSpec(name="lab")
 GIB = 1024 * MIB
@@ -71,7 +71,7 @@ def test_faults_of_one_host(seen: dict[str, Any], image_size: int, cause: str, h
     [
         ({}, 0),
         ({}, 10 * GIB),
-        ({"gpus": gpus(2), "gpu_runtime": True}, 0),
+        ({"gpus": gpus(2), "gpu_engine": GPU_ENGINE}, 0),
         # The image is there: its size does not matter. Nor does a size that nobody knows.
         ({"disk_free_mib": 10, "image_id": "sha256:1"}, GIB),
         ({"disk_free_mib": 10}, 0),

@@ -21,7 +21,7 @@ from kit.plan.cluster.network import pick_interface
 from kit.plan.cluster.nodes import nodes_of, slots_of
 from kit.plan.cluster.supply import Image
 from tests.fakes.deployed import after_steps, content_of
-from tests.fakes.facts import facts, gpus, host, interfaces, key, keys
+from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces, key, keys
 from tests.fakes.golden import check_golden
 from tests.fakes.plans import check_of, plan_text, steps_of
 
@@ -78,7 +78,7 @@ def kinds(plan: Plan, name: str) -> list[str]:
 
 
 def test_a_first_deploy_of_three_hosts() -> None:
-    new = [facts(1), facts(2, gpus=gpus(2), gpu_runtime=True), facts(3, host=host(3, slots=4))]
+    new = [facts(1), facts(2, gpus=gpus(2), gpu_engine=GPU_ENGINE), facts(3, host=host(3, slots=4))]
     check_golden("deploy-first.txt", plan_text(plan_of(new)))
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kit.model.observed import HostFacts
+from kit.model.observed import GpuEngine, HostFacts
 from kit.model.swarm import SwarmFacts, SwarmNode
 from kit.plan.swarm import checks as swarm_checks
-from tests.fakes.facts import facts, gpus, node
+from tests.fakes.facts import GPU_ENGINE, facts, gpus, node
 
 
 def member(node_id: str, **more: Any) -> SwarmNode:
@@ -62,7 +62,7 @@ def test_the_heads_own_swarm_passes() -> None:
         ({"engine": "19.03.8"}, {}, "gpu1", "older than 20.10", "orchestrator: compose"),
         (
             {},
-            {"gpus": gpus(2), "gpu_runtime": True, "swarm": SwarmFacts(default_runtime="runc")},
+            {"gpus": gpus(2), "gpu_engine": GPU_ENGINE, "swarm": SwarmFacts(default_runtime="runc")},
             "gpu2",
             "default runtime is runc",
             '"default-runtime": "nvidia"',
@@ -86,9 +86,9 @@ def test_faults(first: dict[str, Any], second: dict[str, Any], host: str, messag
         {"listening": frozenset({"0.0.0.0:2377"})},
         {"listening": frozenset({"192.168.0.2:7946"})},
         {"listening": frozenset({"10.0.0.2:7946"}), "swarm": SwarmFacts(ports=frozenset({"10.0.0.2:7946"}))},
-        {"gpus": gpus(2), "gpu_runtime": True, "swarm": SwarmFacts(default_runtime="nvidia")},
+        {"gpus": gpus(2), "gpu_engine": GPU_ENGINE, "swarm": SwarmFacts(default_runtime="nvidia")},
         # Without any runtime: reported once, for Compose as for Swarm.
-        {"gpus": gpus(2), "gpu_runtime": False, "swarm": SwarmFacts(default_runtime="runc")},
+        {"gpus": gpus(2), "gpu_engine": GpuEngine(), "swarm": SwarmFacts(default_runtime="runc")},
     ],
 )
 def test_what_is_no_fault(second: dict[str, Any]) -> None:

@@ -116,19 +116,6 @@ def test_the_engine(text: str, version: str, compose: str | None) -> None:
     assert (facts.engine, facts.compose) == (version, compose)
 
 
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        ({}, False),
-        ({"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}, True),
-        ({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, True),
-        ({"Runtimes": None}, False),
-    ],
-)
-def test_the_gpu_runtime(more: dict[str, Any], expected: bool) -> None:
-    assert seen(engine=engine(**more)).gpu_runtime is expected
-
-
 def test_gpus() -> None:
     lines = "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b\nTesla T4, [N/A], GPU-77aa\n"
     assert [(g.name, g.memory_mib, g.uuid) for g in seen(gpus=lines).gpus] == [
@@ -148,7 +135,9 @@ def test_gpus() -> None:
     ],
 )
 def test_a_complaint_of_nvidia_smi_is_no_gpu(complaint: str) -> None:
-    assert seen(gpus=complaint).gpus == ()
+    facts = seen(gpus=complaint)
+    assert (facts.gpus, facts.driver) == ((), "")
+    assert facts.gpu_fault == complaint.splitlines()[0]
 
 
 def test_containers() -> None:

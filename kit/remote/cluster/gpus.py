@@ -1,0 +1,148 @@
+"""Reads what observe.sh reports about GPUs: what nvidia-smi lists, what the engine can do with them, who uses them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kit.model.answer import answer_of, number
+from kit.model.observed import Gpu, GpuEngine, GpuProcess
+from kit.remote.cluster.forms import Info
+from kit.remote.cluster.words import version, word
+from kit.remote.scripts import script
+from kit.remote.ssh.transport import Transport
+
+TIMEOUT_S = 40.0
+KIND = "nvidia.com/gpu"
+_SNAP = ("/snap/", "/var/snap/")
+_UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
+_ON_GPU = re.compile(r"GPU [0-9]+: .*\(UUID: (GPU-[A-Za-z0-9-]{1,60})\)")
+_MIG = re.compile(r"\s+MIG .*\(UUID: (MIG-[A-Za-z0-9/-]{1,100})\)")
+_PROCESS = re.compile(r"((?:GPU|MIG)-[A-Za-z0-9/-]{1,100}) ([0-9]{1,10}) (\S{1,20}) (\S{1,64}) (\S{1,64}) ?(.{0,32})")
+_CDI = re.compile(r"(/\S{1,100}) ([A-Za-z0-9._:-]{1,100})")
+# The time in /proc has a resolution of a second, and the boot's time is rounded.
+_CLOCK_S = 2
+_SHOWN = 200
+
+
+class GpuList:
+    """The answer of nvidia-smi: a row for each GPU, the list of `nvidia-smi -L` if MIG is on, or complaints.
+
+    A row is `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…, 0, 00000000:17:00.0, 535.104.05, Disabled`. nvidia-smi writes
+    `[N/A]` for what it does not know.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._rows = [row for line in lines if (row := _row(line))]
+        self._mig = _mig(lines)
+        odd = (line for line in lines if not (_row(line) or _ON_GPU.match(line) or _MIG.match(line)))
+        self._fault = next(odd, "").strip()
+
+    def devices(self) -> tuple[Gpu, ...]:
+        """Return the GPUs. Raises OddAnswer."""
+        return tuple(self._gpu(row) for row in self._rows)
+
+    def driver(self) -> str:
+        """Return the driver's version, or ""."""
+        versions = [row[5] for row in self._rows if len(row) > 5 and _VERSION.fullmatch(row[5])]
+        return versions[0] if versions else ""
+
+    def fault(self) -> str:
+        """Return the first complaint, printable and short, or ""."""
+        return "".join(char if char.isprintable() else " " for char in self._fault[:_SHOWN])
+
+    def _gpu(self, row: Sequence[str]) -> Gpu:
+        size = 0 if row[1].startswith("[") else number(row[1])
+        index = row[3] if len(row) > 3 and row[3].isascii() and row[3].isdigit() else ""
+        return Gpu(
+            name=word(row[0]),
+            memory_mib=size,
+            uuid=word(row[2]),
+            index=number(index, most=10_000) if index else -1,
+            pci=version(row[4]) if len(row) > 4 and not row[4].startswith("[") else "",
+            mig=self._mig.get(row[2], ()) if row[6:7] == ["Enabled"] else None,
+        )
+
+
+def _row(line: str) -> list[str]:
+    parts = [part.strip() for part in line.split(",")]
+    return parts if len(parts) in (3, 6, 7) and _UUID.fullmatch(parts[2]) else []
+
+
+def _mig(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the MIG devices of each GPU that has some."""
+    devices: dict[str, tuple[str, ...]] = {}
+    gpu = ""
+    for line in lines:
+        if start := _ON_GPU.match(line):
+            gpu = start[1]
+        elif gpu and (part := _MIG.match(line)):
+            devices[gpu] = (*devices.get(gpu, ()), part[1])
+    return devices
+
+
+def gpu_engine(lines: Sequence[str], info: Info) -> GpuEngine:
+    """Return what decides whether the engine can give GPUs to a container, from gpu_engine.sh and `docker info`.
+
+    Raises OddAnswer.
+    """
+    facts: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(" ")
+        facts.setdefault(name, word(value))
+    started, changed = _time(facts.get("started")), _time(facts.get("hook_changed"))
+    folders = {_folder(path) for path in info.CDISpecDirs or ()}
+    return GpuEngine(
+        hook=facts.get("hook", ""),
+        hook_newer=bool(started) and changed > started + _CLOCK_S,
+        runtime=facts.get("runtime", ""),
+        snap=facts.get("program", "").startswith(_SNAP) or (info.DockerRootDir or "").startswith(_SNAP),
+        cdi_enabled=bool(folders),
+        cdi=_cdi(lines, info, folders),
+        cdi_driver=version(facts.get("cdi_driver")),
+        runtimes={word(name): word(runtime.path) for name, runtime in (info.Runtimes or {}).items()},
+        default_runtime=word(info.DefaultRuntime),
+        cgroup_driver=word(info.CgroupDriver),
+    )
+
+
+def _cdi(lines: Sequence[str], info: Info, folders: set[str]) -> tuple[str, ...]:
+    """Return the names of NVIDIA's CDI devices: as the engine lists them, or in the files that it reads."""
+    if info.DiscoveredDevices is not None:
+        pairs = [device.ID.partition("=") for device in info.DiscoveredDevices if device.Source == "cdi"]
+        return tuple(word(name) for kind, _, name in pairs if kind == KIND)
+    rows = [_CDI.fullmatch(line.removeprefix("cdi ")) for line in lines if line.startswith("cdi ")]
+    return tuple(dict.fromkeys(row[2] for row in rows if row and _folder(row[1]) in folders))
+
+
+def _folder(path: str) -> str:
+    """/var/run is a link to /run."""
+    return path.removeprefix("/var") if path.startswith("/var/run/") else path
+
+
+def _time(text: str | None) -> int:
+    return number(text) if text and text.isascii() and text.isdigit() else 0
+
+
+def gpu_processes(lines: Sequence[str]) -> tuple[GpuProcess, ...]:
+    """Return the processes in the output of gpu_processes.sh. Raises OddAnswer."""
+    rows = [row for line in lines if (row := _PROCESS.fullmatch(line))]
+    return tuple(
+        GpuProcess(
+            gpu=row[1],
+            pid=number(row[2]),
+            memory_mib=_time(row[3]),
+            user=word(row[4]),
+            cluster="" if row[5] == "-" else word(row[5]),
+            command=word(row[6]),
+        )
+        for row in rows
+    )
+
+
+def look_for_processes(transport: Transport) -> tuple[GpuProcess, ...]:
+    """Return the processes that compute on a host's GPUs. Raises UnreachableError, or AnswerError for odd output."""
+    done = transport.run(script("gpu_processes"), timeout_s=TIMEOUT_S)
+    with answer_of(transport.host.name, "the processes on its GPUs"):
+        return gpu_processes(done.text.splitlines())
