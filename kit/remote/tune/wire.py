@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from kit.model.tune import Machine
 from kit.remote.cluster.observe import interfaces_of
 from kit.remote.engine.hiccups import run_in_node
 from kit.remote.machine.regular import read_regular
+from kit.remote.nvidia.topology import topology
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Completed, Connect, Transport
@@ -33,7 +33,6 @@ PORTS = (20000, 32000)
 _MOST_BYTES = 4096
 # How much of its last line an error quotes.
 _LONGEST = 300
-_LINK = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS")
 
 
 def machine(transport: Transport, node: Node) -> Machine:
@@ -58,8 +57,6 @@ def parse(node: Node, text: str) -> Machine:
     nics = [_nic(rest) for rest in words.get("nic", ())]
     others = [_nic(rest) for rest in words.get("other", ())]
     name, speed, mtu = nics[0] if nics else ("", None, None)
-    matrix = (line.split()[1:] for line in words.get("topo", ()) if line.startswith("GPU"))
-    links = {word for row in matrix for word in row if _LINK.fullmatch(word)}
     return Machine(
         name=node.name,
         slots=node.slots,
@@ -68,7 +65,7 @@ def parse(node: Node, text: str) -> Machine:
         sockets=max(1, len(words.get("socket", ()))),
         numa=max(1, len(words.get("numa", ()))),
         gpus=tuple(words.get("gpu", ())),
-        gpu_links=tuple(sorted(links)),
+        gpu_links=topology("\n".join(words.get("topo", ()))).between_gpus(),
         nic=name,
         nic_mbit=speed,
         mtu=mtu,

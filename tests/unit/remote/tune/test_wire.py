@@ -15,6 +15,8 @@ from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.tune import wire as tune
 from tests.fakes.facts import node
 
+CAPTURES = Path(__file__).parents[4] / "tests/captures/nvidia-smi"
+
 TEXT = """\
 threads 32
 core 0:0
@@ -166,3 +168,10 @@ def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
         tune.replace_text(tmp_path / "none" / "kit.yaml", before="", after="x")
     with pytest.raises(InputError, match="cannot be read"):
         tune.read_text(tmp_path)
+
+
+def test_a_link_from_a_gpu_to_a_nic_is_not_between_gpus() -> None:
+    matrix = (CAPTURES / "h200x2-570/topology.txt").read_text()
+    assert "SYS" in matrix
+    text = "".join(f"topo {line}\n" for line in matrix.splitlines())
+    assert tune.parse(node(1), text).gpu_links == ("NV18",)

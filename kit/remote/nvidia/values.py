@@ -1,0 +1,101 @@
+"""Values of nvidia-smi: words for a missing value, amounts with a unit, names, and the sentences of its failures."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from kit.model.answer import MOST, MOST_BYTES, OddAnswer
+
+# What nvidia-smi prints instead of a value. Drivers differ in the brackets and the words.
+_MISSING = {
+    "",
+    "-",
+    "ERR!",
+    "GPU access blocked by the operating system",
+    "GPU is lost",
+    "GPU requires reset",
+    "Insufficient Permissions",
+    "N/A",
+    "None",
+    "Not Available",
+    "Not Found",
+    "Not Supported",
+    "Requested functionality has been deprecated",
+    "Unknown Error",
+    "Unknown",
+}
+_AMOUNT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]{1,9}))?(?: ?([A-Za-z%]{1,8}))?")
+_LONGEST = 200
+# How nvidia-smi begins when it cannot read the GPUs at all.
+_FAILURES = (
+    "NVIDIA-SMI has failed because",
+    "NVIDIA-SMI couldn't",
+    "Failed to initialize NVML",
+    "Failed to properly shut down NVML",
+    "Unable to determine the device handle",
+    "Unable to determine number of devices",
+    "No devices were found",
+    "No devices found",
+    "Error: ",
+    "ERROR: ",
+)
+
+
+def check_size(text: str) -> None:
+    """Raise OddAnswer for more text than any nvidia-smi prints."""
+    if len(text) > MOST_BYTES:
+        raise OddAnswer(f"it has more than {MOST_BYTES} bytes", text)
+
+
+def known(word: str) -> str | None:
+    """Return the word without spaces around it, or None if nvidia-smi prints it for a missing value."""
+    word = word.strip()
+    bare = word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
+    return None if bare in _MISSING else word
+
+
+def name(word: str) -> str | None:
+    """Return a short line that a terminal can show, or None for a missing value. Raises OddAnswer."""
+    value = known(word)
+    if value is not None and not (len(value) <= _LONGEST and value.isprintable()):
+        raise OddAnswer("this is not a name or an identifier", value)
+    return value
+
+
+def amount(word: str, unit: str = "") -> float | None:
+    """Return the number of `81559 MiB`, `97.31 W`, `16x` or `1980`, or None for a missing value.
+
+    A number without a unit counts as one in `unit`, because `nounits` leaves it out. Raises OddAnswer for another unit.
+    """
+    value = known(word)
+    if value is None:
+        return None
+    match = _AMOUNT.fullmatch(value)
+    if not match or match[3] not in (None, unit):
+        raise OddAnswer(f"this is not an amount in {unit}" if unit else "this is not a number", value)
+    number = float(Decimal(f"{match[1]}.{match[2] or 0}"))
+    if abs(number) > MOST:
+        raise OddAnswer(f"the number is above {MOST}", value)
+    return number
+
+
+def whole(word: str, unit: str = "") -> int | None:
+    """Return an amount as a whole number, or None for a missing value. Raises OddAnswer."""
+    number = amount(word, unit)
+    return None if number is None else int(number)
+
+
+def yes(word: str) -> bool | None:
+    """Return whether a state is on (Enabled, Active, Yes), or None if it is unknown."""
+    return {"Enabled": True, "Active": True, "Yes": True, "Disabled": False, "Not Active": False, "No": False}.get(
+        word.strip()
+    )
+
+
+def failure(text: str) -> str | None:
+    """Return the sentence with which nvidia-smi says that it cannot read the GPUs, or None if it has none."""
+    for line in text[:MOST_BYTES].splitlines():
+        if line.startswith(_FAILURES):
+            return "".join(char for char in line[:_LONGEST] if char.isprintable()).strip()
+    return None
