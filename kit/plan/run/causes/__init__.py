@@ -1,8 +1,9 @@
 """Lists the known causes of a failed run. The first rule of a tuple that matches wins."""
 
 from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, WARNINGS
+from kit.plan.run.causes.gpu import GPU
 from kit.plan.run.causes.image import IMAGE
-from kit.plan.run.causes.machine import GPU, HOST
+from kit.plan.run.causes.machine import HOST
 from kit.plan.run.causes.network import HUNG_UP, NETWORK
 from kit.plan.run.causes.program import PROGRAM
 from kit.plan.run.causes.rule import Rule

@@ -60,6 +60,9 @@ AFTERMATH = (
             "{call:nccl} failed: unhandled ",
             "{call:nccl} failed: internal error",
             "{call:nccl} failed: invalid usage",
+            "{call:NCCL} error in: …, unhandled ",
+            "{call:NCCL} error in: …, internal error",
+            "{call:NCCL} error in: …, invalid usage",
         ),
     ),
     Rule(
@@ -71,6 +74,7 @@ AFTERMATH = (
             "Call to recv from {address} failed : ",
             "readv failed: Connection reset by peer",
             "failed: remote process exited or there was a network error",
+            ", remote process exited or there was a network error",
         ),
         raised=("HorovodInternalError", "Horovod has been shut down."),
     ),

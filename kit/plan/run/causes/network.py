@@ -29,6 +29,23 @@ NETWORK = (
         says=("Connect to {address}<{port}> failed :",),
     ),
     Rule(
+        name="nccl-version",
+        text="the ranks have different versions of NCCL, so not all run in the same image",
+        hint="remove NCCL from volumes: and LD_LIBRARY_PATH, then give all hosts the same image: kit deploy",
+        says=("Mismatched NCCL version detected : rank ",),
+    ),
+    Rule(
+        name="nccl-rdma",
+        text="NCCL could not use the RDMA network card (InfiniBand or RoCE)",
+        hint="check the link of each card and NCCL_IB_GID_INDEX, which may differ between hosts; or try without RDMA: "
+        "kit run -x NCCL_IB_DISABLE=1",
+        says=(
+            "NCCL WARN Call to ibv_create_qp failed",
+            "NCCL WARN Call to ibv_modify_qp failed",
+            "NCCL WARN NET/IB : Got completion from peer ",
+        ),
+    ),
+    Rule(
         name="gloo-connect",
         text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
         hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit "

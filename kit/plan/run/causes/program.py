@@ -20,6 +20,12 @@ PROGRAM = (
         says=('One or more rank (marked by "!") is stalled',),
     ),
     Rule(
+        name="torch-stalled",
+        text="PyTorch gave up because some ranks never reached the operation that the others waited for",
+        hint="make all ranks run the same operations in the same order; see what is running: kit ps",
+        says=("Watchdog caught collective operation timeout: ",),
+    ),
+    Rule(
         name="horovod-init",
         text="the program used Horovod before hvd.init()",
         hint="call hvd.init() first, right after the imports",

@@ -1,0 +1,181 @@
+"""Rules for GPUs: their memory, driver, hardware and CUDA's libraries."""
+
+from __future__ import annotations
+
+from kit.plan.run.causes.rule import BUILD, Rule
+
+GPU = (
+    Rule(
+        name="gpu-memory",
+        text="the GPU is out of memory",
+        hint="use a smaller batch, or one rank per GPU; see what uses the memory: kit exec {host} -- nvidia-smi",
+        says=(
+            "OOM when allocating tensor with …device:GPU",
+            "CUDA_ERROR_OUT_OF_MEMORY",
+            "cudaMalloc failed: out of memory",
+            "cudaMalloc retry failed: out of memory",
+            "CUDA out of memory. Tried to allocate",
+            "CUDA error: out of memory",
+            "NCCL WARN Cuda failure 'out of memory'",
+            "NCCL WARN Cuda failure 2 'out of memory'",
+            "CUDNN_STATUS_ALLOC_FAILED",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+        ),
+        raised=(
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate ",
+            "RESOURCE_EXHAUSTED: Failed to allocate request for ",
+        ),
+    ),
+    Rule(
+        name="driver-old",
+        text="the VM's NVIDIA driver is too old for the image's CUDA",
+        hint="install a newer driver on the VM, or use an image.base with an older CUDA; see the driver's "
+        "version: kit exec {host} -- nvidia-smi",
+        says=(
+            "CUDA driver version is insufficient",
+            "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            "compiled with an unsupported toolchain",
+            "forward compatibility was attempted on non supported HW",
+        ),
+    ),
+    Rule(
+        name="driver-mismatch",
+        text="the NVIDIA driver on the VM was updated, but its old kernel module is still loaded",
+        hint="reboot the VM, then run: kit deploy",
+        says=(
+            "Failed to initialize NVML: Driver/library version mismatch",
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+            "NVRM: API mismatch",
+        ),
+    ),
+    Rule(
+        name="fabric",
+        text="the NVSwitch between the GPUs is not ready: nvidia-fabricmanager does not run on the VM, or has another "
+        "version than the driver",
+        hint="install nvidia-fabricmanager in exactly the version of the driver, and start it; see its state: "
+        "kit ssh {host} -- systemctl status nvidia-fabricmanager",
+        says=(
+            "Error 802: system not yet initialized",
+            "(802) : system not yet initialized",
+            "CUDA_ERROR_SYSTEM_NOT_READY",
+        ),
+        raised=("CUDA error: system not yet initialized",),
+    ),
+    Rule(
+        name="gpu-broken",
+        text="a GPU of the host is broken, or fell off the bus",
+        hint="leave out the host (-H), and reboot or replace it; look at the kernel log: kit ssh {host} -- sudo dmesg",
+        says=(
+            "uncorrectable ECC error",
+            "CUDA_ERROR_ECC_UNCORRECTABLE",
+            "GPU has fallen off the bus",
+            "GPU is lost",
+            "NVRM: Xid",
+            "uncorrectable NVLink error",
+            "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+        ),
+    ),
+    Rule(
+        name="gpu-busy",
+        text="the GPU refused the rank: it is in exclusive mode and another process uses it, or it needs a reset",
+        hint="start one rank per GPU and end other processes on it, or let it take several: "
+        "kit ssh {host} -- sudo nvidia-smi -c DEFAULT",
+        says=(
+            "CUDA-capable device(s) is/are busy or unavailable",
+            "all CUDA-capable devices are busy or unavailable",
+            "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        ),
+    ),
+    Rule(
+        name="gpu-shared",
+        text="ranks {first} and {second} use the same GPU, but NCCL needs one for each rank",
+        hint="choose the GPU in the program by hvd.local_rank() or LOCAL_RANK, and start at most one rank per GPU: "
+        "kit run --npernode 1",
+        says=("Duplicate GPU detected : rank {first} and rank {second} both on CUDA device",),
+    ),
+    Rule(
+        name="gpu-number",
+        text="the rank used a GPU that the host does not have: there are more ranks than GPUs, or the rank "
+        "used another rank's GPU",
+        hint="use hvd.local_rank() in the program, and check slots= in the hosts file; list the GPUs: kit "
+        "exec {host} -- nvidia-smi -L",
+        says=("invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE"),
+    ),
+    Rule(
+        name="gpu-none",
+        text="the container has no GPU, or lost it",
+        hint="after systemctl daemon-reload, run docker restart for the container on the VM; list the GPUs "
+        "that the container sees: kit exec {host} -- nvidia-smi -L",
+        says=(
+            "Failed to initialize NVML: Unknown Error",
+            "cudaErrorNoDevice",
+            "NCCL WARN Cuda failure 'no CUDA-capable device is detected'",
+            "Check failed: …: no CUDA-capable device is detected",
+        ),
+        raised=(
+            "No CUDA GPUs are available",
+            "Found no NVIDIA driver on your system",
+            "CUDA unknown error - this may be due to an incorrectly set up environment",
+            "no CUDA-capable device is detected",
+            "Could not satisfy device specification '…device:GPU:",
+        ),
+    ),
+    Rule(
+        name="gpu-model",
+        text="the program, or a library that it uses, was not built for this model of GPU",
+        hint="pin a version that supports the GPU in image.pip in kit.yaml, or use another image.base; see the model: "
+        "kit exec {host} -- nvidia-smi -L",
+        says=("no kernel image is available for execution on the device", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
+    ),
+    Rule(
+        name="cudnn-version",
+        text="the image has another version of cuDNN than the framework was built for",
+        hint="remove cuDNN from image.pip and volumes: in kit.yaml, or pin the version that the output names, "
+        f"then {BUILD}",
+        says=(
+            "Loaded runtime CuDNN library: ",
+            "CUDNN_STATUS_VERSION_MISMATCH",
+            "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+            "cuDNN version incompatibility: PyTorch was compiled ",
+        ),
+    ),
+    Rule(
+        name="cudnn-start",
+        text="cuDNN or cuBLAS could not start on the GPU; usually other processes use its memory",
+        hint="use one rank per GPU, and set TF_FORCE_GPU_ALLOW_GROWTH: 'true' in env: of kit.yaml for TensorFlow; see "
+        "what uses the memory: kit exec {host} -- nvidia-smi",
+        says=(
+            "Could not create cudnn handle: CUDNN_STATUS_",
+            "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+            "(CUDNN_STATUS_SUCCESS) CUDNN_STATUS_NOT_INITIALIZED",
+            "cuDNN: CUDNN_STATUS_NOT_INITIALIZED",
+            "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED",
+            "CUBLAS_STATUS_NOT_INITIALIZED when calling ",
+        ),
+    ),
+    Rule(
+        name="cuda-assert",
+        text="a check inside a CUDA kernel failed, usually because a label or an index is out of range",
+        hint="find the line in the program: kit run -x CUDA_LAUNCH_BLOCKING=1",
+        says=("device-side assert triggered", "CUDA_ERROR_ASSERT"),
+    ),
+    Rule(
+        name="cuda-memory",
+        text="a CUDA kernel accessed invalid memory: a bug of the program, or of a library that it uses",
+        hint="find the line in the program: kit run -x CUDA_LAUNCH_BLOCKING=1",
+        says=("an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+    ),
+    Rule(
+        name="gpu-build",
+        text="the image's MXNet is built for CPUs only",
+        hint=f"set image.flavour in kit.yaml to cuda-mxnet, then {BUILD}",
+        says=("Compile MXNet with USE_CUDA=1",),
+        raised=(" is not implemented for GPU.",),
+    ),
+    Rule(
+        name="avx",
+        text="the CPU lacks instructions that TensorFlow was built for (AVX)",
+        hint="leave out the host (-H): it needs a newer CPU, or a VM type that exposes AVX",
+        says=("but these aren't available on your machine",),
+    ),
+)
