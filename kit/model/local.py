@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalContainer:
-    """A container for one command. `ulimits` maps a name to its limit (-1: unlimited)."""
+    """A container for one command. `ulimits` maps a name to its limit (-1: unlimited).
+
+    `gpus` is the engine's driver for its GPUs, or "" for a container without GPUs.
+    """
 
     image: str
     argv: tuple[str, ...]
@@ -20,3 +24,4 @@ class LocalContainer:
     capabilities: tuple[str, ...] = ()
     security_options: tuple[str, ...] = ()
     pids: int = 0
+    gpus: Literal["", "cdi", "nvidia"] = ""

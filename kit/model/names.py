@@ -24,6 +24,10 @@ LABEL_KEY = "kit.host-key"
 LABEL_ROLE = "kit.role"
 LABEL_PUBLIC = "kit.public"
 
+# NVIDIA's kind of CDI devices, and the device that is all GPUs of a host.
+GPU_KIND = "nvidia.com/gpu"
+ALL_GPUS = f"{GPU_KIND}=all"
+
 # On every VM: one folder a cluster.
 ROOT = "/opt/kit"
 # The id of the Swarm node that this VM became when kit made it a member.

@@ -66,7 +66,6 @@ class SwarmFacts:
     heartbeat_s: float = 0.0
     made: bool = False
     live_restore: bool = False
-    default_runtime: str = ""
     ports: frozenset[str] = frozenset()
     resources: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[SwarmNode, ...] = ()

@@ -48,7 +48,7 @@ def facts(number: int, **more: Any) -> HostFacts:
 
 
 def gpus(count: int) -> tuple[Gpu, ...]:
-    return tuple(Gpu(name="NVIDIA A100-SXM4-40GB", memory_mib=40960, uuid=f"GPU-{i}") for i in range(count))
+    return tuple(Gpu(name="NVIDIA A100-SXM4-40GB", memory_mib=40960, uuid=f"GPU-{i}", index=i) for i in range(count))
 
 
 # An engine that gives GPUs to containers by NVIDIA's hook, as NVIDIA's packages configure it.

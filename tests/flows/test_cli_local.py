@@ -11,12 +11,14 @@ import pytest
 import kit.flows.run.local as flow
 from kit.config.validate import spec_from
 from kit.errors import InputError, Interrupted, NotReadyError
-from kit.events import Note, Reporter, Silent
+from kit.events import Note, Reporter, Silent, Warned
 from kit.model.image import ImageContent
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer
+from kit.model.observed import GpuEngine, HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
+from tests.fakes.facts import GPU_ENGINE, facts, gpus
 from tests.fakes.reporter import Remembering
 
 
@@ -25,12 +27,16 @@ class FakeEngine:
         self.has = has_image
         self.ran: list[LocalContainer] = []
         self.closed = False
+        self.facts = facts(1)
         self.is_here = is_here
         # What the ranks do in the run's folder.
         self.ranks: Callable[[Path], object] = lambda folder: None
 
     def has_image(self, tag: str) -> bool:
         return self.has
+
+    def gpu_facts(self) -> HostFacts:
+        return self.facts
 
     def run(self, container: LocalContainer, reporter: Reporter, *, tagged: bool) -> int:
         self.ran.append(container)
@@ -216,3 +222,18 @@ def test_a_dry_run_takes_no_code(code: ClusterSpec) -> None:
     result = local(code, RunRequest(dry_run=True, workdir="sub"), FakeEngine(), folder_of(code))
     assert "--wdir" in result.argv
     assert not (folder_of(code) / ".kit").exists()
+
+
+@pytest.mark.parametrize(
+    ("engine", "driver"),
+    [(GPU_ENGINE, "nvidia"), (GpuEngine(cdi_enabled=True, cdi=("all",)), "cdi"), (GpuEngine(), "")],
+)
+def test_the_gpus_of_this_machine(engine: GpuEngine, driver: str) -> None:
+    fake, reporter = FakeEngine(), Remembering()
+    fake.facts = facts(1, gpus=gpus(2), gpu_engine=engine)
+    local(ClusterSpec(), RunRequest(), fake, reporter=reporter)
+    (container,) = fake.ran
+    assert container.gpus == driver
+    warnings = reporter.of(Warned)
+    assert len(warnings) == (driver == "")
+    assert all("the ranks see no GPU" in warning.text for warning in warnings)

@@ -11,6 +11,7 @@ from kit.flows.image.content import tag_of
 from kit.model import names
 from kit.model.result import FileResult
 from kit.plan.cluster import compose, network, stack
+from kit.plan.cluster.gpus import file_driver
 
 
 def compose_file(context: Context, name: str | None) -> FileResult:
@@ -25,7 +26,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
         service,
         node=nodes[0],
         interface=network.pick_interface(observed[0], spec.network).name,
-        gpus=stack.has_gpus(observed[0]),
+        gpus=file_driver(observed[0]),
         host_key=compose.held_keys(observed).hosts.get(host.name, ""),
     )
     return FileResult(host=host.name, text=file.text)

@@ -17,8 +17,10 @@ from kit.flows.run.code import Taken, check_workdir
 from kit.flows.run.environment import variables
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer
+from kit.model.observed import HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster.gpus import Driver, compose_driver
 from kit.plan.run.local import local_container
 from kit.remote.run.door import new_run_id
 
@@ -34,6 +36,9 @@ class ContainerEngine(Protocol):
         """Whether it can mount folders of this machine."""
 
     def has_image(self, tag: str) -> bool: ...
+
+    def gpu_facts(self) -> HostFacts:
+        """Return what decides how a container gets this machine's GPUs."""
 
     def run(self, container: LocalContainer, reporter: Reporter, *, tagged: bool) -> int: ...
 
@@ -79,15 +84,25 @@ def local(
         argv = container(run_folder).argv
         return LocalResult(image=image, argv=argv, exit_code=None, seconds=time.monotonic() - start)
     with _ready(image, engine) as ready:
+        gpus = _gpus(ready, reporter)
         if code is None and (not ready.is_here or ":" in str(run_folder)):
             # The engine cannot mount a folder for what the ranks make, so they have none.
-            plan = container(None)
+            plan = replace(container(None), gpus=gpus)
             exit_code, made = ready.run(plan, reporter, tagged=request.tag_output), ""
         else:
-            plan = container(run_folder)
+            plan = replace(container(run_folder), gpus=gpus)
             exit_code, made = _run_in_folder(plan, code, run_folder, ready, reporter, tagged=request.tag_output)
     seconds = time.monotonic() - start
     return LocalResult(image=image, argv=plan.argv, exit_code=exit_code, seconds=seconds, made=made)
+
+
+def _gpus(engine: ContainerEngine, reporter: Reporter) -> Driver:
+    """Return the engine's driver for all GPUs of this machine. Warn if it has GPUs that a container cannot get."""
+    driver = compose_driver(engine.gpu_facts())
+    if isinstance(driver, KitError):
+        reporter.report(Warned(text=f"the ranks see no GPU: {driver.message}", hint=driver.hint))
+        return ""
+    return driver
 
 
 @contextmanager

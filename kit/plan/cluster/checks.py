@@ -9,6 +9,7 @@ from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster.gpus import compose_driver
 
 MIB = 1024 * 1024
 # While the engine loads a layer, the disk holds it three times: as received, as the engine copied it, and unpacked.
@@ -55,15 +56,10 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
                 host=name,
             )
         )
-    if facts.gpus and not facts.gpu_engine.hook and not facts.gpu_engine.cdi:
-        problems.append(
-            StepError(
-                f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine has no nvidia runtime",
-                hint="install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker "
-                "and restart the engine",
-                host=name,
-            )
-        )
+    # The checks for Swarm report what Swarm needs.
+    driver = compose_driver(facts) if compose else ""
+    if isinstance(driver, StepError):
+        problems.append(driver)
     if ships and facts.image_id is None and not _python_fits(facts.python):
         what = f"has Python {facts.python}" if facts.python else "has no python3"
         problems.append(

@@ -14,6 +14,7 @@ from kit.model.spec import ClusterSpec
 from kit.plan.cluster import checks, network, ssh, stack
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import PRIVATE, PUBLIC, File, file_steps, launch_files, login_file, record_file, stale_steps
+from kit.plan.cluster.gpus import file_driver
 from kit.plan.cluster.verify import wait_sshd
 from kit.plan.swarm.leave import leaving
 
@@ -58,7 +59,7 @@ def draft(site: Site) -> Draft:
             service,
             node=node,
             interface=network.pick_interface(facts, spec.network).name,
-            gpus=stack.has_gpus(facts),
+            gpus=file_driver(facts),
             host_key=site.keys.hosts[node.name].public,
         )
         digests.append(file.digest)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kit.model import names
 from kit.plan.cluster import fence, yamltext
+from kit.plan.cluster.gpus import Driver
 
 if TYPE_CHECKING:
     from kit.model.launch import Node
-    from kit.model.observed import HostFacts
     from kit.model.spec import ClusterSpec
 
 
@@ -39,9 +39,9 @@ class ComposeFiles:
     def __init__(self, spec: ClusterSpec, image: str) -> None:
         self._spec = spec
         self._image = image
-        self._forms: dict[tuple[str, bool, bool], _Form] = {}
+        self._forms: dict[tuple[str, Driver, bool], _Form] = {}
 
-    def file(self, service: str, *, node: Node, interface: str, gpus: bool, host_key: str) -> ComposeFile:
+    def file(self, service: str, *, node: Node, interface: str, gpus: Driver, host_key: str) -> ComposeFile:
         """Return the file of one host. `host_key` is the public half, '' if it does not exist yet."""
         kind = (service, gpus, bool(host_key))
         form = self._forms.get(kind)
@@ -51,7 +51,7 @@ class ComposeFiles:
         digest = short(form.definition.fill(values))
         return ComposeFile(text=form.text.fill({**values, _DIGEST: digest}), digest=digest)
 
-    def _form(self, service: str, *, gpus: bool, keyed: bool) -> _Form:
+    def _form(self, service: str, *, gpus: Driver, keyed: bool) -> _Form:
         def body(gap: Callable[[str], str]) -> dict[str, Any]:
             own = {name: gap(name) for name in OWN_VARIABLES}
             key = gap(_KEY) if keyed else ""
@@ -108,7 +108,7 @@ def own_environment(spec: ClusterSpec, node: Node, interface: str) -> dict[str, 
 
 
 def definition(
-    spec: ClusterSpec, *, name: str, image: str, gpus: bool, own: Mapping[str, str], key: str
+    spec: ClusterSpec, *, name: str, image: str, gpus: Driver, own: Mapping[str, str], key: str
 ) -> dict[str, Any]:
     """Return the service as Compose spells it. `own`: the host's variables. `key`: the digest of its host key or ''."""
     environment = {**variables(spec), **own}
@@ -134,7 +134,8 @@ def definition(
         },
     }
     if gpus:
-        devices = [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
+        which: dict[str, Any] = {"device_ids": [names.ALL_GPUS]} if gpus == "cdi" else {"count": "all"}
+        devices = [{"driver": gpus, **which, "capabilities": ["gpu"]}]
         body["deploy"] = {"resources": {"reservations": {"devices": devices}}}
     return body
 
@@ -211,8 +212,3 @@ def escape(value: Any) -> Any:
     if isinstance(value, list):
         return [escape(item) for item in value]
     return value
-
-
-def has_gpus(facts: HostFacts) -> bool:
-    """Return whether the host's service asks for GPUs."""
-    return bool(facts.gpus)

@@ -9,6 +9,7 @@ from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.swarm import HEARTBEAT_S
+from kit.plan.cluster.gpus import swarm_driver
 
 OLDEST = (20, 10)
 
@@ -51,16 +52,8 @@ def _engine(facts: HostFacts) -> KitError | None:
             hint='take "live-restore" out of /etc/docker/daemon.json and restart the engine; or orchestrator: compose',
             host=name,
         )
-    # The checks for every deploy report a missing runtime.
-    if facts.gpus and facts.gpu_engine.hook and swarm.default_runtime != "nvidia":
-        return StepError(
-            f"{len(facts.gpus)} × {facts.gpus[0].name}, but the engine's default runtime is "
-            f"{swarm.default_runtime or 'runc'}: Swarm cannot ask for another, and ranks would see no GPU",
-            hint='write "default-runtime": "nvidia" into /etc/docker/daemon.json (sudo nvidia-ctk runtime configure '
-            "--runtime=docker --set-as-default) and restart the engine; or orchestrator: compose",
-            host=name,
-        )
-    return None
+    driver = swarm_driver(facts)
+    return driver if isinstance(driver, StepError) else None
 
 
 def _swarm(facts: HostFacts, head: HostFacts) -> KitError | None:

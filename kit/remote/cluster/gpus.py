@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from kit.model import names
 from kit.model.answer import answer_of, number
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
@@ -13,7 +14,6 @@ from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
 TIMEOUT_S = 40.0
-KIND = "nvidia.com/gpu"
 _SNAP = ("/snap/", "/var/snap/")
 _UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
@@ -111,7 +111,7 @@ def _cdi(lines: Sequence[str], info: Info, folders: set[str]) -> tuple[str, ...]
     """Return the names of NVIDIA's CDI devices: as the engine lists them, or in the files that it reads."""
     if info.DiscoveredDevices is not None:
         pairs = [device.ID.partition("=") for device in info.DiscoveredDevices if device.Source == "cdi"]
-        return tuple(word(name) for kind, _, name in pairs if kind == KIND)
+        return tuple(word(name) for kind, _, name in pairs if kind == names.GPU_KIND)
     rows = [_CDI.fullmatch(line.removeprefix("cdi ")) for line in lines if line.startswith("cdi ")]
     return tuple(dict.fromkeys(row[2] for row in rows if row and _folder(row[1]) in folders))
 

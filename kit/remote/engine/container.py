@@ -15,10 +15,14 @@ from requests.exceptions import RequestException
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError
 from kit.events import OutputLine, Reporter, Stream, UnfinishedLine, Warned
+from kit.model import names
 from kit.model.answer import convert
 from kit.model.local import LocalContainer
+from kit.model.observed import HostFacts
+from kit.remote.cluster.forms import Info
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist
+from kit.remote.machine.gpus import gpu_facts
 from kit.remote.run.lines import LONG, Lines, text_so_far
 
 # mpirun --tag-output: `[1,3]<stdout>:text` is a line of rank 3.
@@ -50,8 +54,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._client = sdk.connect()
         with _errors("cannot look at the engine"):
-            info: dict[str, Any] = convert(self._client.info(), dict[str, Any])
-            self._has_gpus = "nvidia" in (convert(info.get("Runtimes"), dict[str, Any] | None) or {})
+            self._info: Info = convert(self._client.info(), Info)
 
     def close(self) -> None:
         self._client.close()
@@ -61,6 +64,10 @@ class LocalEngine:
         """Return whether the engine is on this machine, and so can mount its folders."""
         # The SDK's name for any engine behind a socket in the file system.
         return str(self._client.api.base_url).startswith("http+docker://localhost")
+
+    def gpu_facts(self) -> HostFacts:
+        """Return the facts of this machine that decide how a container gets its GPUs."""
+        return gpu_facts(self._info)
 
     def has_image(self, tag: str) -> bool:
         with _errors(f"cannot look for the image {tag}"):
@@ -96,7 +103,7 @@ class LocalEngine:
             volumes=list(container.volumes),
             shm_size=container.shm_size,
             ulimits=[Ulimit(name=limit, soft=value, hard=value) for limit, value in container.ulimits.items()],
-            device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])] if self._has_gpus else None,
+            device_requests=_devices(container.gpus),
             init=True,
             cap_drop=["ALL"],
             cap_add=list(container.capabilities),
@@ -131,6 +138,13 @@ class LocalEngine:
             except (DockerException, RequestException, KeyboardInterrupt):
                 continue
             return
+
+
+def _devices(driver: str) -> list[DeviceRequest] | None:
+    if not driver:
+        return None
+    which: dict[str, Any] = {"device_ids": [names.ALL_GPUS]} if driver == "cdi" else {"count": -1}
+    return [DeviceRequest(driver=driver, capabilities=[["gpu"]], **which)]
 
 
 def _events(output: Any, *, tagged: bool) -> Iterator[OutputLine | UnfinishedLine]:

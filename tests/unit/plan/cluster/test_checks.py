@@ -49,7 +49,7 @@ def whole(problem: KitError, host: str) -> None:
     [
         ({"engine": ""}, 0, "no Docker Engine answers", "systemctl start docker"),
         ({"compose": None}, 0, "no Compose v2 plugin", "docker-compose-plugin"),
-        ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine has no nvidia runtime", "nvidia-ctk"),
+        ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine cannot", "nvidia-container-toolkit"),
         (
             {"disk_free_mib": 1000},
             GIB,
@@ -72,6 +72,8 @@ def test_faults_of_one_host(seen: dict[str, Any], image_size: int, cause: str, h
         ({}, 0),
         ({}, 10 * GIB),
         ({"gpus": gpus(2), "gpu_engine": GPU_ENGINE}, 0),
+        # The toolkit is not configured in daemon.json: the engine still has its driver.
+        ({"gpus": gpus(2), "gpu_engine": replace(GPU_ENGINE, runtimes={"runc": "runc"})}, 0),
         # The image is there: its size does not matter. Nor does a size that nobody knows.
         ({"disk_free_mib": 10, "image_id": "sha256:1"}, GIB),
         ({"disk_free_mib": 10}, 0),

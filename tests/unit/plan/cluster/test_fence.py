@@ -25,7 +25,7 @@ LOOSE = SecuritySpec(
 def services(spec: ClusterSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the head's service in a Compose file and in a stack file."""
     files = stack.ComposeFiles(spec, "kit:x")
-    text = files.file("mpihead", node=node(1), interface="eth0", gpus=False, host_key="").text
+    text = files.file("mpihead", node=node(1), interface="eth0", gpus="", host_key="").text
     wanted = swarm.wanted(
         spec, [facts(1)], [node(1)], image="sha256:1", tag="kit:x", interface="eth0",
         secrets={"client": "c", "head": "h", "node": "n"},

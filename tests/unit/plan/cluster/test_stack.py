@@ -12,7 +12,7 @@ import yaml
 
 from kit.model.spec import ClusterSpec, UlimitSpec
 from kit.plan.cluster import stack
-from tests.fakes.facts import facts, gpus, node
+from tests.fakes.facts import node
 from tests.fakes.golden import check_golden
 
 COMPOSE = Path(__file__).resolve().parents[4] / "compose"
@@ -24,7 +24,7 @@ IMAGE = "kit:cpu-0123456789ab"
 
 
 def file(spec: ClusterSpec = SPEC, *, name: str = "mpinode", image: str = IMAGE, **more: Any) -> stack.ComposeFile:
-    values: dict[str, Any] = {"node": node(1), "interface": "eth0", "gpus": False, "host_key": KEY}
+    values: dict[str, Any] = {"node": node(1), "interface": "eth0", "gpus": "", "host_key": KEY}
     return stack.ComposeFiles(spec, image).file(name, **{**values, **more})
 
 
@@ -35,10 +35,9 @@ def service(spec: ClusterSpec = SPEC, *, name: str = "mpinode", **more: Any) -> 
 
 
 @pytest.mark.parametrize("name", ["mpihead", "mpinode"])
-@pytest.mark.parametrize("with_gpus", [False, True])
-def test_compose_files(name: str, with_gpus: bool) -> None:
-    text = file(name=name, gpus=with_gpus).text
-    check_golden(f"compose/{name}{'-gpus' if with_gpus else ''}.yaml", text)
+@pytest.mark.parametrize(("driver", "suffix"), [("", ""), ("nvidia", "-gpus"), ("cdi", "-cdi")])
+def test_compose_files(name: str, driver: str, suffix: str) -> None:
+    check_golden(f"compose/{name}{suffix}.yaml", file(name=name, gpus=driver).text)
 
 
 def test_a_compose_file_of_a_rich_spec() -> None:
@@ -85,7 +84,7 @@ def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
         {"node": node(1, address="10.0.0.9")},
         {"node": node(1, name="other")},
         {"interface": "eth1"},
-        {"gpus": True},
+        {"gpus": "nvidia"},
         {"host_key": "ssh-ed25519 BBBB kit-gpu1"},
         {"spec": replace(SPEC, shm_size="2gb")},
         {"spec": replace(SPEC, env={"A": "1"})},
@@ -108,24 +107,22 @@ def test_a_file_that_is_filled_in_is_the_one_that_is_written_at_once(name: str, 
     """Whatever a value says: in the settings, which are in the form, and in what differs from host to host."""
     spec = replace(SPEC, env={"A": text, "gap": "gap"})
     own = stack.own_environment(spec, node(1, name=text), text)
-    body = stack.definition(spec, name=name, image=IMAGE, gpus=False, own=own, key=stack.short(KEY))
+    body = stack.definition(spec, name=name, image=IMAGE, gpus="", own=own, key=stack.short(KEY))
     digest = stack.short(json.dumps(body, sort_keys=True))
     body["labels"]["kit.spec"] = digest
     filled = file(spec, name=name, node=node(1, name=text), interface=text)
     assert filled == stack.ComposeFile(text=stack.compose_text(spec, name, body), digest=digest)
 
 
-def test_gpus() -> None:
-    assert stack.has_gpus(facts(1, gpus=gpus(1)))
-    assert not stack.has_gpus(facts(1))
-    assert "deploy" not in service(gpus=False)
+def test_without_gpus_nothing_is_reserved() -> None:
+    assert "deploy" not in service(gpus="")
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("mpihead", {"node": node(1, address="10.0.0.4"), "interface": "eth0", "gpus": False}),
-        ("mpinode", {"node": node(2, address="10.0.0.5"), "interface": "ens3", "gpus": True}),
+        ("mpihead", {"node": node(1, address="10.0.0.4"), "interface": "eth0", "gpus": ""}),
+        ("mpinode", {"node": node(2, address="10.0.0.5"), "interface": "ens3", "gpus": "nvidia"}),
     ],
 )
 def test_the_skeletons_are_what_kit_writes(name: str, options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,11 +63,12 @@ def test_the_heads_own_swarm_passes() -> None:
         ({"engine": "19.03.8"}, {}, "gpu1", "older than 20.10", "orchestrator: compose"),
         (
             {},
-            {"gpus": gpus(2), "gpu_engine": GPU_ENGINE, "swarm": SwarmFacts(default_runtime="runc")},
+            {"gpus": gpus(2), "gpu_engine": GPU_ENGINE},
             "gpu2",
             "default runtime is runc",
             '"default-runtime": "nvidia"',
         ),
+        ({}, {"gpus": gpus(2), "gpu_engine": GpuEngine()}, "gpu2", "NVIDIA's toolkit", "nvidia-container-toolkit"),
         ({"listening": frozenset({"0.0.0.0:2377"})}, {}, "gpu1", "0.0.0.0:2377 (tcp)", "stop what listens"),
         ({}, {"listening": frozenset({"10.0.0.2:7946"})}, "gpu2", "10.0.0.2:7946 (tcp)", "stop what listens"),
         ({}, {"udp": frozenset({"0.0.0.0:4789"})}, "gpu2", "0.0.0.0:4789 (udp)", "stop what listens"),
@@ -86,9 +88,7 @@ def test_faults(first: dict[str, Any], second: dict[str, Any], host: str, messag
         {"listening": frozenset({"0.0.0.0:2377"})},
         {"listening": frozenset({"192.168.0.2:7946"})},
         {"listening": frozenset({"10.0.0.2:7946"}), "swarm": SwarmFacts(ports=frozenset({"10.0.0.2:7946"}))},
-        {"gpus": gpus(2), "gpu_engine": GPU_ENGINE, "swarm": SwarmFacts(default_runtime="nvidia")},
-        # Without any runtime: reported once, for Compose as for Swarm.
-        {"gpus": gpus(2), "gpu_engine": GpuEngine(), "swarm": SwarmFacts(default_runtime="runc")},
+        {"gpus": gpus(2), "gpu_engine": replace(GPU_ENGINE, default_runtime="nvidia")},
     ],
 )
 def test_what_is_no_fault(second: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ def test_the_stack_file_of_a_rich_spec() -> None:
 
 
 def test_the_stack_file_with_gpus() -> None:
-    card = SwarmFacts(default_runtime="nvidia", resources={"NVIDIA-GPU": 2})
+    card = SwarmFacts(resources={"NVIDIA-GPU": 2})
     hosts = [facts(1), facts(2, gpus=gpus(2), swarm=card), facts(3, gpus=gpus(2), swarm=card)]
     check_golden("swarm/gpus.yaml", swarm.stack_text(SPEC, wanted(observed=hosts)))
 

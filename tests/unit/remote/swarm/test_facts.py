@@ -30,17 +30,18 @@ def test_a_host_in_no_swarm() -> None:
 
 
 def test_a_manager() -> None:
-    swarm = seen(
+    facts = seen(
         {"Swarm": MANAGER, "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia"},
         nodes=json.dumps(NODE) + "\nError: no such node",
         services=json.dumps(["kit-lab_mpinode", {"kit.cluster": "lab", "kit.spec": "ab"}]) + '\n["web_1", null]',
         secrets=json.dumps(["kit-lab-node-1", {"kit.role": "node", "kit.public": "ssh-ed25519 AAAA x"}]),
-    ).swarm
+    )
+    swarm = facts.swarm
     assert swarm.manager
     assert swarm.managers == ("10.0.0.1:2377",)
     assert swarm.heartbeat_s == 20.0
     assert swarm.live_restore
-    assert swarm.default_runtime == "nvidia"
+    assert facts.gpu_engine.default_runtime == "nvidia"
     assert swarm.nodes == (
         SwarmNode(
             id="n2", hostname="vm2", address="10.0.0.2", state="down", availability="active", labels={"kit.lab": "node"}

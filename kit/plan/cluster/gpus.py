@@ -1,0 +1,128 @@
+"""How a node gets its host's GPUs from the engine. The engine's own conditions decide, not the name of a runtime.
+
+The engine has the device driver `nvidia` if nvidia-container-runtime-hook was on dockerd's PATH when it started. It has
+the driver `cdi` if it reads CDI files. Swarm knows neither: there the default runtime must be NVIDIA's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kit.errors import StepError
+from kit.model.observed import GpuEngine, HostFacts
+
+# A driver of Compose's devices. `runtime`: the engine's default runtime adds the GPUs. "": the host has no GPU.
+Driver = Literal["", "cdi", "nvidia"]
+SwarmDriver = Literal["", "runtime"]
+RESTART = "sudo systemctl restart docker"
+_INSTALL = (
+    "install nvidia-container-toolkit "
+    "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
+)
+_GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+# The programs of NVIDIA's toolkit that can be a runtime of the engine.
+_RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
+
+
+def compose_driver(facts: HostFacts) -> Driver | StepError:
+    """Return the driver that gives a host's GPUs to a container of Compose, or what prevents it.
+
+    CDI comes first: a `systemctl daemon-reload` takes the GPUs from containers that got them by the hook.
+    """
+    engine = facts.gpu_engine
+    if not facts.gpus:
+        return ""
+    if _cdi_covers(facts):
+        return "cdi"
+    if engine.hook and (not engine.hook_newer or _has_node(facts)):
+        return "nvidia"
+    return _problem(facts)
+
+
+def file_driver(facts: HostFacts) -> Driver:
+    """Return the driver for a Compose file, as if the engine had no problem."""
+    driver = compose_driver(facts)
+    return "nvidia" if isinstance(driver, StepError) else driver
+
+
+def swarm_driver(facts: HostFacts) -> SwarmDriver | StepError:
+    """Return how a task of Swarm gets a host's GPUs, or what prevents it."""
+    engine = facts.gpu_engine
+    if not facts.gpus:
+        return ""
+    if engine.runtimes.get(engine.default_runtime, "").rpartition("/")[2] in _RUNTIMES:
+        return "runtime"
+    if engine.snap:
+        return _snap(facts)
+    if not (engine.hook or engine.runtime):
+        return _missing(facts)
+    return _error(
+        facts,
+        f"the engine's default runtime is {engine.default_runtime or 'runc'}: Swarm cannot request another, and ranks "
+        "would see no GPU",
+        'set "default-runtime": "nvidia" in /etc/docker/daemon.json: sudo nvidia-ctk runtime configure '
+        f"--runtime=docker --set-as-default; then: {RESTART}; or set orchestrator: compose",
+    )
+
+
+def _cdi_covers(facts: HostFacts) -> bool:
+    """Return whether the engine's CDI devices are all GPUs of the host, with the files of its present driver."""
+    engine = facts.gpu_engine
+    if not engine.cdi_enabled or "all" not in engine.cdi:
+        return False
+    if engine.cdi_driver and facts.driver and engine.cdi_driver != facts.driver:
+        return False
+    # A MIG device is 0:1. A file that somebody wrote by hand may have only the device `all`.
+    devices = {name.partition(":")[0] for name in engine.cdi} - {"all"}
+    return not devices or all(gpu.uuid in devices or str(gpu.index) in devices for gpu in facts.gpus)
+
+
+def _has_node(facts: HostFacts) -> bool:
+    """Return whether a node of kit runs: it has the GPUs, so the engine knew the hook before an upgrade changed it."""
+    return any(container.running for container in facts.containers)
+
+
+def _problem(facts: HostFacts) -> StepError:
+    """Return why the engine cannot give its GPUs to a container."""
+    engine = facts.gpu_engine
+    if engine.snap:
+        return _snap(facts)
+    if engine.hook:
+        return _error(
+            facts,
+            f"{engine.hook} is newer than the running engine, which looks for it only at its start",
+            f"restart the engine: {RESTART}",
+        )
+    if engine.cdi_enabled and engine.cdi:
+        return _error(facts, _stale(engine, facts), f"write the CDI file again: {_GENERATE}")
+    if engine.toolkit_base_only:
+        return _error(
+            facts,
+            "only the package nvidia-container-toolkit-base is installed: it has no nvidia-container-runtime-hook, "
+            "which the engine needs",
+            f"sudo apt-get install nvidia-container-toolkit (or: dnf install …), then: {RESTART}",
+        )
+    return _missing(facts)
+
+
+def _snap(facts: HostFacts) -> StepError:
+    return _error(
+        facts,
+        "the engine is a snap, which cannot give GPUs to containers",
+        "replace it by Docker's packages (https://docs.docker.com/engine/install/); "
+        "removing the snap deletes its images and volumes",
+    )
+
+
+def _missing(facts: HostFacts) -> StepError:
+    return _error(facts, "the engine cannot give them to containers without NVIDIA's toolkit", _INSTALL + RESTART)
+
+
+def _stale(engine: GpuEngine, facts: HostFacts) -> str:
+    if engine.cdi_driver and facts.driver and engine.cdi_driver != facts.driver:
+        return f"the engine's CDI file is for the driver {engine.cdi_driver}, and the host has {facts.driver}"
+    return f"the engine's CDI devices are {', '.join(engine.cdi)}, and not all of them"
+
+
+def _error(facts: HostFacts, text: str, hint: str) -> StepError:
+    return StepError(f"{len(facts.gpus)} × {facts.gpus[0].name}, but {text}", hint=hint, host=facts.host.name)

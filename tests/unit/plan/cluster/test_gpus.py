@@ -1,0 +1,126 @@
+"""How a node gets its host's GPUs: what the engine can really do decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kit.errors import StepError
+from kit.model.observed import Container, GpuEngine
+from kit.plan.cluster.gpus import compose_driver, file_driver, swarm_driver
+from tests.fakes.facts import GPU_ENGINE, facts, gpus
+
+BASE = replace(GPU_ENGINE, hook="")
+CDI = GpuEngine(cdi_enabled=True, cdi=("0", "1", "all"))
+NODE = Container(
+    name="kit-lab-mpinode", service="mpinode", cluster="lab", image="kit:1", spec="1", running=True, status="Up"
+)
+
+
+def host(engine: GpuEngine, **more: Any) -> Any:
+    return facts(1, **{"gpus": gpus(2), "driver": "535.104.05", "gpu_engine": engine, **more})
+
+
+def test_a_host_without_gpus_gets_none() -> None:
+    assert (compose_driver(facts(1, gpu_engine=CDI)), swarm_driver(facts(1))) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "driver"),
+    [
+        # The toolkit is not configured in daemon.json. The engine needs no runtime for this.
+        (replace(GPU_ENGINE, runtimes={"runc": "runc"}), "nvidia"),
+        (GpuEngine(hook="/usr/local/bin/nvidia-container-runtime-hook"), "nvidia"),
+        # CDI survives a daemon-reload.
+        (replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "1", "all")), "cdi"),
+        (CDI, "cdi"),
+        (replace(CDI, cdi=("GPU-0", "GPU-1", "all")), "cdi"),
+        (replace(CDI, cdi=("0:0", "0:1", "1", "all")), "cdi"),
+        (replace(CDI, cdi=("all",)), "cdi"),
+        (replace(CDI, cdi_driver="535.104.05"), "cdi"),
+        # Without a snap's limits, CDI works there, too.
+        (replace(CDI, snap=True), "cdi"),
+        # The CDI file is not of this host: written before the second GPU, or before a new driver; or CDI is off.
+        (replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "all")), "nvidia"),
+        (replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "1")), "nvidia"),
+        (replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "1", "all"), cdi_driver="470.57.02"), "nvidia"),
+        (replace(GPU_ENGINE, cdi=("0", "1", "all")), "nvidia"),
+    ],
+)
+def test_the_driver_of_compose(engine: GpuEngine, driver: str) -> None:
+    assert compose_driver(host(engine)) == driver
+    assert file_driver(host(engine)) == driver
+
+
+@pytest.mark.parametrize(
+    ("engine", "cause", "hint"),
+    [
+        (GpuEngine(), "without NVIDIA's toolkit", "install nvidia-container-toolkit"),
+        # A runtime's name alone gives no GPU.
+        (GpuEngine(runtimes={"nvidia": "nvidia-container-runtime"}), "without NVIDIA's toolkit", "install"),
+        (BASE, "only the package nvidia-container-toolkit-base", "sudo apt-get install nvidia-container-toolkit "),
+        (replace(GPU_ENGINE, hook_newer=True), "newer than the running engine", "sudo systemctl restart docker"),
+        (GpuEngine(snap=True, hook=""), "is a snap", "Docker's packages"),
+        (replace(BASE, snap=True), "is a snap", "Docker's packages"),
+        (replace(CDI, cdi=("0", "all")), "CDI devices are 0, all, and not all", "nvidia-ctk cdi generate"),
+        (replace(CDI, cdi_driver="470.57.02"), "for the driver 470.57.02, and the host has 535.104.05", "cdi generate"),
+        # A foreign vendor's CDI device is no GPU of NVIDIA: it is not among these.
+        (GpuEngine(cdi_enabled=True, cdi=()), "without NVIDIA's toolkit", "install"),
+    ],
+)
+def test_what_prevents_compose(engine: GpuEngine, cause: str, hint: str) -> None:
+    problem = compose_driver(host(engine))
+    assert isinstance(problem, StepError)
+    assert problem.host == "gpu1"
+    assert problem.message.startswith("2 × NVIDIA A100-SXM4-40GB, but ")
+    assert cause in problem.message
+    assert hint in str(problem.hint)
+    # The file that kit compose prints is right when the problem is solved.
+    assert file_driver(host(engine)) == "nvidia"
+
+
+def test_an_upgraded_hook_is_no_problem_where_a_node_has_the_gpus() -> None:
+    engine = replace(GPU_ENGINE, hook_newer=True)
+    assert compose_driver(host(engine, containers=(NODE,))) == "nvidia"
+    assert isinstance(compose_driver(host(engine, containers=(replace(NODE, running=False),))), StepError)
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "works"),
+    [
+        ("nvidia", "/usr/bin/nvidia-container-runtime", True),
+        ("gpu", "nvidia-container-runtime.cdi", True),
+        # The name alone decides nothing.
+        ("nvidia", "/usr/bin/crun", False),
+        ("runc", "runc", False),
+    ],
+)
+def test_swarm_needs_the_default_runtime(name: str, program: str, works: bool) -> None:
+    engine = replace(GPU_ENGINE, default_runtime=name, runtimes={name: program})
+    driver = swarm_driver(host(engine))
+    if works:
+        assert driver == "runtime"
+        return
+    assert isinstance(driver, StepError)
+    assert f"default runtime is {name}" in driver.message
+    assert '"default-runtime": "nvidia"' in str(driver.hint)
+
+
+@pytest.mark.parametrize(
+    ("engine", "cause"),
+    [
+        (GpuEngine(), "without NVIDIA's toolkit"),
+        # Swarm cannot request a CDI device.
+        (CDI, "without NVIDIA's toolkit"),
+        (replace(GPU_ENGINE, snap=True), "is a snap"),
+        (BASE, "default runtime is runc"),
+        # The engine starts the default runtime for each container, so it may be newer than the engine's start.
+        (replace(GPU_ENGINE, hook_newer=True), "default runtime is runc"),
+    ],
+)
+def test_what_prevents_swarm(engine: GpuEngine, cause: str) -> None:
+    problem = swarm_driver(host(engine))
+    assert isinstance(problem, StepError)
+    assert cause in problem.message
