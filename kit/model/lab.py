@@ -20,7 +20,8 @@ class LabSpec:
     """What `kit lab up` asks for.
 
     `link_rate` limits each host's link in both directions, in tc's words: 200mbit; None sets no limit. `user` is the
-    login in the hosts file: root, or ubuntu, which has sudo without a password.
+    login in the hosts file: root, or ubuntu, which has sudo without a password. `gpus` is the number of pretended GPUs
+    of each host. `gpu_toolkit` says what the hosts have of NVIDIA's container toolkit.
     """
 
     name: str = "lab"
@@ -28,12 +29,21 @@ class LabSpec:
     slots: int = 2
     link_rate: str | None = None
     user: str = "root"
+    gpus: int = 0
+    gpu_model: str = "h200"
+    gpu_driver: str = "550.54.15"
+    gpu_toolkit: str = "hook"
 
     @property
     def shape(self) -> str:
         """Describe the lab. Two labs of equal shape are the same. Every object of a lab carries it as a label."""
         rate = f", links of {self.link_rate}" if self.link_rate else ""
-        return f"{self.hosts} hosts, {self.slots} slots each{rate}, login {self.user}"
+        gpus = ""
+        if self.gpus:
+            gpus = (
+                f", {self.gpus} PRETENDED {self.gpu_model} each (driver {self.gpu_driver}, toolkit {self.gpu_toolkit})"
+            )
+        return f"{self.hosts} hosts, {self.slots} slots each{rate}{gpus}, login {self.user}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +130,25 @@ class LabStatus:
         if running == len(self.hosts):
             return "running"
         return "partly running" if running else "stopped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabGpu:
+    """A pretended GPU of a lab host, with its faults."""
+
+    number: int
+    uuid: str
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabGpus:
+    """The pretended GPUs of a lab host."""
+
+    host: str
+    name: str
+    driver: str
+    gpus: tuple[LabGpu, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,14 @@ FIRST_ADDRESS = 11
 
 # The engine of each lab host takes its bridges from here.
 _INNER_ENGINES = ipaddress.IPv4Network("172.16.0.0/12")
+# The hosts' models in images/lab/pretended/models.py, which has their facts.
+GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
+MAX_GPUS = 8
+# What the hosts have of NVIDIA's container toolkit: see images/lab/pretended/toolkit.py.
+GPU_TOOLKITS = ("hook", "runtime", "cdi", "base", "none")
+GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
+_XID = re.compile(r"xid:[1-9][0-9]{0,2}", re.ASCII)
+_DRIVER = re.compile(r"[1-9][0-9]{2}\.[0-9]{1,3}(\.[0-9]{1,3})?", re.ASCII)
 _MARK = re.compile(rf"# Made by kit for the lab '({NAME.pattern})'\. .* \[([0-9a-f]{{12}})\]", re.ASCII)
 
 IPv4Network = ipaddress.IPv4Network
@@ -36,6 +44,28 @@ def check(spec: LabSpec) -> None:
         check_rate(spec.link_rate)
     if spec.user not in USERS:
         raise InputError(f"lab hosts have no user '{spec.user}'", hint=f"They have {' and '.join(USERS)}.")
+    _check_gpus(spec)
+
+
+def _check_gpus(spec: LabSpec) -> None:
+    if not 0 <= spec.gpus <= MAX_GPUS:
+        raise InputError(f"a lab host has 0 to {MAX_GPUS} GPUs, not {spec.gpus}", hint="For example: --gpus 2.")
+    if spec.gpu_model not in GPU_MODELS:
+        raise InputError(f"the lab pretends no GPU '{spec.gpu_model}'", hint=f"It has {', '.join(GPU_MODELS)}.")
+    if not _DRIVER.fullmatch(spec.gpu_driver):
+        raise InputError(
+            f"'{spec.gpu_driver}' is not the version of a driver", hint="For example: --gpu-driver 550.54.15."
+        )
+    if spec.gpu_toolkit not in GPU_TOOLKITS:
+        raise InputError(
+            f"'{spec.gpu_toolkit}' is no part of the toolkit", hint=f"Write one of: {', '.join(GPU_TOOLKITS)}."
+        )
+
+
+def check_fault(fault: str) -> None:
+    """Raise InputError if pretended GPUs do not have such a fault."""
+    if fault not in GPU_FAULTS and not _XID.fullmatch(fault):
+        raise InputError(f"the lab pretends no fault '{fault}'", hint=f"Write one of: {', '.join(GPU_FAULTS)}.")
 
 
 def check_name(name: str) -> None:
@@ -91,6 +121,13 @@ def host_containers(
     env = {"KIT_LAB_KEY": public_key}
     if spec.link_rate:
         env["KIT_LAB_RATE"] = spec.link_rate
+    if spec.gpus:
+        env |= {
+            "KIT_LAB_GPUS": str(spec.gpus),
+            "KIT_LAB_GPU_MODEL": spec.gpu_model,
+            "KIT_LAB_GPU_DRIVER": spec.gpu_driver,
+            "KIT_LAB_GPU_TOOLKIT": spec.gpu_toolkit,
+        }
     return tuple(
         HostContainer(
             host=name,
@@ -119,6 +156,7 @@ def hosts_text(spec: LabSpec, subnet: IPv4Network) -> str:
 
 def kit_yaml_text(spec: LabSpec, subnet: IPv4Network) -> str:
     """Return the kit.yaml of the lab. Comments say why it has settings that real VMs do not need."""
+    image = "\n# The GPUs are pretended: nothing computes on them.\nimage:\n  flavour: cpu\n" if spec.gpus else ""
     return _signed(
         spec.name,
         f"""\
@@ -137,7 +175,7 @@ ulimits:
 # All hosts of the lab share this machine's cores: a rank that waits gives up its core.
 mpi:
   yield_when_idle: true
-
+{image}
 # The folder with your code: each run gets a snapshot of it.
 code: .
 

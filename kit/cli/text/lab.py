@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kit.cli.text.table import table
 
 if TYPE_CHECKING:
-    from kit.model.lab import LabRemoved, LabStatus
+    from kit.model.lab import LabGpus, LabRemoved, LabStatus
 
 
 def lab(value: LabStatus, *, width: int | None = None) -> str:
@@ -17,6 +17,13 @@ def lab(value: LabStatus, *, width: int | None = None) -> str:
     rows = [(host.name, host.address, host.state) for host in value.hosts]
     head = f"Lab {value.name}: {value.shape}; {value.state}; network {value.network}; files in {value.folder}"
     return f"{head}\n{table(rows, ('HOST', 'ADDRESS', 'STATE'), width=width, flexible=('STATE', 'HOST'))}"
+
+
+def gpus(value: LabGpus, *, width: int | None = None) -> str:
+    """Return a line for each pretended GPU of a host."""
+    rows = [(str(gpu.number), gpu.uuid, ", ".join(gpu.faults) or "none") for gpu in value.gpus]
+    head = f"{value.host}: {value.name}, driver {value.driver}"
+    return f"{head}\n{table(rows, ('GPU', 'UUID', 'FAULTS'), width=width, flexible=('FAULTS', 'UUID'))}"
 
 
 def lab_removed(value: LabRemoved) -> str:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CONSENT, LAB, LAB_NAME
-from kit.cli.verbs.values import count, rate, words
+from kit.cli.verbs.values import count, lines, rate, words
+
+GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
+GPU_TOOLKITS = ("hook", "runtime", "cdi", "base", "none")
+GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -20,7 +24,17 @@ def lab_up(session: Session) -> int:
     from kit.model.lab import LabSpec
 
     args = session.args
-    given = {"name": _lab_name(session), "hosts": args.lab_hosts, "slots": args.slots, "user": args.user}
+    given = {
+        "name": _lab_name(session),
+        "hosts": args.lab_hosts,
+        # A slot is a GPU where there are GPUs.
+        "slots": args.slots or args.gpus,
+        "user": args.user,
+        "gpus": args.gpus,
+        "gpu_model": args.gpu_model,
+        "gpu_driver": args.gpu_driver,
+        "gpu_toolkit": args.gpu_toolkit,
+    }
     spec = LabSpec(**{key: value for key, value in given.items() if value is not None}, link_rate=args.link_rate)
     status = lab_up(spec, folder=session.folder, reporter=session.reporter, consent=session.consent)
     session.show("lab", status, session.fitted(text.lab))
@@ -60,6 +74,23 @@ def lab_link_rate(session: Session) -> int:
     return 0
 
 
+def lab_gpu(session: Session) -> int:
+    from kit.cli.text import lab as text
+    from kit.flows.lab.lab import lab_gpu
+
+    args = session.args
+    gpus = lab_gpu(
+        args.host,
+        _lab_name(session),
+        folder=session.folder,
+        number=args.gpu or 0,
+        fault=args.fault,
+        mend=args.mend,
+    )
+    session.show("lab-gpus", gpus, session.fitted(text.gpus))
+    return 0
+
+
 def _lab_name(session: Session) -> str:
     from kit.model.lab import LabSpec
     from kit.plan.lab import lab_of
@@ -85,13 +116,37 @@ VERBS = (
                 complete=lambda _: ("root", "ubuntu"),
                 help="Log in to the hosts as root (default) or ubuntu",
             ),
+            Option(flags=("--gpus",), value="N", kind=count, help="Pretend N GPUs on each host (default: none)"),
+            Option(
+                flags=("--gpu-model",),
+                value="MODEL",
+                choices=GPU_MODELS,
+                help="Pretend this model: h200 (default), h100, a100, p100 or t4",
+            ),
+            Option(
+                flags=("--gpu-driver",),
+                value="VERSION",
+                kind=words,
+                help="Pretend this version of the driver (default: 550.54.15)",
+            ),
+            Option(
+                flags=("--gpu-toolkit",),
+                value="PART",
+                choices=GPU_TOOLKITS,
+                help="Have this of NVIDIA's container toolkit: hook (default), runtime, cdi, base or none",
+            ),
             LAB_NAME,
             CONSENT,
         ),
         notes="If no Docker Engine answers, or no registry has the base image, kit offers to install what is missing "
         "from the distribution's packages, and names it. This takes root on Debian or Ubuntu. kit asks first. Without "
-        "a terminal it installs nothing, unless you give --yes.",
-        examples=("kit lab up --hosts 4 --slots 2", "kit lab up --hosts 2 --link-rate 200mbit"),
+        "a terminal it installs nothing, unless you give --yes. With --gpus, each host has as many slots as GPUs. "
+        "Nothing computes on these GPUs, and their names end with (PRETENDED).",
+        examples=(
+            "kit lab up --hosts 4 --slots 2",
+            "kit lab up --hosts 2 --link-rate 200mbit",
+            "kit lab up --hosts 2 --gpus 2",
+        ),
         exits=(
             ("3", "no engine answers"),
             ("4", "a host of the lab cannot be made"),
@@ -127,6 +182,36 @@ VERBS = (
         exits=(
             ("4", "a link cannot be limited"),
             ("5", "the lab does not exist, or one of its hosts is not running"),
+        ),
+    ),
+    Verb(
+        words=("lab", "gpu"),
+        purpose="Show the pretended GPUs of a lab host, or give one a fault",
+        handler=lab_gpu,
+        group=LAB,
+        operands=(Operand(name="host", help="A host of the lab, such as gpu3"),),
+        options=(
+            Option(flags=("--gpu",), value="N", kind=lines, help="Choose GPU N of the host (default: 0)"),
+            Option(
+                flags=("--fault",),
+                value="FAULT",
+                kind=words,
+                complete=lambda _: GPU_FAULTS,
+                help="Give it a fault: xid:79, ecc, throttle, lost, mig, busy or driver-mismatch",
+            ),
+            Option(flags=("--mend",), help="Mend all faults of the host"),
+            LAB_NAME,
+        ),
+        notes="lost takes all GPUs from the containers that run on the host, as systemctl daemon-reload can. It needs "
+        "cgroup v1. driver-mismatch affects all GPUs of the host. Faults stay when the host restarts, except lost.",
+        examples=(
+            "kit lab gpu gpu3 --fault xid:79",
+            "kit lab gpu gpu3 --gpu 1 --fault busy",
+            "kit lab gpu gpu3 --mend",
+        ),
+        exits=(
+            ("4", "the GPU cannot have this fault"),
+            ("5", "the lab does not exist, has no GPUs, or the host is not running"),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""`kit lab up`, `status`, `link-rate` and `down`: a cluster of VM-like hosts on this machine.
+"""`kit lab up`, `status`, `link-rate`, `gpu` and `down`: a cluster of VM-like hosts on this machine.
 
 `up` completes what exists of the same lab, so the next one finishes what a killed one began. An `up` that fails, or
 that Ctrl-C stops, removes the lab if it had begun it.
@@ -20,6 +20,7 @@ from kit.model.lab import (
     FOLDER_LABEL,
     LABEL,
     SHAPE_LABEL,
+    LabGpus,
     LabHost,
     LabNetwork,
     LabObjects,
@@ -31,6 +32,9 @@ from kit.plan import lab as plan
 from kit.remote.lab import access
 from kit.remote.lab.engine import LabEngine
 from kit.remote.machine import prepare
+
+# The pretended GPUs have the numbers of NVIDIA's devices, which a real driver would answer.
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @contextlib.contextmanager
@@ -76,6 +80,11 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
     is a lab of another shape or folder, or if hosts or kit.yaml are not the lab's.
     """
     plan.check(spec)
+    if spec.gpus and _DRIVER.exists():
+        raise InputError(
+            "this machine has a real NVIDIA driver, and the lab cannot pretend GPUs beside it",
+            hint="Make the lab on a machine without a driver, or without --gpus.",
+        )
     folder = folder.resolve()
     # First, because an engine and its images take minutes.
     access.require_client()
@@ -118,9 +127,10 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
         _check_folder(name, folder, existing.network)
         stopped = [container.host for container in existing.containers if container.state != "running"]
         if not existing.containers or stopped:
-            up = "kit lab up" if name == "lab" else f"kit lab up --name {shlex.quote(name)}"
             what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
-            raise NotReadyError(f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {up}")
+            raise NotReadyError(
+                f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {_up(name)}"
+            )
         network = existing.network
         labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
         devices = [f"@{engine.link(container.id, container.host)}" for container in existing.containers]
@@ -129,6 +139,42 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
         for container in existing.containers:
             engine.shape_own_link(container.id, container.host, rate)
         return _status(name, folder, existing, changed=True)
+
+
+def lab_gpu(
+    host: str, name: str = "lab", *, folder: Path, number: int = 0, fault: str | None = None, mend: bool = False
+) -> LabGpus:
+    """Return the pretended GPUs of a lab host, after giving GPU `number` a fault or mending all of the host's faults.
+
+    Raises InputError if there is no such fault or host, NotReadyError if the host does not run or has no pretended
+    GPUs, and StepError if the GPU cannot have this fault.
+    """
+    plan.check_name(name)
+    if fault is not None:
+        plan.check_fault(fault)
+        if mend:
+            raise InputError("--fault and --mend contradict each other", hint="Mend first, then give the fault.")
+    folder = folder.resolve()
+    with _engine() as engine:
+        existing = engine.find(name)
+        _check_folder(name, folder, existing.network)
+        container = next((container for container in existing.containers if container.host == host), None)
+        if existing.containers and container is None:
+            known = ", ".join(container.host for container in existing.containers)
+            raise InputError(f"the lab '{name}' has no host '{host}'", hint=f"It has: {known}.")
+        if container is None or container.state != "running":
+            what = f"{host} does not run" if container else "there is no such lab"
+            raise NotReadyError(f"the lab '{name}' has no GPUs: {what}", hint=f"Start it: {_up(name)} --gpus 2")
+        if existing.network and "PRETENDED" not in existing.network.shape:
+            raise NotReadyError(
+                f"the lab '{name}' has no GPUs", hint=f"Recreate it: {_down(name)}, then {_up(name)} --gpus 2"
+            )
+        argv = ["mend", "all"] if mend else ["fault", str(number), fault] if fault else ["show"]
+        return engine.pretended_gpus(container.id, host, argv)
+
+
+def _up(name: str) -> str:
+    return "kit lab up" if name == LabSpec().name else f"kit lab up --name {shlex.quote(name)}"
 
 
 def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:

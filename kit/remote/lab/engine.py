@@ -10,6 +10,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import docker.types
 import requests
 
 from kit.errors import AnswerError, StepError
-from kit.model.answer import beginning, number
+from kit.model.answer import answer_of, beginning, decode, number
 from kit.model.lab import (
     FOLDER_LABEL,
     HOST_LABEL,
@@ -27,6 +28,8 @@ from kit.model.lab import (
     SHAPE_LABEL,
     HostContainer,
     LabContainer,
+    LabGpu,
+    LabGpus,
     LabNetwork,
     LabObjects,
 )
@@ -59,6 +62,16 @@ def _errors(doing: str, host: str | None = None) -> Iterator[None]:
                 hint="another program may answer on its socket; look: docker info",
                 host=host,
             ) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Gpus:
+    """What `pretended-gpus` prints."""
+
+    name: str
+    driver: str
+    uuids: list[str]
+    faults: dict[str, list[str]]
 
 
 class LabEngine:
@@ -248,6 +261,24 @@ class LabEngine:
             done = self._inside(container, ["/usr/local/sbin/link-rate", rate, "eth0"])
         if done.code:
             raise StepError(f"its link cannot be limited to {rate}: {done.text.strip()}", host=host)
+
+    def pretended_gpus(self, container: str, host: str, argv: list[str]) -> LabGpus:
+        """Run the host's own program for its GPUs, and return what it has then."""
+        with _errors("cannot change its GPUs", host):
+            done = self._inside(container, ["/usr/local/sbin/pretended-gpus", *argv])
+        if done.code:
+            raise StepError(f"its GPUs refuse that: {done.text.strip()}", host=host)
+        with answer_of(host, "pretended-gpus"):
+            state: _Gpus = decode(done.stdout, _Gpus)
+        return LabGpus(
+            host=host,
+            name=state.name,
+            driver=state.driver,
+            gpus=tuple(
+                LabGpu(number=number, uuid=uuid, faults=tuple(state.faults.get(str(number), ())))
+                for number, uuid in enumerate(state.uuids)
+            ),
+        )
 
     def _inside(self, container: str, argv: list[str]) -> Completed:
         """Run a command in a host. Return all of its output as standard output."""

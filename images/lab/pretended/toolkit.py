@@ -1,0 +1,102 @@
+"""What a lab host has of NVIDIA's container toolkit, which decides how its engine can give a container GPUs."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Dict
+
+from pretended.container import CONTROL, PROGRAM, nodes
+from pretended.state import FOLDER, State
+
+HOOK = "/usr/bin/nvidia-container-runtime-hook"
+RUNTIME = "/usr/bin/nvidia-container-runtime"
+DAEMON = "/etc/docker/daemon.json"
+CDI = "/etc/cdi/nvidia.yaml"
+_PID = "/run/docker.pid"
+_PATIENCE_S = 60
+
+# hook: the package, and no configuration. runtime: also Docker's default runtime, for Swarm. cdi: also a CDI file.
+# base: the package nvidia-container-toolkit-base with a configured runtime, but no hook. none: nothing.
+KINDS = ("hook", "runtime", "cdi", "base", "none")
+
+
+def daemon_json(kind: str) -> Dict[str, Any]:
+    """Return the engine's configuration."""
+    runtimes = {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}
+    if kind == "runtime":
+        return {"default-runtime": "nvidia", "runtimes": runtimes}
+    if kind == "base":
+        return {"runtimes": runtimes}
+    return {"features": {"cdi": True}} if kind == "cdi" else {}
+
+
+def cdi(state: State) -> Dict[str, Any]:
+    """Return the CDI file: each GPU by number and by UUID, and all."""
+
+    def device(name: str, numbers: "list[int]") -> Dict[str, Any]:
+        added = [path for path, _, _ in nodes(numbers)[len(CONTROL) :]]
+        return {"name": name, "containerEdits": {"deviceNodes": [{"path": path} for path in added]}}
+
+    options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+    program = os.path.join(FOLDER, "bin", "nvidia-smi")
+    return {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [
+            *(device(str(number), [number]) for number in range(state.total)),
+            *(device(state.uuid(number), [number]) for number in range(state.total)),
+            device("all", list(range(state.total))),
+        ],
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "deviceNodes": [{"path": path} for path, _, _ in CONTROL],
+            "mounts": [
+                {"hostPath": FOLDER, "containerPath": FOLDER, "options": options},
+                {"hostPath": program, "containerPath": PROGRAM, "options": options},
+            ],
+        },
+    }
+
+
+def install(state: State, kind: str) -> None:
+    """Give the host this much of the toolkit. An engine that runs has read its configuration already."""
+    _link(HOOK, kind in ("hook", "runtime", "cdi"))
+    _link(RUNTIME, kind != "none")
+    _write(DAEMON, daemon_json(kind))
+    _write(CDI, cdi(state) if kind == "cdi" else {})
+
+
+def restart() -> None:
+    """Restart the engine, which images/lab/init keeps running. Its containers end."""
+    with open(_PID) as file:
+        old = int(file.read())
+    os.kill(old, signal.SIGTERM)
+    deadline = time.monotonic() + _PATIENCE_S
+    while os.path.exists("/proc/%d" % old) or not _answers():
+        if time.monotonic() > deadline:
+            raise SystemExit("the engine did not come back within %d s" % _PATIENCE_S)
+        time.sleep(0.2)
+
+
+def _answers() -> bool:
+    return not subprocess.call(["docker", "version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _link(path: str, wanted: bool) -> None:
+    if os.path.lexists(path):
+        os.remove(path)
+    if wanted:
+        os.symlink(os.path.join(FOLDER, "bin", os.path.basename(path)), path)
+
+
+def _write(path: str, content: Dict[str, Any]) -> None:
+    """Write the file as JSON, which is also YAML. Remove it if it has no content."""
+    if content:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            json.dump(content, file, indent=2)
+            file.write("\n")
+    elif os.path.exists(path):
+        os.remove(path)
