@@ -125,8 +125,14 @@ def _elements(machine: Machine, gpu: Gpu) -> List[Element]:
         ),
         ("clocks", _clocks(query.clock(gpu), gpu)),
         ("max_clocks", _clocks(gpu.model.clock, gpu)),
+        *_fabric(gpu),
         ("processes", _processes(machine, gpu)),
     ]
+
+
+def _fabric(gpu: Gpu) -> List[Element]:
+    """Return the state of NVSwitch, which the models with 18 links have."""
+    return [("fabric", [("state", "Completed"), ("status", "Success")])] if gpu.model.link == "NV18" else []
 
 
 def _mig(machine: Machine, gpu: Gpu) -> List[Element]:
@@ -152,7 +158,7 @@ def _pci(gpu: Gpu) -> List[Element]:
         ("pci_bus", bus),
         ("pci_device", "00"),
         ("pci_domain", domain[-4:]),
-        ("pci_device_id", gpu.model.device[2:]),
+        ("pci_device_id", gpu.model.device),
         ("pci_bus_id", gpu.bus),
         (
             "pci_gpu_link_info",

@@ -51,7 +51,7 @@ def summary(machine: Machine) -> str:
         "|" + "=" * 89 + "|",
     ]
     apps = [
-        "|  %3d   N/A  N/A  %9d      C   %-40.40s %10dMiB |" % (gpu.number, process.pid, process.name, process.memory)
+        "|  %3d   N/A  N/A  %9d      C   %-37.37s %10dMiB |" % (gpu.number, process.pid, process.name, process.memory)
         for gpu in machine.gpus
         for process in machine.processes
         if gpu.minor in process.minors
@@ -63,13 +63,13 @@ def summary(machine: Machine) -> str:
 def _rows(gpu: Gpu) -> List[str]:
     # The real tool cuts a long name, too. The mark stays.
     mark = " (PRETENDED)"
-    name = gpu.name if len(gpu.name) <= 27 else gpu.name[: 27 - len(mark)] + mark
+    name = gpu.name if len(gpu.name) <= 25 else gpu.name[: 25 - len(mark)] + mark
     mode = query.mig_mode(gpu).strip("[]")
     memory = "%dMiB / %6dMiB" % (gpu.used, gpu.model.memory)
     usage = "%dW / %4dW" % (query.power(gpu), gpu.model.power)
     return [
-        "| %3d  %-27s      On  |   %16s Off | %20s |" % (gpu.number, name, gpu.bus, query.uncorrectable(gpu)),
-        "| N/A  %3dC    %-3s %22s | %22s | %7s%%      Default |"
+        "| %3d  %-25s      On  |   %16s Off | %20s |" % (gpu.number, name, gpu.bus, query.uncorrectable(gpu)),
+        "| N/A  %3dC    %-3s %21s | %22s | %7s%%      Default |"
         % (query.temperature(gpu), query.level(gpu), usage, memory, gpu.load),
         "| %39s | %22s | %20s |" % ("", "", mode),
     ]
@@ -79,7 +79,8 @@ def topology(machine: Machine, cpus: str = "") -> str:
     """Return the links between the GPUs, and the cores near each. `cpus`: this machine's, such as 0-1."""
     cpus = cpus or _online()
     names = ["GPU%d" % gpu.number for gpu in machine.gpus]
-    lines = ["\t" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
+    # The real tool underlines the header, also where nobody looks.
+    lines = ["\t\x1b[4m" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + "\x1b[0m"]
     for name, gpu in zip(names, machine.gpus):
         links = [" X " if gpu is other else _link(gpu, other) for other in machine.gpus]
         lines.append("\t".join([name, *links, cpus, "0", "", "N/A"]))

@@ -31,6 +31,10 @@ def networks(*texts: str) -> list[ipaddress.IPv4Network]:
         (LabSpec(link_rate="1mbit\n"), "is not the rate"),
         (LabSpec(name="lab 1"), "cannot name a lab"),
         (LabSpec(user="admin"), "no user 'admin'"),
+        (LabSpec(gpus=9), "0 to 8 GPUs, not 9"),
+        (LabSpec(gpus=2, gpu_model="h300"), "no GPU 'h300'"),
+        (LabSpec(gpus=2, gpu_driver="latest"), "not the version of a driver"),
+        (LabSpec(gpus=2, gpu_toolkit="snap"), "no part of the toolkit"),
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_with_the_next_step(spec: LabSpec, says: str) -> None:
@@ -127,3 +131,24 @@ def test_the_cluster_file_names_its_lab() -> None:
 
 def test_known_hosts_drops_the_comment_of_a_key() -> None:
     assert plan.known_hosts_text([("10.213.7.11", "ssh-ed25519 AAAA root@gpu1")]) == "10.213.7.11 ssh-ed25519 AAAA\n"
+
+
+def test_gpus_change_the_shape_the_hosts_and_the_settings() -> None:
+    spec = LabSpec(hosts=1, gpus=2, gpu_model="p100", gpu_driver="450.80.02", gpu_toolkit="cdi")
+    assert "2 PRETENDED p100 each (driver 450.80.02, toolkit cdi)" in spec.shape
+    assert "PRETENDED" not in LabSpec().shape
+    (host,) = plan.host_containers(spec, folder="/f", image="i", subnet=SUBNET, public_key="k")
+    assert {name: value for name, value in host.env.items() if "GPU" in name} == {
+        "KIT_LAB_GPUS": "2",
+        "KIT_LAB_GPU_MODEL": "p100",
+        "KIT_LAB_GPU_DRIVER": "450.80.02",
+        "KIT_LAB_GPU_TOOLKIT": "cdi",
+    }
+    assert yaml.safe_load(plan.kit_yaml_text(spec, SUBNET))["image"] == {"flavour": "cpu"}
+    assert "image" not in yaml.safe_load(plan.kit_yaml_text(LabSpec(), SUBNET))
+
+
+@pytest.mark.parametrize("fault", ["xid", "xid:0", "xid:1000", "flood", ""])
+def test_a_fault_that_the_lab_does_not_have(fault: str) -> None:
+    with pytest.raises(InputError, match="no fault"):
+        plan.check_fault(fault)

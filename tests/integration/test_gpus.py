@@ -1,0 +1,121 @@
+"""GPUs on a real engine, pretended at its border: hook, CDI, default runtime; a lab of two hosts with two GPUs each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.flows.image.build import ImageResult
+from tests.integration.conftest import LAB, Preload
+from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, taken_down
+
+GPU_HOSTS = ("gpu1", "gpu2")
+
+
+@pytest.fixture(scope="module")
+def gpu_cluster(image: ImageResult, preload: Preload) -> Iterator[Cluster]:
+    """Two lab hosts with two pretended H200 each, deployed. The toolkit is installed, and not configured."""
+    name = f"{LAB}-gpus"
+    with contextlib.ExitStack() as undo:
+        folder = Path(tempfile.mkdtemp(prefix=f"kit-{name}-"))
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        undo.enter_context(taken_down(folder, name))
+        preload(name, GPU_HOSTS)
+        up = kit(folder, "lab", "up", "--name", name, "--hosts", "2", "--gpus", "2", "--output", "json")
+        assert up.returncode == 0, up.stderr
+        hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in objects(up)[-1]["hosts"])
+        change_settings(folder, command=["sh", "-c", 'echo "GPUs: $CUDA_VISIBLE_DEVICES"'])
+        cluster = Cluster(name=name, folder=folder, hosts=hosts)
+        deploy = cluster.kit("deploy", "--verbose", "--progress", "plain")
+        assert deploy.returncode == 0, deploy.stderr
+        yield Cluster(name=name, folder=folder, hosts=hosts, printed=up.stdout + deploy.stdout + deploy.stderr)
+
+
+@pytest.fixture(scope="module")
+def bench(gpu_cluster: Cluster) -> Iterator[VM]:
+    """The second host, for tests that change what it has of the toolkit. It gets the hook back at the end."""
+    host = gpu_cluster.hosts[1]
+    yield host
+    toolkit(host, "hook")
+
+
+def toolkit(host: VM, kind: str) -> None:
+    """Give the host this much of NVIDIA's toolkit, and restart its engine."""
+    host.text("pretended-gpus", "toolkit", kind, "--restart")
+
+
+def run(host: VM, image: str, *words: str, options: tuple[str, ...]) -> tuple[int, str]:
+    """Run a command in a container without network. Return its exit code and output."""
+    argv = ("docker", "run", "--rm", "--network", "none", *options, "--entrypoint", words[0], image, *words[1:])
+    done = begun(lambda: host.ssh(*argv))
+    return done.returncode, done.stdout + done.stderr
+
+
+def gpus(host: VM, image: str, *options: str) -> list[str]:
+    """Return the UUIDs that nvidia-smi lists in a container, compared with the nodes there."""
+    script = "ls /dev | grep -c '^nvidia[0-9]'; nvidia-smi --query-gpu=uuid --format=csv,noheader"
+    code, output = run(host, image, "sh", "-c", script, options=options)
+    count, *uuids = output.splitlines()
+    assert code == 0, output
+    assert int(count) == len(uuids), output
+    return uuids
+
+
+def has(host: VM) -> list[str]:
+    """Return the UUIDs of the host's GPUs."""
+    return host.text("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader").split()
+
+
+def test_every_host_has_its_own_gpus_and_each_list_says_that_they_are_pretended(gpu_cluster: Cluster) -> None:
+    uuids = [uuid for host in gpu_cluster.hosts for uuid in has(host)]
+    assert len(set(uuids)) == 4
+    assert "PRETENDED" in gpu_cluster.printed
+    for host in gpu_cluster.hosts:
+        listed = host.text("nvidia-smi", "-L").splitlines()
+        assert [line.split(" (UUID")[0] for line in listed] == [f"GPU {n}: NVIDIA H200 (PRETENDED)" for n in range(2)]
+
+
+def test_the_hook_gives_a_container_what_it_asks_for(gpu_cluster: Cluster, image: ImageResult) -> None:
+    host = gpu_cluster.head
+    assert "nvidia" not in host.text("docker", "info", "--format", "{{json .Runtimes}}")
+    first, second = has(host)
+    assert gpus(host, image.tag, "--gpus", "all") == [first, second]
+    assert gpus(host, image.tag, "--gpus", "1") == [first]
+    assert gpus(host, image.tag, "--gpus", "device=1") == [second]
+    assert gpus(host, image.tag, "--gpus", f"device={second}") == [second]
+    code, output = run(host, image.tag, "true", options=("--gpus", "device=7"))
+    assert code == 125
+    assert "unknown device" in output
+    code, output = run(host, image.tag, "sh", "-c", "ls /dev/nvidia*; nvidia-smi", options=())
+    assert code == 127, output
+
+
+def test_the_node_sees_its_gpus(gpu_cluster: Cluster) -> None:
+    for host in gpu_cluster.hosts:
+        inside = gpu_cluster.inside(host, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
+        assert inside.stdout.split() == has(host), inside.stderr
+
+
+def test_another_number_of_gpus_is_another_lab(gpu_cluster: Cluster) -> None:
+    up = gpu_cluster.kit("lab", "up", "--name", gpu_cluster.name, "--hosts", "2", "--gpus", "1", "--slots", "2")
+    assert up.returncode == 2
+    assert "2 PRETENDED h200 each" in up.stderr
+
+
+def test_cdi_and_the_default_runtime(bench: VM, image: ImageResult) -> None:
+    first, second = has(bench)
+    toolkit(bench, "cdi")
+    assert gpus(bench, image.tag, "--device", "nvidia.com/gpu=all") == [first, second]
+    assert gpus(bench, image.tag, "--device", f"nvidia.com/gpu={second}") == [second]
+    toolkit(bench, "runtime")
+    assert json.loads(bench.text("docker", "info", "--format", "{{json .DefaultRuntime}}")) == "nvidia"
+    assert gpus(bench, image.tag, "--env", "NVIDIA_VISIBLE_DEVICES=1") == [second]
+    assert gpus(bench, image.tag, "--env", "NVIDIA_VISIBLE_DEVICES=all") == [first, second]
+    code, output = run(bench, image.tag, "sh", "-c", "ls /dev/nvidia*", options=())
+    assert code != 0, output
