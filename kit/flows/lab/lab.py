@@ -144,7 +144,7 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
 def lab_gpu(
     host: str, name: str = "lab", *, folder: Path, number: int = 0, fault: str | None = None, mend: bool = False
 ) -> LabGpus:
-    """Return the pretended GPUs of a lab host, after giving GPU `number` a fault or mending all of the host's faults.
+    """Return the pretended GPUs of a lab host, after giving GPU `number` a fault or repairing all of the host's faults.
 
     Raises InputError if there is no such fault or host, NotReadyError if the host does not run or has no pretended
     GPUs, and StepError if the GPU cannot have this fault.
