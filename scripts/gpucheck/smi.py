@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -75,7 +76,8 @@ def read_all(clock: Clock) -> Smi:
         if file not in answers:
             done = ask(clock, *words)
             answers[file] = done.text
-            if done.code:
+            # dmon refuses a GPU that is split into MIG devices.
+            if done.code and not (file == "samples.txt" and "Enabled" in _modes(answers["state.xml"])):
                 problems.append("%s: nvidia-smi %s: %s" % (file, words[0], done.last))
     return interpreted(answers, problems)
 
@@ -102,7 +104,7 @@ def interpreted(answers: dict[str, str], problems: list[str]) -> Smi:
         if gpus is not None and gpus != known:
             problems.append("%s: its GPUs are %s, those of state.xml are %s" % (file, gpus, known))
     lines = of("samples.txt", lambda text: [sample.gpu for sample in samples(text)])
-    if lines is not None and lines != [gpu.index for gpu in full.gpus]:
+    if lines is not None and lines != [gpu.index for gpu in full.gpus] and not any(gpu.mig for gpu in full.gpus):
         problems.append("samples.txt: its GPUs are %s" % lines)
     devices = matrix.gpus if isinstance(matrix, Topology) else ()
     if matrix is not None and len(devices) != len(full.gpus):
@@ -117,6 +119,11 @@ def interpreted(answers: dict[str, str], problems: list[str]) -> Smi:
         programs=tuple(sorted({program for program in programs if program})),
         problems=tuple(problems),
     )
+
+
+def _modes(document: str) -> list[str]:
+    """Return the MIG mode of each GPU."""
+    return re.findall(r"<current_mig>\s*([A-Za-z/]+)\s*</current_mig>", document)
 
 
 def _row(row: dict[str, str | None]) -> tuple[int, str, str]:

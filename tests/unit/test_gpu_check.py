@@ -29,6 +29,7 @@ from scripts.gpucheck.needs import needs, numbers
 from scripts.gpucheck.outcome import Failed, Skipped, cleaned
 from scripts.gpucheck.report import name_of, page, write
 from scripts.gpucheck.smi import COMMANDS, Smi, interpreted
+from tests.fakes import launcher
 from tests.unit.remote.ship.porter.test_language import newer
 
 ROOT = Path(__file__).parents[2]
@@ -134,6 +135,11 @@ def test_formats_that_disagree_are_problems() -> None:
     other = answers("t4-450")
     smi = smi_of("h200x2-570", list_txt=other["list.txt"], samples_txt="", topology_txt=other["topology.txt"])
     assert [problem.split(":")[0] for problem in smi.problems] == ["list.txt", "samples.txt", "topology.txt"]
+
+
+def test_dmon_may_refuse_a_gpu_with_mig_devices() -> None:
+    assert smi_of("a100-mig-470", samples_txt="Not supported on the device(s)\n").problems == ()
+    assert smi_of("t4-450", samples_txt="Not supported on the device(s)\n").problems
 
 
 @machines
@@ -442,3 +448,16 @@ def test_what_a_machine_needs_of_the_repository_is_small() -> None:
     """A machine may take 64 MiB, and these folders are all that gpu-check reads."""
     files = [path for name in ("kit", "scripts", "images") for path in (ROOT / name).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files if "__pycache__" not in path.parts) < 32 * 2**20
+
+
+@pytest.mark.parametrize("model", ["h200", "p100"])
+def test_it_knows_the_gpus_of_a_lab(model: str) -> None:
+    lab = launcher.IMAGES / "lab"
+    states, machine, smi = (launcher.load(f"pretended.{name}", lab) for name in ("state", "machine", "smi"))
+    host = states.State(host="gpu1", model=model, total=2)
+    of = machine.Machine(state=host, gpus=machine.gpus(host, [0, 1], []), processes=())
+    played = {file: str(smi.answer(*smi.words(list(words)), of)) for file, words in COMMANDS.items()}
+    found = interpreted(played, [])
+    assert found.problems == ()
+    assert found.pretended
+    assert name_of(Found(found, ())).startswith("gpu-pretended-")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kit.model import names
 from kit.model.answer import answer_of, number
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
 from kit.remote.cluster.words import version, word
+from kit.remote.nvidia.listing import is_listed, listed
+from kit.remote.nvidia.values import known, whole
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
@@ -17,8 +19,6 @@ TIMEOUT_S = 40.0
 _SNAP = ("/snap/", "/var/snap/")
 _UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
-_ON_GPU = re.compile(r"GPU [0-9]+: .*\(UUID: (GPU-[A-Za-z0-9-]{1,60})\)")
-_MIG = re.compile(r"\s+MIG .*\(UUID: (MIG-[A-Za-z0-9/-]{1,100})\)")
 _PROCESS = re.compile(r"((?:GPU|MIG)-[A-Za-z0-9/-]{1,100}) ([0-9]{1,10}) (\S{1,20}) (\S{1,64}) (\S{1,64}) ?(.{0,32})")
 _CDI = re.compile(r"(/\S{1,100}) ([A-Za-z0-9._:-]{1,100})")
 # The time in /proc has a resolution of a second, and the boot's time is rounded.
@@ -35,8 +35,8 @@ class GpuList:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._rows = [row for line in lines if (row := _row(line))]
-        self._mig = _mig(lines)
-        odd = (line for line in lines if not (_row(line) or _ON_GPU.match(line) or _MIG.match(line)))
+        self._listed = listed("\n".join(lines))
+        odd = (line for line in lines if not (_row(line) or is_listed(line)))
         self._fault = next(odd, "").strip()
 
     def devices(self) -> tuple[Gpu, ...]:
@@ -53,33 +53,24 @@ class GpuList:
         return "".join(char if char.isprintable() else " " for char in self._fault[:_SHOWN])
 
     def _gpu(self, row: Sequence[str]) -> Gpu:
-        size = 0 if row[1].startswith("[") else number(row[1])
         index = row[3] if len(row) > 3 and row[3].isascii() and row[3].isdigit() else ""
         return Gpu(
             name=word(row[0]),
-            memory_mib=size,
+            memory_mib=whole(row[1], "MiB") or 0,
             uuid=word(row[2]),
             index=number(index, most=10_000) if index else -1,
-            pci=version(row[4]) if len(row) > 4 and not row[4].startswith("[") else "",
-            mig=self._mig.get(row[2], ()) if row[6:7] == ["Enabled"] else None,
+            pci=version(known(row[4])) if len(row) > 4 else "",
+            mig=self._mig(row[2]) if row[6:7] == ["Enabled"] else None,
         )
+
+    def _mig(self, uuid: str) -> tuple[str, ...]:
+        """Return the UUIDs of a GPU's MIG devices."""
+        return tuple(mig.uuid for gpu in self._listed if gpu.uuid == uuid for mig in gpu.migs)
 
 
 def _row(line: str) -> list[str]:
     parts = [part.strip() for part in line.split(",")]
     return parts if len(parts) in (3, 6, 7) and _UUID.fullmatch(parts[2]) else []
-
-
-def _mig(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the MIG devices of each GPU that has some."""
-    devices: dict[str, tuple[str, ...]] = {}
-    gpu = ""
-    for line in lines:
-        if start := _ON_GPU.match(line):
-            gpu = start[1]
-        elif gpu and (part := _MIG.match(line)):
-            devices[gpu] = (*devices.get(gpu, ()), part[1])
-    return devices
 
 
 def gpu_engine(lines: Sequence[str], info: Info) -> GpuEngine:

@@ -35,6 +35,11 @@ class ListedGpu:
     migs: tuple[ListedMig, ...] = ()
 
 
+def is_listed(line: str) -> bool:
+    """Return whether this is a line of the list, and no complaint."""
+    return bool(_GPU.fullmatch(line.strip()) or _MIG.fullmatch(line.strip()))
+
+
 def listed(text: str) -> tuple[ListedGpu, ...]:
     """Return the GPUs of the list, in its order. Ignores other lines. Raises OddAnswer."""
     check_size(text)

@@ -158,3 +158,10 @@ def test_a_host_is_asked_for_its_processes() -> None:
 
     (process,) = look_for_processes(Printing())
     assert (process.user, process.pid) == ("ann", 4711)
+
+
+@pytest.mark.parametrize("size", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"])
+def test_a_size_that_nvidia_smi_does_not_know_is_none(size: str) -> None:
+    row = f"NVIDIA GB10, {size}, GPU-5c3b, 0, [N/A], 580.65.06, [N/A]"
+    (gpu,) = GpuList([row]).devices()
+    assert (gpu.memory_mib, gpu.pci, gpu.mig) == (0, "", None)
