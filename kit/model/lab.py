@@ -143,12 +143,13 @@ class LabGpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabGpus:
-    """The pretended GPUs of a lab host."""
+    """The pretended GPUs of a lab host. `lost`: how many running containers may not open their GPUs."""
 
     host: str
     name: str
     driver: str
     gpus: tuple[LabGpu, ...]
+    lost: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.flows.image.build import ImageResult
 from tests.integration.conftest import LAB, Preload
-from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, taken_down
+from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, taken_down, until
 
 GPU_HOSTS = ("gpu1", "gpu2")
 
@@ -106,6 +107,68 @@ def test_another_number_of_gpus_is_another_lab(gpu_cluster: Cluster) -> None:
     up = gpu_cluster.kit("lab", "up", "--name", gpu_cluster.name, "--hosts", "2", "--gpus", "1", "--slots", "2")
     assert up.returncode == 2
     assert "2 PRETENDED h200 each" in up.stderr
+
+
+def fault(cluster: Cluster, *words: str) -> dict[str, Any]:
+    """Break or mend a GPU of the head. Return what the host has then."""
+    done = cluster.kit("lab", "gpu", "gpu1", "--name", cluster.name, *words, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    return objects(done)[-1]
+
+
+@pytest.fixture
+def mended(gpu_cluster: Cluster) -> Iterator[VM]:
+    """The head, whose GPUs have no fault afterwards."""
+    yield gpu_cluster.head
+    fault(gpu_cluster, "--mend")
+
+
+def test_a_node_that_lost_its_gpus_may_not_open_them(gpu_cluster: Cluster, mended: VM) -> None:
+    devices = "for node in /dev/nvidia0 /dev/nvidiactl; do (: <$node) 2>&1; done; nvidia-smi -L; echo code $?"
+    before = gpu_cluster.inside(mended, "sh", "-c", devices).stdout
+    assert before.count("No such device or address") == 2, before
+    assert fault(gpu_cluster, "--fault", "lost")["lost"] == 1
+    after = gpu_cluster.inside(mended, "sh", "-c", devices).stdout
+    assert after.count("Operation not permitted") == 2, after
+    assert after.endswith("Failed to initialize NVML: Unknown Error\ncode 255\n")
+    assert len(has(mended)) == 2, "the host has lost nothing"
+    assert fault(gpu_cluster, "--mend")["lost"] == 0
+    assert gpu_cluster.inside(mended, "sh", "-c", devices).stdout == before
+
+
+def test_faults_that_a_doctor_can_find(gpu_cluster: Cluster, mended: VM) -> None:
+    state = fault(gpu_cluster, "--gpu", "1", "--fault", "busy")
+    fault(gpu_cluster, "--gpu", "1", "--fault", "xid:74")
+    assert [gpu["faults"] for gpu in state["gpus"]] == [[], ["busy"]]
+    apps = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+    (line,) = mended.text(*apps).splitlines()
+    uuid, pid = line.split(", ")
+    assert uuid == state["gpus"][1]["uuid"]
+    assert mended.text("stat", "-c", "%U", f"/proc/{pid}").strip() == "ubuntu"
+    assert gpu_cluster.inside(mended, *apps).stdout == "", "a container sees no process of the host"
+    used = "--query-gpu=utilization.gpu,memory.used"
+    assert mended.text("nvidia-smi", used, "--format=csv,noheader,nounits").splitlines() == ["0, 1", "97, 35943"]
+    assert "NVRM: Xid (PCI:0000:3B:00): 74" in mended.text("dmesg")
+    fault(gpu_cluster, "--mend")
+    assert mended.text(*apps) == ""
+    assert "NVRM" not in mended.text("dmesg")
+
+
+def test_a_gpu_is_busy_while_a_rank_is(gpu_cluster: Cluster) -> None:
+    spin = ("sh", "-c", "[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] || exec sleep 600; while :; do :; done")
+    load = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+    with gpu_cluster.running("run", "-np", "2", "--", *spin):
+
+        def busy() -> bool:
+            first, second = (int(line) for line in gpu_cluster.head.text(*load).split())
+            return first > 20 and second < 10
+
+        until("the first GPU is busy, and the second is not", busy)
+        inside = gpu_cluster.inside(gpu_cluster.head, *load).stdout.split()
+        assert int(inside[0]) > 20
+        apps = gpu_cluster.head.text("nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader")
+        assert apps.split() == ["sleep"]
+    until("no GPU is busy", lambda: gpu_cluster.head.text(*load).split() == ["0", "0"])
 
 
 def test_cdi_and_the_default_runtime(bench: VM, image: ImageResult) -> None:

@@ -112,6 +112,15 @@ def permit_all(*, allow: bool) -> int:
     return len(cgroups)
 
 
+def lost() -> int:
+    """Return how many running containers have nodes of GPUs that they may not open."""
+    denied = 0
+    for folder in holders():
+        with open(os.path.join(folder, "devices.list")) as file:
+            denied += "c %d:255 " % container.MAJOR not in file.read()
+    return denied
+
+
 def _start_busy(state: State, number: int) -> None:
     """Start a process of the user ubuntu that holds the GPU. It sleeps: its load is pretended, too."""
     environ = {
@@ -218,8 +227,14 @@ def run(argv: List[str]) -> None:
         toolkit.install(state, rest[0])
         if "--restart" in rest:
             toolkit.restart()
+    _print(state)
+
+
+def _print(state: State) -> None:
     uuids = [state.uuid(number) for number in range(state.total)]
-    sys.stdout.write(json.dumps({**json.loads(dumped(state)), "name": state.name, "uuids": uuids}) + "\n")
+    sys.stdout.write(
+        json.dumps({**json.loads(dumped(state)), "name": state.name, "uuids": uuids, "lost": lost()}) + "\n"
+    )
 
 
 def main(argv: List[str]) -> int:

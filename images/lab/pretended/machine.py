@@ -37,13 +37,17 @@ class Failed(Exception):
 
 
 class Process(NamedTuple):
-    """A process that uses GPUs. `load` is its share of one core, from 0 to 100. Memory is in MiB."""
+    """A process that holds GPUs. `load` is its share of one core, from 0 to 100. Memory is in MiB.
+
+    A launcher, such as a shell, would open no GPU: it has a load, but no memory of a GPU.
+    """
 
     pid: int
     name: str
     memory: int
     load: int
     minors: FrozenSet[int]
+    launcher: bool = False
 
 
 class Gpu(NamedTuple):
@@ -146,6 +150,15 @@ def _by_uuid(word: str, visible: Sequence[Tuple[int, str]]) -> int:
     return matching[0] if len(matching) == 1 else -1
 
 
+def launches(argv: Sequence[str]) -> bool:
+    """Return whether a command only starts others: a shell, mpirun, or a program of kit, which Python may run."""
+    program = os.path.basename(argv[0])
+    if program.startswith("python"):
+        scripts = [os.path.basename(word) for word in argv[1:] if not word.startswith("-")]
+        program = scripts[0] if scripts else program
+    return program in _LAUNCHERS
+
+
 def processes(state: State, *, sampled: bool, proc: str = "/proc") -> Tuple[Process, ...]:
     """Return the processes that use a GPU, of those that can be seen here. `sampled`: measure their load."""
     users = []
@@ -177,9 +190,6 @@ def _user(state: State, proc: str, pid: str, nodes: Dict[str, List[Tuple[int, st
     environ = dict(word.split("=", 1) for word in words if "=" in word)
     if not {"CUDA_VISIBLE_DEVICES", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"} & set(environ):
         return []
-    with open("%s/%s/comm" % (proc, pid)) as text:
-        if text.read().strip() in _LAUNCHERS:
-            return []
     space = os.readlink("%s/%s/ns/mnt" % (proc, pid))
     if space not in nodes:
         nodes[space] = [(minor, state.uuid(minor)) for minor in minors("%s/%s/root/dev" % (proc, pid))]
@@ -187,7 +197,9 @@ def _user(state: State, proc: str, pid: str, nodes: Dict[str, List[Tuple[int, st
     if not mine:
         return []
     with open("%s/%s/cmdline" % (proc, pid), "rb") as file:
-        name = file.read().split(b"\0")[0].decode(errors="replace")
+        argv = file.read().decode(errors="replace").split("\0")[:-1]
+    if not argv:
+        return []
     with open("%s/%s/statm" % (proc, pid)) as text:
         resident = int(text.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
     memory = environ.get(MEMORY, "")
@@ -195,10 +207,11 @@ def _user(state: State, proc: str, pid: str, nodes: Dict[str, List[Tuple[int, st
     return [
         Process(
             pid=int(pid),
-            name=name,
-            memory=int(memory) if memory.isdigit() else _CONTEXT_MIB + resident,
+            name=argv[0],
+            memory=0 if launches(argv) else int(memory) if memory.isdigit() else _CONTEXT_MIB + resident,
             load=int(load) if load.isdigit() else -1,
             minors=mine,
+            launcher=launches(argv),
         )
     ]
 
@@ -249,4 +262,5 @@ def look(state: State, *, sampled: bool) -> Machine:
         raise Failed("No devices were found", 6)
     users = processes(state, sampled=sampled)
     outside = os.readlink("/proc/self/ns/pid") == state.pids
-    return Machine(state=state, gpus=gpus(state, found, users), processes=users if outside else ())
+    apps = tuple(user for user in users if outside and not user.launcher)
+    return Machine(state=state, gpus=gpus(state, found, users), processes=apps)

@@ -1,7 +1,7 @@
 """What nvidia-smi prints for people: the summary, the topology, dmon and the versions. Pure."""
 
 import time
-from typing import List
+from typing import List, Tuple
 
 from pretended import query
 from pretended.machine import Gpu, Machine
@@ -77,14 +77,40 @@ def _rows(gpu: Gpu) -> List[str]:
 
 def topology(machine: Machine, cpus: str = "") -> str:
     """Return the links between the GPUs, and the cores near each. `cpus`: this machine's, such as 0-1."""
-    cpus = cpus or _online()
+    near = _sockets(cpus or _online())
     names = ["GPU%d" % gpu.number for gpu in machine.gpus]
     # The real tool underlines the header, also where nobody looks.
     lines = ["\t\x1b[4m" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + "\x1b[0m"]
     for name, gpu in zip(names, machine.gpus):
         links = [" X " if gpu is other else _link(gpu, other) for other in machine.gpus]
-        lines.append("\t".join([name, *links, cpus, "0", "", "N/A"]))
+        socket = _socket(machine, gpu)
+        lines.append("\t".join([name, *links, near[socket], str(socket), "", "N/A"]))
     return "\n".join(lines) + "\n" + _LEGEND
+
+
+def _socket(machine: Machine, gpu: Gpu) -> int:
+    """Return the socket of a GPU: with NVLink, half of the host's GPUs belong to each, and else four."""
+    if gpu.model.link.startswith("NV"):
+        return 2 * gpu.minor // machine.state.total
+    return gpu.minor // 4
+
+
+def _sockets(cpus: str) -> Tuple[str, str]:
+    """Return the cores of each of two pretended sockets, from a list such as 0-3. One core belongs to both."""
+    cores = []
+    for part in cpus.split(","):
+        first, _, last = part.partition("-")
+        cores += range(int(first), int(last or first) + 1)
+    half = len(cores) // 2
+    halves = (cores[:half], cores[half:]) if half else (cores, cores)
+    first_half, second_half = (_shortened(some) for some in halves)
+    return first_half, second_half
+
+
+def _shortened(cores: List[int]) -> str:
+    if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
+        return "%d-%d" % (cores[0], cores[-1])
+    return ",".join(str(core) for core in cores)
 
 
 def _link(one: Gpu, other: Gpu) -> str:

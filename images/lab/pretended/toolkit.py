@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -62,8 +63,8 @@ def cdi(state: State) -> Dict[str, Any]:
 
 def install(state: State, kind: str) -> None:
     """Give the host this much of the toolkit. An engine that runs has read its configuration already."""
-    _link(HOOK, kind in ("hook", "runtime", "cdi"))
-    _link(RUNTIME, kind != "none")
+    _program(HOOK, kind in ("hook", "runtime", "cdi"))
+    _program(RUNTIME, kind != "none")
     _write(DAEMON, daemon_json(kind))
     _write(CDI, cdi(state) if kind == "cdi" else {})
 
@@ -84,11 +85,12 @@ def _answers() -> bool:
     return not subprocess.call(["docker", "version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _link(path: str, wanted: bool) -> None:
+def _program(path: str, wanted: bool) -> None:
+    """Install the program, or remove it. It is a copy, so that its time shows when it was installed."""
     if os.path.lexists(path):
         os.remove(path)
     if wanted:
-        os.symlink(os.path.join(FOLDER, "bin", os.path.basename(path)), path)
+        shutil.copy(os.path.join(FOLDER, "bin", os.path.basename(path)), path)
 
 
 def _write(path: str, content: Dict[str, Any]) -> None:

@@ -23,6 +23,8 @@ def gpus(value: LabGpus, *, width: int | None = None) -> str:
     """Return a line for each pretended GPU of a host."""
     rows = [(str(gpu.number), gpu.uuid, ", ".join(gpu.faults) or "none") for gpu in value.gpus]
     head = f"{value.host}: {value.name}, driver {value.driver}"
+    if value.lost:
+        head += f", lost in {value.lost} running container{'' if value.lost == 1 else 's'}"
     return f"{head}\n{table(rows, ('GPU', 'UUID', 'FAULTS'), width=width, flexible=('FAULTS', 'UUID'))}"
 
 

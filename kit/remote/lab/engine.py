@@ -71,6 +71,7 @@ class _Gpus:
     name: str
     driver: str
     uuids: list[str]
+    lost: int
     faults: dict[str, list[str]]
 
 
@@ -274,6 +275,7 @@ class LabEngine:
             host=host,
             name=state.name,
             driver=state.driver,
+            lost=state.lost,
             gpus=tuple(
                 LabGpu(number=number, uuid=uuid, faults=tuple(state.faults.get(str(number), ())))
                 for number, uuid in enumerate(state.uuids)

@@ -292,3 +292,39 @@ def test_the_runtime_changes_only_a_bundle_that_is_created() -> None:
 def test_the_cuda_version_of_a_driver(driver: str, cuda: str) -> None:
     assert models.cuda_of(driver) == cuda
     assert re.search(rf"CUDA Version: {cuda}", answered("", seen(lab_host(driver=driver))))
+
+
+@pytest.mark.parametrize(
+    ("argv", "launcher"),
+    [
+        (("sh", "-c", "python3 train.py"), True),
+        (("/usr/bin/mpirun", "-np", "2"), True),
+        (("python3", "-IS", "/opt/kit/bin/kit-rank", "sh"), True),
+        (("python3", "-IS", "train.py"), False),
+        (("/opt/venv/bin/python", "-m", "horovod"), False),
+        (("python3",), False),
+        (("sleep", "60"), False),
+    ],
+)
+def test_what_only_starts_others_opens_no_gpu(argv: tuple[str, ...], launcher: bool) -> None:
+    assert machine.launches(argv) is launcher
+
+
+@pytest.mark.parametrize(
+    ("model", "total", "cpus", "near"),
+    [
+        ("h200", 2, "0-1", ["0", "1"]),
+        ("h200", 8, "0-7", ["0-3"] * 4 + ["4-7"] * 4),
+        ("h200", 2, "0", ["0", "0"]),
+        ("h200", 2, "0-2,8", ["0-1", "2,8"]),
+        ("p100", 2, "0-1", ["0", "0"]),
+    ],
+)
+def test_each_gpu_is_near_the_cores_of_its_socket(model: str, total: int, cpus: str, near: list[str]) -> None:
+    of = seen(lab_host(model, total), minors=tuple(range(total)))
+    assert list(topology(tables.topology(of, cpus)).cpus.values()) == near
+
+
+def test_gpus_without_nvlink_share_a_switch_in_pairs() -> None:
+    links = topology(tables.topology(seen(lab_host("p100", 8), minors=tuple(range(8))), "0-1")).links
+    assert (links["GPU0", "GPU1"], links["GPU0", "GPU2"], links["GPU0", "GPU4"]) == ("PIX", "PHB", "SYS")
