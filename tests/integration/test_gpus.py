@@ -38,9 +38,9 @@ def gpu_cluster(image: ImageResult, preload: Preload) -> Iterator[Cluster]:
         yield Cluster(name=name, folder=folder, hosts=hosts, printed=up.stdout + deploy.stdout + deploy.stderr)
 
 
-@pytest.fixture(scope="module")
-def bench(gpu_cluster: Cluster) -> Iterator[VM]:
-    """The second host, for tests that change what it has of the toolkit. It gets the hook back at the end."""
+@pytest.fixture
+def second(gpu_cluster: Cluster) -> Iterator[VM]:
+    """The second host, for tests that change what it has of the toolkit. It has only the hook again afterwards."""
     host = gpu_cluster.hosts[1]
     yield host
     toolkit(host, "hook")
@@ -171,14 +171,20 @@ def test_a_gpu_is_busy_while_a_rank_is(gpu_cluster: Cluster) -> None:
     until("no GPU is busy", lambda: gpu_cluster.head.text(*load).split() == ["0", "0"])
 
 
-def test_cdi_and_the_default_runtime(bench: VM, image: ImageResult) -> None:
-    first, second = has(bench)
-    toolkit(bench, "cdi")
-    assert gpus(bench, image.tag, "--device", "nvidia.com/gpu=all") == [first, second]
-    assert gpus(bench, image.tag, "--device", f"nvidia.com/gpu={second}") == [second]
-    toolkit(bench, "runtime")
-    assert json.loads(bench.text("docker", "info", "--format", "{{json .DefaultRuntime}}")) == "nvidia"
-    assert gpus(bench, image.tag, "--env", "NVIDIA_VISIBLE_DEVICES=1") == [second]
-    assert gpus(bench, image.tag, "--env", "NVIDIA_VISIBLE_DEVICES=all") == [first, second]
-    code, output = run(bench, image.tag, "sh", "-c", "ls /dev/nvidia*", options=())
+def test_cdi_and_the_default_runtime(second: VM, image: ImageResult) -> None:
+    one, other = has(second)
+    toolkit(second, "cdi")
+    assert gpus(second, image.tag, "--device", "nvidia.com/gpu=all") == [one, other]
+    assert gpus(second, image.tag, "--device", f"nvidia.com/gpu={other}") == [other]
+    toolkit(second, "runtime")
+    assert json.loads(second.text("docker", "info", "--format", "{{json .DefaultRuntime}}")) == "nvidia"
+    assert gpus(second, image.tag, "--env", "NVIDIA_VISIBLE_DEVICES=1") == [other]
+    assert gpus(second, image.tag, "--env", "NVIDIA_VISIBLE_DEVICES=all") == [one, other]
+    code, output = run(second, image.tag, "sh", "-c", "ls /dev/nvidia*", options=())
     assert code != 0, output
+    service = ("--no-resolve-image", "--restart-condition", "none", "--env", "NVIDIA_VISIBLE_DEVICES=1")
+    second.text("docker", "swarm", "init", "--advertise-addr", "eth0")
+    second.text("docker", "service", "create", "--detach", "--name", "smi", *service, image.tag, "nvidia-smi", "-L")
+    listed = until("the service has ended", lambda: second.text("docker", "service", "logs", "--raw", "smi"))
+    second.text("docker", "swarm", "leave", "--force")
+    assert listed.strip() == f"GPU 0: NVIDIA H200 (PRETENDED) (UUID: {other})"
