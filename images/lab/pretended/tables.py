@@ -97,7 +97,7 @@ def _socket(machine: Machine, gpu: Gpu) -> int:
 
 def _sockets(cpus: str) -> Tuple[str, str]:
     """Return the cores of each of two pretended sockets, from a list such as 0-3. One core belongs to both."""
-    cores = []
+    cores: List[int] = []
     for part in cpus.split(","):
         first, _, last = part.partition("-")
         cores += range(int(first), int(last or first) + 1)
