@@ -64,8 +64,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "image.flavour",
             Choice(get_args(Flavour), instead=_FLAVOURS),
-            "cpu: TensorFlow, MXNet and Horovod on a Debian base. cuda-tensorflow, cuda-mxnet: one of them on a CUDA "
-            "base. pytorch: PyTorch without Horovod, on a Debian base; cuda-pytorch: its CUDA build. "
+            "cpu: TensorFlow, MXNet and Horovod on a Debian base. cuda-tensorflow, cuda-mxnet: one of them with "
+            "CUDA. pytorch: PyTorch without Horovod, on a Debian base; cuda-pytorch: its CUDA build. "
             "ssh-layer: adds sshd and kit's scripts to your own base, such as an NGC image.",
         ),
         _field(

@@ -34,66 +34,59 @@ MAX_CONNECTIONS = 1000
 _NOT_IN_A_NAME = set(" \t\r\n\"'\\$`#")
 
 
+# The GPUs that Horovod's own kernels are compiled for: P100, V100, T4, A100, A10 and RTX 30, L4 and RTX 40, H100.
+_CAPABILITIES = (60, 70, 75, 80, 86, 89, 90)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Nvcc:
+    """NVIDIA's compiler for Horovod: from the package nvidia-cuda-toolkit of a Debian suite.
+
+    `compiler` is the newest C++ compiler that it accepts. `headers` is the lock of wheels that only it needs.
+    """
+
+    suite: str
+    version: str
+    compiler: str
+    headers: str
+    capabilities: tuple[int, ...] = _CAPABILITIES
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Recipe:
     """A flavour that starts from a plain base. pip installs `locks` in this order, and Horovod's last.
 
-    `index` is an index that pip asks besides PyPI, if no folder has the wheel.
+    A flavour with `cuda` has the libraries of NVIDIA's wheels. Horovod then needs `nvcc`. `index` is an index that pip
+    asks besides PyPI, if no folder has the wheel.
     """
 
-    build_base: str
-    base: str
-    python: str
-    cuda: bool
     locks: Mapping[Framework | Literal["pytorch"], str]
-    build_lock: str = "build"
+    base: str = "debian:bookworm-slim"
+    python: str = "3.11"
+    cuda: bool = False
+    nvcc: _Nvcc | None = None
     horovod: bool = True
     index: str = ""
 
 
 _RECIPES = {
-    "cpu": _Recipe(
-        build_base="debian:bookworm-slim",
-        base="debian:bookworm-slim",
-        python="3.11",
-        cuda=False,
-        locks={"tensorflow": "tensorflow", "mxnet": "mxnet"},
-    ),
-    # TensorFlow 2.15 needs CUDA 12.2 and cuDNN 8.9.
+    "cpu": _Recipe(locks={"tensorflow": "tensorflow", "mxnet": "mxnet"}),
+    # TensorFlow 2.15 needs CUDA 12.2 and cuDNN 8.9. PyPI has no nvcc for CUDA 12, and bookworm's is 11.8.
     "cuda-tensorflow": _Recipe(
-        build_base="nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04",
-        base="nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04",
-        python="3.10",
         cuda=True,
+        nvcc=_Nvcc(suite="trixie", version="12.4", compiler="g++", headers="cuda-tensorflow-headers"),
         locks={"tensorflow": "cuda-tensorflow"},
     ),
-    # MXNet's newest CUDA wheel is for 11.2, so that it cannot share an image with TensorFlow 2.15.
+    # MXNet's newest CUDA wheel is for 11.2, so that it cannot share an image with TensorFlow 2.15. It runs with the
+    # libraries of 11.8, because all of CUDA 11 has the same interfaces.
     "cuda-mxnet": _Recipe(
-        build_base="nvidia/cuda:11.2.2-cudnn8-devel-ubuntu20.04",
-        base="nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04",
-        python="3.8",
         cuda=True,
+        nvcc=_Nvcc(suite="bookworm", version="11.8", compiler="g++-11", headers="cuda-mxnet-headers"),
         locks={"mxnet": "cuda-mxnet"},
-        build_lock="cuda-mxnet-build",
     ),
-    # PyTorch exchanges gradients itself, without Horovod. Its CUDA wheels bring CUDA along, so they need no CUDA base.
-    "pytorch": _Recipe(
-        build_base="debian:bookworm-slim",
-        base="debian:bookworm-slim",
-        python="3.11",
-        cuda=False,
-        locks={"pytorch": "pytorch"},
-        horovod=False,
-        index=CPU_INDEX,
-    ),
-    "cuda-pytorch": _Recipe(
-        build_base="debian:bookworm-slim",
-        base="debian:bookworm-slim",
-        python="3.11",
-        cuda=True,
-        locks={"pytorch": "cuda-pytorch"},
-        horovod=False,
-    ),
+    # PyTorch exchanges gradients itself, without Horovod.
+    "pytorch": _Recipe(locks={"pytorch": "pytorch"}, horovod=False, index=CPU_INDEX),
+    "cuda-pytorch": _Recipe(cuda=True, locks={"pytorch": "cuda-pytorch"}, horovod=False),
 }
 
 
@@ -142,18 +135,20 @@ def image_content(
     digests = read_lock(templates[LOCK].decode()) if LOCK in templates else {}
     recipe = _RECIPES.get(spec.flavour)
     locks: list[str] = []
+    headers: list[str] = []
     if recipe is None:
         values["base"] = pinned(spec.base, digests) if spec.base is not None else None
     else:
         frameworks = [name for name in recipe.locks if name in spec.frameworks or recipe.cuda or not recipe.horovod]
         locks = [recipe.locks[name] for name in frameworks]
         if recipe.horovod:
-            locks = [recipe.build_lock, *locks, "horovod"]
+            locks = ["build", *locks, "horovod"]
+        headers = [recipe.nvcc.headers] if recipe.nvcc else []
         values |= {
             "base": pinned(spec.base or recipe.base, digests),
-            "build_base": pinned(spec.base or recipe.build_base, digests),
             "python": recipe.python,
             "cuda": recipe.cuda,
+            "nvcc": recipe.nvcc,
             "frameworks": frameworks,
             "horovod": recipe.horovod,
             "index": "" if values["locked_wheels"] else recipe.index,
@@ -165,7 +160,9 @@ def image_content(
     files = {
         "Dockerfile": _render(templates, dockerfile, values),
         "sshd_config": _render(templates, "sshd_config.j2", values),
-        **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in locks},
+        **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in (*locks, *headers)},
+        **{path: content for path, content in templates.items() if path.startswith("cuda/") and recipe and recipe.cuda},
+        **({} if recipe else {path: content for path, content in templates.items() if path.startswith("layer/")}),
         **scripts,
         **library,
         **({} if requirements is None else {REQUIREMENTS_PATH: requirements}),
@@ -186,7 +183,7 @@ def context_path(name: str) -> str:
 
 def recipe_bases() -> tuple[str, ...]:
     """Return the bases of all flavors, each once."""
-    return tuple(sorted({base for recipe in _RECIPES.values() for base in (recipe.base, recipe.build_base)}))
+    return tuple(sorted({recipe.base for recipe in _RECIPES.values()}))
 
 
 def needed_bases(content: ImageContent) -> tuple[str, ...]:

@@ -57,8 +57,15 @@ def missing(what: str, how: str) -> NoReturn:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder and bring each lane's together, with the calm and the precise tests at its end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder and bring each lane's together, with the calm and the precise tests at its end.
+
+    Leave out the tests that build CUDA images, unless -m names them: each image takes minutes.
+    """
+    if "cuda" not in config.option.markexpr:
+        costly = [item for item in items if item.get_closest_marker("cuda")]
+        items[:] = [item for item in items if item not in costly]
+        config.hook.pytest_deselected(items=costly)
     here = Path(__file__).parent
     keys = dict.fromkeys(items, (0, 0))
     for item in items:

@@ -6,12 +6,10 @@ import base64
 import contextlib
 import io
 import json
-import os
-import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -31,8 +29,8 @@ from kit.remote.engine.build import BuildStep
 from kit.remote.engine.client import Engine
 from kit.remote.engine.hiccups import insist
 from kit.remote.machine.assets import read_images
-from kit.remote.machine.trust import extra_certificates
 from tests.integration.conftest import missing
+from tests.integration.image_layers import layers, leaks
 from tests.integration.private_registry import USER, binary, running
 from tests.integration.rig import until
 
@@ -65,21 +63,6 @@ def run(client: Any, tag: str, argv: Sequence[str], **options: Any) -> tuple[int
         return code, stdout, stderr
     finally:
         container.remove(force=True)
-
-
-def layers(client: Any, tag: str, scratch: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Every entry of every layer of the image: its path and, for a file, its content."""
-    saved = scratch / "image.tar"
-    with saved.open("wb") as file:
-        for chunk in client.api.get_image(tag):
-            file.write(chunk)
-    with tarfile.open(saved) as archive:
-        manifest = json.load(archive.extractfile("manifest.json") or io.BytesIO())
-        for name in manifest[0]["Layers"]:
-            with tarfile.open(fileobj=archive.extractfile(name)) as layer:
-                for entry in layer:
-                    yield entry.name.removeprefix("./"), layer.extractfile(entry) if entry.isfile() else None
-    saved.unlink()
 
 
 def test_image_is_within_its_size(image: ImageResult) -> None:
@@ -211,26 +194,7 @@ def test_a_package_that_the_locks_forbid_is_named(image: ImageResult, tmp_path: 
 
 
 def test_no_layer_holds_a_key_or_a_certificate_of_this_machine(client: Any, image: ImageResult, tmp_path: Path) -> None:
-    private = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\r?\n[A-Za-z0-9+/=]{16}")
-    # One line from the middle of each certificate is enough to know it again.
-    trusted = [
-        block.split()[len(block.split()) // 2]
-        for block in extra_certificates(os.environ).split(b"-----BEGIN CERTIFICATE-----")
-        if block.strip()
-    ]
-    names, leaked = 0, []
-    for path, content in layers(client, image.tag, tmp_path):
-        names += 1
-        if re.search(r"(^|/)(ssh_host_.*|authorized_keys|id_(rsa|dsa|ecdsa|ed25519)|known_hosts)$", path):
-            leaked.append(path)
-        if path.startswith(("kit/", "etc/kit/")):
-            leaked.append(path)
-        if content is not None:
-            data = content.read()
-            # Libraries of cryptography carry the key of their own self-test in their code.
-            compiled = data.startswith(b"\x7fELF")
-            if (private.search(data) and not compiled) or any(line in data for line in trusted):
-                leaked.append(path)
+    names, leaked = leaks(client, image.tag, tmp_path)
     assert names > 10_000
     assert leaked == []
 

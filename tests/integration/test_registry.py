@@ -1,7 +1,7 @@
 """A private registry (TLS with its CA, a login), real engines that push to it and pull from it, and an image that the
 head builds for an operator with no engine.
 
-The image is a small one: the ssh layer on Debian, with Python and no MPI. A lab of two hosts is these tests' own.
+The image is a small one: the ssh layer on Debian, with Python and Open MPI. A lab of two hosts is these tests' own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere
 
 # With this, kit does not find this machine's engine.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:1"}
-IMAGE = {"flavour": "ssh-layer", "base": "debian:bookworm-slim", "packages": ["python3"]}
+IMAGE = {"flavour": "ssh-layer", "base": "debian:bookworm-slim", "packages": ["python3", "openmpi-bin"]}
 CERTIFICATES = Path("/etc/docker/certs.d")
 
 # Reads a secret and a word that a process surely shows; says which processes show which, until the file is there.

@@ -15,8 +15,14 @@ ENV PIP_CERT=/kit/ca/bundle.pem PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK
 
 RUN python3 -m venv /opt/venv
 COPY requirements/cuda-pytorch.txt /kit/requirements/cuda-pytorch.txt
+COPY cuda/cut /kit/cut
+# NVIDIA's libraries are most of the image and rarely change, so they get a separate folder, and later a separate layer.
+# With the linker's list, every program finds them without LD_LIBRARY_PATH, in an SSH session too.
 # Remove what only a compiler or a test needs. PyTorch needs its torch_shm_manager.
 RUN /opt/venv/bin/pip install -q -r /kit/requirements/cuda-pytorch.txt \
+ && cd /opt/venv/lib/python3.*/site-packages && mv nvidia /opt/nvidia && ln -s /opt/nvidia nvidia \
+ && ls -d /opt/nvidia/*/lib >/etc/ld.so.conf.d/kit-cuda.conf && ldconfig \
+ && sh /kit/cut /opt/nvidia pytorch \
  && cd /opt/venv/lib/python3.*/site-packages \
  && rm -rf torch/include torch/share torch/test && find torch/bin ! -name torch_shm_manager ! -type d -delete \
  && find . -path './*/tests' \( -path './numpy/*' -o -path './networkx/*' -o -path './sympy/*' \) -prune -exec rm -rf {} + \
@@ -32,7 +38,10 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+COPY --from=build /opt/nvidia /opt/nvidia
 COPY --from=build /opt/venv /opt/venv
+COPY --from=build /etc/ld.so.conf.d/kit-cuda.conf /etc/ld.so.conf.d/
+RUN ldconfig
 COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"

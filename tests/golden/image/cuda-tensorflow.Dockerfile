@@ -1,10 +1,15 @@
 # cuda-tensorflow: Horovod for tensorflow on Open MPI, and an sshd for the ranks.
-FROM nvidia/cuda:12.2.2-cudnn8-devel-ubuntu22.04 AS build
+# NVIDIA's compiler. No layer of the image has it.
+FROM debian:bookworm-slim AS nvcc
+COPY cuda/get-nvcc /kit/get-nvcc
+RUN sh /kit/get-nvcc trixie 12.4
+
+FROM debian:bookworm-slim AS build
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       binutils ca-certificates g++ libopenmpi-dev make openmpi-bin python3-dev python3-venv >/dev/null \
  && rm -rf /var/lib/apt/lists/*
-RUN python3 -c 'import sys; v = sys.version_info[:2]; v == (3, 10) or sys.exit("this flavour is locked for Python 3.10, and the base has %d.%d" % v)'
+RUN python3 -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit("this flavour is locked for Python 3.11, and the base has %d.%d" % v)'
 
 # Certificates that this machine trusts beyond its distribution, such as that of a proxy that intercepts TLS. They are not
 # part of the tag, and only this stage has them.
@@ -17,34 +22,48 @@ RUN python3 -m venv /opt/venv
 COPY requirements/build.txt /kit/requirements/build.txt
 RUN /opt/venv/bin/pip install -q -r /kit/requirements/build.txt
 COPY requirements/cuda-tensorflow.txt /kit/requirements/cuda-tensorflow.txt
-RUN /opt/venv/bin/pip install -q -r /kit/requirements/cuda-tensorflow.txt
+# NVIDIA's libraries are most of the image and rarely change, so they get a separate folder, and later a separate layer.
+# With the linker's list, every program finds them without LD_LIBRARY_PATH, in an SSH session too.
+RUN /opt/venv/bin/pip install -q -r /kit/requirements/cuda-tensorflow.txt \
+ && cd /opt/venv/lib/python3.*/site-packages && mv nvidia /opt/nvidia && ln -s /opt/nvidia nvidia \
+ && ls -d /opt/nvidia/*/lib >/etc/ld.so.conf.d/kit-cuda.conf && ldconfig
 COPY requirements/horovod.txt /kit/requirements/horovod.txt
+COPY --from=nvcc /kit/cuda /kit/cuda
+COPY requirements/cuda-tensorflow-headers.txt /kit/requirements/cuda-tensorflow-headers.txt
+COPY cuda/add-wheels cuda/no-driver.c cuda/toolchain.cmake /kit/
+RUN /opt/venv/bin/pip install -q --target /kit/headers -r /kit/requirements/cuda-tensorflow-headers.txt && sh /kit/add-wheels
 # Horovod is compiled. One compiler process needs up to 1.7 GB, so memory limits their number.
 RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > cores) n = cores; print (n < 1) ? 1 : n }' /proc/meminfo) \
  && export PATH=/opt/venv/bin:$PATH MAKEFLAGS=-j$jobs HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 \
  && export HOROVOD_WITH_TENSORFLOW=1 \
  && export HOROVOD_WITHOUT_MXNET=1 \
- && export HOROVOD_GPU=CUDA HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED HOROVOD_CUDA_HOME=/usr/local/cuda \
- && export LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:$LD_LIBRARY_PATH \
+ && export HOROVOD_GPU=CUDA HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_CUDA_HOME=/kit/cuda CMAKE_TOOLCHAIN_FILE=/kit/toolchain.cmake \
+ && export HOROVOD_NCCL_HOME=/opt/nvidia/nccl HOROVOD_NCCL_LINK=SHARED HOROVOD_BUILD_CUDA_CC_LIST=60,70,75,80,86,89,90 \
+ && export CUDAFLAGS=--cudart=shared CXX=g++ CUDAHOSTCXX=g++ \
  && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
+COPY cuda/cut /kit/cut
 # Remove what only a compiler or a test needs. The .pyc files stay: otherwise each rank would first compile TensorFlow.
 RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \
  && rm -rf clang libclang-* tensorflow/include tensorflow/xla_aot_runtime_src mxnet/include \
  && find . -path './*/tests' \( -path './numpy/*' -o -path './h5py/*' -o -path './horovod/*' -o -path './psutil/*' \) -prune -exec rm -rf {} + \
  && find . -name '*.a' -delete \
- && find horovod -name '*.so*' -type f -exec strip --strip-unneeded {} +
+ && find horovod tensorflow -name '*.so*' -type f -exec strip --strip-unneeded {} + \
+ && sh /kit/cut /opt/nvidia tensorflow
 
 # A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
 FROM build AS programs
 COPY src/ /kit/src/
 RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
 
-FROM nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04
+FROM debian:bookworm-slim
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+COPY --from=build /opt/nvidia /opt/nvidia
 COPY --from=build /opt/venv /opt/venv
+COPY --from=build /etc/ld.so.conf.d/kit-cuda.conf /etc/ld.so.conf.d/
+RUN ldconfig
 COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"

@@ -1,11 +1,8 @@
 # ssh-layer: an sshd for the ranks, and kit's programs, on a base that has Horovod and Open MPI.
 FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3
 USER root
-# No recommended packages and no upgrade: the base keeps its Open MPI, CUDA and Python.
-RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends \
-      iproute2 openssh-client openssh-server procps htop >/dev/null \
- && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+COPY layer/prepare /kit/prepare
+RUN sh /kit/prepare htop
 # With the base's Open MPI, if it can compile. If not, mpi_perf reports that.
 COPY src/ /kit/src/
 RUN mkdir -p /opt/kit/bin \

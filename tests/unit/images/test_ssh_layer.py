@@ -1,0 +1,81 @@
+"""images/layer/prepare on bases of stubs: what it installs, and what it says about a base that lacks something."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+PREPARE = Path(__file__).parents[3] / "images/layer/prepare"
+OPEN_MPI = 'echo "mpirun (Open MPI) {}"'
+BASE = {
+    "apt-get": "",
+    "python3": 'case $1 in --version) echo "Python 3.5.2" ;; esac',
+    "mpirun": OPEN_MPI.format("4.1.7"),
+    # The real one would remove files of this machine.
+    "rm": "",
+}
+
+
+def prepare(folder: Path, base: Mapping[str, str | None], *packages: str) -> tuple[int, str, list[str]]:
+    """Run it on a base with these programs. Return the exit code, the messages, and the commands that it ran."""
+    log = folder / "log"
+    log.touch()
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("sed", "head"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    for name, body in base.items():
+        if body is not None:
+            (programs / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "{name} $*" >>{log}\n{body}\n')
+            (programs / name).chmod(0o755)
+    argv = ["/bin/sh", str(PREPARE), *packages]
+    done = subprocess.run(argv, env={"PATH": str(programs)}, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr, log.read_text().splitlines()
+
+
+def test_a_base_with_apt_gets_the_layers_packages_and_yours(tmp_path: Path) -> None:
+    code, messages, commands = prepare(tmp_path, BASE, "htop")
+    assert (code, messages) == (0, "")
+    (install,) = [line for line in commands if line.startswith("apt-get install")]
+    assert "--no-install-recommends" in install
+    assert install.endswith(" openssh-server procps htop")
+    assert "rm -f /etc/ssh/ssh_host_" in " ".join(commands)
+
+
+def test_a_base_with_dnf_gets_the_same_by_their_names_there(tmp_path: Path) -> None:
+    code, messages, commands = prepare(tmp_path, {**BASE, "apt-get": None, "dnf": ""}, "htop")
+    assert (code, messages) == (0, "")
+    (install,) = [line for line in commands if line.startswith("dnf install")]
+    assert install.endswith(" iproute openssh-clients openssh-server procps-ng htop")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"apt-get": None}, "the base has neither apt-get nor dnf, so kit cannot install sshd"),
+        ({"python3": None}, "the base has no python3 in its PATH"),
+        ({"python3": f"{BASE['python3']}; [ $1 != -c ]"}, "Python 3.5.2 is too old"),
+        ({"mpirun": None}, "the base has no mpirun in its PATH"),
+        ({"mpirun": "echo HYDRA build details:"}, "the base's mpirun is not that of Open MPI: HYDRA build details:"),
+        ({"mpirun": OPEN_MPI.format("3.1.6")}, "kit does not know the options of Open MPI 3.1.6"),
+        ({"mpirun": OPEN_MPI.format("5.0.7")}, "Open MPI 5.0.7 has no prted in its PATH"),
+    ],
+)
+def test_what_a_base_lacks_is_named_with_what_to_do(
+    change: Mapping[str, str | None], message: str, tmp_path: Path
+) -> None:
+    code, messages, _ = prepare(tmp_path, {**BASE, **change})
+    assert code == 1
+    first, second = messages.splitlines()
+    assert first == f"ssh-layer: {message}"
+    assert second.startswith("→ use a base")
+
+
+@pytest.mark.parametrize("version", ["4.0.3", "4.1.7rc1", "5.0.7"])
+def test_open_mpi_4_and_5_are_accepted(version: str, tmp_path: Path) -> None:
+    code, messages, _ = prepare(tmp_path, {**BASE, "mpirun": OPEN_MPI.format(version), "prted": ""})
+    assert (code, messages) == (0, "")
