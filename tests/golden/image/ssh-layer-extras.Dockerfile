@@ -1,15 +1,15 @@
 # ssh-layer: an sshd for the ranks, and kit's programs, on a base that has Horovod and Open MPI.
 FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3
 USER root
-COPY layer/prepare /kit/prepare
-RUN sh /kit/prepare
+COPY layer/ /kit/layer/
+RUN sh /kit/layer/prepare
 # With the base's Open MPI, if it can compile. If not, mpi_perf reports that.
 COPY src/ /kit/src/
 RUN mkdir -p /opt/kit/bin \
  && { mpicc -O3 -std=gnu11 -o /opt/kit/bin/mpi_perf /kit/src/mpi_perf.c \
    || { printf '#!/bin/sh\necho "mpi_perf: not in this image: its base has no mpicc that works" >&2\nexit 2\n' >/opt/kit/bin/mpi_perf \
      && chmod 755 /opt/kit/bin/mpi_perf; }; }
-ENV PATH=/opt/kit/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/kit/bin:/opt/kit/prrte:$PATH PYTHONUNBUFFERED=1
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
 # root has no password, but can.
 RUN mkdir -p /etc/kit /run/sshd \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -17,6 +18,9 @@ BASE = {
     "mpirun": OPEN_MPI.format("4.1.7"),
     # The real one would remove files of this machine.
     "rm": "",
+    "mkdir": "",
+    "cp": "",
+    "chmod": "",
 }
 
 
@@ -26,7 +30,7 @@ def prepare(folder: Path, base: Mapping[str, str | None], *packages: str) -> tup
     log.touch()
     programs = folder / "bin"
     programs.mkdir()
-    for name in ("sed", "head"):
+    for name in ("sed", "head", "dirname"):
         (programs / name).symlink_to(shutil.which(name) or name)
     for name, body in base.items():
         if body is not None:
@@ -77,5 +81,41 @@ def test_what_a_base_lacks_is_named_with_what_to_do(
 
 @pytest.mark.parametrize("version", ["4.0.3", "4.1.7rc1", "5.0.7"])
 def test_open_mpi_4_and_5_are_accepted(version: str, tmp_path: Path) -> None:
-    code, messages, _ = prepare(tmp_path, {**BASE, "mpirun": OPEN_MPI.format(version), "prted": ""})
+    code, messages, commands = prepare(tmp_path, {**BASE, "mpirun": OPEN_MPI.format(version), "prted": ""})
     assert (code, messages) == (0, "")
+    copied = [line for line in commands if line.startswith("cp ")]
+    assert copied == ([f"cp {PREPARE.parent}/mpirun /opt/kit/prrte/mpirun"] if version.startswith("5") else [])
+
+
+AGENT = "python3 -IS /opt/kit/bin/kit-code run digest"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "first"),
+    [
+        (["--mca", "orte_launch_agent", f"{AGENT} orted"], None, ["--mca", "prte_launch_agent", f"{AGENT} prted"]),
+        (["-np", "2"], "env KIT_RUN=1 orted", ["--mca", "prte_launch_agent", "env KIT_RUN=1 prted"]),
+        (["--mca", "orte_launch_agent", "mine"], "env KIT_RUN=1 orted", []),
+        (["-np", "2"], None, []),
+    ],
+)
+def test_prrte_gets_the_launch_agent_by_its_own_name(
+    arguments: list[str], variable: str | None, first: list[str], tmp_path: Path
+) -> None:
+    """With the layer's folders in PATH as in the image, and a stub for Open MPI's mpirun."""
+    kits, theirs = tmp_path / "kit/prrte", tmp_path / "usr"
+    (tmp_path / "kit/bin").mkdir(parents=True)
+    for folder, program in (
+        (kits, PREPARE.with_name("mpirun").read_text()),
+        (theirs, '#!/bin/sh\nprintf "%s\\n" "$@"\n'),
+    ):
+        folder.mkdir()
+        (folder / "mpirun").write_text(program)
+        (folder / "mpirun").chmod(0o755)
+    (tmp_path / "kit/bin/mpirun").symlink_to(kits / "mpirun")
+    environ = {"PATH": f"{tmp_path}/kit/bin:{kits}:{theirs}:{os.environ['PATH']}"}
+    if variable is not None:
+        environ["OMPI_MCA_orte_launch_agent"] = variable
+    words = [str(kits / "mpirun"), *arguments, "hostname"]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [*first, *arguments, "hostname"]
