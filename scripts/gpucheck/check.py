@@ -68,7 +68,7 @@ def check(root: Path, *, limit_s: float, say: Callable[[str], None]) -> Found:
         except Skipped as why:
             outcome, summary, lines = MISSING, str(why), ()
         except Failed as why:
-            outcome, summary, lines = FAILED, str(why), ()
+            outcome, summary, lines = FAILED, str(why), why.lines
         # A message may quote what a program printed.
         clean = names.replace(summary, programs=smi.programs)
         shown = tuple(names.replace(line, programs=smi.programs) for line in lines)

@@ -31,6 +31,8 @@ def choices(root: Path, clock: Clock, smi: Smi) -> tuple[str, Sequence[str]]:
         raise Skipped("MIG is on: this part compares whole GPUs")
     for gpu in smi.gpus:
         seen, error = _as_rank(root, clock, {"KIT_HELD_SLOTS": "%s=%d" % (NODE, gpu.index)})
+        if str(seen.get("error", "")).startswith("libcuda.so.1 is missing"):
+            raise Skipped(seen["error"])
         devices = seen.get("devices", [])
         uuids = ["GPU-%s" % device["uuid"] for device in devices]
         words = error or seen.get("error") or ", ".join(uuids) or "nothing"
@@ -49,11 +51,12 @@ def choices(root: Path, clock: Clock, smi: Smi) -> tuple[str, Sequence[str]]:
         seen, error = _as_rank(root, clock, more)
         uuids = ["GPU-%s" % device["uuid"] for device in seen.get("devices", [])]
         shares += uuids
-        lines.append("| one GPU per rank, local rank %d | %s | %s |" % (local, seen.get("visible"), error or uuids))
+        words = error or "; ".join(filter(None, (", ".join(uuids), seen.get("bindings"))))
+        lines.append("| one GPU per rank, local rank %d | %s | %s |" % (local, seen.get("visible"), words))
     if sorted(shares) != sorted(gpu.uuid for gpu in smi.gpus):
         wrong.append("with one GPU per rank, the ranks see %s" % shares)
     if wrong:
-        raise Failed("; ".join(wrong))
+        raise Failed("; ".join(wrong), lines)
     return "each rank sees the GPU that kit-rank chose, by nvidia-smi's numbers", lines
 
 
@@ -73,20 +76,21 @@ def _as_rank(root: Path, clock: Clock, more: Mapping[str, str]) -> tuple[dict[st
         map(_quoted, [sys.executable, str(root / "images/bin/kit-rank"), sys.executable, str(HERE / "cuda.py")])
     )
     done = run(["sh", "-c", "%s 2>&1 | cat" % words], clock.left(RANK_S), env=env)
-    text = printed(done.text.encode()) or done.text
-    for line in text.splitlines():
+    records = done.text.encode()
+    complaints = printed(records, b"e").strip()
+    for line in (printed(records, b"o") or done.text).splitlines():
         if line.startswith('{"visible"'):
             seen: dict[str, Any] = json.loads(line)
-            return seen, ""
-    return {}, done.last
+            return {**seen, "bindings": complaints.partition("\n")[0]}, ""
+    return {}, complaints.rpartition("\n")[2] or done.last
 
 
-def printed(records: bytes) -> str:
-    """Return what the rank wrote to its standard output, in kit-rank's records."""
+def printed(records: bytes, kind: bytes) -> str:
+    """Return what the rank wrote to its standard output (o) or error (e), in kit-rank's records."""
     text, at = b"", 0
     while match := _RECORD.search(records, at):
         end = match.end() + int(match[2])
-        if match[1] == b"o":
+        if match[1] == kind:
             text += records[match.end() : end]
         at = end
     return text.decode("utf-8", "replace")

@@ -17,7 +17,11 @@ class Skipped(Exception):
 
 
 class Failed(Exception):
-    """The part ran and failed. The text says how."""
+    """The part ran and failed. The text says how, and `lines` are what it measured."""
+
+    def __init__(self, text: str, lines: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.lines = tuple(lines)
 
 
 def cleaned(answer: str, names: Names, programs: Sequence[str]) -> str:

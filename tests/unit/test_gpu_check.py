@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,9 @@ def test_kit_rank_starts_a_rank_and_its_output_is_read() -> None:
 
 
 def test_records_of_kit_rank() -> None:
-    assert choices.printed(b"\x1ekit-line 0 u . 3\nh 1\x1ekit-line 0 o + 2\nab\x1ekit-line 0 o . 3\nc\n\n") == "abc\n\n"
+    records = b"\x1ekit-line 0 u . 3\nh 1\x1ekit-line 0 o + 2\nab\x1ekit-line 0 e . 2\nx\n\x1ekit-line 0 o . 3\nc\n\n"
+    assert choices.printed(records, b"o") == "abc\n\n"
+    assert choices.printed(records, b"e") == "x\n"
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, visible: dict[str, list[int]]) -> tuple[str, Any]:
@@ -248,13 +251,23 @@ def test_cuda_shows_the_gpu_that_kit_rank_chose(monkeypatch: pytest.MonkeyPatch)
 def test_another_gpu_than_kit_rank_chose_is_a_failure(
     wrong: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Failed):
+    with pytest.raises(Failed) as caught:
         chosen(monkeypatch, {**RIGHT, **wrong})
+    # The report shows what each rank saw.
+    assert len(caught.value.lines) == 6
 
 
 def test_without_a_device_node_kit_rank_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(choices, "CONTROL", tmp_path / "nvidiactl")
     with pytest.raises(Skipped, match="no /dev/nvidiactl"):
+        choices.choices(ROOT, Clock(60), smi_of("t4-450"))
+
+
+def test_without_cudas_library_kit_rank_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "CONTROL", CAPTURES)
+    missing = {"visible": "0", "error": "libcuda.so.1 is missing: cannot open shared object file"}
+    monkeypatch.setattr(choices, "_as_rank", lambda *_words: (missing, ""))
+    with pytest.raises(Skipped, match=r"libcuda\.so\.1 is missing"):
         choices.choices(ROOT, Clock(60), smi_of("t4-450"))
 
 
@@ -389,27 +402,40 @@ def test_the_facts_of_kit_tune_must_agree_with_nvidia_smi(tmp_path: Path, monkey
         compared.facts(ROOT, Clock(60), smi_of("t4-450"))
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a state, for 20 s at most."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def ended(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def test_a_command_that_hangs_is_ended_with_all_that_it_started() -> None:
-    began = time.monotonic()
-    done = run(["sh", "-c", "sleep 100 & echo $!; wait"], 0.5)
-    assert time.monotonic() - began < 20
+    process = Running(["sh", "-c", "sleep 100 & echo $!; echo load; wait"])
+    until(lambda: process.wrote("load"))
+    done = process.wait(0)
     assert (done.code, done.last) == (124, "it did not end within 0 s")
-    child = Path("/proc", done.text.strip(), "stat")
-    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
+    pid = done.text.splitlines()[0]
+    assert pid.isdigit()
+    until(lambda: ended(pid))
 
 
 def test_the_time_of_all_parts_is_limited() -> None:
     clock = Clock(0.2)
     assert clock.left(100) <= 0.2
     process = Running(["sh", "-c", "echo load; sleep 100"])
-    end = time.monotonic() + 20
-    while not process.wrote("load") and time.monotonic() < end:
-        time.sleep(0.01)
-    assert process.wrote("load")
+    until(lambda: process.wrote("load"))
     assert not process.wrote("oad")
     assert process.runs()
-    assert process.wait(0).code == 124
-    assert clock.left(100) == 0 or time.monotonic() < end
+    until(lambda: clock.left(100) == 0)
+    assert process.wait(clock.left(100)).code == 124
 
 
 def test_a_missing_command_is_127() -> None:
