@@ -155,6 +155,13 @@ def _table() -> tuple[Setting, ...]:
             "Number of ranks that fit on a host, if the hosts file does not say. auto: the number of its GPUs, or 1.",
             example=8,
         ),
+        _field(
+            "gpus_per_rank",
+            Whole(0, 64),
+            "GPUs that each rank gets for itself, as its CUDA_VISIBLE_DEVICES. 0: each rank sees all GPUs that the run "
+            "holds on its host, and chooses by its local rank.",
+            example=1,
+        ),
         _field("head_runs_ranks", Truth(), "Run ranks on the first host, too."),
         _field(
             "volumes",
@@ -222,11 +229,12 @@ def _table() -> tuple[Setting, ...]:
             example="1000:1000",
             rule=rules.user,
         ),
-        _section("mpi", "Options for mpirun.", {"bind_to": "none"}),
+        _section("mpi", "Options for mpirun.", {"bind_to": "auto"}),
         _field(
             "mpi.bind_to",
             Choice(get_args(Binding)),
-            "mpirun --bind-to. Horovod recommends none, because the framework's threads use all cores.",
+            "mpirun --bind-to. auto: kit binds ranks near their GPUs if gpus_per_rank is set; otherwise none. Horovod "
+            "recommends none, because the framework's threads use all cores.",
         ),
         _field(
             "mpi.yield_when_idle",

@@ -14,12 +14,16 @@ MOST_SLOTS = 65536
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A host as MPI sees it. `address` is in the cluster's network; `cores` is 0 if not known."""
+    """A host as MPI sees it. `address` is in the cluster's network; `cores` is 0 if not known.
+
+    `gpus` is how many GPUs its ranks can use. Each MIG device counts as one.
+    """
 
     name: str
     address: str
     slots: int
     cores: int = 0
+    gpus: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +122,8 @@ class RunRequest:
     says nothing. The spec has it as a whole path. `workdir` is a folder of the code, in which the ranks start; '' for
     its top. `again` is the run to start once more. `given` are the fields, here and of `policy`, that the command line
     sets, and that the earlier run does not. `stdin` is the descriptor of a pipe or file whose content rank 0 gets as
-    its standard input. `terminal`: the only rank gets kit's terminal.
+    its standard input. `terminal`: the only rank gets kit's terminal. `gpus_per_rank` replaces that of kit.yaml.
+    `ignore_busy_gpus`: start even if other processes use the GPUs. `gpus` is the value of `kit local --gpus`.
     """
 
     np: int | None = None
@@ -126,6 +131,10 @@ class RunRequest:
     env: tuple[tuple[str, str | None], ...] = ()
     hosts: str | None = None
     oversubscribe: bool = False
+    gpus_per_rank: int | None = None
+    gpus: str | None = None
+    report_bindings: bool = False
+    ignore_busy_gpus: bool = False
     tag_output: bool = False
     dry_run: bool = False
     as_deployed: bool = False

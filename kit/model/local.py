@@ -8,11 +8,27 @@ from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LocalContainer:
-    """A container for one command. `ulimits` maps a name to its limit (-1: unlimited).
+class LocalGpus:
+    """The GPUs of this machine that a container gets: the named ones, or else the first `count`, or all (None).
 
-    `gpus` is the engine's driver for its GPUs, or "" for a container without GPUs.
+    A name is a number of nvidia-smi, a UUID, or the name of a CDI device. `must`: the command line has --gpus, so a
+    machine without GPUs is an error. `driver` is the engine's driver for them.
     """
+
+    count: int | None = None
+    names: tuple[str, ...] = ()
+    must: bool = False
+    driver: Literal["", "cdi", "nvidia"] = ""
+
+    @property
+    def known(self) -> int | None:
+        """Return how many they are, or None if only the machine knows."""
+        return len(self.names) or self.count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalContainer:
+    """A container for one command. `ulimits` maps a name to its limit (-1: unlimited). `gpus` is None for none."""
 
     image: str
     argv: tuple[str, ...]
@@ -24,4 +40,4 @@ class LocalContainer:
     capabilities: tuple[str, ...] = ()
     security_options: tuple[str, ...] = ()
     pids: int = 0
-    gpus: Literal["", "cdi", "nvidia"] = ""
+    gpus: LocalGpus | None = None

@@ -29,7 +29,7 @@ _BENCHMARKS: Mapping[Flavour, tuple[str, ...]] = {
 }
 Framework = Literal["tensorflow", "mxnet"]
 Orchestrator = Literal["compose", "swarm"]
-Binding = Literal["none", "core", "socket", "numa", "hwthread"]
+Binding = Literal["auto", "none", "core", "socket", "numa", "hwthread"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class SecuritySpec:
 class MpiSpec:
     """Options for mpirun."""
 
-    bind_to: Binding = "none"
+    bind_to: Binding = "auto"
     yield_when_idle: Literal["auto"] | bool = "auto"
     args: tuple[str, ...] = ()
 
@@ -109,6 +109,7 @@ class ClusterSpec:
     ssh_port: int = 33
     network: str = "auto"
     slots: Literal["auto"] | int = "auto"
+    gpus_per_rank: int = 0
     head_runs_ranks: bool = True
     volumes: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

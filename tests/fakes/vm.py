@@ -131,6 +131,8 @@ class FakeVM(SwarmScripts):
             return done
         if argv[0] == "docker":
             return self._docker(argv[1:], stdin)
+        if argv[-2:] == ["nvidia-smi", "-L"]:
+            return completed("".join(f"GPU {n}: {MODEL} (UUID: GPU-{self.host.name}-{n})\n" for n in range(self.gpus)))
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
                 self._forget(path)
@@ -210,6 +212,9 @@ class FakeVM(SwarmScripts):
         start = " ".join(["@@", *stdin.decode().split()])
         users = "".join(f"{line}\n" for line in [f"{start} gpu_processes", *self.gpu_processes]) if self.gpus else ""
         return completed(f"{state.text}{users}{start} ranks\n{self._ranks(stdin, folder).text}")
+
+    def _gpu_processes(self, _stdin: bytes) -> Completed:
+        return completed("".join(f"{line}\n" for line in self.gpu_processes))
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
         return completed("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))

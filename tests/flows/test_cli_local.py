@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from kit.errors import InputError, Interrupted, NotReadyError
 from kit.events import Note, Reporter, Silent, Warned
 from kit.model.image import ImageContent
 from kit.model.launch import RunRequest
-from kit.model.local import LocalContainer
+from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import GpuEngine, HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 from tests.fakes.reporter import Remembering
+
+TWO = gpus(2)
 
 
 class FakeEngine:
@@ -97,6 +100,48 @@ def test_defaults() -> None:
     local(ClusterSpec(), RunRequest(), engine)
     assert engine.ran[0].argv[2:4] == ("-np", "1")
     assert engine.ran[0].argv[-3:] == ("tf_benchmark", "--model", "resnet50")
+
+
+@pytest.mark.parametrize(
+    ("wish", "np", "expected", "variables"),
+    [
+        ({}, "1", LocalGpus(driver="nvidia"), {}),
+        ({"gpus": "none"}, "1", None, {}),
+        ({"gpus": "2"}, "1", LocalGpus(count=2, must=True, driver="nvidia"), {}),
+        (
+            {"gpus": "2", "gpus_per_rank": 1, "report_bindings": True}, "2",
+            LocalGpus(count=2, must=True, driver="nvidia"),
+            {"KIT_GPUS_PER_RANK": "1", "KIT_BIND_NEAR": "1", "KIT_REPORT_BINDINGS": "1"},
+        ),
+        (
+            {"gpus": "device=0,GPU-1", "gpus_per_rank": 2}, "1",
+            LocalGpus(names=("0", "GPU-1"), must=True, driver="nvidia"),
+            {"KIT_GPUS_PER_RANK": "2", "KIT_BIND_NEAR": "1"},
+        ),
+    ],
+)  # fmt: skip
+def test_gpus_for_the_container(
+    wish: dict[str, Any], np: str, expected: LocalGpus | None, variables: dict[str, str]
+) -> None:
+    engine = FakeEngine(is_here=False)
+    engine.facts = facts(1, gpus=tuple(replace(gpu, index=n) for n, gpu in enumerate(TWO)), gpu_engine=GPU_ENGINE)
+    local(ClusterSpec(), RunRequest(**wish), engine)
+    (container,) = engine.ran
+    assert container.argv[2:4] == ("-np", np)
+    assert (container.gpus, container.env) == (expected, variables)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"gpus": "2", "gpus_per_rank": 1, "np": 4}, "gives the container 2, and 4 ranks with 1 each need 4"),
+        ({"gpus": "1", "gpus_per_rank": 2}, "gives the container 1, and 1 rank with 2 each need 2"),
+        ({"gpus": "none", "gpus_per_rank": 1}, "gives the container no GPU"),
+    ],
+)
+def test_too_few_gpus(wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        local(ClusterSpec(), RunRequest(**wish), FakeEngine())
 
 
 def test_a_dry_run_asks_no_engine() -> None:
@@ -228,12 +273,12 @@ def test_a_dry_run_takes_no_code(code: ClusterSpec) -> None:
     ("engine", "driver"),
     [(GPU_ENGINE, "nvidia"), (GpuEngine(cdi_enabled=True, cdi=("all",)), "cdi"), (GpuEngine(), "")],
 )
-def test_the_gpus_of_this_machine(engine: GpuEngine, driver: str) -> None:
+def test_the_gpus_of_this_machine(engine: GpuEngine, driver: Any) -> None:
     fake, reporter = FakeEngine(), Remembering()
     fake.facts = facts(1, gpus=gpus(2), gpu_engine=engine)
     local(ClusterSpec(), RunRequest(), fake, reporter=reporter)
     (container,) = fake.ran
-    assert container.gpus == driver
+    assert container.gpus == (LocalGpus(driver=driver) if driver else None)
     warnings = reporter.of(Warned)
     assert len(warnings) == (driver == "")
     assert all("the ranks see no GPU" in warning.text for warning in warnings)

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from kit.cli.screen import jsonout
 from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
-from kit.events import Note, UnfinishedLine
+from kit.events import Note, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
@@ -325,6 +325,58 @@ def test_free_slots_are_taken_and_held_ones_refused(cluster: Cluster) -> None:
     assert cluster.run("true", np=3, oversubscribe=True, policy=RunPolicy(share=True)).exit_code == 0
     stop(cluster.context(), first.plan.run_id, grace_s=0.0)
     assert cluster.run("true", np=2).exit_code == 0
+
+
+# GPUs
+
+
+@pytest.fixture
+def on_gpus(fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster whose head has two GPUs."""
+    fleet["gpu1"].gpus = 2
+    one = Cluster(fleet, head, reporter, monkeypatch)
+    yield one
+    head.ids += [record["id"] for record in one.records]
+
+
+def test_ranks_get_gpus_of_the_hosts_as_deployed(on_gpus: Cluster) -> None:
+    result = on_gpus.run("true", np=1, gpus_per_rank=1)
+    assert result.plan.places[0].slots == (0,)
+    assert (result.plan.env["KIT_GPUS_PER_RANK"], result.plan.env["KIT_HELD_SLOTS"]) == ("1", "gpu1=0")
+    # This machine, where the rank runs, has no GPU.
+    assert result.failure is not None
+    assert (result.exit_code, result.failure.kind, result.failure.exit_code) == (4, "rank", 4)
+    assert "this node sees no GPU, and each rank gets 1 of its own" in result.failure.lines[-1]
+    with pytest.raises(InputError, match="gpu1 has 2 GPUs, and each rank gets 4"):
+        on_gpus.run("true", gpus_per_rank=4)
+    with pytest.raises(InputError, match="gpu2 has no GPU, and each rank gets 1"):
+        on_gpus.run("true", hosts="gpu2", spec={"gpus_per_rank": 1})
+
+
+def test_programs_of_others_on_the_gpus_stop_a_run(on_gpus: Cluster) -> None:
+    vm = on_gpus.fleet["gpu1"]
+    # Ranks of this cluster have leases.
+    vm.gpu_processes = ["GPU-gpu1-0 41 100 root lab python"]
+    assert on_gpus.run("true").exit_code == 0
+    vm.gpu_processes += ["GPU-gpu1-0 42 100 alice - jupyter"]
+    with pytest.raises(NotReadyError, match=r"gpu1: GPU 0: jupyter \(PID 42 of alice, 100 MiB\)"):
+        on_gpus.run("true", np=1)
+    assert on_gpus.run("true", ignore_busy_gpus=True).exit_code == 0
+    assert [warning.text for warning in on_gpus.reporter.of(Warned)][-1:] == [
+        "other programs use GPUs of this run: gpu1: GPU 0: jupyter (PID 42 of alice, 100 MiB)"
+    ]
+    # A run on the other GPU starts.
+    vm.gpu_processes[1] = "GPU-gpu1-1 42 100 alice - jupyter"
+    assert on_gpus.run("true", np=1).exit_code == 0
+
+
+def test_a_host_that_does_not_list_programs_runs_ranks(on_gpus: Cluster) -> None:
+    vm = on_gpus.fleet["gpu1"]
+    vm.gpu_processes = ["GPU-gpu1-0 99999999999999999999 100 alice - x"]
+    assert on_gpus.run("true").exit_code == 0
+    vm.gpu_processes = ["GPU-gpu1-0 42 100 \x1b[2J - x"]
+    assert on_gpus.run("true").exit_code == 0
+    assert any("cannot look for other programs" in warning.text for warning in on_gpus.reporter.of(Warned))
 
 
 def test_waiting_for_slots(cluster: Cluster) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kit.model.text import fold
+from kit.plan.run import gpus
+
+# How many ranks a dry run lists with their GPUs.
+_MOST_RANKS = 16
 
 if TYPE_CHECKING:
     from kit.model.launch import Helper, LaunchPlan, Placement
@@ -19,7 +23,22 @@ def launch(value: LaunchPlan) -> str:
     summary = placement(value.placement)
     if value.helpers:
         summary = f"{summary.replace('rank', 'worker', 1)}\n# {helpers(value.helpers)}"
+    summary += "".join(f"\n# {line}" for line in devices(value))
     return f"# {summary}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
+
+
+def devices(value: LaunchPlan) -> list[str]:
+    """Return `rank 0 on gpu1: GPU 0` for each rank, if the ranks get GPUs for themselves."""
+    share = value.env.get(gpus.SHARE_VARIABLE, "")
+    if not share:
+        return []
+    rows = gpus.of_ranks(value.placement, value.places, int(share))
+    lines = [
+        f"rank {rank} on {host}: GPU{'' if len(held) == 1 else 's'} {', '.join(map(str, held))}"
+        for rank, host, held in rows[:_MOST_RANKS]
+    ]
+    more = [f"… and {len(rows) - _MOST_RANKS} more ranks"] if len(rows) > _MOST_RANKS else []
+    return ["GPUs, if each host has one for each slot and no other run holds any:", *lines, *more]
 
 
 def placement(value: Placement) -> str:

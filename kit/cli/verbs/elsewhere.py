@@ -73,8 +73,8 @@ OPTIONS = (
         verbs=(*_LAUNCH, "deploy"),
     ),
     OtherOption(
-        flags=("--map-by", "-map-by", "--rank-by", "-rank-by", "--report-bindings", "-report-bindings"),
-        write='write it into kit.yaml: mpi: {args: "--report-bindings"}',
+        flags=("--map-by", "-map-by", "--rank-by", "-rank-by"),
+        write='write it into kit.yaml: mpi: {args: "--rank-by node"}',
         verbs=_LAUNCH,
     ),
     OtherOption(flags=("--allow-run-as-root",), write="leave it out: kit adds it", verbs=_LAUNCH),

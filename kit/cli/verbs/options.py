@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option
-from kit.cli.verbs.values import below, count, lines, port, span, variable, words
+from kit.cli.verbs.values import below, count, gpus_per_rank, lines, port, span, variable, words
 
 # The help lists verbs under these.
 START, CLUSTERS, WORK, LAB, MEASURE = "Start", "The cluster", "Work on it", "A cluster to try", "Measure"
@@ -105,6 +105,18 @@ X = Option(
     help="Set a variable for every rank; without a value, copy this shell's. Repeatable",
 )
 OVERSUBSCRIBE = Option(flags=("--oversubscribe",), help="Allow more ranks than slots")
+GPUS_PER_RANK = (
+    Option(flags=("--gpu-per-rank",), help="Give each rank a GPU for itself, as its CUDA_VISIBLE_DEVICES"),
+    Option(
+        flags=("--gpus-per-rank",),
+        value="N",
+        kind=gpus_per_rank,
+        help="Give each rank N GPUs for itself; 0: each sees all of its host (gpus_per_rank)",
+    ),
+)
+REPORT_BINDINGS = Option(
+    flags=("-report-bindings", "--report-bindings"), help="Report the GPUs and the cores of each rank when it starts"
+)
 TAG_OUTPUT = Option(flags=("--tag-output",), help="Begin each output line with its rank")
 RAW = Option(
     flags=("--raw",),

@@ -12,6 +12,7 @@ from kit.cli.verbs.options import (
     CLUSTER,
     CODE,
     DRY_RUN,
+    GPUS_PER_RANK,
     HOSTS,
     JOB,
     LAUNCHER,
@@ -19,6 +20,7 @@ from kit.cli.verbs.options import (
     NP,
     OVERSUBSCRIBE,
     RAW,
+    REPORT_BINDINGS,
     TAG_OUTPUT,
     WORK,
     WORKDIR,
@@ -26,9 +28,12 @@ from kit.cli.verbs.options import (
 )
 from kit.cli.verbs.outcome import job_ended, show_run
 from kit.cli.verbs.tty import check_terminal
-from kit.cli.verbs.values import count
+from kit.cli.verbs.values import count, gpus
+from kit.errors import InputError
 
 if TYPE_CHECKING:
+    from types import SimpleNamespace
+
     from kit.cli.session import Session
     from kit.model.launch import RunPolicy
 
@@ -48,6 +53,9 @@ def run(session: Session) -> int:
         env=tuple(args.env),
         hosts=args.hosts,
         oversubscribe=args.oversubscribe,
+        gpus_per_rank=_gpus_per_rank(args),
+        report_bindings=args.report_bindings,
+        ignore_busy_gpus=args.ignore_busy_gpus,
         tag_output=args.tag_output,
         dry_run=args.dry_run,
         as_deployed=args.as_deployed,
@@ -95,8 +103,22 @@ def _given(session: Session) -> frozenset[str]:
     """Return the fields of a request that the command line sets, for those that an earlier run has, too."""
     from kit.plan.run.again import FIELDS
 
-    values = {**vars(session.args), "checkpoints": session.args.checkpoint_dir}
+    args = session.args
+    values = {**vars(args), "checkpoints": args.checkpoint_dir, "gpus_per_rank": _gpus_per_rank(args)}
     return frozenset(name for name in FIELDS if values[name] is not None and values[name] is not False)
+
+
+def _gpus_per_rank(args: SimpleNamespace) -> int | None:
+    """Return the number of GPUs for each rank, or None if kit.yaml says it. Raises InputError for two numbers."""
+    count: int | None = args.gpus_per_rank
+    if not args.gpu_per_rank:
+        return count
+    if count not in (None, 1):
+        raise InputError(
+            f"--gpu-per-rank means --gpus-per-rank 1, and --gpus-per-rank {count} is another number",
+            hint="remove --gpu-per-rank",
+        )
+    return 1
 
 
 def _policy(session: Session) -> RunPolicy:
@@ -128,6 +150,9 @@ def local(session: Session) -> int:
     request = RunRequest(
         np=args.np,
         env=tuple(args.env),
+        gpus=args.gpus,
+        gpus_per_rank=_gpus_per_rank(args),
+        report_bindings=args.report_bindings,
         tag_output=args.tag_output,
         dry_run=args.dry_run,
         code=args.code,
@@ -157,6 +182,9 @@ VERBS = (
             X,
             HOSTS,
             OVERSUBSCRIBE,
+            *GPUS_PER_RANK,
+            REPORT_BINDINGS,
+            Option(flags=("--ignore-busy-gpus",), help="Run even if programs that kit did not start use the GPUs"),
             TAG_OUTPUT,
             RAW,
             Option(
@@ -188,6 +216,7 @@ VERBS = (
             "kit run -d --timeout 8h --retries 3 -- python train.py",
             "kit run --np 1 -- tar xf - -C /data <data.tar",
             "kit run -it --np 1 -- bash",
+            "kit run --gpu-per-rank --report-bindings -- python train.py",
             "kit run --again latest",
             "kit run --again 20261121-10 --code . -x LR=0.2",
             "kit run --launcher torchrun --max-restarts 3 -- python train.py",
@@ -208,6 +237,14 @@ VERBS = (
                 kind=count,
                 help="Start N ranks (default: slots in kit.yaml, or 1)",
             ),
+            Option(
+                flags=("--gpus",),
+                value="WHICH",
+                kind=gpus,
+                help="Use these GPUs of this machine: all (default), none, a number, or device=0,1 or a UUID",
+            ),
+            *GPUS_PER_RANK,
+            REPORT_BINDINGS,
             X,
             CODE,
             WORKDIR,
@@ -221,6 +258,8 @@ VERBS = (
         examples=(
             "kit local --np 2",
             "kit local -- python train.py",
+            "kit local --gpus 2 --gpu-per-rank -- python train.py",
+            "kit local --gpus device=1 -- python train.py",
             "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4",
         ),
         exits=JOB,

@@ -7,6 +7,10 @@ import re
 
 from kit.model import quantity
 
+# A number of nvidia-smi, or the UUID of a GPU or of a MIG device.
+_DEVICE = re.compile(r"[0-9]{1,3}(:[0-9]{1,2})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
+# More GPUs than any host has.
+MOST_GPUS = 64
 _SIGNED = re.compile(r"-?[0-9.]+", re.ASCII)
 
 
@@ -40,6 +44,25 @@ def lines(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
         raise ValueError(f"'{text}' is not a whole number of 0 or more")
     return int(text)
+
+
+def gpus_per_rank(text: str) -> int:
+    """Return a number of GPUs that a host can have."""
+    if lines(text) > MOST_GPUS:
+        raise ValueError(f"'{text}' is more than the {MOST_GPUS} GPUs of a host")
+    return int(text)
+
+
+def gpus(text: str) -> str:
+    """Return which GPUs of this machine a container gets: all, none, a number of them, or names in order."""
+    if text in ("all", "none") or (re.fullmatch(r"[0-9]{1,2}", text, re.ASCII) and int(text)):
+        return text
+    devices = text.removeprefix("device=").split(",")
+    if text == "0" or not all(_DEVICE.fullmatch(device) for device in devices):
+        raise ValueError(f"'{text}' names no GPUs: write all, none, a number such as 2, or device=0 or 0,1")
+    if len(set(devices)) < len(devices):
+        raise ValueError(f"'{text}' names a GPU twice")
+    return f"device={','.join(devices)}"
 
 
 def port(text: str) -> int:

@@ -79,6 +79,8 @@ def _request(case: Case) -> RunRequest:
     return RunRequest(
         np=case.np,
         npernode=case.npernode,
+        # The benchmarks choose their GPUs by themselves.
+        gpus_per_rank=0,
         env=case.env,
         tag_output=True,
         launcher=case.launcher,

@@ -16,11 +16,12 @@ from kit.flows.image.content import tag_of
 from kit.flows.run.code import Taken, check_workdir
 from kit.flows.run.environment import variables
 from kit.model.launch import RunRequest
-from kit.model.local import LocalContainer
+from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster.gpus import Driver, compose_driver
+from kit.plan.run import gpus as device_rules
+from kit.plan.run import local_gpus
 from kit.plan.run.local import local_container
 from kit.remote.run.door import new_run_id
 
@@ -48,10 +49,11 @@ class ContainerEngine(Protocol):
 def local(
     spec: ClusterSpec, folder: Path, request: RunRequest, *, reporter: Reporter, engine: ContainerEngine | None = None
 ) -> LocalResult:
-    """Run `request.np` ranks (default: slots of kit.yaml, or 1). `exit_code` is the job's. A dry run needs no engine.
+    """Run `request.np` ranks (default: one for each share of `request.gpus`; else slots of kit.yaml, or 1).
 
-    The run has a new folder in `folder`. With code, the ranks start in a copy of the snapshot there. What they make
-    stays.
+    `exit_code` is the job's. A dry run needs no engine. The run has a new folder in `folder`. With code, the ranks
+    start in a copy of the snapshot there. What they make stays.
+
     Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
     start = time.monotonic()
@@ -60,6 +62,8 @@ def local(
     runs = folder.resolve() / ".kit" / "runs"
     source = spec.code_source
     run_folder = runs / new_run_id()
+    share, wish = device_rules.per_rank(request, spec), local_gpus.wished(request.gpus)
+    local_gpus.check_ranks(wish, share, request.np)
     code = Taken(source, reporter) if source and not request.dry_run else None
     if not request.dry_run or not source:
         check_workdir(request.workdir, code)
@@ -69,7 +73,7 @@ def local(
             spec,
             image=image,
             folder=folder.resolve(),
-            np=request.np or (spec.slots if spec.slots != "auto" else 1),
+            np=request.np or local_gpus.ranks(spec, wish, share),
             cores=len(os.sched_getaffinity(0)),
             command=request.command or spec.job,
             env=env,
@@ -78,13 +82,14 @@ def local(
             run_folder=run_folder,
             code=bool(source),
             workdir=request.workdir,
+            devices=device_rules.variables(request, spec),
         )
 
     if request.dry_run:
         argv = container(run_folder).argv
         return LocalResult(image=image, argv=argv, exit_code=None, seconds=time.monotonic() - start)
     with _ready(image, engine) as ready:
-        gpus = _gpus(ready, reporter)
+        gpus = _gpus(wish, ready, reporter)
         if code is None and (not ready.is_here or ":" in str(run_folder)):
             # The engine cannot mount a folder for what the ranks make, so they have none.
             plan = replace(container(None), gpus=gpus)
@@ -96,13 +101,13 @@ def local(
     return LocalResult(image=image, argv=plan.argv, exit_code=exit_code, seconds=seconds, made=made)
 
 
-def _gpus(engine: ContainerEngine, reporter: Reporter) -> Driver:
-    """Return the engine's driver for all GPUs of this machine. Warn if it has GPUs that a container cannot get."""
-    driver = compose_driver(engine.gpu_facts())
-    if isinstance(driver, KitError):
-        reporter.report(Warned(text=f"the ranks see no GPU: {driver.message}", hint=driver.hint))
-        return ""
-    return driver
+def _gpus(wish: LocalGpus | None, engine: ContainerEngine, reporter: Reporter) -> LocalGpus | None:
+    """Return the GPUs for the container. Without --gpus, warn if the engine cannot give this machine's GPUs to it."""
+    gpus = None if wish is None else local_gpus.resolved(wish, engine.gpu_facts())
+    if isinstance(gpus, KitError):
+        reporter.report(Warned(text=f"the ranks see no GPU: {gpus.message}", hint=gpus.hint))
+        return None
+    return gpus
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
-from kit.plan.run import leases, roles, terminal, torchrun
+from kit.plan.run import gpus, leases, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -30,7 +30,8 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     roles.check(request)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
-    nodes = [_offline_node(context, host) for host in selected_hosts(context, request)]
+    share = gpus.per_rank(request, context.spec)
+    nodes = [_offline_node(context, host, share) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
     head = _offline_node(context, context.inventory.head)
     plan = plan_launch(context, request, nodes, head, covering=covering, run_id="dry-run")
@@ -68,12 +69,13 @@ def plan_launch(
     `code` is the digest of the snapshot that the ranks start in, or ''.
     """
     chosen: tuple[Place, ...]
+    share = gpus.per_rank(request, context.spec)
     if request.oversubscribe:
         placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
         chosen = leases.places(placement, {node.name: range(node.slots) for node in nodes})
     else:
         placement, chosen = leases.place_free(
-            nodes, living, np=request.np, npernode=request.npernode, wait=request.wait
+            nodes, living, np=request.np, npernode=request.npernode, wait=request.wait, share=share
         )
     env, forward = variables(request.env)
     env |= torchrun.variables(request)
@@ -98,15 +100,16 @@ def plan_launch(
         workdir=request.workdir,
         torchrun=request.launcher == "torchrun",
         in_terminal=request.terminal,
+        devices=gpus.variables(request, context.spec),
     )
     _warn_of_crowd(context, plan)
     return plan
 
 
-def _offline_node(context: Context, host: Host) -> Node:
-    """Return a host as a node, from the files alone."""
+def _offline_node(context: Context, host: Host, share: int = 0) -> Node:
+    """Return a host as a node, from the files alone. With `share` GPUs for each rank, it has as many as slots."""
     slots = host.slots or (context.spec.slots if context.spec.slots != "auto" else 1)
-    return Node(name=host.name, address=network.from_inventory(host), slots=slots)
+    return Node(name=host.name, address=network.from_inventory(host), slots=slots, gpus=share and max(slots, share))
 
 
 def _warn_of_crowd(context: Context, plan: LaunchPlan) -> None:

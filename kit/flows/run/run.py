@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kit.errors import Interrupted, KitError, NotReadyError
@@ -12,6 +13,7 @@ from kit.flows.context import Context
 from kit.flows.run.again import repeat
 from kit.flows.run.answers import run_of, runs_of
 from kit.flows.run.attach import open_door
+from kit.flows.run.busy import check_gpus
 from kit.flows.run.code import Code, Stored, Taken, check_workdir
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
@@ -66,6 +68,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             context.reporter.report(Warned(text=text))
         nodes = [_node(host, cluster) for host in selected]
         plan = _planned(context, request, code, door, nodes)
+        check_gpus(context, plan, cluster.name, ignore=request.ignore_busy_gpus)
         start_request = records.start_request(
             plan,
             cluster=cluster.name,
@@ -233,7 +236,7 @@ def _node(host: Host, cluster: ClusterRecord) -> Node:
     """Return a host as deploy recorded it. Slots in the hosts file win over recorded ones."""
     for node in cluster.nodes:
         if node.name == host.name:
-            return Node(name=node.name, address=node.address, slots=host.slots or node.slots, cores=node.cores)
+            return replace(node, slots=host.slots or node.slots)
     raise NotReadyError(
         f"the cluster {cluster.name} was deployed without this host", hint="run: kit deploy", host=host.name
     )

@@ -195,6 +195,8 @@ class Perf:
                 hosts=hosts,
                 policy=RunPolicy(start_timeout=60.0, timeout=limit),
                 as_deployed=True,
+                gpus_per_rank=0,
+                ignore_busy_gpus=True,
             ),
         )
         if result.interrupted:

@@ -21,17 +21,23 @@ def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[No
             problems.append(error)
             continue
         address = network.address_of(interface)
-        nodes.append(Node(name=facts.host.name, address=address, slots=slots_of(facts, spec), cores=facts.cores))
+        slots, gpus = slots_of(facts, spec), gpus_of(facts)
+        nodes.append(Node(name=facts.host.name, address=address, slots=slots, cores=facts.cores, gpus=gpus))
     return tuple(nodes), problems
 
 
 def slots_of(facts: HostFacts, spec: ClusterSpec) -> int:
-    """Return the host's slots: from the hosts file, else kit.yaml, else one for each GPU, else 1."""
+    """Return the host's slots: from the hosts file, else kit.yaml, else one for each GPU or MIG device, else 1."""
     if facts.host.slots is not None:
         return facts.host.slots
     if spec.slots != "auto":
         return spec.slots
-    return len(facts.gpus) or 1
+    return gpus_of(facts) or 1
+
+
+def gpus_of(facts: HostFacts) -> int:
+    """Return how many GPUs the host's ranks can use. With MIG, a GPU counts as its MIG devices."""
+    return sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus)
 
 
 def cluster_record(

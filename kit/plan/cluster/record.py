@@ -42,8 +42,8 @@ def from_text(text: str) -> ClusterRecord:
             raise NotReadyError("the cluster was deployed by another version of kit", hint="run: kit deploy")
         record: ClusterRecord = decode(text, ClusterRecord)
         for node in record.nodes:
-            if not (0 <= node.slots <= MOST_SLOTS and 0 <= node.cores <= MOST_SLOTS):
-                raise OddAnswer(f"a node has more than {MOST_SLOTS} slots or cores", node.name)
+            if not (0 <= node.slots <= MOST_SLOTS and 0 <= node.cores <= MOST_SLOTS and 0 <= node.gpus <= MOST_SLOTS):
+                raise OddAnswer(f"a node has more than {MOST_SLOTS} slots, cores or GPUs", node.name)
     except OddAnswer as odd:
         raise NotReadyError(f"the cluster's record on the head cannot be read: {odd}", hint="run: kit deploy") from None
     return record

@@ -12,7 +12,17 @@ from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
-_REQUEST = ("np", "npernode", "hosts", "oversubscribe", "launcher", "servers", "max_restarts", "workdir")
+_REQUEST = (
+    "np",
+    "npernode",
+    "hosts",
+    "oversubscribe",
+    "gpus_per_rank",
+    "launcher",
+    "servers",
+    "max_restarts",
+    "workdir",
+)
 _POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints")
 # More ranks than any cluster has.
 _MOST = 2**20
@@ -27,6 +37,7 @@ class _Options:
     npernode: int | None = None
     hosts: str | None = None
     oversubscribe: bool = False
+    gpus_per_rank: int | None = None
     launcher: Literal["mpi", "ps", "torchrun"] | None = None
     servers: int | None = None
     max_restarts: int | None = None
@@ -66,7 +77,8 @@ def repeated(
     of them, and OddAnswer for odd options, because ranks can change the record.
     """
     checked: _Options = convert(options, _Options)
-    for count in (checked.np, checked.npernode, checked.servers, checked.max_restarts, checked.retries, checked.min_np):
+    counts = (checked.np, checked.npernode, checked.gpus_per_rank, checked.servers, checked.max_restarts)
+    for count in (*counts, checked.retries, checked.min_np):
         number(str(count or 0), most=_MOST)
     old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options}
     old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kit.errors import NotReadyError
 from kit.model.launch import Node, Placement
 from kit.model.run import Place, RunRecord
+from kit.plan.run import gpus
 from kit.plan.run.ranks import place
 
 
@@ -17,12 +18,15 @@ def place_free(
     np: int | None = None,
     npernode: int | None = None,
     wait: bool = False,
+    share: int = 0,
 ) -> tuple[Placement, tuple[Place, ...]]:
-    """Place the ranks on free slots, in the way of kit.plan.run.ranks.
+    """Place the ranks on free slots, in the way of kit.plan.run.ranks. With `share`, each rank gets that many GPUs.
 
     If there are too few: with `wait`, return the places on an empty cluster; otherwise raise NotReadyError, which names
     the runs that hold slots. Raises InputError if the ranks do not even fit on an empty cluster.
     """
+    if share:
+        return _place_alone(nodes, living, share, np=np, npernode=npernode, wait=wait)
     wanted = place(nodes, np=np, npernode=npernode)
     free = {node.name: _free(node, living) for node in nodes}
     placement = _fill(nodes, [len(free[node.name]) for node in nodes], wanted.np, npernode)
@@ -31,6 +35,27 @@ def place_free(
             return wanted, places(wanted, {node.name: range(node.slots) for node in nodes})
         raise _taken(wanted, living)
     return placement, places(placement, free)
+
+
+def _place_alone(
+    nodes: Sequence[Node],
+    living: Sequence[RunRecord],
+    share: int,
+    *,
+    np: int | None,
+    npernode: int | None,
+    wait: bool,
+) -> tuple[Placement, tuple[Place, ...]]:
+    """Place ranks that each get `share` GPUs for themselves."""
+    wanted = gpus.place_alone(nodes, share, np=np, npernode=npernode)
+    free = {node.name: gpus.free(node, _free(node, living)) for node in nodes}
+    room = [gpus.room(node, free[node.name], share) for node in nodes]
+    placement = _fill(nodes, room, wanted.np, npernode)
+    if placement.np < wanted.np:
+        if wait:
+            return wanted, gpus.places_alone(wanted, {node.name: range(node.gpus) for node in nodes}, share)
+        raise _taken(wanted, living)
+    return placement, gpus.places_alone(placement, free, share)
 
 
 def _fill(nodes: Sequence[Node], room: Sequence[int], np: int, npernode: int | None) -> Placement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from types import MappingProxyType
 
 from kit.model import names
 from kit.model.launch import Node, Placement
@@ -30,18 +31,19 @@ def local_container(
     run_folder: PurePath | None = None,
     code: bool = False,
     workdir: str = "",
+    devices: Mapping[str, str] = MappingProxyType({}),
 ) -> LocalContainer:
     """Return the container of a local run. Relative sources of volumes start at `folder`.
 
     The container sees `run_folder` where a node has it. With `code`, the run's code is in its `work`, and the ranks
-    start in `workdir` below that.
+    start in `workdir` below that. `devices` are the variables by which kit-rank chooses GPUs (kit.plan.run.gpus).
     """
     argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
-    argv += ["--map-by", "slot", "--bind-to", spec.mpi.bind_to]
-    ours: dict[str, str] = {}
+    argv += ["--map-by", "slot", "--bind-to", mpi.binding(spec)]
+    ours: dict[str, str] = dict(devices)
     mounts: tuple[str, ...] = ()
     if run_folder is not None:
-        ours = _variables(f"{names.RUNS_MOUNT}/{run_folder.name}", code=code)
+        ours |= _variables(f"{names.RUNS_MOUNT}/{run_folder.name}", code=code)
         mounts = (f"{run_folder}:{names.RUNS_MOUNT}/{run_folder.name}",)
     if code:
         argv += ["--wdir", "/".join([ours[mpi.WORK_VARIABLE], *filter(None, [workdir])])]

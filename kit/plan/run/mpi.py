@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kit.model import names
 from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
-from kit.plan.run import roles, terminal
+from kit.plan.run import gpus, roles, terminal
 
 # The supervisor keeps runs and writes the hostfile here, in the head's container (images/lib/kitrun/store.py).
 RUNS_FOLDER = names.RUNS_MOUNT
@@ -30,7 +31,8 @@ MEETING = ("KIT_PLACES", "MASTER_ADDR", "MASTER_PORT")
 # The working folder of the ranks, if the run has code. kit-code seeds it before mpirun's daemon starts on a node.
 WORK_VARIABLE = "KIT_WORKDIR"
 SEED = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-code")
-# The slots that the run holds on nodes where it does not hold all. kit-rank chooses GPUs by them.
+# The GPUs that the run holds on nodes where it does not hold all: nvidia-smi's numbers, which kit-rank shows to the
+# ranks. The slots themselves on nodes where kit knows of no GPU.
 SLOTS_VARIABLE = "KIT_HELD_SLOTS"
 # Set if the background processes of a rank may continue after it.
 LEAVE_VARIABLE = "KIT_LEAVE"
@@ -72,6 +74,11 @@ def yields(spec: ClusterSpec, placement: Placement) -> bool:
     return any(node.cores and count > node.cores for node, count in pairs)
 
 
+def binding(spec: ClusterSpec) -> str:
+    """Return mpirun's --bind-to. With auto, kit-rank binds the ranks that have a GPU of their own."""
+    return "none" if spec.mpi.bind_to == "auto" else spec.mpi.bind_to
+
+
 def launch_plan(
     *,
     run_id: str,
@@ -89,8 +96,11 @@ def launch_plan(
     workdir: str = "",
     torchrun: bool = False,
     in_terminal: bool = False,
+    devices: Mapping[str, str] = MappingProxyType({}),
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
+
+    `devices` are the variables by which kit-rank chooses GPUs (kit.plan.run.gpus).
 
     `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
     `in_terminal`: the command gets a terminal, so rank 0 only holds the slot (images/lib/kitrun/terminal.py).
@@ -104,7 +114,7 @@ def launch_plan(
     argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
     argv += ["--hostfile", f"{folder}/hostfile"]
     argv += ["--map-by", "seq" if helpers else "ppr:1:node" if torchrun else "slot"]
-    argv += ["--bind-to", spec.mpi.bind_to]
+    argv += ["--bind-to", binding(spec)]
     if code:
         argv += ["--wdir", "/".join([folder, names.WORK, *filter(None, [workdir])])]
     for name, value in mca(network, run_id, code):
@@ -114,7 +124,7 @@ def launch_plan(
     if oversubscribe:
         argv += ["--oversubscribe"]
     # A user cannot replace the run's mark.
-    ours = {RUN_VARIABLE: run_id, **_held(places, placement)}
+    ours = {RUN_VARIABLE: run_id, **_held(places, placement), **devices}
     if code:
         ours[WORK_VARIABLE] = f"{folder}/{names.WORK}"
     supervisors: tuple[str, ...] = (*SUPERVISORS, *MEETING)
@@ -147,8 +157,9 @@ def launch_plan(
 
 
 def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
-    """Return KIT_HELD_SLOTS (`gpu1=0 gpu2=0,1`) if the run does not hold all slots of a node."""
-    slots = {node.name: node.slots for node in placement.nodes}
-    partly = [place for place in places if len(place.slots) < slots[place.node]]
-    words = [f"{place.node}={','.join(map(str, place.slots))}" for place in partly]
+    """Return KIT_HELD_SLOTS (`gpu1=0 gpu2=0,1`) if the run does not hold all GPUs, or slots, of a node."""
+    nodes = {node.name: node for node in placement.nodes}
+    numbers = {place.node: place.slots for place in places} | gpus.held(placement, places)
+    partly = [name for name, held in numbers.items() if len(held) < (nodes[name].gpus or nodes[name].slots)]
+    words = [f"{name}={','.join(map(str, numbers[name]))}" for name in partly]
     return {SLOTS_VARIABLE: " ".join(words)} if words else {}

@@ -17,7 +17,7 @@ from kit.errors import Interrupted, KitError, NotReadyError, StepError
 from kit.events import OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
 from kit.model.answer import convert
-from kit.model.local import LocalContainer
+from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
 from kit.remote.cluster.forms import Info
 from kit.remote.engine import sdk
@@ -103,7 +103,7 @@ class LocalEngine:
             volumes=list(container.volumes),
             shm_size=container.shm_size,
             ulimits=[Ulimit(name=limit, soft=value, hard=value) for limit, value in container.ulimits.items()],
-            device_requests=_devices(container.gpus),
+            device_requests=device_requests(container.gpus),
             init=True,
             cap_drop=["ALL"],
             cap_add=list(container.capabilities),
@@ -140,11 +140,15 @@ class LocalEngine:
             return
 
 
-def _devices(driver: str) -> list[DeviceRequest] | None:
-    if not driver:
+def device_requests(gpus: LocalGpus | None) -> list[DeviceRequest] | None:
+    """Return the engine's request for the GPUs."""
+    if gpus is None:
         return None
-    which: dict[str, Any] = {"device_ids": [names.ALL_GPUS]} if driver == "cdi" else {"count": -1}
-    return [DeviceRequest(driver=driver, capabilities=[["gpu"]], **which)]
+    if gpus.driver == "cdi":
+        devices = [f"{names.GPU_KIND}={name}" for name in gpus.names or ("all",)]
+        return [DeviceRequest(driver="cdi", device_ids=devices, capabilities=[["gpu"]])]
+    wish: dict[str, Any] = {"device_ids": list(gpus.names)} if gpus.names else {"count": gpus.count or -1}
+    return [DeviceRequest(driver=gpus.driver, capabilities=[["gpu"]], **wish)]
 
 
 def _events(output: Any, *, tagged: bool) -> Iterator[OutputLine | UnfinishedLine]:
@@ -179,6 +183,13 @@ def _errors(doing: str) -> AbstractContextManager[None]:
         text = sdk.reply(error)
         if isinstance(error, ImageNotFound):
             return NotReadyError(f"{doing}: {text}", hint="run: kit image build")
+        if "could not select device driver" in text:
+            return NotReadyError(
+                "this machine's engine cannot give its GPUs to a container",
+                hint="install nvidia-container-toolkit and restart the engine; or use no GPU: kit local --gpus none",
+            )
+        if "unknown device" in text or "unresolvable CDI devices" in text:
+            return NotReadyError(f"{doing}: {text}", hint="list this machine's GPUs: nvidia-smi -L")
         limits = "rlimit" in text or "ulimit" in text
         hint = "this engine cannot raise limits: set ulimits.memlock to default in kit.yaml" if limits else None
         return StepError(f"{doing}: {text}", hint=hint)

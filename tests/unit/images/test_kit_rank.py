@@ -367,7 +367,7 @@ def test_ranks_see_the_gpus_of_their_slots(
     module = load()
     monkeypatch.setattr(module.os.path, "exists", lambda path: gpus and path == "/dev/nvidiactl")
     environment = {"KIT_NODE": "gpu7", **environ}
-    module.take_slots(environment)
+    assert module.take_devices(environment) == ("", "")
     assert environment.get("CUDA_VISIBLE_DEVICES") == expected
     assert "KIT_HELD_SLOTS" not in environment
 

@@ -1,0 +1,53 @@
+"""Asks the hosts of a run which processes compute on their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from kit.model.answer import answer_of
+from kit.model.host import Host
+from kit.model.observed import GpuProcess
+from kit.remote.cluster.gpus import look_for_processes
+from kit.remote.nvidia.listing import ListedGpu, listed
+from kit.remote.ssh import fanout
+from kit.remote.ssh.transport import Connect
+
+_TIMEOUT_S = 30.0
+
+
+class Users(NamedTuple):
+    """The processes that count, and the numbers of the host's GPUs by UUID. Without processes, kit reads no numbers."""
+
+    processes: tuple[GpuProcess, ...]
+    numbers: Mapping[str, Sequence[int]]
+
+
+def users_of_gpus(
+    hosts: Sequence[Host], connect: Connect, counts: Callable[[Sequence[GpuProcess]], tuple[GpuProcess, ...]]
+) -> fanout.Outcome[Users]:
+    """Return the processes on the GPUs of each host. `counts` leaves out those that do not matter."""
+
+    def work(host: Host) -> Users:
+        with closing(connect(host)) as transport:
+            processes = counts(look_for_processes(transport))
+            if not processes:
+                return Users((), {})
+            done = transport.run(("timeout", "20", "nvidia-smi", "-L"), timeout_s=_TIMEOUT_S)
+            with answer_of(host.name, "the list of its GPUs"):
+                return Users(processes, numbers(listed(done.text)))
+
+    return fanout.each(hosts, work)
+
+
+def numbers(gpus: Sequence[ListedGpu]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers by which runs hold the GPUs, by UUID. Each MIG device has one, and its GPU has all of them."""
+    result: dict[str, tuple[int, ...]] = {}
+    first = 0
+    for gpu in gpus:
+        names = [mig.uuid for mig in gpu.migs] or [gpu.uuid]
+        result |= {name: (number,) for number, name in enumerate(names, first)}
+        result[gpu.uuid] = tuple(range(first, first + len(names)))
+        first += len(names)
+    return result
