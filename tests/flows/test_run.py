@@ -346,7 +346,7 @@ def test_ranks_get_gpus_of_the_hosts_as_deployed(on_gpus: Cluster) -> None:
     # This machine, where the rank runs, has no GPU.
     assert result.failure is not None
     assert (result.exit_code, result.failure.kind, result.failure.exit_code) == (4, "rank", 4)
-    assert "this node sees no GPU, and each rank gets 1 of its own" in result.failure.lines[-1]
+    assert "this node sees no GPU, and each rank gets 1 for itself" in result.failure.lines[-1]
     with pytest.raises(InputError, match="gpu1 has 2 GPUs, and each rank gets 4"):
         on_gpus.run("true", gpus_per_rank=4)
     with pytest.raises(InputError, match="gpu2 has no GPU, and each rank gets 1"):

@@ -30,7 +30,7 @@ _NODE = re.compile(r"nvidia\d+$")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-NONE = "this node sees no GPU, and each rank gets %d of its own: run kit deploy if it has one, or use --gpus-per-rank 0"
+NONE = "this node sees no GPU, and each rank gets %d for itself: run kit deploy if it has one, or use --gpus-per-rank 0"
 
 
 class NoDevicesError(Exception):
@@ -195,7 +195,7 @@ def own_devices(run: "Sequence[Device]", seat: Seat, share: int) -> "List[Device
         return [run[seat.local % len(run)]] if mig else list(run)
     mine = list(run[seat.local * share : (seat.local + 1) * share])
     if len(mine) < share:
-        text = "%d ranks on this node get %d of their own each, but it sees %s: start fewer ranks, or run kit deploy"
+        text = "%d ranks on this node get %d each for themselves, but it sees %s: start fewer ranks, or run kit deploy"
         there = "%d GPU%s" % (len(run), "" if len(run) == 1 else "s") if run else "no GPU"
         raise NoDevicesError(text % (max(seat.size, seat.local + 1), share, there))
     return mine

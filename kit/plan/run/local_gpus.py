@@ -48,7 +48,7 @@ def ranks(spec: ClusterSpec, gpus: LocalGpus | None, share: int) -> int:
 
 
 def resolved(wish: LocalGpus, facts: HostFacts) -> LocalGpus | KitError | None:
-    """Return the GPUs as the engine wants to hear of them, or why it cannot give them. None if there are none.
+    """Return the GPUs in the words of the engine, or why it cannot give them. Return None for a machine without GPUs.
 
     Raises NotReadyError if the person asked for GPUs that this machine does not have or cannot give.
     """

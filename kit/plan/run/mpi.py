@@ -75,7 +75,7 @@ def yields(spec: ClusterSpec, placement: Placement) -> bool:
 
 
 def binding(spec: ClusterSpec) -> str:
-    """Return mpirun's --bind-to. With auto, kit-rank binds the ranks that have a GPU of their own."""
+    """Return mpirun's --bind-to. With auto, kit-rank binds ranks that have GPUs for themselves."""
     return "none" if spec.mpi.bind_to == "auto" else spec.mpi.bind_to
 
 

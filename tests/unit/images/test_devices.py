@@ -111,7 +111,7 @@ def test_the_gpus_are_those_that_the_run_holds(node: Node) -> None:
     assert visible(environment(1, KIT_GPUS_PER_RANK="1", KIT_HELD_SLOTS=held)) == UUIDS[3]
     # Without a share, all ranks see all of them.
     assert visible(environment(1, KIT_HELD_SLOTS=held)) == f"{UUIDS[1]},{UUIDS[3]}"
-    # A run that holds the whole node leaves it as it is.
+    # A run that holds the whole node does not set it.
     assert visible(environment(1, KIT_HELD_SLOTS="gpu1=0")) is None
 
 
@@ -153,7 +153,7 @@ def test_without_nvidia_smi_gpus_have_numbers(node: Node) -> None:
 @pytest.mark.parametrize(
     ("variables", "text"),
     [
-        ({"KIT_GPUS_PER_RANK": "3"}, "2 ranks on this node get 3 of their own each, but it sees 4 GPUs"),
+        ({"KIT_GPUS_PER_RANK": "3"}, "2 ranks on this node get 3 each for themselves, but it sees 4 GPUs"),
         ({"KIT_HELD_SLOTS": "gpu7=2,4", "KIT_GPUS_PER_RANK": "1"}, "holds GPU 4 of this node, which sees 4"),
     ],
 )
@@ -181,7 +181,7 @@ def test_an_nvidia_smi_that_fails_fails_only_ranks_that_need_it(node: Node) -> N
 
 
 def test_a_node_without_gpus() -> None:
-    with pytest.raises(devices.NoDevicesError, match="this node sees no GPU, and each rank gets 1 of its own"):
+    with pytest.raises(devices.NoDevicesError, match="this node sees no GPU, and each rank gets 1 for itself"):
         devices.take(environment(0, KIT_GPUS_PER_RANK="1"))
     assert visible(environment(0, KIT_HELD_SLOTS="gpu7=1")) is None
 
