@@ -67,7 +67,7 @@ CASES: dict[Flavour, Case] = {
         ),
     ),
     "cuda-pytorch": Case(
-        size_limit=4_600_000_000,
+        size_limit=5_100_000_000,
         versions={"torch": "2.13.0", "numpy": "2.4.6"},
         nccl="(2, 29, 7)",
         libraries=(
