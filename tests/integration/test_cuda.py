@@ -53,7 +53,7 @@ CASES: dict[Flavour, Case] = {
         libraries=(
             "libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcudnn.so.8", "libcudnn_cnn_train.so.8",
             "libcudnn_adv_train.so.8", "libcufft.so.11", "libcurand.so.10", "libcusolver.so.11", "libcusparse.so.12",
-            "libnccl.so.2", "libnvrtc.so.12", "libnvJitLink.so.12", "libcupti.so.12",
+            "libnccl.so.2", "libnvrtc.so.12", "libnvrtc.so", "libnvJitLink.so.12", "libcupti.so.12",
         ),
     ),
     "cuda-mxnet": Case(
@@ -63,7 +63,7 @@ CASES: dict[Flavour, Case] = {
         libraries=(
             "libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11", "libcudnn.so.8", "libcudnn_cnn_train.so.8",
             "libcudnn_adv_train.so.8", "libcufft.so.10", "libcurand.so.10", "libcusolver.so.11", "libnccl.so.2",
-            "libnvrtc.so.11.2", "libnvToolsExt.so.1",
+            "libnvrtc.so.11.2", "libnvrtc.so", "libnvToolsExt.so.1",
         ),
     ),
     "cuda-pytorch": Case(
@@ -72,7 +72,8 @@ CASES: dict[Flavour, Case] = {
         nccl="(2, 29, 7)",
         libraries=(
             "libcudart.so.13", "libcublas.so.13", "libcudnn.so.9", "libcufft.so.12", "libcurand.so.10",
-            "libcusolver.so.12", "libcusparse.so.12", "libnccl.so.2", "libnvrtc.so.13", "libnvJitLink.so.13",
+            "libcusolver.so.12", "libcusparse.so.12", "libnccl.so.2", "libnvrtc.so.13", "libnvrtc.so",
+            "libnvJitLink.so.13",
         ),
     ),
 }  # fmt: skip

@@ -42,14 +42,14 @@ RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > co
  && export CUDAFLAGS=--cudart=shared CXX=g++-11 CUDAHOSTCXX=g++-11 \
  && export LD_LIBRARY_PATH=/kit/no-driver \
  && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
-COPY cuda/cut /kit/cut
+COPY cuda/finish /kit/finish
 # Remove what only a compiler or a test needs. The .pyc files stay: otherwise each rank would first compile TensorFlow.
 RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \
  && rm -rf clang libclang-* tensorflow/include tensorflow/xla_aot_runtime_src mxnet/include \
  && find . -path './*/tests' \( -path './numpy/*' -o -path './h5py/*' -o -path './horovod/*' -o -path './psutil/*' \) -prune -exec rm -rf {} + \
  && find . -name '*.a' -delete \
  && find horovod mxnet -name '*.so*' -type f -exec strip --strip-unneeded {} + \
- && sh /kit/cut /opt/nvidia mxnet
+ && sh /kit/finish /opt/nvidia mxnet
 
 # A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
 FROM build AS programs

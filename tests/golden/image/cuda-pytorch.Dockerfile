@@ -15,14 +15,14 @@ ENV PIP_CERT=/kit/ca/bundle.pem PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK
 
 RUN python3 -m venv /opt/venv
 COPY requirements/cuda-pytorch.txt /kit/requirements/cuda-pytorch.txt
-COPY cuda/cut /kit/cut
+COPY cuda/finish /kit/finish
 # NVIDIA's libraries are most of the image and rarely change, so they get a separate folder, and later a separate layer.
 # With the linker's list, every program finds them without LD_LIBRARY_PATH, in an SSH session too.
 # Remove what only a compiler or a test needs. PyTorch needs its torch_shm_manager.
 RUN /opt/venv/bin/pip install -q -r /kit/requirements/cuda-pytorch.txt \
  && cd /opt/venv/lib/python3.*/site-packages && mv nvidia /opt/nvidia && ln -s /opt/nvidia nvidia \
  && ls -d /opt/nvidia/*/lib >/etc/ld.so.conf.d/kit-cuda.conf && ldconfig \
- && sh /kit/cut /opt/nvidia pytorch \
+ && sh /kit/finish /opt/nvidia pytorch \
  && cd /opt/venv/lib/python3.*/site-packages \
  && rm -rf torch/include torch/share torch/test && find torch/bin ! -name torch_shm_manager ! -type d -delete \
  && find . -path './*/tests' \( -path './numpy/*' -o -path './networkx/*' -o -path './sympy/*' \) -prune -exec rm -rf {} + \

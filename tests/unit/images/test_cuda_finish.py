@@ -1,4 +1,4 @@
-"""images/cuda/cut: what it removes of NVIDIA's wheels, and that everything stays that a rank may load."""
+"""images/cuda/finish: what it removes of NVIDIA's wheels and what it adds, and that all stays that a rank may load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CUT = Path(__file__).parents[3] / "images/cuda/cut"
+FINISH = Path(__file__).parents[3] / "images/cuda/finish"
 # As the wheels of CUDA 12 for TensorFlow have them, but for most of cuDNN.
 LOADED = (
     "cublas/lib/libcublas.so.12", "cublas/lib/libcublasLt.so.12", "cuda_cupti/lib/libcupti.so.12",
@@ -30,6 +30,7 @@ def test_what_a_rank_may_load_stays(framework: str, kept: tuple[str, ...], tmp_p
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    subprocess.run(["sh", str(CUT), str(tmp_path), framework], check=True)
+    subprocess.run(["sh", str(FINISH), str(tmp_path), framework], check=True)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {*LOADED, *kept}
+    assert left == {*LOADED, *kept, "cuda_nvrtc/lib/libnvrtc.so"}
+    assert (tmp_path / "cuda_nvrtc/lib/libnvrtc.so").readlink() == Path("libnvrtc.so.12")
