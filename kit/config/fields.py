@@ -16,13 +16,13 @@ from kit.config.setting import Setting
 from kit.config.setting import field as _field
 from kit.config.setting import section as _section
 from kit.model import names
-from kit.model.spec import Binding, Flavour, Framework, Orchestrator
+from kit.model.spec import Binding, FlavourSetting, Framework, Orchestrator
 
 _PORT = Whole(1, 65535)
-_ON_GPUS = "for GPUs, write cuda-tensorflow, cuda-mxnet or cuda-pytorch"
+_ON_GPUS = "write gpu, or cuda-tensorflow, cuda-mxnet or cuda-pytorch"
 _FLAVOURS = {
-    **dict.fromkeys(("gpu", "gpus", "nvidia"), _ON_GPUS),
-    "torch": "write pytorch for CPUs, or cuda-pytorch for GPUs",
+    **dict.fromkeys(("gpus", "nvidia"), _ON_GPUS),
+    "torch": "remove flavour:, and write frameworks: [pytorch]; or write pytorch for CPUs, or cuda-pytorch for GPUs",
     "tensorflow": "write cuda-tensorflow for GPUs; for CPUs, write flavour: cpu and frameworks: [tensorflow]",
     "mxnet": "write cuda-mxnet for GPUs; for CPUs, write flavour: cpu and frameworks: [mxnet]",
 }
@@ -60,10 +60,12 @@ def _table() -> tuple[Setting, ...]:
             "What starts the containers: Compose with a file on each VM, or Swarm with one stack for all VMs. "
             "docs/swarm.md lists the differences.",
         ),
-        _section("image", "The image that every node runs.", {"flavour": "cpu"}),
+        _section("image", "The image that every node runs.", {"flavour": "auto"}),
         _field(
             "image.flavour",
-            Choice(get_args(Flavour), instead=_FLAVOURS),
+            Choice(get_args(FlavourSetting), instead=_FLAVOURS),
+            "auto: cpu where no host has a GPU, and the CUDA flavour of frameworks where all have. gpu, cuda: as auto, "
+            "but all hosts must have GPUs. "
             "cpu: TensorFlow, MXNet and Horovod on a Debian base. cuda-tensorflow, cuda-mxnet: one of them with "
             "CUDA. pytorch: PyTorch without Horovod, on a Debian base; cuda-pytorch: its CUDA build. "
             "ssh-layer: adds sshd and kit's scripts to your own base, such as an NGC image.",
@@ -78,7 +80,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "image.frameworks",
             Items(Choice(get_args(Framework))),
-            "Frameworks that Horovod is built for (flavour cpu).",
+            "Frameworks of the image. With flavour cpu, those that Horovod is built for. With auto and GPUs, the CUDA "
+            "image has one of them: TensorFlow, else MXNet. pytorch is alone.",
         ),
         _field(
             "image.packages",

@@ -189,11 +189,21 @@ def image(values: Mapping[str, Any]) -> None:
             "flavour ssh-layer needs a base, the image that gets the layer",
             write="below image:, add a line such as base: nvcr.io/nvidia/tensorflow:23.03-tf2-py3",
         )
-    if values.get("flavour") == "cpu" and values.get("frameworks") == ():
+    flavour, frameworks = values.get("flavour"), values.get("frameworks")
+    if flavour in ("auto", "gpu", "cuda", "cpu") and frameworks == ():
         raise FieldError(
-            "flavour cpu needs a framework, but frameworks is empty",
+            f"flavour {flavour} needs a framework, but frameworks is empty",
             write="below image:, write frameworks: [tensorflow, mxnet], or one of the two",
         )
+    if isinstance(frameworks, tuple) and "pytorch" in frameworks:
+        if len(frameworks) > 1:
+            raise FieldError(
+                "PyTorch does not share an image with another framework",
+                write="below image:, write frameworks: [pytorch]",
+                key="frameworks",
+            )
+        if flavour == "cpu":
+            raise FieldError("flavour cpu has no PyTorch", write="flavour: pytorch, or remove flavour:", key="flavour")
     if values.get("flavour") == "ssh-layer" and values.get("wheels"):
         raise FieldError(
             "flavour ssh-layer takes no wheels: they would stay in a layer of the image",

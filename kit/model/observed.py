@@ -101,7 +101,8 @@ class HostFacts:
     of cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
     `python` is the version of python3, if it is installed. `slow`: its engine did not answer in time.
     `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of nvidia-smi, or "".
-    `gpu_processes` is None if kit did not ask.
+    `gpu_processes` is None if kit did not ask. `images` maps each requested tag that the host has to its ID, and
+    `image_id` is the first.
     """
 
     host: Host
@@ -120,6 +121,7 @@ class HostFacts:
     gpu_engine: GpuEngine = field(default_factory=GpuEngine)
     gpu_processes: tuple[GpuProcess, ...] | None = None
     image_id: str | None = None
+    images: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
     record: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)

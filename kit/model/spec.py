@@ -20,14 +20,18 @@ CAPABILITIES = (
 )  # fmt: skip
 PROPAGATIONS = frozenset({"shared", "rshared", "slave", "rslave", "private", "rprivate"})
 
+# What an image can be. `auto` leaves that to the hosts; `gpu` and `cuda` are `auto` that requires GPUs.
+FlavourSetting = Literal[
+    "auto", "gpu", "cuda", "cpu", "pytorch", "cuda-tensorflow", "cuda-mxnet", "cuda-pytorch", "ssh-layer"
+]
 Flavour = Literal["cpu", "pytorch", "cuda-tensorflow", "cuda-mxnet", "cuda-pytorch", "ssh-layer"]
 _TF_BENCHMARK = ("tf_benchmark", "--model", "resnet50")
-_BENCHMARKS: Mapping[Flavour, tuple[str, ...]] = {
+_BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "cuda-mxnet": ("mxnet_benchmark", "--model", "resnet50_v1"),
     "pytorch": ("torch_benchmark", "--model", "resnet50"),
     "cuda-pytorch": ("torch_benchmark", "--model", "resnet50"),
 }
-Framework = Literal["tensorflow", "mxnet"]
+Framework = Literal["tensorflow", "mxnet", "pytorch"]
 Orchestrator = Literal["compose", "swarm"]
 Binding = Literal["auto", "none", "core", "socket", "numa", "hwthread"]
 
@@ -36,7 +40,7 @@ Binding = Literal["auto", "none", "core", "socket", "numa", "hwthread"]
 class ImageSpec:
     """The image that every node runs."""
 
-    flavour: Flavour = "cpu"
+    flavour: FlavourSetting = "auto"
     base: str | None = None
     frameworks: tuple[Framework, ...] = ("tensorflow", "mxnet")
     packages: tuple[str, ...] = ()
@@ -126,7 +130,11 @@ class ClusterSpec:
     @property
     def job(self) -> tuple[str, ...]:
         """Return the command of a run that names none. The default is a benchmark that the image's flavor has."""
-        return _BENCHMARKS.get(self.image.flavour, self.command) if self.command == _TF_BENCHMARK else self.command
+        if self.command != _TF_BENCHMARK:
+            return self.command
+        image = self.image
+        alone = image.frameworks[0] if len(image.frameworks) == 1 and image.flavour in ("auto", "gpu", "cuda") else ""
+        return _BENCHMARKS.get(f"cuda-{alone}" if alone else image.flavour, self.command)
 
     @property
     def code_source(self) -> str | None:

@@ -10,6 +10,7 @@ from typing import Literal
 from kit.model.image import ImageContent, Wheel
 from kit.model.spec import Framework, ImageSpec
 from kit.plan.bases import LOCK, pinned, read_lock
+from kit.plan.flavour import with_flavour
 
 REPOSITORY = "kit"
 
@@ -120,8 +121,10 @@ def image_content(
 
     `requirements` is a file as pip install -r reads it. These packages and those of `spec.pip` go into the last layer.
     `wheels` are those of a folder: pip finds them, and the build context has them under `context_path`.
-    A base in the lock of `templates` (bases.lock) gets its digest.
+    A base in the lock of `templates` (bases.lock) gets its digest. A flavor that `spec` leaves open is that of hosts
+    without GPUs.
     """
+    spec = with_flavour(spec, gpus=False)
     values: dict[str, object] = {
         "flavour": spec.flavour,
         "packages": list(spec.packages),

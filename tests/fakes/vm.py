@@ -96,6 +96,9 @@ class FakeVM(SwarmScripts):
     others_listen: set[tuple[str, int]] = field(default_factory=lambda: {("0.0.0.0", 22)})  # noqa: S104
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
     busy: float = 0.0
+    driver: str = DRIVER
+    # What nvidia-smi prints besides its GPUs.
+    nvidia_smi: list[str] = field(default_factory=list)
     # Lines of gpu_processes.sh.
     gpu_processes: list[str] = field(default_factory=list)
     living: list[str] = field(default_factory=list)
@@ -157,12 +160,13 @@ class FakeVM(SwarmScripts):
             "route": ["default via 10.0.0.254 dev eth0"],
             "listening": [listener_word(*one) for one in sorted(self._listening())],
             "gpus": [
-                f"{MODEL}, 40960, GPU-{self.host.name}-{n}, {n}, 00000000:{n:02X}:00.0, {DRIVER}, Disabled"
+                f"{MODEL}, 40960, GPU-{self.host.name}-{n}, {n}, 00000000:{n:02X}:00.0, {self.driver}, Disabled"
                 for n in range(self.gpus)
-            ],
+            ]
+            + self.nvidia_smi,
             "gpu_engine": ["hook /usr/bin/nvidia-container-runtime-hook"] if self.gpus else [],
             "engine": [self._info()],
-            "image": [self.images[image]] if image in self.images else [],
+            "image": [f"{self.images[tag]} {tag}" for tag in image.split() if tag in self.images],
             "containers": [_row(container) for container in self.containers],
             "files": [f"{mode} ./{path}" for path, (_, mode) in below.items()],
             "digests": [f"{hashlib.sha256(data).hexdigest()}  ./{path}" for path, (data, _) in below.items()],

@@ -11,6 +11,7 @@ from kit.events import HostDone, Phase
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
 from kit.model.plan import VERIFY, Ship, WriteFile
+from kit.plan.cluster.record import from_text
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
@@ -378,3 +379,80 @@ def test_a_source_of_a_volume_that_no_host_has_is_a_warning(fleet: Fleet, report
     deploy(fleet.context(reporter, volumes=volumes))
     (warned,) = reporter.warnings
     assert "no host has /typo, which volumes: in kit.yaml mounts" in warned.text
+
+
+def image_tags(fleet: Fleet) -> set[str]:
+    return {tag.partition(":")[2].rpartition("-")[0] for vm in fleet.vms.values() for tag in vm.images}
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "gpus", "flavour"),
+    [
+        (("tensorflow", "mxnet"), 0, "cpu"),
+        (("tensorflow", "mxnet"), 2, "cuda-tensorflow"),
+        (("mxnet",), 2, "cuda-mxnet"),
+        (("pytorch",), 0, "pytorch"),
+    ],
+)
+def test_the_hosts_gpus_choose_the_flavor(
+    fleet: Fleet, reporter: Remembering, frameworks: tuple[str, ...], gpus: int, flavour: str
+) -> None:
+    for vm in fleet.vms.values():
+        vm.gpus = gpus
+    context = fleet.context(reporter, image={"frameworks": list(frameworks)})
+    planned = deploy(context, dry_run=True).plan
+    assert {step.image.rpartition("-")[0] for _, step in planned.steps() if isinstance(step, Ship)} == {
+        f"kit:{flavour}"
+    }
+    deploy(context)
+    assert image_tags(fleet) == {flavour}
+    assert deploy(context).plan.empty
+    assert reporter.warnings == []
+    # The record has what kit.yaml says, so that kit run finds no difference.
+    record = from_text(fleet["gpu1"].files["/opt/kit/lab/cluster.json"][0].decode())
+    assert record.settings["image.flavour"] == "auto"
+    assert record.image.startswith(f"kit:{flavour}-")
+
+
+def test_hosts_with_and_without_gpus_need_a_choice(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].gpus = 2
+    with pytest.raises(StepError, match="gpu2 has GPUs, and gpu1, gpu3, gpu4 have none"):
+        deploy(fleet.context(reporter))
+    assert fleet.changes == {}
+    deploy(fleet.context(reporter, image={"flavour": "cpu"}))
+    (warned,) = reporter.warnings
+    assert "gpu2 has GPUs (2 × NVIDIA A100-SXM4-40GB), but image.flavour is cpu" in warned.text
+
+
+def test_a_driver_that_is_too_old_for_the_image(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def image(*_args: object, **_more: object) -> None:
+        raise AssertionError("the image was looked for")
+
+    monkeypatch.setattr("kit.flows.cluster.deploy._image", image)
+    for vm in fleet.vms.values():
+        vm.gpus = 1
+    fleet["gpu3"].driver = "470.57.02"
+    with pytest.raises(StepError, match=r"has the NVIDIA driver 470\.57\.02, and CUDA 12\.") as caught:
+        deploy(fleet.context(reporter))
+    assert caught.value.host == "gpu3"
+    assert fleet.changes == {}
+
+
+def test_a_cluster_whose_driver_broke_gets_no_image_for_cpus(fleet: Fleet, reporter: Remembering) -> None:
+    for vm in fleet.vms.values():
+        vm.gpus = 1
+    deploy(fleet.context(reporter))
+    for vm in fleet.vms.values():
+        vm.gpus, vm.nvidia_smi = 0, ["Failed to initialize NVML: Driver/library version mismatch"]
+    with pytest.raises(StepError, match="the cluster has a CUDA image, and now gpu1, gpu2, gpu3, gpu4 have no GPU"):
+        deploy(fleet.context(reporter))
+
+
+def test_down_removes_the_image_of_either_kind(fleet: Fleet, reporter: Remembering) -> None:
+    for vm in fleet.vms.values():
+        vm.gpus = 1
+    deploy(fleet.context(reporter))
+    down(fleet.context(reporter), images=True)
+    assert image_tags(fleet) == set()

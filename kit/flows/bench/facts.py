@@ -18,6 +18,7 @@ from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.plan.bench.cases import FLAVOURS, BenchFacts
 from kit.plan.cluster.record import from_text
+from kit.plan.flavour import OPEN, flavour_of
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
 
@@ -99,7 +100,8 @@ def _nodes(context: Context, record: ClusterRecord) -> tuple[Node, ...]:
 
 def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> BenchFacts:
     image = context.spec.image
-    known = image.frameworks if image.flavour == "cpu" else FLAVOURS.get(image.flavour, ())
+    flavour = flavour_of(record.image) if image.flavour in OPEN else image.flavour
+    known = image.frameworks if flavour == "cpu" else FLAVOURS.get(flavour, ())
     swarm = seen[context.inventory.head.name].swarm
     members = {node.id for node in swarm.nodes if node.state == "ready"}
     return BenchFacts(

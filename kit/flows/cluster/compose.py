@@ -7,7 +7,6 @@ from dataclasses import replace
 from kit.config.selection import select_host
 from kit.flows.cluster.look import look_at_nodes
 from kit.flows.context import Context
-from kit.flows.image.content import tag_of
 from kit.model import names
 from kit.model.result import FileResult
 from kit.plan.cluster import compose, network, stack
@@ -19,8 +18,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
     spec, inventory = context.spec, context.inventory
     host = inventory.head if name is None else select_host(inventory, name)
     alone = replace(context, inventory=replace(inventory, hosts=(host,)))
-    tag = tag_of(spec)
-    observed, nodes = look_at_nodes(alone)
+    observed, nodes, tag = look_at_nodes(alone)
     service = names.HEAD if host == inventory.head else names.NODE
     file = stack.ComposeFiles(spec, tag).file(
         service,

@@ -17,6 +17,7 @@ from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan
 from kit.model.result import DeployResult, HostResult
 from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
+from kit.plan import flavour
 from kit.plan.cluster import checks
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.dialect import HeldKeys
@@ -51,14 +52,19 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look
 
 def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False, again: bool = False) -> Plan:
     """Return the plan from what the look finds, after all checks. Raises before anything is changed."""
-    spec, tag = context.spec, look.tag
+    spec = context.spec
     observed = look.observed()
+    tag = look.tag
     nodes, problems = nodes_of(observed, spec)
+    lost = flavour.lost_gpus(observed, _deployed_image(observed)) if spec.image.flavour == "auto" else None
+    problems += [lost] if lost else []
+    if any(facts.gpus for facts in observed):
+        problems += flavour.driver_problems(look.context.spec.image, observed)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
-        image, observed = _supplied(context, tag, observed, dry_run=dry_run, again=again)
+        image, observed = _supplied(look.context, tag, observed, dry_run=dry_run, again=again)
         problems = plans.problems_of(observed, spec, nodes, image)
     if problems:
         raise failed("nothing was changed", problems)
@@ -66,6 +72,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _warn_of_leavers(context, observed, nodes)
         _warn_of_heartbeat(context, observed[0])
         _warn_of_missing_sources(context, observed)
+        _warn_of_gpus(context, observed)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
     plan = plans.deploy_plan(spec, observed, nodes, image, keys)
     if not dry_run and not force:
@@ -85,6 +92,14 @@ def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
             f"the run {', '.join(sorted(living))} is active, and this deploy would end it; nothing was changed",
             hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",
         )
+
+
+def _deployed_image(observed: Sequence[HostFacts]) -> str:
+    """Return the tag in the head's record, or ""."""
+    try:
+        return from_text(observed[0].record).image if observed[0].record else ""
+    except NotReadyError:
+        return ""
 
 
 def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:
@@ -119,6 +134,13 @@ def _warn_of_missing_sources(context: Context, observed: Sequence[HostFacts]) ->
     for path in checks.missing_sources(observed, context.spec):
         text = f"no host has {path}, which volumes: in kit.yaml mounts; ranks will see an empty folder"
         context.reporter.report(Warned(text=text, hint="put the data there on every host, or correct the path"))
+
+
+def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
+    unused = flavour.unused_gpus(context.spec, observed)
+    broken = [(text, hint) for _, text, hint in flavour.broken_drivers(observed)]
+    for text, hint in [*([unused] if unused else []), *broken]:
+        context.reporter.report(Warned(text=text, hint=hint))
 
 
 def _supplied(

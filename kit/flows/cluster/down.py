@@ -13,6 +13,7 @@ from kit.model.plan import Plan
 from kit.model.result import DownPreview, DownResult
 from kit.model.results import RunSize, Survey
 from kit.plan.cluster.down import down_plan
+from kit.plan.flavour import candidates
 from kit.plan.run import folders
 from kit.remote.cluster.execute import execute
 from kit.remote.results import far
@@ -21,7 +22,8 @@ from kit.remote.ssh.fanout import Outcome
 
 def plan_down(context: Context, *, images: bool = False, purge: bool = False) -> Plan:
     """Return what `down` does. kit contacts no host for that."""
-    tags = (tag_of(context.spec),) if images else ()
+    wanted = candidates(context.spec.image).values() if images else ()
+    tags = tuple(tag_of(context.spec, image) for image in wanted)
     return down_plan(context.spec, context.inventory.names, tags, keep=not purge)
 
 

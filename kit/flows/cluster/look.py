@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kit.errors import HostsFailed, KitError
@@ -12,6 +13,7 @@ from kit.flows.context import Context
 from kit.flows.image.content import tag_of
 from kit.model import names
 from kit.model.host import Host
+from kit.plan.flavour import OPEN, candidates, needs_gpus
 from kit.remote.cluster import look as looks
 from kit.remote.ssh import fanout
 
@@ -22,18 +24,38 @@ if TYPE_CHECKING:
 
 
 class Look:
-    """A look at all hosts that has begun. `tag` is the image that it looks for."""
+    """A look at all hosts that has begun.
+
+    If kit.yaml leaves the image's flavor open, it looks for two images. `observed` then chooses one.
+    """
 
     def __init__(self, context: Context, *, again: bool = False) -> None:
-        self.tag = tag_of(context.spec)
+        spec = context.spec
+        self._images = {gpus: (image, tag_of(spec, image)) for gpus, image in candidates(spec.image).items()}
+        self._tags = " ".join(tag for _, tag in self._images.values())
+        self._chosen = next(iter(self._images))
         self._context = context
         context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
         self._folder = names.folder(context.spec.name)
         self._paths = _paths(context.spec)
         self._started = fanout.start(context.inventory.hosts, self._facts)
 
+    @property
+    def tag(self) -> str:
+        """Return the image's tag, after `observed`."""
+        return self._images[self._chosen][1]
+
+    @property
+    def context(self) -> Context:
+        """Return the context with the image's definite flavor, after `observed`."""
+        image = self._images[self._chosen][0]
+        return replace(self._context, spec=replace(self._context.spec, image=image))
+
     def observed(self) -> Sequence[HostFacts]:
-        """Return the facts of all hosts, in order. Raises if kit cannot inspect one of them."""
+        """Return the facts of all hosts, in order.
+
+        Raises if kit cannot inspect one of them, or if only some have GPUs and the flavor depends on that.
+        """
         # What decodes the answers is imported while the hosts answer.
         import msgspec  # noqa: F401, PLC0415
 
@@ -42,14 +64,18 @@ class Look:
         outcome = self._started.outcome()
         if outcome.failures:
             raise failed("nothing was changed", list(outcome.failures.values()))
-        return [outcome.results[host.name] for host in self._context.inventory.hosts]
+        observed = [outcome.results[host.name] for host in self._context.inventory.hosts]
+        if self._context.spec.image.flavour not in OPEN:
+            return observed
+        self._chosen = needs_gpus(self._context.spec, observed)
+        return [replace(facts, image_id=facts.images.get(self.tag)) for facts in observed]
 
     def _facts(self, host: Host) -> HostFacts:
         context = self._context
         context.reporter.report(HostStep(host=host.name, text="connecting"))
         wanted = context.spec.orchestrator
         with closing(context.connect(host)) as transport:
-            answer = looks.look(transport, folder=self._folder, image=self.tag, wanted=wanted, paths=self._paths)
+            answer = looks.look(transport, folder=self._folder, image=self._tags, wanted=wanted, paths=self._paths)
         from kit.remote.cluster.observe import facts_of  # noqa: PLC0415  (after the host was asked)
 
         facts = facts_of(host, answer)
@@ -69,8 +95,8 @@ def _paths(spec: ClusterSpec) -> tuple[str, ...]:
     return dialect_of(spec).paths(spec)
 
 
-def look_at_nodes(context: Context) -> tuple[Sequence[HostFacts], tuple[Node, ...]]:
-    """Return the facts of all hosts and the nodes that fit them, for kit compose and kit stack."""
+def look_at_nodes(context: Context) -> tuple[Sequence[HostFacts], tuple[Node, ...], str]:
+    """Return the facts of all hosts, the nodes that fit them, and the image's tag, for kit compose and kit stack."""
     look = Look(context)
     from kit.plan.cluster.nodes import nodes_of  # noqa: PLC0415  (after the hosts were asked)
 
@@ -78,7 +104,7 @@ def look_at_nodes(context: Context) -> tuple[Sequence[HostFacts], tuple[Node, ..
     nodes, problems = nodes_of(observed, context.spec)
     if problems:
         raise failed("no file", problems)
-    return observed, nodes
+    return observed, nodes, look.tag
 
 
 def failed(what: str, problems: Sequence[KitError]) -> KitError:

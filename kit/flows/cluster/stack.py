@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from kit.flows.cluster.look import look_at_nodes
 from kit.flows.context import Context
-from kit.flows.image.content import tag_of
 from kit.model import names
 from kit.model.result import FileResult
 from kit.model.swarm import Role
@@ -21,8 +20,7 @@ ROLES: tuple[Role, ...] = ("client", "head", "node")
 def stack_file(context: Context) -> FileResult:
     """Return the stack file for all hosts. Comments in it say how to create the secrets that do not exist yet."""
     spec = context.spec
-    tag = tag_of(spec)
-    observed, nodes = look_at_nodes(context)
+    observed, nodes, tag = look_at_nodes(context)
     known = swarm_deploy.secret_keys(observed)
     existing = {role: swarm.secret_name(spec, role, known[role]) for role in known}
     missing = {role: f"{names.project(spec.name)}-{role}-by-hand" for role in ROLES if role not in existing}

@@ -9,13 +9,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_base
 from kit.flows.image.content import content, wheel_files
 from kit.model.spec import ClusterSpec
+from kit.plan.flavour import OPEN
 from kit.plan.image import CA_PATH, needed_bases
 from kit.remote.engine.build import BuildStep, OnStep
 from kit.remote.engine.client import Engine
@@ -45,11 +46,23 @@ def head_engine(context: Context) -> Iterator[Engine]:
         engine.close()
 
 
+def head_spec(context: Context) -> ClusterSpec:
+    """Return the spec with a definite flavor: that of the head's GPUs, if kit.yaml leaves it open."""
+    if context.spec.image.flavour not in OPEN:
+        return context.spec
+    from kit.flows.cluster.look import Look  # noqa: PLC0415
+
+    inventory = replace(context.inventory, hosts=(context.inventory.head,))
+    look = Look(replace(context, inventory=inventory))
+    look.observed()
+    return look.context.spec
+
+
 def build_on_head(context: Context, *, force: bool = False) -> ImageResult:
     """Build with the head's engine. This machine needs none."""
     context.reporter.report(Phase(name="build", hosts=(context.inventory.head.name,)))
     with head_engine(context) as engine:
-        return build_with(engine, context.spec, reporter=context.reporter, force=force)
+        return build_with(engine, head_spec(context), reporter=context.reporter, force=force)
 
 
 def build_image(

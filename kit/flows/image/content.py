@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kit.model.image import ImageContent, Wheel
+    from kit.model.spec import ImageSpec
 
 _TAG = re.compile(r"[a-z]+:[a-z-]+-[0-9a-f]{12}")
 _KEPT = 20
@@ -30,7 +32,7 @@ def content(spec: ClusterSpec) -> ImageContent:
     """
     from kit.plan.image import image_content  # noqa: PLC0415  (Jinja2)
 
-    return image_content(spec.image, _images(), requirements=_requirements(spec), wheels=_wheels(spec))
+    return image_content(_image(spec), _images(), requirements=_requirements(spec), wheels=_wheels(spec))
 
 
 def wheel_files(spec: ClusterSpec) -> dict[str, Path]:
@@ -41,24 +43,43 @@ def wheel_files(spec: ClusterSpec) -> dict[str, Path]:
     return {context_path(wheel.name): folder / wheel.name for wheel in _wheels(spec)}
 
 
-def tag_of(spec: ClusterSpec) -> str:
-    """Return the image's tag. Raises what `content` raises.
+def definite(spec: ClusterSpec) -> ClusterSpec:
+    """Return the spec with a definite flavor: that of this machine's GPUs, if kit.yaml leaves it open."""
+    return replace(spec, image=_image(spec))
 
-    Your cache has the tags of what kit rendered before, because Jinja2 is slow to import.
+
+def _image(spec: ClusterSpec) -> ImageSpec:
+    from kit.plan.flavour import OPEN, with_flavour  # noqa: PLC0415
+
+    if spec.image.flavour not in OPEN:
+        return spec.image
+    if spec.image.flavour != "auto":
+        return with_flavour(spec.image, gpus=True)
+    from kit.remote.machine.gpus import has_gpus  # noqa: PLC0415  (only if kit.yaml leaves the flavor open)
+
+    return with_flavour(spec.image, gpus=has_gpus())
+
+
+def tag_of(spec: ClusterSpec, image: ImageSpec | None = None) -> str:
+    """Return the tag of the spec's image, or of `image`. Raises what `content` raises.
+
+    If kit.yaml leaves the flavor open, and no image is given, this machine's GPUs decide it. Your cache has the tags of
+    what kit rendered before, because Jinja2 is slow to import.
     """
-    from kit.plan import image  # noqa: PLC0415
+    from kit.plan import image as plan  # noqa: PLC0415
 
+    image = image or _image(spec)
     files, requirements, wheels = _images(), _requirements(spec), _wheels(spec)
-    own = {} if requirements is None else {image.REQUIREMENTS_PATH: requirements}
-    own |= {f"{image.WHEELS_LIST}/{wheel.name}": wheel.digest.encode() for wheel in wheels}
-    digest = _digest(spec, {**files, **own, "image.py": Path(image.__file__).read_bytes()})
+    own = {} if requirements is None else {plan.REQUIREMENTS_PATH: requirements}
+    own |= {f"{plan.WHEELS_LIST}/{wheel.name}": wheel.digest.encode() for wheel in wheels}
+    digest = _digest(image, {**files, **own, "image.py": Path(plan.__file__).read_bytes()})
     root = cache.cache(os.environ)
     try:
         tag = (root / "tags" / digest).read_text() if root else ""
     except (OSError, ValueError):
         tag = ""
     if not _TAG.fullmatch(tag):
-        tag = image.image_content(spec.image, files, requirements=requirements, wheels=wheels).tag
+        tag = plan.image_content(image, files, requirements=requirements, wheels=wheels).tag
         if root:
             cache.write(root / "tags" / digest, [tag.encode()])
             cache.keep_latest(root / "tags", _KEPT)
@@ -94,9 +115,9 @@ def _wheels(spec: ClusterSpec) -> tuple[Wheel, ...]:
     return wheels_of(Path(spec.image.wheels), os.environ)
 
 
-def _digest(spec: ClusterSpec, files: Mapping[str, bytes]) -> str:
+def _digest(image: ImageSpec, files: Mapping[str, bytes]) -> str:
     """Return a digest of everything that the tag depends on."""
-    digest = hashlib.sha256(repr(spec.image).encode())
+    digest = hashlib.sha256(repr(image).encode())
     for path, data in sorted(files.items()):
         digest.update(f"\0{path}\0{len(data)}\0".encode())
         digest.update(data)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kit.events import HostDone, HostStep, Phase, Reporter
 from kit.flows.context import Context
-from kit.flows.image.build import TASK, build_with, head_engine
+from kit.flows.image.build import TASK, build_with, head_engine, head_spec
 from kit.flows.image.login import login_to
 from kit.model.registry import RegistryLogin, address_of, reference
 from kit.model.spec import ClusterSpec
@@ -40,7 +40,7 @@ def push_image(spec: ClusterSpec, name: str, *, reporter: Reporter, login: Regis
 def push_from_head(context: Context, name: str, *, login: RegistryLogin | None = None) -> PushResult:
     """Push from the head's engine."""
     with head_engine(context) as engine:
-        return _push(engine, context.spec, name, context.reporter, login)
+        return _push(engine, head_spec(context), name, context.reporter, login)
 
 
 def _push(engine: Engine, spec: ClusterSpec, name: str, reporter: Reporter, login: RegistryLogin | None) -> PushResult:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kit.errors import InputError
 from kit.events import HostDone, HostStep, Reporter
 from kit.flows.context import Context
-from kit.flows.image.build import TASK, head_engine
+from kit.flows.image.build import TASK, head_engine, head_spec
 from kit.flows.image.content import content
 from kit.flows.image.cyclonedx import document
 from kit.model.sbom import Bill
@@ -46,7 +46,7 @@ def sbom(spec: ClusterSpec, *, reporter: Reporter, environ: Mapping[str, str]) -
 def sbom_on_head(context: Context, *, environ: Mapping[str, str]) -> SbomResult:
     """List the image in the head's engine."""
     with head_engine(context) as engine:
-        return _sbom(engine, context.spec, context.reporter, environ)
+        return _sbom(engine, head_spec(context), context.reporter, environ)
 
 
 def save(result: SbomResult, file: Path) -> None:

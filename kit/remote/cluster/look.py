@@ -35,6 +35,8 @@ def look(
 ) -> Answer:
     """Return what the host prints; of `paths`, those that are missing. `look` also lists the ranks.
 
+    `image` is a tag, or several with spaces between them.
+
     kit.remote.cluster.observe turns it into facts.
     """
     mark = os.urandom(16).hex()

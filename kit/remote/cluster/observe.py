@@ -90,6 +90,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
     sections = _sections(text, mark)
     system = dict(line.split(" ", 1) for line in sections.get("system", ()) if " " in line)
     info = _engine(sections.get("engine", ()))
+    images = {_word(tag): _word(image) for image, _, tag in (row.partition(" ") for row in sections.get("image", ()))}
     gpus = GpuList(sections.get("gpus", ()))
     return HostFacts(
         host=host,
@@ -107,7 +108,8 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         gpu_fault=gpus.fault(),
         gpu_engine=gpu_engine(sections.get("gpu_engine", ()), info),
         gpu_processes=gpu_processes(sections["gpu_processes"]) if "gpu_processes" in sections else None,
-        image_id=_word(next(iter(sections.get("image", ())), None)) or None,
+        image_id=next(iter(images.values()), None),
+        images=images,
         containers=_containers(sections.get("containers", ())),
         record="\n".join(sections.get("record", ())) or None,
         files={path: digest for digest, path in _pairs(sections.get("digests", ()))},

@@ -18,6 +18,11 @@ _FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
 _TIMEOUT_S = 20
 
 
+def has_gpus() -> bool:
+    """Return whether nvidia-smi shows a GPU of this machine."""
+    return bool(gpu_facts(Info()).gpus)
+
+
 def gpu_facts(info: Info) -> HostFacts:
     """Return what decides how a container of this machine's engine gets GPUs. The other facts are empty.
 

@@ -262,7 +262,7 @@ def in_time(request: Request, what: str, info: str) -> str:
 
 
 def engine_sections(folder: str, image: str, wanted: str, ping: Request, *, gpus: bool) -> "list[str]":
-    inspected = Request("/images/%s/json" % image) if image else None
+    inspected = [(tag, Request("/images/%s/json" % tag)) for tag in image.split()]
     listed = Request("/containers/json?all=1&" + LABELLED % "kit.cluster")
     sections = [section("engine")]
     try:
@@ -277,10 +277,13 @@ def engine_sections(folder: str, image: str, wanted: str, ping: Request, *, gpus
     if '"ControlAvailable":true' in info:
         sections += manager_sections(os.path.basename(folder))
     sections += [section("member"), *lines_of(os.path.join(os.path.dirname(folder), ".swarm"))]
-    image_id = string("Id", in_time(inspected, "images", info)) if inspected else ""
-    if image_id and not image_id.startswith("sha256:"):
-        raise Unfit
-    return [*sections, section("image"), image_id, section("containers"), containers]
+    sections.append(section("image"))
+    for tag, request in inspected:
+        image_id = string("Id", in_time(request, "images", info))
+        if image_id and not image_id.startswith("sha256:"):
+            raise Unfit
+        sections += ["%s %s" % (image_id, tag)] if image_id else []
+    return [*sections, section("containers"), containers]
 
 
 def folder_sections(folder: str) -> "list[str]":

@@ -1,7 +1,7 @@
 # Prints one VM's state. Changes nothing. Arguments: FOLDER IMAGE WANTED [PATH]...
 # Standard input is a line with a mark that nobody else knows, so it is no argument: all users of a VM see arguments. Each
 # section starts with '@@ MARK NAME'. Text of others, such as a label or a file's name, cannot start a section.
-# WANTED is what a deploy needs to know of Docker, compose or swarm, or otherwise state.
+# IMAGE is a tag, or several with spaces between them. WANTED is what a deploy needs to know of Docker, compose or swarm, or otherwise state.
 # kit.remote.cluster.observe reads this output. Its time limit is longer than the limits here together.
 folder=$1
 image=$2
@@ -85,8 +85,11 @@ by_client() {
     case $1:$info in 124:'{'*) echo "the engine did not report its $2 within 10 s" >&2; exit 75 ;; esac
   }
   section image
-  timeout 10 docker image inspect --format '{{.Id}}' "$image" 2>/dev/null
-  answered $? images
+  for tag in $image; do
+    id=$(timeout 10 docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null)
+    answered $? images
+    if [ -n "$id" ]; then echo "$id $tag"; fi
+  done
   section containers
   timeout 10 docker ps --all --no-trunc --filter label=kit.cluster --format '{{json .}}' 2>/dev/null
   answered $? containers

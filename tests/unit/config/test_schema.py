@@ -81,6 +81,9 @@ def test_every_example_of_the_model_is_valid() -> None:
         "slots: 3",
         "mpi: {yield_when_idle: true}",
         "image:",
+        "image: {flavour: auto}",
+        "image: {flavour: gpu, frameworks: [pytorch]}",
+        "image: {flavour: cuda}",
         "volumes:",
     ],
 )
@@ -91,7 +94,7 @@ def test_what_kit_takes_an_editor_takes(validator: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["nmae: x", "ssh: {usr: x}", "image: {flavour: cuda}", "ssh_port: 0", "slots: many", "env: [a]", "name: [a]"],
+    ["nmae: x", "ssh: {usr: x}", "image: {flavour: cud}", "ssh_port: 0", "slots: many", "env: [a]", "name: [a]"],
 )
 def test_what_kit_refuses_an_editor_refuses(validator: Any, text: str) -> None:
     with pytest.raises(InputError):

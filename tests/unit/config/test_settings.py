@@ -98,8 +98,9 @@ def test_a_bad_variable_or_flag_is_named(folder: Path) -> None:
             "write a whole number from 1 to 65535, such as --ssh-vm-port 22",
         ),
         (
-            "--image-flavour: 'cud' is not cpu, pytorch, cuda-tensorflow, cuda-mxnet, cuda-pytorch or ssh-layer",
-            "did you mean cuda-tensorflow, cuda-mxnet or cuda-pytorch?",
+            "--image-flavour: 'cud' is not auto, gpu, cuda, cpu, pytorch, cuda-tensorflow, cuda-mxnet, cuda-pytorch or "
+            "ssh-layer",
+            "did you mean cuda, cuda-tensorflow or cuda-mxnet?",
         ),
         ("KIT_NETWORK: '10.0.0.0/99' is not an IPv4 network", "write, for example: KIT_NETWORK=10.0.0.0/16"),
     }

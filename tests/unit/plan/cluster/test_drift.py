@@ -31,7 +31,7 @@ def recorded(spec: ClusterSpec) -> Any:
         ({"volumes": ()}, "volumes: [/data:/data:ro] → []"),
         ({"volumes": ("/a" * 50 + ":/a",)}, f"volumes: [/data:/data:ro] → [{'/a' * 29}…"),
         ({"image": ImageSpec(pip=("tqdm", "pandas"))}, "image.pip: [] → [tqdm, pandas]"),
-        ({"image": ImageSpec(flavour="cuda-mxnet")}, "image.flavour: cpu → cuda-mxnet"),
+        ({"image": ImageSpec(flavour="cuda-mxnet")}, "image.flavour: auto → cuda-mxnet"),
         ({"image": ImageSpec(base="debian:12")}, "image.base: unset → debian:12"),
         ({"ulimits": UlimitSpec(nofile=4096)}, "ulimits.nofile: unset → 4096"),
         ({"env": {"FOO": "baz", "TOKEN": "hunter2"}}, "env.FOO: changed"),

@@ -1,0 +1,155 @@
+"""Which flavor of the image a cluster needs, where kit.yaml leaves that to the GPUs of its hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kit.errors import KitError, StepError
+
+if TYPE_CHECKING:
+    from kit.model.observed import HostFacts
+    from kit.model.spec import ClusterSpec, Flavour, ImageSpec
+
+# `gpu` and `cuda` are `auto` that requires GPUs.
+OPEN = ("auto", "gpu", "cuda")
+_ON_CPUS: Mapping[str, Flavour] = {"tensorflow": "cpu", "mxnet": "cpu", "pytorch": "pytorch"}
+_ON_GPUS: Mapping[str, Flavour] = {
+    "tensorflow": "cuda-tensorflow",
+    "mxnet": "cuda-mxnet",
+    "pytorch": "cuda-pytorch",
+}
+# How many hosts a message names.
+_MOST = 5
+
+
+def with_flavour(image: ImageSpec, *, gpus: bool) -> ImageSpec:
+    """Return the image with a definite flavor. Of several frameworks, a CUDA image has the first that it can have."""
+    if image.flavour not in OPEN:
+        return image
+    framework = next((name for name in _ON_GPUS if name in image.frameworks), "tensorflow")
+    return replace(image, flavour=(_ON_GPUS if gpus or image.flavour != "auto" else _ON_CPUS)[framework])
+
+
+def candidates(image: ImageSpec) -> dict[bool, ImageSpec]:
+    """Return the image that hosts without and with GPUs need, or the only one."""
+    if image.flavour == "auto":
+        return {gpus: with_flavour(image, gpus=gpus) for gpus in (False, True)}
+    return {image.flavour in OPEN: with_flavour(image, gpus=True)}
+
+
+def flavour_of(tag: str) -> str:
+    """Return the flavor in a tag such as kit:cuda-mxnet-0123456789ab."""
+    return tag.rpartition(":")[2].rpartition("-")[0]
+
+
+def needs_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> bool:
+    """Return whether the hosts that run ranks have GPUs, for `auto`. Raises StepError if only some of them have."""
+    ranked = _ranked(spec, observed)
+    without = [facts for facts in ranked if not facts.gpus]
+    if spec.image.flavour in ("gpu", "cuda"):
+        if without:
+            raise _failed(
+                f"image.flavour is {spec.image.flavour}, but {_hosts(without)} no GPU{_faults(without)}",
+                "take these hosts out of the hosts file, or set image.flavour to cpu in kit.yaml",
+            )
+        return True
+    if not without:
+        return True
+    if len(without) < len(ranked):
+        raise _failed(
+            f"{_hosts([facts for facts in ranked if facts.gpus])} GPUs, and {_hosts(without)} none{_faults(without)}: "
+            "one image serves all hosts",
+            "take the hosts without GPUs out of the hosts file; or set image.flavour in kit.yaml: cpu uses no GPU, and "
+            "cuda-tensorflow, cuda-mxnet or cuda-pytorch start everywhere",
+        )
+    return False
+
+
+def lost_gpus(observed: Sequence[HostFacts], deployed: str) -> KitError | None:
+    """Return the error of hosts that lost all GPUs since the deploy of the image `deployed`, a tag."""
+    broken = [facts for facts in observed if facts.gpu_fault and not facts.gpus]
+    if not broken or not flavour_of(deployed).startswith("cuda-"):
+        return None
+    return _failed(
+        f"the cluster has a CUDA image, and now {_hosts(broken)} no GPU{_faults(broken)}",
+        "look at the driver: kit ssh HOST -- nvidia-smi; to go on without GPUs, set image.flavour: cpu",
+    )
+
+
+def driver_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[KitError]:
+    """Return a problem for each host whose driver is too old for the image's CUDA. `image` has a definite flavor.
+
+    A base that kit does not know, and a driver that nvidia-smi does not report, have no check.
+    """
+    from kit.plan.image import CUDA  # noqa: PLC0415  (it is not needed where no host has a GPU)
+
+    needs = CUDA.get(image.flavour) if image.base is None else None
+    if needs is None:
+        return []
+    return [
+        StepError(
+            f"has the NVIDIA driver {facts.driver}, and CUDA {needs.cuda} of the image ({image.flavour}) needs "
+            f"{needs.driver} or newer",
+            hint="install a newer driver, for example: sudo apt-get install nvidia-driver-"
+            f"{needs.driver.partition('.')[0]}-server, then reboot; or set image.flavour to one with an older CUDA: "
+            + ", ".join(f"{name} ({other.driver})" for name, other in sorted(CUDA.items())),
+            host=facts.host.name,
+        )
+        for facts in observed
+        if facts.gpus and facts.driver and _numbers(facts.driver) < _numbers(needs.driver)
+    ]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in version.split("."))
+
+
+def unused_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> tuple[str, str] | None:
+    """Return the warning, and its hint, about GPUs that the image cannot use."""
+    having = [facts for facts in observed if facts.gpus]
+    if not having or spec.image.flavour not in ("cpu", "pytorch"):
+        return None
+    models = ", ".join(dict.fromkeys(f"{len(facts.gpus)} × {facts.gpus[0].name}" for facts in having))
+    return (
+        f"{_hosts(having)} GPUs ({models}), but image.flavour is {spec.image.flavour}: ranks compute on CPUs",
+        "to use the GPUs, remove flavour: from kit.yaml, then: kit deploy"
+        + ("" if spec.image.flavour == "cpu" else "; and write frameworks: [pytorch]"),
+    )
+
+
+def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
+    """Return (host, warning, hint) for each host on which nvidia-smi fails, or misses a GPU."""
+    return [
+        (
+            facts.host.name,
+            f"{facts.host.name}: nvidia-smi reports {len(facts.gpus) or 'no'} GPUs, and: {facts.gpu_fault}",
+            f"if it has more GPUs, repair the driver: kit ssh {facts.host.name} -- nvidia-smi; a reboot often helps",
+        )
+        for facts in observed
+        if facts.gpu_fault
+    ]
+
+
+def _ranked(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Sequence[HostFacts]:
+    """Return the hosts that run ranks. A head without ranks needs no GPU."""
+    return observed if spec.head_runs_ranks or len(observed) == 1 else observed[1:]
+
+
+def _hosts(observed: Sequence[HostFacts]) -> str:
+    """Return `gpu1 has`, or `gpu1, gpu2 and 3 more hosts have`."""
+    names = [facts.host.name for facts in observed]
+    if len(names) == 1:
+        return f"{names[0]} has"
+    more = f" and {len(names) - _MOST} more hosts" if len(names) > _MOST else ""
+    return f"{', '.join(names[:_MOST])}{more} have"
+
+
+def _faults(observed: Sequence[HostFacts]) -> str:
+    fault = next((facts for facts in observed if facts.gpu_fault), None)
+    return f" (nvidia-smi on {fault.host.name}: {fault.gpu_fault})" if fault else ""
+
+
+def _failed(text: str, hint: str) -> StepError:
+    return StepError(f"{text}; nothing was changed", hint=hint)
