@@ -21,8 +21,10 @@ from tests.fakes.reporter import Remembering
 class Cluster:
     """A fleet that was deployed; its head's launcher is one of this machine."""
 
-    def __init__(self, fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.fleet, self.head, self.reporter = fleet, head, reporter
+    def __init__(
+        self, fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, **spec: Any
+    ) -> None:
+        self.fleet, self.head, self.reporter, self._spec = fleet, head, reporter, spec
         deploy(self.context())
         self.head.record.write_bytes(fleet["gpu1"].files["/opt/kit/lab/cluster.json"][0])
         self.head.with_mpirun()
@@ -36,7 +38,7 @@ class Cluster:
         self._monkeypatch.setenv("PATH", ":".join((folder, *rest)))
 
     def context(self, **spec: Any) -> Context:
-        return self.fleet.context(self.reporter, **spec)
+        return self.fleet.context(self.reporter, **self._spec, **spec)
 
     def run(self, script: str, **more: Any) -> RunResult:
         request = {"hosts": "gpu1", "command": ("sh", "-c", script), **more}

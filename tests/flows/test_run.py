@@ -334,7 +334,8 @@ def test_free_slots_are_taken_and_held_ones_refused(cluster: Cluster) -> None:
 def on_gpus(fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster whose head has two GPUs."""
     fleet["gpu1"].gpus = 2
-    one = Cluster(fleet, head, reporter, monkeypatch)
+    # Only some hosts have GPUs, so they cannot choose the image.
+    one = Cluster(fleet, head, reporter, monkeypatch, image={"flavour": "cpu"})
     yield one
     head.ids += [record["id"] for record in one.records]
 
