@@ -9,7 +9,7 @@ from kit.config.hostaddress import LineError, checked_address, checked_internal
 from kit.config.hostrange import RangeError, expand
 from kit.config.words import listed, near, plain, shown
 
-KEYS = ("slots", "user", "port", "key", "name", "internal")
+KEYS = ("slots", "user", "port", "key", "name", "internal", "hca")
 
 # Spellings that Open MPI 4.1 accepts, tested with its mpirun.
 _SPELLINGS = (
@@ -31,11 +31,14 @@ _ELSEWHERE = {
     "gpus": "slots=",
     "np": "slots=",
     "ip": "internal=",
+    "nccl_ib_hca": "hca=",
 }
 
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+# NCCL_IB_HCA: prefixes of names with ports. = means exactly these names, and ^ all others.
+_HCA = re.compile(r"\^?=?[A-Za-z0-9_.-]{1,32}(:[0-9]{1,3})?(,[A-Za-z0-9_.-]{1,32}(:[0-9]{1,3})?){0,31}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _WORD = re.compile(r'((?:[^\s"#]|"[^"]*")+)|\s+|#.*|(")')
 
@@ -43,7 +46,7 @@ _WORD = re.compile(r'((?:[^\s"#]|"[^"]*")+)|\s+|#.*|(")')
 class HostEntry:
     """The settings of one host on one line. None: the line does not set it."""
 
-    __slots__ = ("address", "internal", "key", "line", "name", "port", "slots", "user")
+    __slots__ = ("address", "hca", "internal", "key", "line", "name", "port", "slots", "user")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -53,6 +56,7 @@ class HostEntry:
         self.port: int | None = None
         self.key: str | None = None
         self.internal: str | None = None
+        self.hca: str | None = None
         self.line = 0
 
     @property
@@ -119,10 +123,16 @@ def _entries(words: list[str], most: int) -> list[HostEntry]:
     key = given.get("key")
     if key is not None and not key.isprintable():
         raise LineError("key= contains an unprintable character", "write the path of the private key")
+    hca = given.get("hca")
+    if hca is not None and not _HCA.fullmatch(hca):
+        raise LineError(
+            f"hca={plain(hca)} is not a list of InfiniBand adapters",
+            "write it as NCCL_IB_HCA: hca=mlx5_0 or hca=mlx5_0:1,mlx5_2",
+        )
     names = _one_each("name", given, entries, most)
     internals = _one_each("internal", given, entries, most)
     for i, entry in enumerate(entries):
-        entry.slots, entry.port, entry.user, entry.key = slots, port, user, key
+        entry.slots, entry.port, entry.user, entry.key, entry.hca = slots, port, user, key, hca
         if names is not None:
             entry.name = _checked_name(names[i])
         if internals is not None:

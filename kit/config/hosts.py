@@ -21,7 +21,7 @@ MAX_HOSTS = 10_000
 # mpirun's hostfiles may repeat a host for each slot. Ranges on many lines would take minutes.
 _MOST_ENTRIES = 20 * MAX_HOSTS
 _COMMENT = re.compile(r"(?:(?<=\s)|\A)/\*")
-_MERGED = ("user", "key", "internal")
+_MERGED = ("user", "key", "internal", "hca")
 
 
 def parse_hosts(text: str, *, source: str) -> Inventory:
@@ -212,6 +212,7 @@ def _host(entry: HostEntry) -> Host:
         port=entry.port,
         key=entry.key,
         internal=entry.internal,
+        hca=entry.hca,
         line=entry.line,
     )
 
@@ -221,7 +222,7 @@ def render_hosts(inventory: Inventory) -> str:
     lines = []
     for host in inventory.hosts:
         words = [host.address]
-        for key in ("name", "slots", "user", "port", "key", "internal"):
+        for key in ("name", "slots", "user", "port", "key", "internal", "hca"):
             value = getattr(host, key)
             if value is None or (key == "name" and value == HostEntry(host.address).default_name):
                 continue

@@ -10,7 +10,8 @@ class Host:
     """One VM.
 
     `address` is the name or IP address for ssh. `internal` is the address for MPI, if the file sets it. `slots` is None
-    if the file does not set it; the number of slots is then the number of GPUs, or 1.
+    if the file does not set it; the number of slots is then the number of GPUs, or 1. `hca` has the InfiniBand adapters
+    that NCCL uses on this VM, as NCCL_IB_HCA.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Host:
     port: int | None = None
     key: str | None = None
     internal: str | None = None
+    hca: str | None = None
     line: int = 0
 
 

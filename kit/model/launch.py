@@ -16,7 +16,7 @@ MOST_SLOTS = 65536
 class Node:
     """A host as MPI sees it. `address` is in the cluster's network; `cores` is 0 if not known.
 
-    `gpus` is how many GPUs its ranks can use. Each MIG device counts as one.
+    `gpus` is how many GPUs its ranks can use. Each MIG device counts as one. `mig`: some of them are MIG devices.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Node:
     slots: int
     cores: int = 0
     gpus: int = 0
+    mig: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
         service,
         node=nodes[0],
         interface=network.pick_interface(observed[0], spec.network).name,
+        hca=observed[0].host.hca,
         gpus=file_driver(observed[0]),
         host_key=compose.held_keys(observed).hosts.get(host.name, ""),
     )

@@ -59,6 +59,7 @@ def draft(site: Site) -> Draft:
             service,
             node=node,
             interface=network.pick_interface(facts, spec.network).name,
+            hca=facts.host.hca,
             gpus=file_driver(facts),
             host_key=site.keys.hosts[node.name].public,
         )

@@ -21,8 +21,16 @@ def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[No
             problems.append(error)
             continue
         address = network.address_of(interface)
-        slots, gpus = slots_of(facts, spec), gpus_of(facts)
-        nodes.append(Node(name=facts.host.name, address=address, slots=slots, cores=facts.cores, gpus=gpus))
+        nodes.append(
+            Node(
+                name=facts.host.name,
+                address=address,
+                slots=slots_of(facts, spec),
+                cores=facts.cores,
+                gpus=gpus_of(facts),
+                mig=any(gpu.mig is not None for gpu in facts.gpus),
+            )
+        )
     return tuple(nodes), problems
 
 

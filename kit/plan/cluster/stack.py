@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,21 +39,25 @@ class ComposeFiles:
     def __init__(self, spec: ClusterSpec, image: str) -> None:
         self._spec = spec
         self._image = image
-        self._forms: dict[tuple[str, Driver, bool], _Form] = {}
+        self._forms: dict[tuple[str, Driver, bool, bool], _Form] = {}
 
-    def file(self, service: str, *, node: Node, interface: str, gpus: Driver, host_key: str) -> ComposeFile:
+    def file(
+        self, service: str, *, node: Node, interface: str, gpus: Driver, host_key: str, hca: str | None = None
+    ) -> ComposeFile:
         """Return the file of one host. `host_key` is the public half, '' if it does not exist yet."""
-        kind = (service, gpus, bool(host_key))
+        values = {**own_environment(self._spec, node, interface, hca), _KEY: short(host_key)}
+        kind = (service, gpus, bool(host_key), hca is not None)
         form = self._forms.get(kind)
         if form is None:
-            form = self._forms[kind] = self._form(service, gpus=gpus, keyed=bool(host_key))
-        values = {**own_environment(self._spec, node, interface), _KEY: short(host_key)}
+            form = self._forms[kind] = self._form(
+                service, gpus=gpus, keyed=bool(host_key), own_names=values.keys() - {_KEY}
+            )
         digest = short(form.definition.fill(values))
         return ComposeFile(text=form.text.fill({**values, _DIGEST: digest}), digest=digest)
 
-    def _form(self, service: str, *, gpus: Driver, keyed: bool) -> _Form:
+    def _form(self, service: str, *, gpus: Driver, keyed: bool, own_names: Iterable[str]) -> _Form:
         def body(gap: Callable[[str], str]) -> dict[str, Any]:
-            own = {name: gap(name) for name in OWN_VARIABLES}
+            own = {name: gap(name) for name in sorted(own_names)}
             key = gap(_KEY) if keyed else ""
             return definition(self._spec, name=service, image=self._image, gpus=gpus, own=own, key=key)
 
@@ -72,8 +76,6 @@ class ComposeFiles:
 _json = json.JSONEncoder().encode
 # The names of gaps that are no variables.
 _KEY, _DIGEST = "key", "digest"
-# Variables whose values differ from host to host.
-OWN_VARIABLES = ("HOROVOD_GLOO_IFACE", "KIT_ADDRESS", "KIT_NODE", "NCCL_SOCKET_IFNAME")
 
 
 class _Template:
@@ -96,14 +98,18 @@ class _Form:
     text: _Template
 
 
-def own_environment(spec: ClusterSpec, node: Node, interface: str) -> dict[str, str]:
-    """Return the variables whose values differ from host to host. NCCL and Gloo accept only names of interfaces."""
+def own_environment(spec: ClusterSpec, node: Node, interface: str, hca: str | None = None) -> dict[str, str]:
+    """Return the variables whose values differ from host to host. NCCL and Gloo accept only names of interfaces.
+
+    `hca` is that of the hosts file, which wins over `env:` in kit.yaml.
+    """
     return {
         "HOROVOD_GLOO_IFACE": spec.env.get("HOROVOD_GLOO_IFACE", interface),
         "KIT_ADDRESS": node.address,
         "KIT_NODE": node.name,
         # With '=', NCCL uses exactly this interface, and not all whose names begin with this one.
         "NCCL_SOCKET_IFNAME": spec.env.get("NCCL_SOCKET_IFNAME", f"={interface}"),
+        **({"NCCL_IB_HCA": hca} if hca is not None else {}),
     }
 
 

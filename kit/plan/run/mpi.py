@@ -157,9 +157,12 @@ def launch_plan(
 
 
 def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
-    """Return KIT_HELD_SLOTS (`gpu1=0 gpu2=0,1`) if the run does not hold all GPUs, or slots, of a node."""
-    nodes = {node.name: node for node in placement.nodes}
+    """Return KIT_HELD_SLOTS (`gpu1=0 gpu2=0,1`) if the run does not hold all GPUs, or slots, of a node.
+
+    A node with MIG is always there: CUDA shows a process one MIG device only, so kit-rank must deal them to the ranks.
+    """
     numbers = {place.node: place.slots for place in places} | gpus.held(placement, places)
-    partly = [name for name, held in numbers.items() if len(held) < (nodes[name].gpus or nodes[name].slots)]
+    whole = {node.name: 0 if node.mig else node.gpus or node.slots for node in placement.nodes}
+    partly = [name for name, held in numbers.items() if len(held) < whole[name] or not whole[name]]
     words = [f"{name}={','.join(map(str, numbers[name]))}" for name in partly]
     return {SLOTS_VARIABLE: " ".join(words)} if words else {}

@@ -122,7 +122,8 @@ def _runs_task(containers: Sequence[Container]) -> bool:
 
 def _files(site: Site, facts: HostFacts, node: Node) -> Iterable[File]:
     """Yield the files that differ from host to host. Private keys are not files but secrets of the swarm."""
-    env = services.own_environment(site.spec, node, network.pick_interface(facts, site.spec.network).name)
+    interface = network.pick_interface(facts, site.spec.network).name
+    env = services.own_environment(site.spec, node, interface, facts.host.hca)
     yield File(names.NODE_ENV, stack.node_env_text(env).encode(), PUBLIC, "the node's own variables")
 
 

@@ -84,7 +84,7 @@ def wanted(
         environment = stack.variables(spec)
         # Nodes get these from node.env, which a value in the definition would override.
         if name == names.HEAD:
-            environment |= stack.own_environment(spec, group[0][1], interface)
+            environment |= stack.own_environment(spec, group[0][1], interface, group[0][0].host.hca)
         services[name] = _service(
             spec, name, [f for f, _ in group], image=image, tag=tag, environment=environment, secrets=secrets
         )

@@ -148,7 +148,9 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("gpu1:", 1, "'gpu1:' looks like an inventory in YAML", "10.0.0.11 name=gpu1"),
         ("ansible_host: 10.0.0.1", 1, "'ansible_host:' looks like an inventory in YAML", "10.0.0.11 name=gpu1"),
         ("gpu[01:03]", 1, "[01:03] is a range in Ansible's syntax", "write [01-03]"),
-        ("n zzz=4", 1, "there is no setting 'zzz'=", "slots=, user=, port=, key=, name= or internal="),
+        ("n zzz=4", 1, "there is no setting 'zzz'=", "slots=, user=, port=, key=, name=, internal= or hca="),
+        ("n hca=a;b", 1, "hca=a;b is not a list of InfiniBand adapters", "hca=mlx5_0"),
+        ("n nccl_ib_hca=mlx5_0", 1, "there is no setting", "in kit, write hca="),
         ("n slots=0", 1, "slots=0 leaves no room for a rank", "head_runs_ranks: false"),
         ("n slots=many", 1, "slots=many is not a number from 1 to 4096", "slots=8"),
         ("n slots=4,max_slots=8", 1, "slots=4,max_slots=8 is not a number", "put a space"),
@@ -239,7 +241,7 @@ def test_one_host_has_4096_slots_at_most_however_they_are_counted() -> None:
 
 
 def test_a_rendered_inventory_says_only_what_differs() -> None:
-    text = '10.0.0.1\nu@n slots=2 port=22\nm name=x key="a b#c" internal=10.0.0.9\n'
+    text = '10.0.0.1\nu@n slots=2 port=22\nm name=x key="a b#c" internal=10.0.0.9 hca=^mlx5_3:1,b\n'
     assert render_hosts(parse_hosts(text, source="h")) == (
-        '10.0.0.1\nn slots=2 user=u port=22\nm name=x key="a b#c" internal=10.0.0.9\n'
+        '10.0.0.1\nn slots=2 user=u port=22\nm name=x key="a b#c" internal=10.0.0.9 hca=^mlx5_3:1,b\n'
     )

@@ -363,6 +363,15 @@ def test_slots(slots: int | None, spec: Literal["auto"] | int, gpu_count: int, e
     assert slots_of(seen, ClusterSpec(slots=spec)) == expected
 
 
+def test_mig_devices_count_as_gpus() -> None:
+    one, two = gpus(2)
+    seen = facts(1, gpus=(replace(one, mig=("MIG-a", "MIG-b", "MIG-c")), two))
+    (node,), _ = nodes_of([seen], SPEC)
+    assert (node.gpus, node.mig, slots_of(seen, ClusterSpec())) == (4, True, 4)
+    (node,), _ = nodes_of([facts(1, gpus=(replace(one, mig=()),))], SPEC)
+    assert (node.gpus, node.mig) == (0, True)
+
+
 def test_a_host_without_an_address_is_a_problem_and_the_others_are_nodes() -> None:
     lost = facts(2, interfaces=interfaces(docker0="172.17.0.1/16"))
     nodes, problems = nodes_of([facts(1), lost, facts(3)], SPEC)

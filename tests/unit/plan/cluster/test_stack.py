@@ -76,6 +76,16 @@ def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
     assert environment["KIT_CLUSTER"] == "lab"
 
 
+def test_each_host_has_its_own_infiniband_adapters() -> None:
+    spec = replace(SPEC, env={"NCCL_IB_HCA": "mlx5"})
+    assert service(spec, hca="mlx5_0:1,mlx5_2")["environment"]["NCCL_IB_HCA"] == "mlx5_0:1,mlx5_2"
+    assert service(spec)["environment"]["NCCL_IB_HCA"] == "mlx5"
+    assert "NCCL_IB_HCA" not in service()["environment"]
+    files = stack.ComposeFiles(SPEC, IMAGE)
+    names = [files.file("mpinode", node=node(1), interface="ib0", gpus="", host_key=KEY, hca=hca) for hca in ("a", "b")]
+    assert [f"NCCL_IB_HCA: {name}\n" in text.text for name, text in zip("ab", names, strict=True)] == [True, True]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -84,6 +94,7 @@ def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
         {"node": node(1, address="10.0.0.9")},
         {"node": node(1, name="other")},
         {"interface": "eth1"},
+        {"hca": "mlx5_0"},
         {"gpus": "nvidia"},
         {"host_key": "ssh-ed25519 BBBB kit-gpu1"},
         {"spec": replace(SPEC, shm_size="2gb")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,6 +175,8 @@ def test_the_held_gpus_have_numbers_of_gpus() -> None:
     assert plan([host(slots=2, has=1)], np=1) == {}
     assert plan([host(slots=4, has=2)], gpus_per_rank=1, np=1)["KIT_HELD_SLOTS"] == "gpu1=0"
     assert plan([host(slots=2, has=0)], np=1) == {"KIT_HELD_SLOTS": "gpu1=0"}
+    # CUDA would show the same MIG device to all ranks.
+    assert plan([replace(host(), mig=True), host(2)]) == {"KIT_HELD_SLOTS": "gpu1=0,1"}
 
 
 def test_oversubscribed_ranks_have_no_gpu_for_themselves() -> None:

@@ -105,6 +105,7 @@ def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
     assert own.keys() <= wanted().services["mpihead"]["environment"].keys()
     spec = replace(SPEC, env={"NCCL_SOCKET_IFNAME": "ib"})
     assert stack.own_environment(spec, node(2), "ens3")["NCCL_SOCKET_IFNAME"] == "ib"
+    assert stack.own_environment(SPEC, node(2), "ens3", "mlx5_0") == {**own, "NCCL_IB_HCA": "mlx5_0"}
 
 
 @pytest.mark.parametrize(
