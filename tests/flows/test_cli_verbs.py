@@ -294,6 +294,8 @@ VERBS: list[Row] = [
         7,
     ),
     (["run"], "run", (RunRequest(),), {"door": None}, "from the job\n", 7),
+    (["run", "--gpu-per-rank", "--ignore-busy-gpus"], "run", (RunRequest(gpus_per_rank=1, ignore_busy_gpus=True),),
+     {"door": None}, "from the job\n", 7),
     (["run", "--code", "sub"], "run", (RunRequest(code="sub"),), {"door": None}, "from the job\n", 7),
     (["run", "--code", "sub", "--workdir", "./a/../b/"], "run", (RunRequest(code="sub", workdir="b"),), {"door": None},
      "from the job\n", 7),

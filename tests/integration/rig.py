@@ -146,8 +146,8 @@ class _Connections:
 CONNECTIONS = _Connections()
 
 
-def ssh(folder: Path, address: str, *argv: str, user: str = "root", stdin: str = "", **options: str) -> Done:
-    """A command on a lab host, by OpenSSH's own client and the key of the lab in `folder`.
+def ssh_argv(folder: Path, address: str, *argv: str, user: str = "root", **options: str) -> list[str]:
+    """The words of OpenSSH's own client with the key of the lab in `folder`.
 
     A kept connection answers quicker and costs both ends less; with `options`, it is always a new one.
     """
@@ -161,8 +161,13 @@ def ssh(folder: Path, address: str, *argv: str, user: str = "root", stdin: str =
         **(options or {**KEPT, "ControlPath": CONNECTIONS.path(folder)}),
     }
     words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    return ["ssh", "-F", "none", *words, f"{user}@{address}", *argv]
+
+
+def ssh(folder: Path, address: str, *argv: str, user: str = "root", stdin: str = "", **options: str) -> Done:
+    """Run a command on a lab host to its end."""
     return subprocess.run(
-        ["ssh", "-F", "none", *words, f"{user}@{address}", *argv],
+        ssh_argv(folder, address, *argv, user=user, **options),
         input=stdin,
         capture_output=True,
         text=True,

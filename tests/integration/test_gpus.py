@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +15,11 @@ from typing import Any
 import pytest
 
 from kit.flows.image.build import ImageResult
+from kit.model.local import LocalContainer, LocalGpus
+from kit.remote.engine.container import LocalEngine
+from tests.fakes.reporter import Remembering
 from tests.integration.conftest import LAB, Preload
-from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, taken_down, until
+from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, ssh_argv, taken_down, until
 
 GPU_HOSTS = ("gpu1", "gpu2")
 
@@ -101,6 +106,102 @@ def test_the_node_sees_its_gpus(gpu_cluster: Cluster) -> None:
     for host in gpu_cluster.hosts:
         inside = gpu_cluster.inside(host, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
         assert inside.stdout.split() == has(host), inside.stderr
+
+
+# Prints what a rank may use. Each line is short enough to stay whole.
+SEEN = ("sh", "-c", 'echo "$KIT_NODE $CUDA_VISIBLE_DEVICES"')
+
+
+def test_each_rank_sees_a_gpu_of_its_own(gpu_cluster: Cluster) -> None:
+    done = gpu_cluster.kit("run", "--gpu-per-rank", "--report-bindings", "--", *SEEN)
+    assert done.returncode == 0, done.stderr
+    places = [(host.name, uuid) for host in gpu_cluster.hosts for uuid in has(host)]
+    assert sorted(done.stdout.splitlines()) == sorted(f"{name} {uuid}" for name, uuid in places)
+    for rank, (name, uuid) in enumerate(places):
+        assert f"rank {rank} on {name}: GPU {uuid}; cores " in done.stderr
+    both = gpu_cluster.kit("run", "--gpus-per-rank", "2", "--", *SEEN)
+    assert sorted(both.stdout.split()) == sorted(
+        word for host in gpu_cluster.hosts for word in (host.name, ",".join(has(host)))
+    )
+    # A whole host, as Horovod's scripts expect it: every rank sees every GPU.
+    whole = gpu_cluster.kit("run", "--", *SEEN)
+    assert sorted(whole.stdout.split()) == sorted(host.name for host in gpu_cluster.hosts for _ in range(2))
+    few = gpu_cluster.kit("run", "--gpus-per-rank", "3", "--", "true")
+    assert few.returncode == 2
+    assert "gpu1 has 2 GPUs, and each rank gets 3" in few.stderr
+
+
+def test_runs_side_by_side_have_different_gpus(gpu_cluster: Cluster) -> None:
+    host = gpu_cluster.head
+    script = 'echo "$CUDA_VISIBLE_DEVICES"; exec sleep 300'
+    first = gpu_cluster.kit("run", "-d", "-H", host.name, "--np", "1", "--", "sh", "-c", script)
+    assert first.returncode == 0, first.stderr
+    run_id = first.stdout.strip()
+    try:
+        uuids = has(host)
+
+        def lines() -> list[str]:
+            return gpu_cluster.kit("logs", run_id).stdout.split()
+
+        log = until("the run's line", lines)
+        # kit's own ranks are no strangers on the GPUs.
+        second = gpu_cluster.kit("run", "-H", host.name, "--np", "1", "--", "sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"')
+        assert (log, second.stdout.split()) == (uuids[:1], uuids[1:]), second.stderr
+        third = gpu_cluster.kit("run", "-H", host.name, "--gpus-per-rank", "2", "--", "true")
+        assert third.returncode == 5
+        assert run_id in third.stderr
+    finally:
+        gpu_cluster.kit("stop", run_id)
+
+
+def test_a_gpu_that_others_use_is_named(gpu_cluster: Cluster) -> None:
+    host = gpu_cluster.head
+    host.text("pretended-gpus", "fault", "1", "busy")
+    try:
+        refused = gpu_cluster.kit("run", "--", "true")
+        assert refused.returncode == 5
+        assert re.search(rf"{host.name}: GPU 1: \S+ \(PID [0-9]+ of ubuntu", refused.stderr), refused.stderr
+        assert "--ignore-busy-gpus" in refused.stderr
+        # The first GPU is free.
+        assert gpu_cluster.kit("run", "-H", host.name, "--np", "1", "--", "true").returncode == 0
+        beside = gpu_cluster.kit("run", "--ignore-busy-gpus", "--", "true")
+        assert beside.returncode == 0, beside.stderr
+        assert "other programs use GPUs" in beside.stderr
+    finally:
+        host.text("pretended-gpus", "mend", "all")
+
+
+def test_kit_local_requests_the_named_gpus(gpu_cluster: Cluster, image: ImageResult, tmp_path: Path) -> None:
+    """The request of kit local, sent to the engine of a lab host. This machine has no GPU."""
+    host = gpu_cluster.head
+    first, second = has(host)
+    script = "nvidia-smi --query-gpu=uuid --format=csv,noheader"
+    with engine_of(host, tmp_path) as engine:
+        for gpus, expected in (
+            (LocalGpus(driver="nvidia"), [first, second]),
+            (LocalGpus(driver="nvidia", count=1), [first]),
+            (LocalGpus(driver="nvidia", names=(second,)), [second]),
+        ):
+            seen = Remembering()
+            assert engine.run(LocalContainer(image=image.tag, argv=("sh", "-c", script), gpus=gpus), seen) == 0
+            assert [line.text for line in seen.lines] == expected
+
+
+@contextlib.contextmanager
+def engine_of(host: VM, folder: Path) -> Iterator[LocalEngine]:
+    """The host's engine, as kit local would see it on the host: by a socket."""
+    socket = folder / "engine"
+    forward = {"LocalForward": f"{socket} /var/run/docker.sock", "SessionType": "none", "ExitOnForwardFailure": "yes"}
+    argv = ssh_argv(host.folder, host.address, **forward)
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL) as tunnel, pytest.MonkeyPatch.context() as patch:
+        try:
+            until("the tunnel to the engine", lambda: socket.exists() or tunnel.poll() is not None)
+            patch.setenv("DOCKER_HOST", f"unix://{socket}")
+            engine = LocalEngine()
+            yield engine
+            engine.close()
+        finally:
+            tunnel.terminate()
 
 
 def test_another_number_of_gpus_is_another_lab(gpu_cluster: Cluster) -> None:

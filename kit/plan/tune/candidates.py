@@ -245,7 +245,9 @@ def _gpu_advice(machines: Sequence[Machine]) -> list[str]:
             "HOROVOD_HIERARCHICAL_ALLREDUCE=1"
         )
     if len(machines) >= 1 and "SYS" in links:
-        advice.append("some GPUs reach each other across sockets (SYS): mpi.bind_to: socket keeps ranks near them")
+        advice.append(
+            "some GPUs reach each other across sockets (SYS): gpus_per_rank: 1 in kit.yaml keeps each rank near its GPU"
+        )
     return advice
 
 

@@ -41,7 +41,7 @@ from kit.model.result import (
     OutputGroup,
     PsResult,
 )
-from kit.model.run import RunRecord
+from kit.model.run import Place, RunRecord
 from kit.model.secret import Secret
 from kit.model.swarm import StackRemove, SwarmInit
 from kit.model.text import size
@@ -137,6 +137,26 @@ def test_a_launch_can_be_pasted() -> None:
         "# hostfile\n10.0.0.1 slots=2\n10.0.0.2 slots=2\n10.0.0.3 slots=1\n"
         "# command\nenv 'A=b c' mpirun -np 5 sh -c 'echo $HOME '\"'\"'x'\"'\"''"
     )
+
+
+def test_a_launch_shows_which_rank_gets_which_gpu() -> None:
+    nodes = tuple(Node(name=f"gpu{n}", address=f"10.0.0.{n}", slots=4, gpus=4) for n in (1, 2))
+    places = tuple(Place(node=node.name, address=node.address, ranks=2, slots=(0, 1, 2, 3)) for node in nodes)
+    plan = LaunchPlan(
+        run_id="r", placement=Placement(nodes=nodes, counts=(2, 2)), hostfile="h\n", argv=("mpirun",), places=places,
+        env={"KIT_GPUS_PER_RANK": "2"},
+    )  # fmt: skip
+    assert launch.launch(plan).splitlines()[:6] == [
+        "# 4 ranks: 2 on each of gpu[1-2]",
+        "# GPUs, if each host has one for each slot and no other run holds any:",
+        "# rank 0 on gpu1: GPUs 0, 1",
+        "# rank 1 on gpu1: GPUs 2, 3",
+        "# rank 2 on gpu2: GPUs 0, 1",
+        "# rank 3 on gpu2: GPUs 2, 3",
+    ]
+    many = replace(plan, placement=Placement(nodes=nodes, counts=(20, 20)), env={"KIT_GPUS_PER_RANK": "1"})
+    assert "# … and 24 more ranks" in launch.launch(many)
+    assert "GPU" not in launch.launch(replace(plan, env={}))
 
 
 def test_tables_align_and_put_numbers_right() -> None:
