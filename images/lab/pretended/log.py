@@ -65,7 +65,8 @@ def _plain(elements: List[Element], depth: int) -> List[str]:
 
 def _elements(machine: Machine, gpu: Gpu) -> List[Element]:
     mode = query.mig_mode(gpu).strip("[]")
-    prefix = "clocks_event_reason_"
+    reasons = "clocks_throttle_reason" if query.older(gpu.driver, 535) else "clocks_event_reason"
+    prefix = reasons + "_"
     return [
         ("product_name", gpu.name),
         ("product_brand", gpu.model.brand),
@@ -82,7 +83,7 @@ def _elements(machine: Machine, gpu: Gpu) -> List[Element]:
         ("fan_speed", "N/A"),
         ("performance_state", query.level(gpu)),
         (
-            "clocks_event_reasons",
+            reasons + "s",
             [
                 (prefix + "gpu_idle", query.active(not gpu.load and not gpu.throttled)),
                 (prefix + "applications_clocks_setting", "Not Active"),

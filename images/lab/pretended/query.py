@@ -155,6 +155,8 @@ _ALIASES = {
 }
 # Before the driver 535, the reasons had another name. Later drivers know both.
 _OLD_PREFIX = "clocks_throttle_reasons."
+# The first branch of the driver that knows a field.
+_SINCE = ((_PREFIX, 535), ("compute_cap", 510), ("mig.mode.", 450))
 _APPS = {
     "timestamp": "timestamp",
     "gpu_name": "gpu_name",
@@ -182,11 +184,18 @@ def form(text: str) -> Form:
     return Form(header="noheader" not in words, units="nounits" not in words)
 
 
-def fields(text: str) -> List[Field]:
-    """Return the fields of a query. Raise Failed if there is no such field."""
+def older(driver: str, branch: int) -> bool:
+    """Return whether a driver is older than this branch."""
+    return int(driver.split(".", maxsplit=1)[0]) < branch
+
+
+def fields(text: str, driver: str) -> List[Field]:
+    """Return the fields of a query. Raise Failed if this driver knows no such field."""
     chosen = []
     for word in (part.strip() for part in text.split(",")):
         name = _ALIASES.get(word, word)
+        if any(name.startswith(start) and older(driver, branch) for start, branch in _SINCE):
+            raise Failed('Field "%s" is not a valid field to query.\n' % word, 2)
         if name.startswith(_OLD_PREFIX):
             name = _PREFIX + name[len(_OLD_PREFIX) :]
         if name not in _BY_NAME:

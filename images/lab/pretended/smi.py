@@ -114,7 +114,7 @@ def answer(command: str, options: Dict[str, str], machine: Machine) -> str:
 def _csv(machine: Machine, options: Dict[str, str], shown: query.Form) -> str:
     if "apps" in options:
         return query.apps(machine, options["apps"], shown)
-    fields = query.fields(options["gpu"]) if "gpu" in options else query.rows(options["rows"])
+    fields = query.fields(options["gpu"], machine.state.driver) if "gpu" in options else query.rows(options["rows"])
     return query.csv(machine, fields, shown)
 
 

@@ -15,6 +15,8 @@ HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RUNTIME = "/usr/bin/nvidia-container-runtime"
 DAEMON = "/etc/docker/daemon.json"
 CDI = "/etc/cdi/nvidia.yaml"
+# NVIDIA's files name their driver by its libraries. The host's is empty, and no program opens a library by this name.
+_LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.%s"
 _PID = "/run/docker.pid"
 _PATIENCE_S = 60
 
@@ -42,6 +44,7 @@ def cdi(state: State) -> Dict[str, Any]:
 
     options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
     program = os.path.join(FOLDER, "bin", "nvidia-smi")
+    library = _LIBRARY % state.driver
     return {
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
@@ -56,6 +59,7 @@ def cdi(state: State) -> Dict[str, Any]:
             "mounts": [
                 {"hostPath": FOLDER, "containerPath": FOLDER, "options": options},
                 {"hostPath": program, "containerPath": PROGRAM, "options": options},
+                {"hostPath": library, "containerPath": library, "options": options},
             ],
         },
     }
@@ -66,6 +70,8 @@ def install(state: State, kind: str) -> None:
     _program(HOOK, kind in ("hook", "runtime", "cdi"))
     _program(RUNTIME, kind != "none")
     _write(DAEMON, daemon_json(kind))
+    with open(_LIBRARY % state.driver, "a"):
+        pass
     _write(CDI, cdi(state) if kind == "cdi" else {})
 
 

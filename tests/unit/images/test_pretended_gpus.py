@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import json
 import re
 import uuid
 from pathlib import Path
@@ -121,6 +122,17 @@ def test_what_the_real_tool_refuses(words: str, code: int) -> None:
     with pytest.raises(machine.Failed) as caught:
         answered(words, seen(lab_host()))
     assert caught.value.code == code
+
+
+def test_an_old_driver_knows_fewer_fields() -> None:
+    old = seen(faulty(0, "throttle")._replace(driver="470.103.01"))
+    for field in ("clocks_event_reasons.hw_slowdown", "compute_cap"):
+        with pytest.raises(machine.Failed, match="not a valid field"):
+            answered(f"--query-gpu={field} --format=csv", old)
+    asked = "--query-gpu=clocks_throttle_reasons.hw_slowdown --format=csv,noheader"
+    assert answered(asked, old) == "Active\nNot Active\n"
+    assert "<clocks_throttle_reason_hw_slowdown>" in answered("-q -x", old)
+    assert "hw_thermal_slowdown" in full(old)[0].reasons
 
 
 def test_uuids_are_valid_and_stable_and_differ_by_host() -> None:
@@ -273,6 +285,7 @@ def test_the_cdi_file_has_each_gpu_by_number_and_uuid() -> None:
         for device in toolkit.cdi(lab_host())["devices"]
     }
     assert devices["all"] == ["/dev/nvidia0", "/dev/nvidia1"]
+    assert "libcuda.so.550.54.15" in json.dumps(toolkit.cdi(lab_host()))
     assert devices["1"] == devices[lab_host().uuid(1)] == ["/dev/nvidia1"]
 
 
