@@ -89,8 +89,8 @@ GPU = (
     Rule(
         name="gpu-shared",
         text="ranks {first} and {second} use the same GPU, but NCCL needs one for each rank",
-        hint="choose the GPU in the program by hvd.local_rank() or LOCAL_RANK, and start at most one rank per GPU: "
-        "kit run --npernode 1",
+        hint="choose the GPU in the program by hvd.local_rank() or LOCAL_RANK, or let kit give each rank its own: "
+        "kit run --gpu-per-rank",
         says=("Duplicate GPU detected : rank {first} and rank {second} both on CUDA device",),
     ),
     Rule(
