@@ -97,8 +97,8 @@ GPU = (
         name="gpu-number",
         text="the rank used a GPU that the host does not have: there are more ranks than GPUs, or the rank "
         "used another rank's GPU",
-        hint="use hvd.local_rank() in the program, and check slots= in the hosts file; list the GPUs: kit "
-        "exec {host} -- nvidia-smi -L",
+        hint="use hvd.local_rank() in the program, or GPU 0 with --gpu-per-rank; check slots= in the hosts file; "
+        "list the GPUs: kit exec {host} -- nvidia-smi -L",
         says=("invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE"),
     ),
     Rule(
