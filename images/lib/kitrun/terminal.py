@@ -81,6 +81,9 @@ def join(run: str, command: Sequence[str]) -> int:
     environment = joined(procs.environment(rank), dict(os.environb))
     with contextlib.suppress(OSError):
         os.chdir("/proc/%d/cwd" % rank)
+    with contextlib.suppress(OSError):
+        # kit-rank may have bound the rank to the cores near its GPU.
+        os.sched_setaffinity(0, os.sched_getaffinity(rank))
     # The terminal's keys are for the command. Its end, by whatever signal, ends this process.
     for sign in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(sign, signal.SIG_IGN)

@@ -65,6 +65,13 @@ def test_the_command_is_where_and_what_the_rank_is(run: Run) -> None:
     assert not (run.folder / "sockets" / RUN).exists()
 
 
+def test_the_command_has_the_cores_of_the_rank(run: Run) -> None:
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(run.rank.pid, {core})
+    out, err = run.join("grep", "Cpus_allowed_list", "/proc/self/status").communicate(timeout=30)
+    assert out.split() == [b"Cpus_allowed_list:", str(core).encode()], err
+
+
 @pytest.mark.parametrize(("command", "code"), [("kill -9 $$", 137), ("exit 0", 0), ("no-such-program", 127)])
 def test_the_rank_ends_as_the_command_does(run: Run, command: str, code: int) -> None:
     joined = run.join("sh", "-c", command)
