@@ -101,8 +101,9 @@ class HostFacts:
     of cluster.json, and `living` has the ids of running runs. `absent` has the requested folders that do not exist.
     `python` is the version of python3, if it is installed. `slow`: its engine did not answer in time.
     `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of nvidia-smi, or "".
-    `gpu_processes` is None if kit did not ask. `images` maps each requested tag that the host has to its ID, and
-    `image_id` is the first.
+    `gpu_processes` is None if kit did not ask. `node_gpus` has the UUIDs that the cluster's node sees, or is None if no
+    node runs or kit cannot know. `node_gpu_fault` is what nvidia-smi prints there if it sees none. `images` maps each
+    requested tag that the host has to its ID, and `image_id` is the first.
     """
 
     host: Host
@@ -120,6 +121,8 @@ class HostFacts:
     gpu_fault: str = ""
     gpu_engine: GpuEngine = field(default_factory=GpuEngine)
     gpu_processes: tuple[GpuProcess, ...] | None = None
+    node_gpus: frozenset[str] | None = None
+    node_gpu_fault: str = ""
     image_id: str | None = None
     images: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[Container, ...] = ()

@@ -145,6 +145,18 @@ class WaitSshd(Step):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyGpus(Step):
+    """Compare the GPUs that the node sees with those of its host, by UUID."""
+
+    cluster: str
+    gpus: tuple[str, ...]
+    why: str
+
+    def line(self) -> tuple[str, str]:
+        return "verify", f"{len(self.gpus)} GPU{'s' if len(self.gpus) > 1 else ''} in the node"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyPeers(Step):
     """Log in from the head's container to every node by ssh, without a prompt."""
 

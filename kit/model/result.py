@@ -78,6 +78,8 @@ class LocalResult:
 class NodeStatus:
     """A row of `kit ps`. `ranks` maps a run's id to its ranks on the host.
 
+    `gpu_models` names the host's GPUs, and `gpus_free` counts those that no rank and no other program uses; it is None
+    for a host without GPUs. `notes` are problems with its GPUs.
     `address` is the host's address for MPI, `ssh` the one that kit connects to. `down`: the host answered, and its node
     does not run. A host that kit cannot reach has a `problem` instead.
     """
@@ -93,6 +95,9 @@ class NodeStatus:
     problem: str | None = None
     ssh: str = ""
     down: bool = False
+    gpu_models: tuple[str, ...] = ()
+    gpus_free: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

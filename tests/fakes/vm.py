@@ -28,6 +28,7 @@ Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full"
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
+LOST = "Failed to initialize NVML: Unknown Error"
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
 
 
@@ -97,6 +98,9 @@ class FakeVM(SwarmScripts):
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
     busy: float = 0.0
     driver: str = DRIVER
+    # The node lost all GPUs, as after a daemon-reload, until it is recreated; or it never gets these.
+    lost_gpus: bool = False
+    hidden_gpus: tuple[int, ...] = ()
     # What nvidia-smi prints besides its GPUs.
     nvidia_smi: list[str] = field(default_factory=list)
     # Lines of gpu_processes.sh.
@@ -164,6 +168,7 @@ class FakeVM(SwarmScripts):
                 for n in range(self.gpus)
             ]
             + self.nvidia_smi,
+            "gpu_node": self._node_gpus(),
             "gpu_engine": ["hook /usr/bin/nvidia-container-runtime-hook"] if self.gpus else [],
             "engine": [self._info()],
             "image": [f"{self.images[tag]} {tag}" for tag in image.split() if tag in self.images],
@@ -217,8 +222,18 @@ class FakeVM(SwarmScripts):
         users = "".join(f"{line}\n" for line in [f"{start} gpu_processes", *self.gpu_processes]) if self.gpus else ""
         return completed(f"{state.text}{users}{start} ranks\n{self._ranks(stdin, folder).text}")
 
-    def _gpu_processes(self, _stdin: bytes) -> Completed:
-        return completed("".join(f"{line}\n" for line in self.gpu_processes))
+    def _gpu_processes(self, _stdin: bytes, _cluster: str) -> Completed:
+        return completed("".join(f"{line}\n" for line in [*self.gpu_processes, *self._node_gpus()]))
+
+    def _gpu_node(self, _stdin: bytes, _cluster: str) -> Completed:
+        return completed("".join(f"{line}\n" for line in self._node_gpus()))
+
+    def _node_gpus(self) -> list[str]:
+        if not self.gpus or not any(container.running for container in self.containers):
+            return []
+        if self.lost_gpus:
+            return [f"says {LOST}"]
+        return [f"sees GPU-{self.host.name}-{n}" for n in range(self.gpus) if n not in self.hidden_gpus]
 
     def _ranks(self, _stdin: bytes, _cluster: str) -> Completed:
         return completed("".join(f"{run} {rank} {pid}\n" for run, rank, pid in self.ranks))
@@ -345,6 +360,7 @@ class FakeVM(SwarmScripts):
             if own and own[0].running and own[0].labels == body["labels"] and not force:
                 continue
             self.containers = [c for c in self.containers if c.project != project]
+            self.lost_gpus = False
             environment = body["environment"]
             self.containers.append(
                 FakeContainer(

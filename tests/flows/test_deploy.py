@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from kit.cli.text import ps as text
 from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, Phase
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
-from kit.model.plan import VERIFY, Ship, WriteFile
+from kit.flows.cluster.ps import ps
+from kit.model.plan import VERIFY, ComposeUp, Ship, WriteFile
 from kit.plan.cluster.record import from_text
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
@@ -456,3 +458,77 @@ def test_down_removes_the_image_of_either_kind(fleet: Fleet, reporter: Rememberi
     deploy(fleet.context(reporter))
     down(fleet.context(reporter), images=True)
     assert image_tags(fleet) == set()
+
+
+def on_gpus(fleet: Fleet) -> None:
+    for vm in fleet.vms.values():
+        vm.gpus = 2
+
+
+def test_each_node_must_see_all_gpus_of_its_host(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    fleet["gpu3"].hidden_gpus = (1,)
+    with pytest.raises(StepError, match="sees 1 of the host's 2 GPUs: GPU-gpu3-1 is missing") as caught:
+        deploy(fleet.context(reporter))
+    assert caught.value.host == "gpu3"
+    fleet["gpu3"].hidden_gpus = ()
+    # The node started before its GPUs were complete.
+    deploy(fleet.context(reporter))
+    assert deploy(fleet.context(reporter)).plan.empty
+
+
+def test_a_node_that_lost_its_gpus_is_recreated(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    deploy(fleet.context(reporter))
+    fleet["gpu2"].lost_gpus = True
+    row = next(node for node in ps(fleet.context(reporter)).nodes if node.host == "gpu2")
+    assert row.notes == (
+        "the node sees 0 of the host's 2 GPUs: Failed to initialize NVML: Unknown Error; run: kit deploy",
+    )
+    plan = deploy(fleet.context(reporter), dry_run=True).plan
+    up, *after = steps_of(plan, "gpu2")
+    assert isinstance(up, ComposeUp)
+    assert up.recreate
+    assert up.why.endswith("Unknown Error")
+    assert [type(step).__name__ for step in after] == ["WaitSshd", "VerifyGpus"]
+    deploy(fleet.context(reporter))
+    assert not fleet["gpu2"].lost_gpus
+    assert deploy(fleet.context(reporter)).plan.empty
+
+
+def test_a_choice_of_gpus_in_kit_yaml_is_no_loss(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    fleet["gpu3"].hidden_gpus = (1,)
+    context = fleet.context(reporter, env={"NVIDIA_VISIBLE_DEVICES": "0"})
+    deploy(context)
+    assert deploy(context).plan.empty
+
+
+def test_a_lost_gpu_does_not_end_a_run(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    deploy(fleet.context(reporter))
+    fleet["gpu2"].lost_gpus = True
+    fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    with pytest.raises(NotReadyError, match="is active, and this deploy would end it"):
+        deploy(fleet.context(reporter))
+
+
+def test_ps_counts_gpus_and_names_programs_of_others(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    fleet["gpu4"].gpus = 1
+    deploy(fleet.context(reporter))
+    assert any("gpu4 has 1 GPU and slots=2" in warning.text for warning in reporter.warnings)
+    fleet["gpu1"].ranks = [("20261121-101500-3fa2", 0, 41)]
+    fleet["gpu2"].gpu_processes = ["GPU-gpu2-1 42 100 alice - jupyter", "GPU-gpu2-0 43 100 root lab python3"]
+    rows = ps(fleet.context(reporter)).nodes
+    assert [(row.gpus, row.gpus_free) for row in rows] == [(2, 1), (2, 0), (2, 2), (1, 1)]
+    assert {row.gpu_models for row in rows} == {("NVIDIA A100-SXM4-40GB",)}
+    assert [row.notes for row in rows] == [
+        (),
+        ("a program that kit did not start uses GPU-gpu2-1: jupyter (PID 42 of alice)",),
+        (),
+        ("1 GPU and slots=2 in the hosts file: ranks share GPUs",),
+    ]
+    shown = text.ps(ps(fleet.context(reporter)))
+    assert "2 × A100-SXM4-40GB, 1 free" in shown
+    assert "\ngpu2: a program that kit did not start uses GPU-gpu2-1" in shown

@@ -371,6 +371,13 @@ def test_programs_of_others_on_the_gpus_stop_a_run(on_gpus: Cluster) -> None:
     assert on_gpus.run("true", np=1).exit_code == 0
 
 
+def test_a_node_that_lost_its_gpus_gets_no_run(on_gpus: Cluster) -> None:
+    on_gpus.fleet["gpu1"].lost_gpus = True
+    with pytest.raises(NotReadyError, match="gpu1 sees no GPU: Failed to initialize NVML: Unknown Error") as caught:
+        on_gpus.run("true", np=1)
+    assert "kit deploy" in str(caught.value.hint)
+
+
 def test_a_host_that_does_not_list_programs_runs_ranks(on_gpus: Cluster) -> None:
     vm = on_gpus.fleet["gpu1"]
     vm.gpu_processes = ["GPU-gpu1-0 99999999999999999999 100 alice - x"]

@@ -16,7 +16,7 @@ HEADER = ("HOST", "ADDRESS", "SERVICE", "STATE", "IMAGE", "SLOTS", "GPUS", "RANK
 # Without addresses: 256 of them are no table for 80 columns. The numbers are those of each host of the row.
 FOLDED = ("HOST", "COUNT", "SERVICE", "STATE", "IMAGE", "EACH: SLOTS", "GPUS", "RANKS")
 # The columns that a narrow terminal cuts, in this order, and what they keep.
-FLEXIBLE = ("IMAGE", "ADDRESS", "STATE", "HOST")
+FLEXIBLE = ("IMAGE", "GPUS", "ADDRESS", "STATE", "HOST")
 LEAST = 8
 # Docker's words for a container's age: "Up 2 hours", "Exited (137) About a minute ago".
 _AGE = re.compile(r"(?:(\d+)|Less than a|About an?) (second|minute|hour|day|week|month|year)s?\b")
@@ -36,6 +36,7 @@ def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> s
         rows, header = [(node.host, node.address, *_shared(node)) for node in value.nodes], HEADER
     runs = sorted({run for node in value.nodes for run in node.ranks})
     tail = f"\nRunning: {', '.join(runs)}" if runs else ""
+    tail += "".join(f"\n{node.host}: {note}" for node in value.nodes for note in node.notes)
     if value.differs:
         tail += f"\nkit.yaml differs from what is deployed (deployed → now): {'; '.join(value.differs)}"
         tail += "\n  → run: kit deploy"
@@ -45,7 +46,15 @@ def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> s
 
 def _shared(node: NodeStatus) -> tuple[str | int, ...]:
     ranks = sum(len(ranks) for ranks in node.ranks.values())
-    return (node.service, node.problem or node.state, node.image, node.slots, node.gpus, ranks)
+    return (node.service, node.problem or node.state, node.image, node.slots, _gpus(node), ranks)
+
+
+def _gpus(node: NodeStatus) -> str | int:
+    """Return the number and models of the GPUs, and how many are free; or 0."""
+    if node.gpus_free is None:
+        return node.gpus
+    model = " and ".join(name.removeprefix("NVIDIA ") for name in node.gpu_models)
+    return f"{node.gpus} × {model}, {node.gpus_free} free"
 
 
 def _groups(nodes: Sequence[NodeStatus]) -> list[list[NodeStatus]]:
@@ -81,4 +90,5 @@ def _spelled(node: NodeStatus) -> str:
 def _totals(nodes: Sequence[NodeStatus]) -> str:
     slots, gpus = sum(node.slots for node in nodes), sum(node.gpus for node in nodes)
     ranks = sum(len(ranks) for node in nodes for ranks in node.ranks.values())
-    return f"{slots} slots, {gpus} GPUs, {ranks} ranks"
+    known = [node.gpus_free for node in nodes if node.gpus_free is not None]
+    return f"{slots} slots, {gpus} GPUs{f' ({sum(known)} free)' if known else ''}, {ranks} ranks"

@@ -21,6 +21,7 @@ from kit.plan import flavour
 from kit.plan.cluster import checks
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.dialect import HeldKeys
+from kit.plan.cluster.gpus import too_few
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
 from kit.plan.cluster.supply import Image
@@ -139,7 +140,12 @@ def _warn_of_missing_sources(context: Context, observed: Sequence[HostFacts]) ->
 def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
     unused = flavour.unused_gpus(context.spec, observed)
     broken = [(text, hint) for _, text, hint in flavour.broken_drivers(observed)]
-    for text, hint in [*([unused] if unused else []), *broken]:
+    few = [
+        (f"{facts.host.name} has {note}", "write slots= as many as GPUs, or remove slots=")
+        for facts in observed
+        if (note := too_few(facts))
+    ]
+    for text, hint in [*([unused] if unused else []), *broken, *few]:
         context.reporter.report(Warned(text=text, hint=hint))
 
 

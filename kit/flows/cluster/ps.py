@@ -12,7 +12,7 @@ from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.result import NodeStatus, PsResult
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import drift, network, nodes
+from kit.plan.cluster import drift, gpus, network, nodes
 from kit.plan.cluster.record import from_text
 from kit.remote.cluster.observe import observe_ranks
 from kit.remote.ssh import fanout
@@ -52,6 +52,7 @@ def _differing(records: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
 
 def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
     own = [c for c in facts.containers if c.cluster == context.spec.name]
+    by_run, slots = ranks_of(ranks), nodes.slots_of(facts, context.spec)
     try:
         address = str(network.pick_interface(facts, context.spec.network).address.ip)
     except KitError:
@@ -62,11 +63,14 @@ def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
         service=own[0].service if own else "",
         state=own[0].status if own else "slow: the engine did not answer in time" if facts.slow else "not deployed",
         image=own[0].image if own else "",
-        slots=nodes.slots_of(facts, context.spec),
+        slots=slots,
         gpus=len(facts.gpus),
-        ranks=ranks_of(ranks),
+        ranks=by_run,
         ssh=facts.host.address,
         down=not own[0].running if own else not facts.slow,
+        gpu_models=tuple(dict.fromkeys(gpu.name for gpu in facts.gpus)),
+        gpus_free=gpus.free(facts, slots, sum(map(len, by_run.values()))) if facts.gpus else None,
+        notes=gpus.notes(facts, context.spec),
     )
 
 

@@ -11,6 +11,8 @@ from kit.plan.run import busy, gpus
 def check_gpus(context: Context, plan: LaunchPlan, cluster: str, *, ignore: bool) -> None:
     """Raise NotReadyError if a program that kit did not start uses a GPU of the run; with `ignore`, warn.
 
+    Also raise it if a running node has lost its GPUs.
+
     Contacts only hosts that had GPUs at the deploy. A host that does not answer in time is no reason to refuse the run:
     the head may reach it.
     """
@@ -23,10 +25,13 @@ def check_gpus(context: Context, plan: LaunchPlan, cluster: str, *, ignore: bool
     from kit.remote.run.busy import users_of_gpus  # noqa: PLC0415
 
     hosts = [context.host(name) for name in held]
-    outcome = users_of_gpus(hosts, context.connect, lambda processes: busy.strangers(processes, cluster))
+    outcome = users_of_gpus(hosts, context.connect, lambda processes: busy.strangers(processes, cluster), cluster)
     for failure in alike(outcome.failures.values()):
         text = f"{fold(failure.hosts)}: cannot look for other programs on the GPUs: {failure.message}"
         context.reporter.report(Warned(text=text))
+    faults = {name: users.lost for name, users in outcome.results.items() if users.lost}
+    if faults:
+        raise busy.lost(faults)
     rows = [
         row
         for name, users in outcome.results.items()

@@ -14,7 +14,7 @@ from kit.model.spec import ClusterSpec
 from kit.plan.cluster import checks, network, ssh, stack
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import PRIVATE, PUBLIC, File, file_steps, launch_files, login_file, record_file, stale_steps
-from kit.plan.cluster.gpus import file_driver
+from kit.plan.cluster.gpus import file_driver, lost, verify_gpus
 from kit.plan.cluster.verify import wait_sshd
 from kit.plan.swarm.leave import leaving
 
@@ -77,16 +77,20 @@ def _steps(
     yield from file_steps(files, facts)
     yield from stale_steps(files, facts, head=service == names.HEAD)
     new_key = site.keys.hosts[node.name].private is not None
-    starts = new_key or not checks.container_is_current(facts, spec, service, compose.digest)
+    lacks = lost(facts, spec.env)
+    starts = new_key or bool(lacks) or not checks.container_is_current(facts, spec, service, compose.digest)
     if starts:
         yield ComposeUp(
             folder=names.folder(spec.name),
             project=names.project(spec.name),
-            recreate=new_key and any(c.cluster == spec.name for c in facts.containers),
-            why=_why_up(facts, spec, service, new_key=new_key),
+            recreate=bool(new_key or lacks) and any(c.cluster == spec.name for c in facts.containers),
+            why=lacks or _why_up(facts, spec, service, new_key=new_key),
         )
     if starts or f"{node.address}:{spec.ssh_port}" not in facts.listening:
         yield wait_sshd(spec, node, service)
+    verify = verify_gpus(spec, facts) if starts else None
+    if verify:
+        yield verify
 
 
 def _why_up(facts: HostFacts, spec: ClusterSpec, service: str, *, new_key: bool) -> str:

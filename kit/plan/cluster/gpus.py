@@ -6,10 +6,13 @@ the driver `cdi` if it reads CDI files. Swarm knows neither: there the default r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from kit.errors import StepError
 from kit.model.observed import GpuEngine, HostFacts
+from kit.model.plan import VerifyGpus
+from kit.model.spec import ClusterSpec
 
 # A driver of Compose's devices. `runtime`: the engine's default runtime adds the GPUs. "": the host has no GPU.
 Driver = Literal["", "cdi", "nvidia"]
@@ -19,6 +22,8 @@ _INSTALL = (
     "install nvidia-container-toolkit "
     "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
 )
+# How many processes kit ps names on a host.
+_MOST_PROCESSES = 4
 _GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 # The programs of NVIDIA's toolkit that can be a runtime of the engine.
 _RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
@@ -63,6 +68,60 @@ def swarm_driver(facts: HostFacts) -> SwarmDriver | StepError:
         'set "default-runtime": "nvidia" in /etc/docker/daemon.json: sudo nvidia-ctk runtime configure '
         f"--runtime=docker --set-as-default; then: {RESTART}; or set orchestrator: compose",
     )
+
+
+def lost(facts: HostFacts, env: Mapping[str, str]) -> str:
+    """Return what a running node lacks of its host's GPUs, or "". `env` may choose other GPUs for all nodes."""
+    if facts.node_gpus is None or not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in env:
+        return ""
+    missing = [gpu.uuid for gpu in facts.gpus if gpu.uuid not in facts.node_gpus]
+    if not missing:
+        return ""
+    cause = facts.node_gpu_fault or f"{', '.join(missing)} is missing"
+    return f"the node sees {len(facts.gpus) - len(missing)} of the host's {len(facts.gpus)} GPUs: {cause}"
+
+
+def free(facts: HostFacts, slots: int, ranks: int) -> int:
+    """Return how many GPUs of a host neither the ranks on it nor other programs use, as far as the host shows."""
+    total = gpus_of(facts)
+    held = -(-ranks * total // max(slots, 1))
+    used = {process.gpu for process in facts.gpu_processes or ()}
+    return max(0, total - max(min(held, total), len(used)))
+
+
+def gpus_of(facts: HostFacts) -> int:
+    """Return how many GPUs the host's ranks can use. With MIG, a GPU counts as its MIG devices."""
+    return sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus)
+
+
+def too_few(facts: HostFacts) -> str:
+    """Return the note about a host with fewer GPUs than its hosts file says slots, or ""."""
+    count, slots = gpus_of(facts), facts.host.slots
+    if not count or slots is None or count >= slots:
+        return ""
+    return f"{count} GPU{'s' if count > 1 else ''} and slots={slots} in the hosts file: ranks share GPUs"
+
+
+def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
+    """Return what is wrong with a host's GPUs, for kit ps."""
+    lacks = lost(facts, spec.env)
+    others = [
+        f"a program that kit did not start uses {process.gpu}: {process.command or 'a program'} (PID {process.pid} of "
+        f"{process.user})"
+        for process in facts.gpu_processes or ()
+        if process.cluster != spec.name
+    ]
+    fault = f"nvidia-smi prints: {facts.gpu_fault}" if facts.gpu_fault else ""
+    return tuple(
+        filter(None, [f"{lacks}; run: kit deploy" if lacks else "", fault, too_few(facts), *others[:_MOST_PROCESSES]])
+    )
+
+
+def verify_gpus(spec: ClusterSpec, facts: HostFacts) -> VerifyGpus | None:
+    """Return the step that compares the GPUs of a node that starts with those of its host, if it has any."""
+    if not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in spec.env:
+        return None
+    return VerifyGpus(cluster=spec.name, gpus=tuple(gpu.uuid for gpu in facts.gpus), why="ranks need all of them")
 
 
 def _cdi_covers(facts: HostFacts) -> bool:

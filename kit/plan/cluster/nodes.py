@@ -9,6 +9,7 @@ from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import drift, network
+from kit.plan.cluster.gpus import gpus_of
 
 
 def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[Node, ...], list[KitError]]:
@@ -41,11 +42,6 @@ def slots_of(facts: HostFacts, spec: ClusterSpec) -> int:
     if spec.slots != "auto":
         return spec.slots
     return gpus_of(facts) or 1
-
-
-def gpus_of(facts: HostFacts) -> int:
-    """Return how many GPUs the host's ranks can use. With MIG, a GPU counts as its MIG devices."""
-    return sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus)
 
 
 def cluster_record(

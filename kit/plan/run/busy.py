@@ -46,6 +46,14 @@ def busy_gpus(
     return tuple(row for row in rows if not row.gpus or not set(held).isdisjoint(row.gpus))
 
 
+def lost(faults: Mapping[str, str]) -> NotReadyError:
+    """Return the error of a run on nodes that lost their GPUs. `faults` has what nvidia-smi prints there, by host."""
+    return NotReadyError(
+        f"the running node of {fold(faults)} sees no GPU: {next(iter(faults.values()))}",
+        hint="recreate it: kit deploy. systemctl daemon-reload takes the GPUs of nodes that have them by a hook",
+    )
+
+
 def shown(busy: Sequence[BusyGpu]) -> str:
     """Return the first programs in words."""
     more = f"; and {len(busy) - _MOST} more" if len(busy) > _MOST else ""

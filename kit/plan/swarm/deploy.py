@@ -26,6 +26,7 @@ from kit.plan.cluster.files import (
     record_file,
     stale_steps,
 )
+from kit.plan.cluster.gpus import lost, verify_gpus
 from kit.plan.cluster.verify import wait_sshd
 from kit.plan.swarm import checks, manager, stack
 
@@ -83,7 +84,10 @@ def draft(site: Site) -> Draft:
         runs = manager.is_current(facts, spec, service, wanted.digest(service))
         restarts = any(isinstance(step, RemoveNode) for step in plan.steps)
         if deploys or restarts or not runs or f"{node.address}:{spec.ssh_port}" not in facts.listening:
-            waits.append(HostPlan(host=node.name, steps=(wait_sshd(spec, node, service),)))
+            verify = verify_gpus(spec, facts)
+            waits.append(
+                HostPlan(host=node.name, steps=(wait_sshd(spec, node, service), *([verify] if verify else ())))
+            )
     name = stack.image_of(site.observed, tag=site.image.tag, image_id=site.image.id)
     after = (
         Round(name="form the swarm", hosts=(_form(head, site.nodes[0]),)),
@@ -110,8 +114,11 @@ def _host_steps(
             yield MakeFolder(path=path, mode=mode, why="a mount needs it")
     rewritten = any(isinstance(step, WriteFile) and step.path == names.NODE_ENV for step in changes)
     deaf = f"{node.address}:{spec.ssh_port}" not in facts.listening
+    lacks = lost(facts, spec.env)
+    if lacks and _runs_task(own):
+        yield RemoveNode(cluster=spec.name, why=lacks)
     # On the head the definition has the same values. Elsewhere the container read the file when it started.
-    if not head and (rewritten or deaf) and _runs_task(own):
+    elif not head and (rewritten or deaf) and _runs_task(own):
         why = "its own variables changed" if rewritten else "its sshd does not listen on the right address"
         yield RemoveNode(cluster=spec.name, why=why)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kit.model import names
 from kit.model.answer import answer_of, number
@@ -116,6 +117,29 @@ def _time(text: str | None) -> int:
     return number(text) if text and text.isascii() and text.isdigit() else 0
 
 
+class NodeGpus(NamedTuple):
+    """The GPUs that a node sees. `uuids` is None if that is unknown, and `fault` is what nvidia-smi prints there."""
+
+    uuids: frozenset[str] | None
+    fault: str
+
+
+def node_gpus_of(lines: Sequence[str]) -> NodeGpus:
+    """Return the GPUs in the output of gpu_node.sh. Raises OddAnswer."""
+    uuids = [line.removeprefix("sees ") for line in lines if line.startswith("sees ")]
+    faults = [line.removeprefix("says ") for line in lines if line.startswith("says ")]
+    if not uuids and not faults:
+        return NodeGpus(None, "")
+    return NodeGpus(frozenset(map(word, uuids)), word(faults[0]) if faults else "")
+
+
+def look_into_node(transport: Transport, cluster: str) -> NodeGpus:
+    """Return the GPUs that a host's node sees. Raises UnreachableError, or AnswerError for odd output."""
+    done = transport.run(script("gpu_node", cluster), timeout_s=TIMEOUT_S)
+    with answer_of(transport.host.name, "the GPUs of its node"):
+        return node_gpus_of(done.text.splitlines())
+
+
 def gpu_processes(lines: Sequence[str]) -> tuple[GpuProcess, ...]:
     """Return the processes in the output of gpu_processes.sh. Raises OddAnswer."""
     rows = [row for line in lines if (row := _PROCESS.fullmatch(line))]
@@ -132,8 +156,12 @@ def gpu_processes(lines: Sequence[str]) -> tuple[GpuProcess, ...]:
     )
 
 
-def look_for_processes(transport: Transport) -> tuple[GpuProcess, ...]:
-    """Return the processes that compute on a host's GPUs. Raises UnreachableError, or AnswerError for odd output."""
-    done = transport.run(script("gpu_processes"), timeout_s=TIMEOUT_S)
+def look_for_users(transport: Transport, cluster: str) -> tuple[tuple[GpuProcess, ...], NodeGpus]:
+    """Return the processes that compute on a host's GPUs, and the GPUs that the cluster's node sees, in one command.
+
+    Raises UnreachableError, or AnswerError for odd output.
+    """
+    done = transport.run(script("gpu_processes", cluster), timeout_s=TIMEOUT_S)
     with answer_of(transport.host.name, "the processes on its GPUs"):
-        return gpu_processes(done.text.splitlines())
+        lines = done.text.splitlines()
+        return gpu_processes(lines), node_gpus_of(lines)

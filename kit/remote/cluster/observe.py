@@ -13,7 +13,7 @@ from kit.model.host import Host
 from kit.model.observed import Container, HostFacts, Interface
 from kit.model.run import BY_HAND, RUN_ID
 from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info
-from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes
+from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, node_gpus_of
 from kit.remote.cluster.look import Answer, look
 from kit.remote.cluster.words import version as _version
 from kit.remote.cluster.words import word as _word
@@ -91,6 +91,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
     system = dict(line.split(" ", 1) for line in sections.get("system", ()) if " " in line)
     info = _engine(sections.get("engine", ()))
     images = {_word(tag): _word(image) for image, _, tag in (row.partition(" ") for row in sections.get("image", ()))}
+    node_gpus = node_gpus_of(sections.get("gpu_node", ()))
     gpus = GpuList(sections.get("gpus", ()))
     return HostFacts(
         host=host,
@@ -107,6 +108,8 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         driver=gpus.driver(),
         gpu_fault=gpus.fault(),
         gpu_engine=gpu_engine(sections.get("gpu_engine", ()), info),
+        node_gpus=node_gpus.uuids,
+        node_gpu_fault=node_gpus.fault,
         gpu_processes=gpu_processes(sections["gpu_processes"]) if "gpu_processes" in sections else None,
         image_id=next(iter(images.values()), None),
         images=images,

@@ -16,6 +16,7 @@ from kit.model.plan import (
     RemoveCluster,
     Ship,
     Step,
+    VerifyGpus,
     VerifyPeers,
     WaitSshd,
     WriteFile,
@@ -23,6 +24,7 @@ from kit.model.plan import (
 from kit.model.registry import address_of
 from kit.model.secret import Secret
 from kit.remote.cluster.execution import Execution, require
+from kit.remote.cluster.gpus import look_into_node
 from kit.remote.cluster.observe import listener_word
 from kit.remote.engine import registry
 from kit.remote.engine.hiccups import no_container, persistently, run_in_node
@@ -99,6 +101,21 @@ def wait_sshd(_execution: Execution, transport: Transport, step: WaitSshd) -> No
     require(done, name, f"sshd does not answer on {step.address}:{step.port}", f"kit logs {name}")
 
 
+def verify_gpus(_execution: Execution, transport: Transport, step: VerifyGpus) -> None:
+    node = look_into_node(transport, step.cluster)
+    # Unknown if the image has no nvidia-smi.
+    missing = [uuid for uuid in step.gpus if node.uuids is not None and uuid not in node.uuids]
+    if missing:
+        name = transport.host.name
+        cause = node.fault or f"{', '.join(missing)} is missing"
+        raise StepError(
+            f"the node sees {len(step.gpus) - len(missing)} of the host's {len(step.gpus)} GPUs: {cause}",
+            hint=f"see what it gets: kit exec {name} -- nvidia-smi -L; NVIDIA's settings on the host are in "
+            "/etc/nvidia-container-runtime/config.toml and /etc/cdi; then: kit deploy",
+            host=name,
+        )
+
+
 def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers) -> None:
     name = transport.host.name
     argv = script("peers", *(address for _, address in step.peers))
@@ -131,6 +148,7 @@ ON_HOST: Mapping[type[Step], OnHost] = {
     DeleteFile: delete_file,
     ComposeUp: compose_up,
     WaitSshd: wait_sshd,
+    VerifyGpus: verify_gpus,
     VerifyPeers: verify_peers,
     RemoveCluster: remove_cluster,
 }

@@ -29,7 +29,12 @@ _BEFORE = {
 }
 _AFTER = {"look": "ranks", "node_terminal": "node"}
 # Scripts that a script may run, each in a variable such as end_exec_program.
-_CALLED = {"node_terminal": "end_exec", "observe": "gpu_engine", "look": "gpu_processes"}
+_CALLED = {
+    "node_terminal": ("end_exec",),
+    "observe": ("gpu_engine", "gpu_node"),
+    "look": ("gpu_processes",),
+    "gpu_processes": ("gpu_node",),
+}
 # Files of programs in Python that a script runs. The script finds each in a variable, such as observe_program.
 _PROGRAMS = {"read_runs": ("folder", "runs"), "observe": ("kernel", "observe")}
 
@@ -39,8 +44,8 @@ def _text(name: str) -> str:
     before = _text(_BEFORE[name]) if name in _BEFORE else ""
     # What comes before a script that another one continues is there already.
     after = _read(f"{_AFTER[name]}.sh") if name in _AFTER else ""
-    if name in _CALLED:
-        before += f"{_CALLED[name]}_program={shlex.quote(_text(_CALLED[name]))}\n"
+    for called in _CALLED.get(name, ()):
+        before += f"{called}_program={shlex.quote(_text(called))}\n"
     for part in _PROGRAMS.get(name, ()):
         before += f"{part}_program={shlex.quote(_read(f'{part}.py'))}\n"
     return before + _read(f"{name}.sh") + after

@@ -3,7 +3,7 @@
 if command -v nvidia-smi >/dev/null 2>&1; then
   section gpu_processes
   # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
-  sh -c "$gpu_processes_program"
+  sh -c "$gpu_processes_program" kit-gpu_processes
 fi
 section ranks
 # shellcheck disable=SC2154  # observe.sh sets it

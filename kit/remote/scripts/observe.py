@@ -1,9 +1,9 @@
 """Reads a VM's state as observe.sh does, but in one process. observe.sh starts thirty, Docker's client among them.
 
-Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections, and KIT_GPU_ENGINE has
-gpu_engine.sh. Prints the sections of observe.sh; udp and engine_ports only for a deploy to Swarm. The exit code is 75
-for a slow engine. It is 3, and nothing is printed, if only Docker's client can answer, for example because it has a
-context. observe.sh then asks the client.
+Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections, and KIT_GPU_ENGINE and
+KIT_GPU_NODE have gpu_engine.sh and gpu_node.sh. Prints the sections of observe.sh; udp and engine_ports only for a
+deploy to Swarm. The exit code is 75 for a slow engine. It is 3, and nothing is printed, if only Docker's client can
+answer, for example because it has a context. observe.sh then asks the client.
 
 Standard library only, Python 3.6. It imports little, because most of its time is Python's start.
 """
@@ -43,8 +43,8 @@ SWARM_PORTS = (":0949 ", ":1F0A ", ":12B5 ")
 
 # A program that does not know the mark cannot start a section. No program that this one starts gets it.
 MARK = os.environ.pop("KIT_LOOK", "")
-# A program of the shell that only VMs with GPUs run.
-GPU_ENGINE = os.environ.pop("KIT_GPU_ENGINE", "")
+# Programs of the shell that only VMs with GPUs run.
+GPU_ENGINE, GPU_NODE = os.environ.pop("KIT_GPU_ENGINE", ""), os.environ.pop("KIT_GPU_NODE", "")
 GPU_FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
 
 
@@ -329,14 +329,21 @@ def gpu_query(fields: str) -> Command:
     return Command("timeout", "20", "nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits", errors=True)
 
 
-def gpu_sections(query: Command, engine: Command) -> "list[str]":
-    """Return the GPUs, and what decides whether the engine can give them to a container."""
+def gpu_sections(query: Command, engine: Command, node: Command) -> "list[str]":
+    """Return the GPUs, what decides whether the engine can give them to a container, and those that the node sees."""
     rows = query.text()
     if "not a valid field" in rows:
         # Drivers before 450 do not know MIG.
         rows = gpu_query(GPU_FIELDS).text()
     mig = Command("timeout", "20", "nvidia-smi", "-L").text() if ", Enabled" in rows else ""
-    return [*rows.splitlines(), *mig.splitlines(), section("gpu_engine"), *engine.text().splitlines()]
+    return [
+        *rows.splitlines(),
+        *mig.splitlines(),
+        section("gpu_engine"),
+        *engine.text().splitlines(),
+        section("gpu_node"),
+        *node.text().splitlines(),
+    ]
 
 
 def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
@@ -346,7 +353,10 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
     ping = Request("/_ping")
     wait_for_compose(folder)
     gpus = on_path("nvidia-smi")
-    beside = (gpu_query(GPU_FIELDS + ",mig.mode.current"), Command("sh", "-c", GPU_ENGINE)) if gpus else None
+    beside = None
+    if gpus:
+        node = Command("sh", "-c", GPU_NODE, "kit-gpu_node", os.path.basename(folder))
+        beside = (gpu_query(GPU_FIELDS + ",mig.mode.current"), Command("sh", "-c", GPU_ENGINE), node)
     engine = engine_sections(folder, image, wanted, ping, gpus=gpus)
     return [
         section("system"),

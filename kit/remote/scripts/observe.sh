@@ -49,6 +49,9 @@ by_client() {
     section gpu_engine
     # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
     sh -c "$gpu_engine_program"
+    section gpu_node
+    # shellcheck disable=SC2154
+    if command -v docker >/dev/null 2>&1; then sh -c "$gpu_node_program" kit-gpu_node "$cluster"; fi
   fi
 
   section engine
@@ -125,7 +128,7 @@ by_client() {
 code=3
 if command -v docker >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
   # shellcheck disable=SC2154  # kit.remote.scripts puts the programs before this script
-  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
+  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program KIT_GPU_NODE=$gpu_node_program python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
   code=$?
 fi
 if [ "$code" -eq 75 ]; then exit 75; fi

@@ -11,7 +11,7 @@ import pytest
 from kit.model.answer import OddAnswer, decode
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
-from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, look_for_processes
+from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, look_for_users, node_gpus_of
 from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import host
 
@@ -145,19 +145,34 @@ def test_processes() -> None:
     )
 
 
-def test_a_host_is_asked_for_its_processes() -> None:
+def test_one_command_finds_processes_and_the_nodes_gpus() -> None:
     class Printing:
         host = host(4)
 
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
-            assert argv[3] == "kit-gpu_processes"
-            return Completed(code=0, stdout=b"GPU-5c3b 4711 1 ann - python3\n", stderr=b"")
+            assert argv[3:] == ["kit-gpu_processes", "lab"]
+            return Completed(code=0, stdout=b"GPU-5c3b 4711 1 ann - python3\nsees GPU-5c3b\n", stderr=b"")
 
         def close(self) -> None:
             pass
 
-    (process,) = look_for_processes(Printing())
+    (process,), node = look_for_users(Printing(), "lab")
     assert (process.user, process.pid) == ("ann", 4711)
+    assert node == ({"GPU-5c3b"}, "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], (None, "")),
+        (["sees GPU-1", "sees GPU-2"], ({"GPU-1", "GPU-2"}, "")),
+        (["says Failed to initialize NVML: Unknown Error"], (set(), "Failed to initialize NVML: Unknown Error")),
+    ],
+)
+def test_the_gpus_of_a_node(lines: list[str], expected: tuple[set[str] | None, str]) -> None:
+    assert node_gpus_of(lines) == expected
+    with pytest.raises(OddAnswer):
+        node_gpus_of(["says \x1b[2J"])
 
 
 @pytest.mark.parametrize("size", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"])
