@@ -9,14 +9,21 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit.errors import StepError
 from kit.flows.image.build import ImageResult
+from kit.model.host import Host
 from kit.model.local import LocalContainer, LocalGpus
+from kit.model.observed import HostFacts
+from kit.plan.cluster.gpus import compose_driver
+from kit.remote.cluster.observe import parse
 from kit.remote.engine.container import LocalEngine
+from kit.remote.scripts import script
 from tests.fakes.reporter import Remembering
 from tests.integration.conftest import LAB, Preload
 from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, ssh_argv, taken_down, until
@@ -289,3 +296,55 @@ def test_cdi_and_the_default_runtime(second: VM, image: ImageResult) -> None:
     listed = until("the service has ended", lambda: second.text("docker", "service", "logs", "--raw", "smi"))
     second.text("docker", "swarm", "leave", "--force")
     assert listed.strip() == f"GPU 0: NVIDIA H200 (PRETENDED) (UUID: {other})"
+
+
+def test_a_deploy_recreates_a_node_that_lost_its_gpus(gpu_cluster: Cluster, mended: VM) -> None:
+    """The toolkit is not configured in daemon.json: this cluster got its GPUs by the hook alone."""
+    fault(gpu_cluster, "--fault", "lost")
+    lost = "the node sees 0 of the host's 2 GPUs: Failed to initialize NVML: Unknown Error"
+    ps = gpu_cluster.kit("ps")
+    assert f"gpu1: {lost}; run: kit deploy" in ps.stdout, ps.stdout
+    assert "2 × H200 (PRETENDED), 2 free" in ps.stdout
+    refused = gpu_cluster.kit("run", "--", "true")
+    assert refused.returncode == 5, refused.stderr
+    assert "gpu1 sees no GPU: Failed to initialize NVML: Unknown Error" in refused.stderr
+    deploy = gpu_cluster.kit("deploy", "--progress", "plain")
+    assert deploy.returncode == 0, deploy.stderr
+    inside = gpu_cluster.inside(mended, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
+    assert inside.stdout.split() == has(mended)
+    assert lost not in gpu_cluster.kit("ps").stdout
+
+
+def observed(host: VM) -> HostFacts:
+    """Return what kit deploy sees of a host."""
+    text = host.ssh(*script("observe", "/opt/kit/none", "", "compose")).stdout
+    return parse(Host(name=host.name, address=host.address), text)
+
+
+def test_what_the_engine_can_do_decides(second: VM) -> None:
+    """A hook as old as the engine, CDI, another vendor's CDI file, the base package alone, a hook that came late."""
+    assert compose_driver(observed(second)) == "nvidia"
+    toolkit(second, "cdi")
+    facts = observed(second)
+    assert compose_driver(facts) == "cdi", facts.gpu_engine
+    second.text("sed", "-i", "s|nvidia.com/gpu|example.com/gpu|", "/etc/cdi/nvidia.yaml")
+    assert observed(second).gpu_engine.cdi == ()
+    toolkit(second, "base")
+    assert observed(second).gpu_engine.toolkit_base_only
+    problem = compose_driver(observed(second))
+    assert isinstance(problem, StepError)
+    assert "nvidia-container-toolkit-base" in problem.message
+    # The hook comes, and nobody restarts the engine. Only then the engine refuses GPUs.
+    second.text("pretended-gpus", "toolkit", "hook")
+    hook = observed(second).gpu_engine.hook
+
+    def late() -> HostFacts | None:
+        # The start of the engine is known to a few seconds only.
+        second.text("touch", "-h", hook)
+        facts = observed(second)
+        return facts if facts.gpu_engine.hook_newer else None
+
+    facts = until("the hook is newer than the engine", late)
+    problem = compose_driver(replace(facts, containers=()))
+    assert isinstance(problem, StepError)
+    assert "sudo systemctl restart docker" in str(problem.hint)

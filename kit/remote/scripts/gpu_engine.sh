@@ -33,7 +33,8 @@ found() {
 hook=$(found nvidia-container-runtime-hook)
 if [ -n "$hook" ]; then
   echo "hook $hook"
-  echo "hook_changed $(stat -L -c %Z "$root$hook" 2>/dev/null)"
+  # A link may be newer than its target.
+  echo "hook_changed $({ stat -c %Z "$root$hook"; stat -L -c %Z "$root$hook"; } 2>/dev/null | sort -n | tail -n 1)"
 fi
 echo "runtime $(found nvidia-container-runtime)"
 # Only the lines of CDI files that matter: a file has a line for each library of the driver.
