@@ -122,8 +122,9 @@ def usable(errors: Dict[int, int], control: int, *, unified: bool = False) -> Li
     return [minor for minor, error in sorted(errors.items()) if error not in denied and error != errno.ENOENT]
 
 
-def named(environ: Dict[str, str], visible: Sequence[Tuple[int, str]]) -> FrozenSet[int]:
-    """Return the GPUs, by minor, that a process with these variables computes on. `visible`: minors and UUIDs.
+def named(environ: Dict[str, str], visible: Sequence[Tuple[int, Sequence[str]]]) -> FrozenSet[int]:
+    """Return the GPUs, by minor, that a process with these variables computes on. `visible`: minors, and
+    the UUIDs of each GPU and its MIG devices.
 
     Without CUDA_VISIBLE_DEVICES, a rank takes the GPU of its local rank, as Horovod scripts do.
     """
@@ -145,8 +146,10 @@ def named(environ: Dict[str, str], visible: Sequence[Tuple[int, str]]) -> Frozen
     return frozenset(allowed)
 
 
-def _by_uuid(word: str, visible: Sequence[Tuple[int, str]]) -> int:
-    matching = [at for at, (_, uuid) in enumerate(visible) if word.startswith("GPU-") and uuid.startswith(word)]
+def _by_uuid(word: str, visible: Sequence[Tuple[int, Sequence[str]]]) -> int:
+    if not word.startswith(("GPU-", "MIG-")):
+        return -1
+    matching = [at for at, (_, uuids) in enumerate(visible) if any(uuid.startswith(word) for uuid in uuids)]
     return matching[0] if len(matching) == 1 else -1
 
 
@@ -162,7 +165,7 @@ def launches(argv: Sequence[str]) -> bool:
 def processes(state: State, *, sampled: bool, proc: str = "/proc") -> Tuple[Process, ...]:
     """Return the processes that use a GPU, of those that can be seen here. `sampled`: measure their load."""
     users = []
-    nodes: Dict[str, List[Tuple[int, str]]] = {}
+    nodes: Dict[str, List[Tuple[int, Sequence[str]]]] = {}
     for word in os.listdir(proc):
         if not word.isdigit():
             continue
@@ -184,7 +187,7 @@ def processes(state: State, *, sampled: bool, proc: str = "/proc") -> Tuple[Proc
     )
 
 
-def _user(state: State, proc: str, pid: str, nodes: Dict[str, List[Tuple[int, str]]]) -> List[Process]:
+def _user(state: State, proc: str, pid: str, nodes: Dict[str, List[Tuple[int, Sequence[str]]]]) -> List[Process]:
     with open("%s/%s/environ" % (proc, pid), "rb") as file:
         words = file.read().decode(errors="replace").split("\0")
     environ = dict(word.split("=", 1) for word in words if "=" in word)
@@ -192,7 +195,7 @@ def _user(state: State, proc: str, pid: str, nodes: Dict[str, List[Tuple[int, st
         return []
     space = os.readlink("%s/%s/ns/mnt" % (proc, pid))
     if space not in nodes:
-        nodes[space] = [(minor, state.uuid(minor)) for minor in minors("%s/%s/root/dev" % (proc, pid))]
+        nodes[space] = [(minor, state.uuids(minor)) for minor in minors("%s/%s/root/dev" % (proc, pid))]
     mine = named(environ, nodes[space])
     if not mine:
         return []

@@ -4,6 +4,7 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from pretended.machine import Failed, Gpu, Machine
+from pretended.state import MIG_DEVICES
 
 _NONE = "[N/A]"
 
@@ -275,4 +276,4 @@ def listing(machine: Machine) -> str:
 
 def slices(machine: Machine, gpu: Gpu) -> List[Tuple[int, str]]:
     """Return the number and UUID of each MIG device of a GPU."""
-    return [(device, machine.state.mig_uuid(gpu.minor, device)) for device in range(2)] if gpu.mig else []
+    return [(device, machine.state.mig_uuid(gpu.minor, device)) for device in range(MIG_DEVICES)] if gpu.mig else []

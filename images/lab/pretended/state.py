@@ -10,6 +10,9 @@ from pretended.models import DRIVER, MARK, MODELS, Model
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PATH = os.path.join(FOLDER, "state", "gpus.json")
 
+# How many MIG devices a GPU has, if it has any.
+MIG_DEVICES = 2
+
 
 class State(NamedTuple):
     """`faults` maps the number of a GPU to its faults. `pids` names the host's PID namespace.
@@ -47,6 +50,11 @@ class State(NamedTuple):
 
     def mig_uuid(self, number: int, device: int) -> str:
         return "MIG-%s" % uuid.uuid5(uuid.NAMESPACE_DNS, "%s.%d.%d.mig.kit.lab" % (self.host, number, device))
+
+    def uuids(self, number: int) -> Tuple[str, ...]:
+        """Return the UUID of a GPU, and those of its MIG devices."""
+        mig = "mig" in self.faults_of(number)
+        return (self.uuid(number), *((self.mig_uuid(number, device) for device in range(MIG_DEVICES)) if mig else ()))
 
     def bus(self, number: int) -> str:
         return "00000000:%s:00.0" % self.facts.buses[number]

@@ -181,13 +181,15 @@ def test_a_node_without_driver_counts_and_a_denied_one_does_not() -> None:
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, {2, 3}),
         ({"CUDA_VISIBLE_DEVICES": "0,9,1"}, {2}),
         ({"CUDA_VISIBLE_DEVICES": "GPU-b"}, {3}),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-d4"}, {3}),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-x"}, set()),
         ({"CUDA_VISIBLE_DEVICES": "-1"}, set()),
         ({"CUDA_VISIBLE_DEVICES": ""}, set()),
         ({"CUDA_VISIBLE_DEVICES": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, {3}),
     ],
 )
 def test_the_gpus_of_a_process(environ: dict[str, str], minors: set[int]) -> None:
-    assert machine.named(environ, [(2, "GPU-a1"), (3, "GPU-b2")]) == minors
+    assert machine.named(environ, [(2, ("GPU-a1",)), (3, ("GPU-b2", "MIG-c3", "MIG-d4"))]) == minors
 
 
 def test_a_gpu_is_as_busy_as_its_processes() -> None:
@@ -230,6 +232,7 @@ def test_mig_devices_have_uuids_of_their_own() -> None:
     assert first.migs == ()
     assert [mig.profile for mig in second.migs] == ["3g.71gb", "3g.71gb"]
     assert len({mig.uuid for mig in second.migs}) == 2
+    assert [len(faulty(1, "mig").uuids(number)) for number in range(2)] == [1, 3]
     assert [gpu.mig for gpu in full(seen(faulty(1, "mig")))] == [False, True]
     assert [mig.uuid for mig in full(seen(faulty(1, "mig")))[1].migs] == [mig.uuid for mig in second.migs]
 
