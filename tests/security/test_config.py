@@ -21,7 +21,7 @@ from kit.config.settings import load, load_hosts, load_spec
 from kit.config.text import text_of
 from kit.config.yaml import load_spec as spec_of
 from kit.errors import InputError, InputErrors
-from kit.flows.lab.lab import lab_down, lab_link_rate, lab_status
+from kit.flows.lab.lab import lab_down, lab_gpu, lab_link_rate, lab_status
 from kit.plan.lab import lab_of
 from kit.remote.lab import access
 from kit.remote.ssh import kept
@@ -289,6 +289,7 @@ def test_a_lab_has_a_plain_name_in_every_verb(name: str, tmp_path: Path) -> None
     for work in (
         lambda: lab_status(name, folder=tmp_path),
         lambda: lab_link_rate("none", name, folder=tmp_path),
+        lambda: lab_gpu("gpu1", name, folder=tmp_path),
         lambda: lab_down(name, folder=tmp_path, reporter=Silent()),  # type: ignore[arg-type]
     ):
         assert "cannot name a lab" in str(soon(work))
