@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kit.model.observed import GpuEngine, HostFacts
-from kit.remote.cluster.gpus import gpu_processes
+from kit.remote.cluster.gpus import gpu_processes, node_gpus_of
 from kit.remote.cluster.observe import interfaces_of, parse
 from kit.remote.scripts import kernel, script
 from kit.remote.ssh.transport import Completed
@@ -313,3 +313,23 @@ def test_processes_on_the_gpus(vm: ShortMachine) -> None:
     assert (second.gpu, second.memory_mib) == ("MIG-c7e5", 0)
     done = vm.run("look", vm.folder, "", "state")
     assert parse(host(1), done.text).gpu_processes == (first, second)
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("echo GPU-5c3b; echo GPU-77aa", ({"GPU-5c3b", "GPU-77aa"}, "")),
+        (
+            "echo Failed to initialize NVML: Unknown Error; exit 255",
+            (set(), "Failed to initialize NVML: Unknown Error"),
+        ),
+        # An image without nvidia-smi, whose node has no device of NVIDIA; then one that has.
+        ("case $* in *ls*) ;; *) echo nvidia-smi: not found ;; esac", (set(), "nvidia-smi: not found")),
+        ("case $* in *ls*) echo /dev/nvidia0 ;; *) echo not found ;; esac", (None, "")),
+    ],
+)
+def test_the_gpus_that_a_node_sees(vm: ShortMachine, inside: str, expected: tuple[set[str] | None, str]) -> None:
+    vm.stub_of("docker", f"case $1 in ps) echo {'f' * 64} ;; exec) {inside} ;; esac")
+    assert node_gpus_of(vm.lines("gpu_node", vm.cluster)) == expected
+    vm.stub_of("docker", "exit 0")
+    assert vm.lines("gpu_node", vm.cluster) == []

@@ -11,7 +11,9 @@ if [ -n "$node" ]; then
     printf '%s\n' "$rows" | sed 's/^/sees /'
   else
     case $text in
-      *'not found'*) devices=$(timeout 10 docker exec "$node" sh -c 'ls -d /dev/nvidia[0-9]*' 2>/dev/null </dev/null) ;;
+      *'not found'*)
+        devices=$(timeout 10 docker exec "$node" sh -c 'ls -d /dev/nvidia[0-9]*' 2>/dev/null </dev/null | grep '^/dev/')
+        ;;
       *) devices= ;;
     esac
     text=$(printf '%s\n' "$text" | head -n 1 | tr -cd '[:print:]' | cut -c 1-200)

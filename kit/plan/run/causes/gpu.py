@@ -104,8 +104,7 @@ GPU = (
     Rule(
         name="gpu-none",
         text="the container has no GPU, or lost it",
-        hint="after systemctl daemon-reload, run docker restart for the container on the VM; list the GPUs "
-        "that the container sees: kit exec {host} -- nvidia-smi -L",
+        hint="systemctl daemon-reload takes the GPUs of a running node; recreate it with: kit deploy",
         says=(
             "Failed to initialize NVML: Unknown Error",
             "cudaErrorNoDevice",
