@@ -8,7 +8,7 @@ if [ "$(cat "/proc/${pid:-none}/comm" 2>/dev/null)" != dockerd ]; then
   pid=$(grep -lx dockerd /proc/[0-9]*/comm 2>/dev/null | head -n 1 | cut -d / -f 3)
   set -f
 fi
-path= root=
+path='' root=''
 if [ -n "$pid" ]; then
   path=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^PATH=//p' | head -n 1)
   # A snap has other files.
