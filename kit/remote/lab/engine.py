@@ -220,7 +220,11 @@ class LabEngine:
     def link(self, container: str, host: str) -> int:
         """Return the index, among this machine's devices, of the far end of the host's eth0."""
         with _errors("cannot read the link", host):
-            done = self._inside(container, ["cat", "/sys/class/net/eth0/iflink"])
+            read = ["cat", "/sys/class/net/eth0/iflink"]
+            # A busy engine waits only a short time for the end of a command's output.
+            done = persistently(
+                lambda: self._inside(container, read), lambda done: not (done.code or done.text.strip())
+            )
             if done.code or not done.text.strip():
                 raise StepError(f"its link cannot be read: {done.text.strip()}", host=host)
             return number(done.text.strip())

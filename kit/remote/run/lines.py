@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-# Of an unfinished line that is longer, only the last state is kept if it is a progress bar.
-LONG = 8192
+# An unfinished line of this length is no prompt, but the first part of a line that is too long for one record
+# (kit-rank's ROOM). Of a progress bar, only the last state is kept then.
+LONG = 4048
 # A line that is longer, and has no end yet, is cut there: nothing that a rank writes may fill kit's memory.
 LONGEST = 4 * 2**20
 # The size of all unfinished lines together, above which they are cut.

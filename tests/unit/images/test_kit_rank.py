@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kit.remote.run.lines import LONG
 from tests.fakes import launcher
 from tests.fakes.head import marked, until
 
@@ -160,6 +161,10 @@ def test_a_line_comes_when_it_is_written() -> None:
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
+
+
+def test_kit_knows_the_first_part_of_a_long_line_by_its_length() -> None:
+    assert load().ROOM == LONG
 
 
 # Lines that are unfinished for a while

@@ -181,6 +181,14 @@ def test_another_ranks_bar_is_not_shown(following: StartFollowing) -> None:
     assert texts(follower) == []
 
 
+def test_the_first_part_of_a_long_line_waits_for_its_end(following: StartFollowing) -> None:
+    """On a pipe, another rank's line would cut it in two."""
+    follower = following(*ranks(1, "printf '%05000d' 7; sleep 0.3; echo"))
+    to_its_end(follower)
+    assert remembered(follower).of(UnfinishedLine) == []
+    assert [len(text) for text in texts(follower)] == [5000]
+
+
 # Connections that break
 
 BUSY = 'for n in $(seq 1 300); do echo "line $n"; [ $((n % 30)) -ne 0 ] || sleep 0.05; done; printf "no newline"'

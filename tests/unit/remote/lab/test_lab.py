@@ -38,10 +38,14 @@ def test_a_command_that_never_began_is_requested_again() -> None:
     engine((126, NO_EXEC), (0, b"")).shape_own_link("c", "gpu1", "1gbit")
 
 
-@pytest.mark.parametrize("answer", [(1, b"no such file\n"), (0, b"\n")])
-def test_a_link_that_cannot_be_read(answer: tuple[int, bytes]) -> None:
+def test_an_index_that_a_busy_engine_lost_is_read_again() -> None:
+    assert engine((0, b""), (0, b"17\n")).link("c", "gpu1") == 17
+
+
+@pytest.mark.parametrize("answers", [[(1, b"no such file\n")], [(0, b"\n")] * hiccups.ATTEMPTS])
+def test_a_link_that_cannot_be_read(answers: list[tuple[int, bytes]]) -> None:
     with pytest.raises(StepError, match="its link cannot be read") as caught:
-        engine(answer).link("c", "gpu1")
+        engine(*answers).link("c", "gpu1")
     assert caught.value.host == "gpu1"
 
 
