@@ -6,7 +6,7 @@ the driver `cdi` if it reads CDI files. Swarm knows neither: there the default r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Literal
 
 from kit.errors import StepError
@@ -82,16 +82,20 @@ def lost(facts: HostFacts, env: Mapping[str, str]) -> str:
 
 
 def free(facts: HostFacts, slots: int, ranks: int) -> int:
-    """Return how many GPUs of a host neither the ranks on it nor other programs use, as far as the host shows."""
+    """Return how many GPUs of a host its node sees, and neither ranks nor other programs use, as far as it shows."""
     total = gpus_of(facts)
     held = -(-ranks * total // max(slots, 1))
     used = {process.gpu for process in facts.gpu_processes or ()}
-    return max(0, total - max(min(held, total), len(used)))
+    seen = total if facts.node_gpus is None else gpus_of(facts, facts.node_gpus)
+    return max(0, min(seen, total - max(min(held, total), len(used))))
 
 
-def gpus_of(facts: HostFacts) -> int:
-    """Return how many GPUs the host's ranks can use. With MIG, a GPU counts as its MIG devices."""
-    return sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus)
+def gpus_of(facts: HostFacts, among: Container[str] | None = None) -> int:
+    """Return how many GPUs the host's ranks can use, of those with these UUIDs or of all.
+
+    With MIG, a GPU counts as its MIG devices.
+    """
+    return sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus if among is None or gpu.uuid in among)
 
 
 def too_few(facts: HostFacts) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from kit.errors import StepError
 from kit.model.observed import Container, GpuEngine
-from kit.plan.cluster.gpus import compose_driver, file_driver, swarm_driver
+from kit.plan.cluster.gpus import compose_driver, file_driver, free, swarm_driver
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 
 BASE = replace(GPU_ENGINE, hook="")
@@ -124,3 +124,12 @@ def test_what_prevents_swarm(engine: GpuEngine, cause: str) -> None:
     problem = swarm_driver(host(engine))
     assert isinstance(problem, StepError)
     assert cause in problem.message
+
+
+@pytest.mark.parametrize(
+    ("sees", "ranks", "count"),
+    [(None, 1, 3), ({"GPU-0", "GPU-1", "GPU-2", "GPU-3"}, 1, 3), ({"GPU-3"}, 1, 1), (set(), 0, 0), (None, 9, 0)],
+)
+def test_a_gpu_that_the_node_does_not_see_is_not_free(sees: set[str] | None, ranks: int, count: int) -> None:
+    node = None if sees is None else frozenset(sees)
+    assert free(facts(gpus=gpus(4), node_gpus=node), 4, ranks) == count
