@@ -132,4 +132,4 @@ def test_what_prevents_swarm(engine: GpuEngine, cause: str) -> None:
 )
 def test_a_gpu_that_the_node_does_not_see_is_not_free(sees: set[str] | None, ranks: int, count: int) -> None:
     node = None if sees is None else frozenset(sees)
-    assert free(facts(gpus=gpus(4), node_gpus=node), 4, ranks) == count
+    assert free(facts(1, gpus=gpus(4), node_gpus=node), 4, ranks) == count
