@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Set
 from . import names, source
 from .archive import Archive, fits, part_config
 from .engine import EngineError, SocketEngine
-from .layers import Layers
+from .layers import Layers, digest_of
 
 FOLDER = "kit-ship"
 
@@ -76,7 +76,7 @@ class Cargo:
             self._engine.load(Archive(config, sizes, files, self._image if whole else ""))
         except EngineError as error:
             # The engine verifies each layer itself, by the same hash.
-            wrong = [layer for layer in files if not _right(files[layer], layer)]
+            wrong = [layer for layer in files if digest_of(files[layer]) != layer]
             if not wrong:
                 raise
             for layer in wrong:
@@ -84,13 +84,3 @@ class Cargo:
             say({"note": str(error)})
             return False
         return True
-
-
-def _right(path: str, layer: str) -> bool:
-    import hashlib
-
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest() == layer

@@ -254,7 +254,7 @@ class Layers:
                 self._changed.wait(left)
 
 
-def digest_of(path: str, stopped: Callable[[], bool]) -> str:
+def digest_of(path: str, stopped: Callable[[], bool] = lambda: False) -> str:
     """Return the SHA-256 of a file, or "" once `stopped` returns true."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
