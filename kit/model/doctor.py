@@ -1,0 +1,221 @@
+"""What kit doctor reads from hosts and between them, and what it reports: frozen values without judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kit.model.host import Host
+from kit.model.launch import Node
+from kit.model.observed import HostFacts
+from kit.model.spec import ClusterSpec
+
+# A finding breaks runs, makes them slow, or may become one of the two.
+Severity = Literal["breaks", "slows", "watch"]
+# What a check looks at: one host, its GPUs, its network, two hosts, the hosts as a cluster.
+Area = Literal["host", "gpu", "network", "pair", "cluster"]
+Pairing = Literal["all", "quick", "none"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """Read a text file of a VM, at most 64 KiB of it."""
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """Read the text files that match a shell pattern, at most 1,024 files and 4 KiB of each."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Links:
+    """Read the symbolic links and other names that match a shell pattern, and where the links point."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 256 KiB of its output."""
+
+    argv: tuple[str, ...]
+    node: bool = False
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    """Read how full the file system is that holds a path."""
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lookup:
+    """Resolve a name on the VM, as programs do. "" is the VM's own name."""
+
+    name: str = ""
+
+
+Read = File | Files | Links | Command | Disk | Lookup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """What a program printed. `code` is None if it did not end in time."""
+
+    code: int | None
+    out: str
+    err: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """How full a file system is, in bytes and inodes. `inodes` is 0 if it does not count them."""
+
+    total: int
+    free: int
+    inodes: int
+    inodes_free: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What kit read from one host.
+
+    A file, a program or a path that does not exist maps to None, and what was not asked is missing. `facts` is what a
+    deploy observes, or None if no engine answers. `node` is the host's place in the cluster, if kit can tell.
+    """
+
+    host: Host
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    globs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    commands: Mapping[Command, Ran | None] = field(default_factory=dict)
+    rooms: Mapping[str, Room | None] = field(default_factory=dict)
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    facts: HostFacts | None = None
+    node: Node | None = None
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    def file(self, path: str) -> str | None:
+        return self.files.get(path)
+
+    def glob(self, pattern: str) -> Mapping[str, str]:
+        return self.globs.get(pattern, {})
+
+    def link(self, pattern: str) -> Mapping[str, str]:
+        return self.links.get(pattern, {})
+
+    def ran(self, *argv: str, node: bool = False) -> Ran | None:
+        """Return what the program printed, or None if the host has no such program or kit did not run it."""
+        for command, ran in self.commands.items():
+            if command.argv == argv and command.node == node:
+                return ran
+        return None
+
+    def room(self, path: str) -> Room | None:
+        return self.rooms.get(path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Port:
+    """A TCP connection that was tried: `open` when it was accepted, otherwise how it failed, such as "timed out"."""
+
+    number: int
+    open: bool
+    fault: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairSeen:
+    """What kit measured from one host to another. None means that it did not, or could not.
+
+    `address` is the target's address in the cluster's network. `mtu` is the largest IPv4 packet in bytes that arrived
+    with the don't-fragment bit, and `mtu_local` the MTU of the source's interface. `rtt_s` and `rate` (bytes/s) are of
+    TCP.
+    `clock_s` is the target's clock minus the source's, and `clock_error_s` how wrong that can be. `resolved` has the
+    addresses that the target's name has on the source.
+    """
+
+    source: str
+    target: str
+    address: str
+    ports: tuple[Port, ...] = ()
+    mtu: int | None = None
+    mtu_local: int | None = None
+    rtt_s: float | None = None
+    rate: float | None = None
+    clock_s: float | None = None
+    clock_error_s: float | None = None
+    resolved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examined:
+    """Everything that the checks judge. `deployed`: the cluster's nodes run, and kit looked inside."""
+
+    spec: ClusterSpec
+    hosts: tuple[Seen, ...]
+    pairs: tuple[PairSeen, ...] = ()
+    pairing: Pairing = "none"
+    deployed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sight:
+    """What a check saw on one host, or from one host to another (`hosts` has both then).
+
+    `seen` is a short text, the same for hosts with the same problem: they are folded. `mend` is what to type, if that
+    depends on the host; `severity` replaces the check's.
+    """
+
+    hosts: tuple[str, ...]
+    seen: str
+    mend: str = ""
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check of kit doctor. docs/doctor.md is made from these.
+
+    `reads`: what it needs of each host; `facts`: it needs what a deploy observes; `measures`: it needs pairs.
+    `leads_to` says what happens if nobody mends it, and `mend` what to type, both in Markdown. `lab` is the command that
+    provokes it on a lab host; if the lab cannot, it is "" and `untested` says why. `deploy`: kit deploy runs it, too.
+    """
+
+    id: str
+    title: str
+    area: Area
+    severity: Severity
+    judge: Callable[[Examined], Iterable[Sight]]
+    leads_to: str
+    mend: str
+    reads: tuple[Read, ...] = ()
+    facts: bool = False
+    measures: bool = False
+    lab: str = ""
+    untested: str = ""
+    deploy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One problem, with the hosts or pairs that have it and what was seen on them, folded."""
+
+    id: str
+    title: str
+    severity: Severity
+    area: Area
+    seen: Sequence[Sight]
+    leads_to: str
+    mend: str
