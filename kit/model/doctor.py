@@ -174,13 +174,13 @@ class Examined:
 class Sight:
     """What a check saw on one host, or from one host to another (`hosts` has both then).
 
-    `seen` is a short text, the same for hosts with the same problem: they are folded. `mend` is what to type, if that
+    `seen` is a short text, the same for hosts with the same problem: they are folded. `fix` is what to type, if that
     depends on the host; `severity` replaces the check's.
     """
 
     hosts: tuple[str, ...]
     seen: str
-    mend: str = ""
+    fix: str = ""
     severity: Severity | None = None
 
 
@@ -189,8 +189,8 @@ class Check:
     """One check of kit doctor. docs/doctor.md is made from these.
 
     `reads`: what it needs of each host; `facts`: it needs what a deploy observes; `measures`: it needs pairs.
-    `leads_to` says what happens if nobody mends it, and `mend` what to type, both in Markdown. `lab` is the command that
-    provokes it on a lab host; if the lab cannot, it is "" and `untested` says why. `deploy`: kit deploy runs it, too.
+    `leads_to` says what happens if nobody fixes it, and `fix` what to type, both in Markdown. `lab` is the command
+    that provokes it on a lab host; if the lab cannot, it is "" and `untested` says why. `deploy`: kit deploy runs it.
     """
 
     id: str
@@ -199,7 +199,7 @@ class Check:
     severity: Severity
     judge: Callable[[Examined], Iterable[Sight]]
     leads_to: str
-    mend: str
+    fix: str
     reads: tuple[Read, ...] = ()
     facts: bool = False
     measures: bool = False
@@ -218,4 +218,4 @@ class Finding:
     area: Area
     seen: Sequence[Sight]
     leads_to: str
-    mend: str
+    fix: str

@@ -23,6 +23,6 @@ CHECK = Check(
     judge=judge,
     reads=(Lookup(),),
     leads_to="PyTorch and Gloo may listen on 127.0.1.1, where no other host reaches them, and hang at their start.",
-    mend="Give the name its address: replace `127.0.1.1` by the host's address in `/etc/hosts`.",
+    fix="Give the name its address: replace `127.0.1.1` by the host's address in `/etc/hosts`.",
     lab="kit lab fault HOST own-name",
 )
