@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.topology import topology
+from kit.model.nvidia.topology import topology
 from scripts.gpucheck.anonymous import Names
 from scripts.gpucheck.commands import Clock, run
 from scripts.gpucheck.needs import needs, numbers

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.state import State, state
+from kit.model.nvidia.state import State, state
 from scripts.gpucheck.anonymous import Names
 from scripts.gpucheck.commands import Clock, Done, Running, run
 from scripts.gpucheck.nccl import LOAD

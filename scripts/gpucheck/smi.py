@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.listing import listed
-from kit.remote.nvidia.state import GpuState, State, state
-from kit.remote.nvidia.tables import APP_FIELDS, compute_apps, rows, samples
-from kit.remote.nvidia.topology import Topology, topology
-from kit.remote.nvidia.values import failure
+from kit.model.nvidia.listing import listed
+from kit.model.nvidia.state import GpuState, State, state
+from kit.model.nvidia.tables import APP_FIELDS, compute_apps, rows, samples
+from kit.model.nvidia.topology import Topology, topology
+from kit.model.nvidia.values import failure
 from scripts.gpucheck.commands import Clock, Done, run
 
 # Fields that drivers from 410 on know. nvidia-smi prints nothing at all if it does not know one.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from kit.model.answer import answer_of
-from kit.remote.nvidia.listing import listed
-from kit.remote.nvidia.state import state
-from kit.remote.nvidia.tables import compute_apps, rows, samples
-from kit.remote.nvidia.topology import topology
-from kit.remote.nvidia.values import failure, whole
+from kit.model.nvidia.listing import listed
+from kit.model.nvidia.state import state
+from kit.model.nvidia.tables import compute_apps, rows, samples
+from kit.model.nvidia.topology import topology
+from kit.model.nvidia.values import failure, whole
 
 _CAPTURES = Path(__file__).parents[1] / "captures/nvidia-smi"
 _BOMB = (

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from kit.model.nvidia.listing import listed
+from kit.model.nvidia.state import state
+from kit.model.nvidia.tables import compute_apps, samples
+from kit.model.nvidia.topology import topology
 from kit.plan.image import CUDA
-from kit.remote.nvidia.listing import listed
-from kit.remote.nvidia.state import state
-from kit.remote.nvidia.tables import compute_apps, samples
-from kit.remote.nvidia.topology import topology
 from scripts.gpucheck import choices, compared, measured, nccl
 from scripts.gpucheck.anonymous import Names
 from scripts.gpucheck.check import NO_GPU, Found, Part

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from kit.model import names
 from kit.model.answer import answer_of, number
+from kit.model.nvidia.listing import is_listed, listed
+from kit.model.nvidia.values import known, whole
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
 from kit.remote.cluster.words import version, word
-from kit.remote.nvidia.listing import is_listed, listed
-from kit.remote.nvidia.values import known, whole
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from kit.model.answer import answer_of
 from kit.model.host import Host
+from kit.model.nvidia.listing import ListedGpu, listed
 from kit.model.observed import GpuProcess
 from kit.remote.cluster.gpus import look_for_users
-from kit.remote.nvidia.listing import ListedGpu, listed
 from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Connect
 

@@ -16,11 +16,11 @@ from kit.errors import InputError, KitError, StepError
 from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, within
 from kit.model.host import Host
 from kit.model.launch import Node
+from kit.model.nvidia.topology import topology
 from kit.model.tune import Machine
 from kit.remote.cluster.observe import interfaces_of
 from kit.remote.engine.hiccups import run_in_node
 from kit.remote.machine.regular import read_regular
-from kit.remote.nvidia.topology import topology
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Completed, Connect, Transport

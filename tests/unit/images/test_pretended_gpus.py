@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from kit.model.lab import LabSpec
+from kit.model.nvidia import values
+from kit.model.nvidia.listing import listed
+from kit.model.nvidia.state import GpuState, state
+from kit.model.nvidia.tables import APP_FIELDS, compute_apps, rows, samples
+from kit.model.nvidia.topology import topology
 from kit.plan import lab as plan
-from kit.remote.nvidia import values
-from kit.remote.nvidia.listing import listed
-from kit.remote.nvidia.state import GpuState, state
-from kit.remote.nvidia.tables import APP_FIELDS, compute_apps, rows, samples
-from kit.remote.nvidia.topology import topology
 from tests.fakes import launcher
 from tests.unit.remote.ship.porter.test_language import newer
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kit.model.nvidia.listing import listed
 from kit.model.observed import GpuProcess
 from kit.plan.run import busy
-from kit.remote.nvidia.listing import listed
 from kit.remote.run.busy import numbers
 
 NUMBERS = {"GPU-a": (0,), "GPU-b": (1, 2), "MIG-1": (1,), "MIG-2": (2,)}

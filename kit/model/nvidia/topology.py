@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.values import check_size
+from kit.model.nvidia.values import check_size
 
 # GPUs and NICs together; the matrix of more devices is not read.
 MOST_DEVICES = 512

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-import kit.remote.nvidia
+import kit.model.nvidia
 from kit import errors
 from kit.model import answer
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia import values
-from kit.remote.nvidia.listing import MOST_GPUS, ListedMig, listed
-from kit.remote.nvidia.state import MOST_DEPTH, GpuState, Mig, Process, State, state
-from kit.remote.nvidia.tables import ComputeApp, Sample, compute_apps, rows, samples
-from kit.remote.nvidia.topology import topology
+from kit.model.nvidia import values
+from kit.model.nvidia.listing import MOST_GPUS, ListedMig, listed
+from kit.model.nvidia.state import MOST_DEPTH, GpuState, Mig, Process, State, state
+from kit.model.nvidia.tables import ComputeApp, Sample, compute_apps, rows, samples
+from kit.model.nvidia.topology import topology
 from tests.unit.remote.ship.porter.test_language import newer
 
 ROOT = Path(__file__).parents[4]
 CAPTURES = ROOT / "tests/captures/nvidia-smi"
 MACHINES = sorted(path.name for path in CAPTURES.iterdir() if path.is_dir() and path.name != "failures")
-MODULES = [*sorted(Path(kit.remote.nvidia.__file__).parent.glob("*.py")), Path(answer.__file__), Path(errors.__file__)]
+MODULES = [*sorted(Path(kit.model.nvidia.__file__).parent.glob("*.py")), Path(answer.__file__), Path(errors.__file__)]
 
 machines = pytest.mark.parametrize("machine", MACHINES)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.values import amount, check_size, known, name, whole
+from kit.model.nvidia.values import amount, check_size, known, name, whole
 
 # The most rows of a table. A GPU of a large machine may have a few hundred processes.
 MOST_ROWS = 20_000

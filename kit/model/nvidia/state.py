@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.listing import MOST_GPUS
-from kit.remote.nvidia.values import amount, check_size, known, name, whole, yes
+from kit.model.nvidia.listing import MOST_GPUS
+from kit.model.nvidia.values import amount, check_size, known, name, whole, yes
 
 # The largest real documents have about 400 elements a GPU, in 7 levels.
 MOST_ELEMENTS = 400_000

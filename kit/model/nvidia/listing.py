@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from kit.model.answer import OddAnswer
-from kit.remote.nvidia.values import check_size
+from kit.model.nvidia.values import check_size
 
 # More than any machine has.
 MOST_GPUS = 256
