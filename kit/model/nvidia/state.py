@@ -50,9 +50,9 @@ class Process:
 class GpuState:
     """One GPU. None means that the GPU or this driver does not report the value.
 
-    `reasons` are what holds the clocks down now (gpu_idle, sw_power_cap, hw_thermal_slowdown …). `uncorrected` counts
-    ECC errors since the driver was loaded. `reset_pending`: rows or pages wait for a reset. `fabric` is the state of
-    NVSwitch.
+    `reasons` are what holds the clocks down now (gpu_idle, sw_power_cap, hw_thermal_slowdown …). `application_mhz` is
+    the clock of the SMs that was set for programs. `uncorrected` counts ECC errors since the driver was loaded.
+    `reset_pending`: rows or pages wait for a reset. `fabric` is the state of NVSwitch.
     """
 
     index: int
@@ -75,6 +75,7 @@ class GpuState:
     limit_watts: float | None = None
     sm_mhz: float | None = None
     most_sm_mhz: float | None = None
+    application_mhz: float | None = None
     memory_mhz: float | None = None
     most_memory_mhz: float | None = None
     link_generation: int | None = None
@@ -157,6 +158,7 @@ def _gpu(index: int, gpu: _Element) -> GpuState:
         limit_watts=amount(power.at("current_power_limit", "power_limit", "enforced_power_limit"), "W"),
         sm_mhz=amount(gpu.at("clocks/sm_clock"), "MHz"),
         most_sm_mhz=amount(gpu.at("max_clocks/sm_clock"), "MHz"),
+        application_mhz=amount(gpu.at("applications_clocks/graphics_clock"), "MHz"),
         memory_mhz=amount(gpu.at("clocks/mem_clock"), "MHz"),
         most_memory_mhz=amount(gpu.at("max_clocks/mem_clock"), "MHz"),
         link_generation=whole(gpu.at(f"{link}/pcie_gen/current_link_gen")),

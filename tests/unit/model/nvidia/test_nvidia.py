@@ -89,6 +89,13 @@ def test_a_busy_h200() -> None:
     assert gpu.processes == (Process(pid=41210, kind="C", program="/usr/bin/python3", memory_mib=90200),)
 
 
+def test_the_clock_for_programs_is_read_if_the_driver_reports_it() -> None:
+    clock = "<applications_clocks><graphics_clock>1095 MHz</graphics_clock></applications_clocks>"
+    document = text("h200x2-570", "state.xml")
+    assert state(document).gpus[0].application_mhz is None
+    assert state(document.replace("<max_clocks>", f"{clock}<max_clocks>")).gpus[0].application_mhz == 1095
+
+
 def test_throttle_reasons_of_older_drivers_have_the_same_names() -> None:
     assert first("t4-450").reasons == ("gpu_idle", "hw_thermal_slowdown")
     assert first("p100x2-418").reasons == ()
