@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from kit.config import rules
-from kit.config.kinds import Auto, Choice, Command, Days, Items, Text, Truth, Variables, Whole
+from kit.config.kinds import Auto, Choice, Command, Cpus, Days, Items, Text, Truth, Variables, Whole
 from kit.config.setting import Setting
 from kit.config.setting import field as _field
 from kit.config.setting import section as _section
@@ -186,6 +186,26 @@ def _table() -> tuple[Setting, ...]:
             "Size of /dev/shm, such as 8gb. NCCL and data loaders need it.",
             example="8gb",
             rule=rules.size,
+        ),
+        _field(
+            "cpus",
+            Cpus(4096),
+            "How many CPUs a node may use at once, such as 12 or 1.5. exclusive: each run has CPUs for itself, near "
+            "its GPUs, in proportion to its slots. Default: all of its host.",
+            example=12,
+        ),
+        _field(
+            "memory",
+            Text(),
+            "Memory that a node may use, such as 64gb, with /dev/shm and without swap. Default: all of the host.",
+            example="64gb",
+            rule=rules.size,
+        ),
+        _field(
+            "pids",
+            Whole(0, 4194304),
+            "Another way to write security.pids.",
+            example=32768,
         ),
         _section("ulimits", "Limits of the containers.", {"memlock": "unlimited"}),
         _field(

@@ -18,6 +18,7 @@ Shape = dict[str, Any]
 _WHOLE = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
 _ZERO_FIRST = re.compile(r"[+-]?0[0-9_]*[1-9][0-9_]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,20})?", re.ASCII)
 _TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "off", "0"})
 _TEXT_OR_NUMBER: Shape = {"type": ["string", "number"]}
@@ -140,6 +141,36 @@ class Whole:
 
     def shapes(self) -> list[Shape]:
         return [{"type": "integer", "minimum": self.low, "maximum": self.high}]
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """A number of CPUs of at least 0.01 with at most two decimals, or the word exclusive."""
+
+    most: int
+    choices: tuple[str, ...] = ("exclusive",)
+    is_word: bool = True
+
+    @property
+    def wants(self) -> str:
+        return f"exclusive or a number of CPUs above 0, up to {self.most}"
+
+    def read(self, value: object) -> float | str:
+        if value == "exclusive":
+            return "exclusive"
+        if isinstance(value, str) and _CPUS.fullmatch(value.strip()):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.most:
+            raise WrongKindError
+        if round(value, 2) != value:
+            raise FieldError("has more than two decimals", write=f"write {max(value, 0.01):.2f}")
+        return float(value)
+
+    def shapes(self) -> list[Shape]:
+        return [
+            {"type": "string", "const": "exclusive"},
+            {"type": "number", "exclusiveMinimum": 0, "maximum": self.most},
+        ]
 
 
 @dataclass(frozen=True)

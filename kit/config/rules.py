@@ -15,6 +15,7 @@ from typing import Any
 from kit.config.kinds import FieldError
 from kit.config.words import listed, near
 from kit.model import names
+from kit.model.quantity import size_bytes
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME, PROPAGATIONS
 
@@ -213,6 +214,7 @@ def image(values: Mapping[str, Any]) -> None:
 
 
 def cluster(values: Mapping[str, Any]) -> None:
+    _check_limits(values)
     if values.get("orchestrator") == "swarm":
         for volume in values.get("volumes", ()):
             _check_for_swarm(volume)
@@ -224,6 +226,25 @@ def cluster(values: Mapping[str, Any]) -> None:
                 write="remove seccomp: unconfined, or use orchestrator: compose",
                 key="security",
             )
+
+
+def _check_limits(values: Mapping[str, Any]) -> None:
+    """Refuse limits that contradict each other. A value that is missing here is wrong by itself."""
+    security = values.get("security")
+    pids = values.get("pids")
+    if pids is not None and isinstance(security, Mapping) and security.get("pids", pids) != pids:
+        raise FieldError(
+            f"{pids} differs from security.pids, {security['pids']}, and both are the same limit",
+            write=f"keep one of the two: pids: {pids}",
+            key="pids",
+        )
+    memory, shm = values.get("memory"), values.get("shm_size")
+    if memory and shm and size_bytes(memory) <= size_bytes(shm):
+        raise FieldError(
+            f"{memory} is not more than shm_size, {shm}, which counts as memory of the node",
+            write=f"write more memory than {shm}, or a smaller shm_size",
+            key="memory",
+        )
 
 
 def _volume_target(volume: str) -> str:

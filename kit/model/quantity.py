@@ -10,6 +10,7 @@ _UNIT = "|".join(sorted(_SECONDS, key=len, reverse=True))
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:{_UNIT}))+", re.ASCII | re.IGNORECASE)
 _PART = re.compile(rf"({_NUMBER})({_UNIT})", re.ASCII | re.IGNORECASE)
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _POWERS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 # tc's words (mbit), and those of data sheets: Mbps and Mbit/s are bits, MB/s and MBps are bytes.
 _RATE = re.compile(rf"({_NUMBER})([kmgt]?)(bit|bits|bit/s|bits/s|bps|b/s|byte/s|bytes/s)", re.ASCII | re.IGNORECASE)
@@ -34,6 +35,12 @@ def bits_per_second(text: str) -> float:
     # MB/s and MBps are bytes by their capital B.
     of_bytes = word.lower().startswith("byte") or word in ("B/s", "Bps", "BPS", "B/S")
     return float(match[1]) * _POWERS[match[2].lower()] * (8 if of_bytes else 1)
+
+
+def size_bytes(text: str) -> int:
+    """Return a size such as 8gb, 512m or 4096b in bytes. The caller has checked its form."""
+    digits = text.rstrip("bkmgBKMG")
+    return int(digits) * _UNITS[text[len(digits)].lower()]
 
 
 def in_words_of_tc(text: str) -> str:

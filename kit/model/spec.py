@@ -101,7 +101,8 @@ class RunsSpec:
 class ClusterSpec:
     """All settings of a kit.yaml. Nothing is checked here: kit.config.validate makes a valid one from text.
 
-    `user` is UID:GID of the ranks, or None for root.
+    `user` is UID:GID of the ranks, or None for root. `cpus` limits a node's share of the CPUs, or gives each run CPUs
+    for itself. `pids` is another way to write security.pids.
     """
 
     name: str = "kit"
@@ -118,6 +119,9 @@ class ClusterSpec:
     volumes: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     shm_size: str = "1gb"
+    cpus: float | Literal["exclusive"] | None = None
+    memory: str | None = None
+    pids: int | None = None
     ulimits: UlimitSpec = field(default_factory=UlimitSpec)
     security: SecuritySpec = field(default_factory=SecuritySpec)
     user: str | None = None
@@ -135,6 +139,21 @@ class ClusterSpec:
         image = self.image
         alone = image.frameworks[0] if len(image.frameworks) == 1 and image.flavour in ("auto", "gpu", "cuda") else ""
         return _BENCHMARKS.get(f"cuda-{alone}" if alone else image.flavour, self.command)
+
+    @property
+    def processes(self) -> int:
+        """Return the largest number of processes and threads of a container, or 0 for no limit."""
+        return self.security.pids if self.pids is None else self.pids
+
+    @property
+    def cpu_limit(self) -> float | None:
+        """Return how many CPUs a node may use at once, or None for all of its host."""
+        return None if self.cpus == "exclusive" else self.cpus
+
+    @property
+    def exclusive(self) -> bool:
+        """Return whether each run has CPUs for itself."""
+        return self.cpus == "exclusive"
 
     @property
     def code_source(self) -> str | None:

@@ -39,6 +39,8 @@ OF_A_RUN = (
 SETTINGS = {
     "ssh_port": PORT,
     "shm_size": "128mb",
+    "cpus": 1.5,
+    "memory": "3gb",
     "env": {"GREETING": "a {{b}} $c", "EMPTY": "", "TOKEN": "it-s3cret"},
     "volumes": [f"{FOLDER}:/data:ro", "it-scratch:/scratch"],
     "ulimits": {"memlock": "default", "nofile": 4096},

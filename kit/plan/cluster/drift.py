@@ -33,6 +33,8 @@ def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
         "volumes": list(spec.volumes),
         **{f"env.{name}": {"sha256": _digest(spec.name, name, value)} for name, value in sorted(spec.env.items())},
         "shm_size": spec.shm_size,
+        "cpus": spec.cpus,
+        "memory": spec.memory,
         **{f"ulimits.{name}": value for name, value in asdict(spec.ulimits).items()},
     }
 

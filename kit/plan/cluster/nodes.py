@@ -27,12 +27,17 @@ def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[No
                 name=facts.host.name,
                 address=address,
                 slots=slots_of(facts, spec),
-                cores=facts.cores,
+                cores=cores_of(facts, spec),
                 gpus=gpus_of(facts),
                 mig=any(gpu.mig is not None for gpu in facts.gpus),
             )
         )
     return tuple(nodes), problems
+
+
+def cores_of(facts: HostFacts, spec: ClusterSpec) -> int:
+    """Return how many CPUs the host's ranks can use at once: those of the host, or fewer with `cpus:`."""
+    return facts.cores if spec.cpu_limit is None else min(facts.cores, max(1, int(spec.cpu_limit)))
 
 
 def slots_of(facts: HostFacts, spec: ClusterSpec) -> int:

@@ -131,6 +131,7 @@ def definition(
         "shm_size": spec.shm_size,
         "ulimits": ulimits(spec),
         **_fenced(spec),
+        **_limits(spec),
         "environment": dict(sorted(environment.items())),
         "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", _state(spec), *_scratch(spec), *spec.volumes],
         "labels": {
@@ -159,7 +160,15 @@ def _fenced(spec: ClusterSpec) -> dict[str, Any]:
         **({"security_opt": options} if (options := fence.security_options(spec)) else {}),
         **({"read_only": True} if spec.security.read_only else {}),
         **({"tmpfs": [f"{fence.RUN}:mode=755,size={fence.RUN_BYTES}"]} if fence.has_run(spec) else {}),
-        **({"pids_limit": spec.security.pids} if spec.security.pids else {}),
+        **({"pids_limit": spec.processes} if spec.processes else {}),
+    }
+
+
+def _limits(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the limits as Compose spells them. Ranks in swap would slow the whole job down, so they get none."""
+    return {
+        **({"cpus": f"{spec.cpu_limit:g}"} if spec.cpu_limit else {}),
+        **({"mem_limit": spec.memory, "memswap_limit": spec.memory} if spec.memory else {}),
     }
 
 

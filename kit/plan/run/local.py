@@ -65,7 +65,7 @@ def local_container(
         ulimits=_ulimits(spec),
         capabilities=fence.local_capabilities(spec),
         security_options=tuple(fence.security_options(spec)),
-        pids=spec.security.pids,
+        pids=spec.processes,
     )
 
 

@@ -14,6 +14,7 @@ from kit.model import names
 from kit.model.keys import ClusterKeys
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
+from kit.model.quantity import size_bytes
 from kit.model.spec import PROPAGATIONS, ClusterSpec
 from kit.model.swarm import Role
 from kit.plan.cluster import fence, stack, yamltext
@@ -21,7 +22,6 @@ from kit.plan.cluster import fence, stack, yamltext
 CLIENT_KEY = f"{names.SECRETS_MOUNT}/id_ed25519"
 # The kinds under which guides let engines advertise GPUs.
 GPU_KINDS = ("NVIDIA-GPU", "gpu", "GPU")
-UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 KEY_FILES: Mapping[Role, str] = {"client": "id_ed25519", "head": "host_ed25519", "node": "host_ed25519"}
 
 
@@ -120,8 +120,8 @@ def _service(
         kind, count = reserved
         resource = {"discrete_resource_spec": {"kind": kind, "value": count}}
         deploy["resources"] = {"reservations": {"generic_resources": [resource]}}
-    if spec.security.pids:
-        deploy.setdefault("resources", {})["limits"] = {"pids": spec.security.pids}
+    if limits := _limits(spec):
+        deploy.setdefault("resources", {})["limits"] = limits
     labels = {names.LABEL_CLUSTER: spec.name, names.LABEL_SERVICE: name, names.LABEL_IMAGE: tag}
     body: dict[str, Any] = {
         "image": image,
@@ -138,7 +138,7 @@ def _service(
         "volumes": [
             {"type": "bind", "source": names.folder(spec.name), "target": names.MOUNT, "read_only": True},
             _bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT),
-            _tmpfs("/dev/shm", bytes_of(spec.shm_size)),  # noqa: S108
+            _tmpfs("/dev/shm", size_bytes(spec.shm_size)),  # noqa: S108
             *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
             *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
             *(_mount(volume) for volume in spec.volumes),
@@ -152,6 +152,15 @@ def _service(
     return {key: value for key, value in body.items() if value != {}}
 
 
+def _limits(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the limits of a task. Swarm has none for swap (docs/swarm.md)."""
+    return {
+        **({"cpus": f"{spec.cpu_limit:g}"} if spec.cpu_limit else {}),
+        **({"memory": spec.memory} if spec.memory else {}),
+        **({"pids": spec.processes} if spec.processes else {}),
+    }
+
+
 def gpu_reservation(observed: Sequence[HostFacts]) -> tuple[str, int] | None:
     """Return (kind, count) if every host of a service advertises the same number of GPUs and has that many."""
     counts = {len(facts.gpus) for facts in observed}
@@ -160,12 +169,6 @@ def gpu_reservation(observed: Sequence[HostFacts]) -> tuple[str, int] | None:
         if len(advertised) == 1 and advertised == counts and counts != {0}:
             return kind, counts.pop()
     return None
-
-
-def bytes_of(size: str) -> int:
-    """Return `8gb` in bytes: a stack file accepts no unit there."""
-    digits = size.rstrip("bkmgBKMG")
-    return int(digits) * UNITS[size[len(digits)].lower()]
 
 
 def _bind(source: str, target: str) -> dict[str, Any]:

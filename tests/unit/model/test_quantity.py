@@ -1,10 +1,10 @@
-"""Durations and rates as people write them."""
+"""Durations, rates and sizes as people write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from kit.model.quantity import bits_per_second, in_words_of_tc, seconds
+from kit.model.quantity import bits_per_second, in_words_of_tc, seconds, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,10 @@ def test_other_words_are_no_rate(text: str) -> None:
 def test_a_rate_below_1_kbit_is_none_for_tc() -> None:
     with pytest.raises(ValueError, match="is not a rate"):
         in_words_of_tc("100bit")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1gb", 1 << 30), ("8g", 8 << 30), ("512MB", 512 << 20), ("4k", 4096), ("100b", 100)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_bytes(text) == size

@@ -46,6 +46,9 @@ def test_a_compose_file_of_a_rich_spec() -> None:
         env={"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb"},
         volumes=("/data/imagenet:/data:ro", "scratch:/scratch"),
         shm_size="8gb",
+        cpus=12.0,
+        memory="64gb",
+        pids=0,
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("compose/rich.yaml", file(spec).text)
@@ -101,13 +104,25 @@ def test_each_host_has_its_own_infiniband_adapters() -> None:
         {"spec": replace(SPEC, env={"A": "1"})},
         {"spec": replace(SPEC, volumes=("/a:/b",))},
         {"spec": replace(SPEC, ssh_port=34)},
+        {"spec": replace(SPEC, cpus=2.0)},
+        {"spec": replace(SPEC, memory="2gb")},
+        {"spec": replace(SPEC, pids=100)},
     ],
 )
 def test_the_digest_distinguishes_definitions(change: dict[str, Any]) -> None:
     assert service(**change)["labels"]["kit.spec"] != service()["labels"]["kit.spec"]
 
 
-@pytest.mark.parametrize("change", [{}, {"node": node(1, slots=8, cores=64)}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"node": node(1, slots=8, cores=64)},
+        # These limits are those of a run, not of a container.
+        {"spec": replace(SPEC, cpus="exclusive")},
+        {"spec": replace(SPEC, pids=SPEC.security.pids)},
+    ],
+)
 def test_the_digest_stays_where_the_container_would_be_the_same(change: dict[str, Any]) -> None:
     assert service(**change)["labels"]["kit.spec"] == service()["labels"]["kit.spec"]
 

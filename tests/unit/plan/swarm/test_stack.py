@@ -47,6 +47,8 @@ def test_the_stack_file_of_a_rich_spec() -> None:
         env={"COST": "5$", "PATTERN": "${HOME}", "YES": "yes", "LINES": "a\nb", "TEMPLATE": "{{.Node.ID}}"},
         volumes=("/data/imagenet:/data:ro", "scratch:/scratch:nocopy", "/mnt/fs:/fs:rslave", "other:/other"),
         shm_size="8gb",
+        cpus=12.0,
+        memory="64gb",
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("swarm/rich.yaml", swarm.stack_text(spec, wanted(spec)))
@@ -124,11 +126,11 @@ def test_the_image_is_named_by_its_id_which_is_never_pulled(ids: list[str | None
     assert swarm.image_of(hosts, tag=TAG, image_id=local) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("1gb", 1 << 30), ("8g", 8 << 30), ("512MB", 512 << 20), ("4k", 4096), ("100b", 100)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert swarm.bytes_of(text) == size
+def test_limits_of_a_task() -> None:
+    limited = read(replace(SPEC, cpus=2.5, memory="64gb", pids=4096))["services"]["mpinode"]["deploy"]["resources"]
+    assert limited["limits"] == {"cpus": "2.5", "memory": "64gb", "pids": 4096}
+    exclusive = read(replace(SPEC, cpus="exclusive"))["services"]["mpinode"]["deploy"]["resources"]
+    assert exclusive["limits"] == {"pids": 32768}
 
 
 def test_a_key_is_a_secret_by_its_content() -> None:
@@ -152,6 +154,9 @@ def test_a_key_is_a_secret_by_its_content() -> None:
         {"spec": replace(SPEC, env={"A": "1"})},
         {"spec": replace(SPEC, volumes=("/a:/b",))},
         {"spec": replace(SPEC, ssh_port=34)},
+        {"spec": replace(SPEC, cpus=2.0)},
+        {"spec": replace(SPEC, memory="2gb")},
+        {"spec": replace(SPEC, pids=100)},
     ],
 )
 def test_the_digest_distinguishes_definitions(change: dict[str, Any]) -> None:

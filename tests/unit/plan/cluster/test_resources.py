@@ -1,0 +1,72 @@
+"""What kit.yaml gives to nodes must be there on every host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.config.validate import spec_from
+from kit.errors import InputError, InputErrors, StepError
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster.nodes import cores_of
+from kit.plan.cluster.resources import problems
+from tests.fakes.facts import facts
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen", "message", "hint"),
+    [
+        ({"cpus": 12}, {}, "has 8 CPUs, and cpus: 12 in kit.yaml is more", "write cpus: 8"),
+        ({"cpus": 1.5}, {"cores": 1}, "has 1 CPU, and cpus: 1.5", "write cpus: 1,"),
+        ({"memory": "64gb"}, {}, "has 64000 MiB of memory, and memory: 64gb", "memory: 64000mb"),
+    ],
+)
+def test_a_host_with_too_little(settings: dict[str, Any], seen: dict[str, Any], message: str, hint: str) -> None:
+    (problem,) = problems(facts(2, **seen), spec_from(settings))
+    assert isinstance(problem, StepError)
+    assert problem.host == "gpu2"
+    assert message in problem.message
+    assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize("settings", [{}, {"cpus": 8}, {"cpus": "exclusive"}, {"memory": "64000mb"}, {"cpus": 0.5}])
+def test_a_host_with_enough(settings: dict[str, Any]) -> None:
+    assert problems(facts(1), spec_from(settings)) == []
+
+
+def test_what_a_host_does_not_report_is_no_problem() -> None:
+    assert problems(facts(1, cores=0, memory_mib=0), spec_from({"cpus": 12, "memory": "64gb"})) == []
+
+
+@pytest.mark.parametrize(("cpus", "cores"), [(None, 8), ("exclusive", 8), (4.0, 4), (2.7, 2), (0.5, 1), (12.0, 8)])
+def test_ranks_count_on_the_cpus_of_the_node(cpus: Any, cores: int) -> None:
+    assert cores_of(facts(1), ClusterSpec(cpus=cpus)) == cores
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(12, 12.0), ("1.5", 1.5), (0.25, 0.25), ("exclusive", "exclusive"), (None, None)]
+)
+def test_cpus(text: Any, value: Any) -> None:
+    assert spec_from({"cpus": text}).cpus == value
+
+
+@pytest.mark.parametrize("text", ["all", 0, -1, "1.234", 5000, True, "1e3", "nan", [2]])
+def test_what_is_no_number_of_cpus(text: Any) -> None:
+    with pytest.raises((InputError, InputErrors)):
+        spec_from({"cpus": text})
+
+
+def test_a_limit_of_memory_has_room_for_dev_shm() -> None:
+    with pytest.raises((InputError, InputErrors), match="64gb is not more than shm_size"):
+        spec_from({"memory": "64gb", "shm_size": "64gb"})
+    assert spec_from({"memory": "65gb", "shm_size": "64gb"}).memory == "65gb"
+
+
+def test_pids_is_another_way_to_write_the_limit_of_processes() -> None:
+    assert spec_from({"pids": 100}).processes == 100
+    assert spec_from({"pids": 0}).processes == 0
+    assert spec_from({"security": {"pids": 200}}).processes == 200
+    assert spec_from({"pids": 100, "security": {"pids": 100}}).processes == 100
+    with pytest.raises((InputError, InputErrors), match="differs from security"):
+        spec_from({"pids": 100, "security": {"pids": 200}})
