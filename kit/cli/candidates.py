@@ -71,6 +71,12 @@ def preset(_place: Place) -> Iterable[str]:
     return PRESETS
 
 
+def check(_place: Place) -> Iterable[str]:
+    from kit.plan.doctor.checks import CHECKS  # noqa: PLC0415
+
+    return [one.id for one in CHECKS]
+
+
 def model(_place: Place) -> Iterable[str]:
     import json  # noqa: PLC0415
 

@@ -88,8 +88,9 @@ class Room:
 class Seen:
     """What kit read from one host.
 
-    A file, a program or a path that does not exist maps to None, and what was not asked is missing. `facts` is what a
-    deploy observes, or None if no engine answers. `node` is the host's place in the cluster, if kit can tell.
+    A file, a program or a path that does not exist maps to None. What kit did not ask is missing, and what the host did
+    not answer in time. `facts` is what a deploy observes: `facts.engine` is "" if no engine answers. It is None if kit
+    could not observe the host. `node` is the host's place in the cluster, if kit can tell.
     """
 
     host: Host
@@ -160,11 +161,24 @@ class PairSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """A host, or a part of it, that kit could not examine: why, and what to type."""
+
+    host: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Examined:
-    """Everything that the checks judge. `deployed`: the cluster's nodes run, and kit looked inside."""
+    """Everything that the checks judge. `deployed`: the cluster's nodes run, and kit looked inside.
+
+    `hosts` has only the hosts that kit could read. `lost` has the others, and those that it could not observe.
+    """
 
     spec: ClusterSpec
     hosts: tuple[Seen, ...]
+    lost: tuple[Lost, ...] = ()
     pairs: tuple[PairSeen, ...] = ()
     pairing: Pairing = "none"
     deployed: bool = False
@@ -210,7 +224,9 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One problem, with the hosts or pairs that have it and what was seen on them, folded."""
+    """One problem. `seen` has each text once, with all hosts for which a check saw it; in the area `pair`, it has each
+    pair.
+    """
 
     id: str
     title: str
@@ -219,3 +235,33 @@ class Finding:
     seen: Sequence[Sight]
     leads_to: str
     fix: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedCheck:
+    """A check that could not judge, because of a bug in kit."""
+
+    id: str
+    error: str
+
+
+EXIT_CODES: Mapping[Severity, int] = {"breaks": 4, "slows": 3, "watch": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorResult:
+    """What kit doctor reports. `checks` and `pairs` count what it did."""
+
+    cluster: str
+    hosts: tuple[str, ...]
+    deployed: bool
+    pairing: Pairing
+    pairs: int
+    checks: int
+    findings: tuple[Finding, ...]
+    failed: tuple[FailedCheck, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        return max((EXIT_CODES[finding.severity] for finding in self.findings), default=0)

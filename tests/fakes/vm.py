@@ -106,6 +106,9 @@ class FakeVM(SwarmScripts):
     # Lines of gpu_processes.sh.
     gpu_processes: list[str] = field(default_factory=list)
     living: list[str] = field(default_factory=list)
+    # What the reader of kit doctor reads, by the words of the read: `file /etc/hosts`. None: no python3.
+    reads: dict[str, Any] = field(default_factory=dict)
+    python: str | None = "3.13.5"
     runs: str = ""
     diffs: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Completed] = field(default_factory=dict)
@@ -153,7 +156,8 @@ class FakeVM(SwarmScripts):
         below = {path: file for path, file in inside.items() if path.rpartition("/")[0] in ("", "ssh")}
         sections: dict[str, list[str]] = {
             "system": [
-                "arch x86_64", "cores 8", "python 3.13.5", "memory_kib 65536000", "os Debian GNU/Linux 13 (trixie)",
+                "arch x86_64", "cores 8", *([f"python {self.python}"] if self.python else []), "memory_kib 65536000",
+                "os Debian GNU/Linux 13 (trixie)",
                 f"disk_free_kib {1024 if 'disk full' in self.faults else 100 * 1024 * 1024}",
             ],
             "addresses": [
@@ -221,6 +225,21 @@ class FakeVM(SwarmScripts):
         start = " ".join(["@@", *stdin.decode().split()])
         users = "".join(f"{line}\n" for line in [f"{start} gpu_processes", *self.gpu_processes]) if self.gpus else ""
         return completed(f"{state.text}{users}{start} ranks\n{self._ranks(stdin, folder).text}")
+
+    def _doctor(self, stdin: bytes) -> Completed:
+        """Answer a request to reader.py with `reads`, by the words of a read. It has nothing else, and the look."""
+        if self.python is None:
+            return Completed(code=69, stdout=b"", stderr=b"")
+        request = json.loads(json.loads(stdin.decode().rpartition("\nmain(")[2].strip()[:-1]))
+        empty: dict[str, Any] = {"files": {}, "links": {}, "lookup": []}
+        values = [self.reads.get(" ".join(_flat(read)), empty.get(read[0])) for read in request["reads"]]
+        look = None
+        if request["look"]:
+            argv, mark, _ = request["look"]
+            done = self._answer(argv, mark.encode())
+            look = [done.code, done.text, done.error_text] if done else None
+        answer = json.dumps({"reads": values, "missing": [], "look": look})
+        return completed(f"@@ {request['mark']} {answer}\n")
 
     def _gpu_processes(self, _stdin: bytes, _cluster: str) -> Completed:
         return completed("".join(f"{line}\n" for line in [*self.gpu_processes, *self._node_gpus()]))
@@ -427,6 +446,11 @@ class FakeVM(SwarmScripts):
         for known in gone:
             del self.files[known]
             self.changed.append(f"delete {known}")
+
+
+def _flat(read: list[Any]) -> list[str]:
+    """Return the words of a read without its limit of time."""
+    return [read[0], *(read[1] if isinstance(read[1], list) else [read[1]])]
 
 
 def _public(below: dict[str, tuple[bytes, str]], private: str) -> list[str]:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from kit.cli.verbs import bench, bench_report, cluster, host, image, lab, lock, predict, results, run, runs, start, tune
+from kit.cli.verbs import (
+    bench,
+    bench_report,
+    cluster,
+    doctor,
+    host,
+    image,
+    lab,
+    lock,
+    predict,
+    results,
+    run,
+    runs,
+    start,
+    tune,
+)
 
 VERBS = (
     *start.VERBS,
     *image.VERBS,
     *cluster.VERBS,
+    *doctor.VERBS,
     *lock.VERBS,
     *run.VERBS,
     *runs.VERBS,

@@ -37,7 +37,7 @@ class Look:
         self._context = context
         context.reporter.report(Phase(name="look again" if again else "look", hosts=context.inventory.names))
         self._folder = names.folder(context.spec.name)
-        self._paths = _paths(context.spec)
+        self._paths = paths_of(context.spec)
         self._started = fanout.start(context.inventory.hosts, self._facts)
 
     @property
@@ -85,7 +85,7 @@ class Look:
         return facts
 
 
-def _paths(spec: ClusterSpec) -> tuple[str, ...]:
+def paths_of(spec: ClusterSpec) -> tuple[str, ...]:
     """Return the paths on VMs whose absence the plan needs to know."""
     if spec.orchestrator == "compose" and not spec.volumes:
         # Compose needs no path then, and the planner is slow to import.

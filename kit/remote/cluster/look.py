@@ -39,6 +39,18 @@ def look(
 
     kit.remote.cluster.observe turns it into facts.
     """
-    mark = os.urandom(16).hex()
-    argv = script(name, folder, image, wanted, *paths)
+    mark = new_mark()
+    argv = look_argv(folder=folder, image=image, wanted=wanted, paths=paths, name=name)
     return Answer(done=transport.run(argv, stdin=f"{mark}\n".encode(), timeout_s=TIMEOUT_S), mark=mark)
+
+
+def look_argv(
+    *, folder: str, image: str, wanted: Wanted, paths: Sequence[str], name: Literal["observe", "look"] = "observe"
+) -> Sequence[str]:
+    """Return the command of a look. Its standard input is a line with a mark."""
+    return script(name, folder, image, wanted, *paths)
+
+
+def new_mark() -> str:
+    """Return a mark for sections that nobody can guess."""
+    return os.urandom(16).hex()

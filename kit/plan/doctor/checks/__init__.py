@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from kit.model.doctor import Check
-from kit.plan.doctor.checks import own_name
+from kit.plan.doctor.checks import own_name, unreachable
 
-CHECKS: tuple[Check, ...] = (own_name.CHECK,)
+CHECKS: tuple[Check, ...] = (
+    # host
+    unreachable.CHECK,
+    # gpu
+    # network
+    own_name.CHECK,
+    # pair
+)

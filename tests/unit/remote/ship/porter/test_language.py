@@ -1,4 +1,4 @@
-"""The porter and the look run on the VMs' own Python: 3.6 or newer, with nothing installed."""
+"""The porter, the look and the readers run on the VMs' own Python: 3.6 or newer, with nothing installed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 import kit.remote.results
 import kit.remote.ship.porter
 from kit.remote import scripts
+from kit.remote.doctor import reader as doctor_reader
 from kit.remote.ship import porters
 
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
-READER = Path(kit.remote.results.__file__).with_name("reader.py")
+READERS = [Path(kit.remote.results.__file__).with_name("reader.py"), Path(doctor_reader.__file__)]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
@@ -65,7 +66,7 @@ def newer(path: Path) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("path", [*FILES, *LOOK, READER], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *LOOK, *READERS], ids=lambda path: path.name)
 def test_each_module_is_python_3_6(path: Path) -> None:
     ast.parse(path.read_text(), str(path), feature_version=(3, 6))
     assert newer(path) == []

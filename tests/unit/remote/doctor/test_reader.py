@@ -1,0 +1,197 @@
+"""reader.py as kit sends it, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Read, Seen
+from kit.model.host import Host
+from kit.remote.doctor import reader
+from kit.remote.doctor.read import Look, read_host
+from kit.remote.ssh.transport import Completed
+
+
+class Here:
+    """A transport to this machine, without root."""
+
+    def __init__(self, environ: dict[str, str] | None = None) -> None:
+        self.host = Host(name="gpu1", address="192.0.2.1")
+        self.environ = os.environ | (environ or {})
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        done = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout_s, check=False, env=self.environ)
+        return Completed(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    def close(self) -> None:
+        pass
+
+
+def seen(*reads: Read, node: Sequence[str] = ()) -> Seen:
+    return read_host(Here(), reads, node=node).seen
+
+
+def test_files_and_what_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one\xff\n")
+    (tmp_path / "long").write_bytes(b"x" * (reader.FILE + 1))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    names = ("a", "long", "pipe", "link", "missing", ".")
+    host = seen(*(File(path=f"{tmp_path}/{name}") for name in names), File(path="/dev/zero"))
+    assert host.file(f"{tmp_path}/a") == "one\ufffd\n"
+    assert host.file(f"{tmp_path}/link") == "one\ufffd\n"
+    assert len(host.file(f"{tmp_path}/long") or "") == reader.FILE
+    none = {path for path, text in host.files.items() if text is None}
+    assert none == {f"{tmp_path}/pipe", f"{tmp_path}/missing", f"{tmp_path}/.", "/dev/zero"}
+
+
+def test_many_files_are_cut(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"f{n}").write_text("y" * (reader.SMALL + 5))
+    (tmp_path / "folder").mkdir()
+    host = seen(Files(pattern=f"{tmp_path}/f*"))
+    assert {path: len(text) for path, text in host.glob(f"{tmp_path}/f*").items()} == {
+        f"{tmp_path}/f{n}": reader.SMALL for n in range(3)
+    }
+
+
+def test_no_more_files_than_the_limit(tmp_path: Path) -> None:
+    for n in range(reader.FILES + 10):
+        (tmp_path / str(n)).touch()
+    assert len(seen(Files(pattern=f"{tmp_path}/*")).glob(f"{tmp_path}/*")) == reader.FILES
+
+
+def test_links_and_other_names(tmp_path: Path) -> None:
+    (tmp_path / "gone").symlink_to("/nowhere/x")
+    (tmp_path / "file").touch()
+    assert seen(Links(pattern=f"{tmp_path}/*")).link(f"{tmp_path}/*") == {
+        f"{tmp_path}/gone": "/nowhere/x",
+        f"{tmp_path}/file": "",
+    }
+
+
+def test_programs_run_side_by_side_each_with_its_limit() -> None:
+    slow = [Command(argv=("sleep", f"0.{n}5"), timeout_s=5) for n in range(5, 9)]
+    late = Command(argv=("sh", "-c", "echo begun; sleep 60"), timeout_s=1)
+    start = time.monotonic()
+    host = seen(
+        *slow, late, Command(argv=("no-such-program-of-kit",)), Command(argv=("sh", "-c", "echo a; echo b >&2; exit 3"))
+    )
+    assert time.monotonic() - start < 2.9, "one after the other they take 4 s"
+    ran = host.commands[late]
+    assert ran is not None
+    assert (ran.code, ran.out) == (None, "begun\n")
+    assert host.ran("no-such-program-of-kit") is None
+    three = host.ran("sh", "-c", "echo a; echo b >&2; exit 3")
+    assert three is not None
+    assert (three.code, three.out, three.err) == (3, "a\n", "b\n")
+
+
+def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    host = seen(Command(argv=("sh", "-c", f"sleep 300 & echo $! > {file}; echo left"), timeout_s=20))
+    assert [ran.out for ran in host.commands.values() if ran] == ["left\n"]
+    pid = file.read_text().strip()
+    deadline = time.monotonic() + 10
+    while _lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _lives(pid)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_an_endless_output_is_cut() -> None:
+    host = seen(Command(argv=("sh", "-c", "yes | head -c 3000000"), timeout_s=20))
+    (ran,) = host.commands.values()
+    assert ran is not None
+    assert (ran.code, len(ran.out)) == (0, reader.OUTPUT)
+
+
+def test_together_the_answers_have_a_limit(tmp_path: Path) -> None:
+    for n in range(reader.TOTAL // reader.FILE + 3):
+        (tmp_path / f"{n:03}").write_bytes(b"z" * reader.FILE)
+    reads = [File(path=str(path)) for path in sorted(tmp_path.iterdir())]
+    host = seen(*reads)
+    assert 0 < len(host.files) < len(reads), "what is too much is missing, and not None"
+    assert all(host.files.values())
+
+
+def test_a_disk_a_name_and_the_own_name() -> None:
+    host = seen(Disk(path="/"), Disk(path="/no/such"), Lookup(name="localhost"), Lookup(name="no.such.name.invalid"))
+    room = host.room("/")
+    assert room is not None
+    assert 0 < room.free < room.total
+    assert host.room("/no/such") is None
+    assert "127.0.0.1" in host.addresses["localhost"]
+    assert host.addresses["no.such.name.invalid"] == ()
+
+
+def test_a_read_in_the_node_gets_the_words_before_it_and_is_left_out_without() -> None:
+    inside = Command(argv=("echo", "x"), node=True)
+    assert seen(inside).commands == {}
+    ran = seen(inside, node=("echo", "in")).ran("echo", "x", node=True)
+    assert ran is not None
+    assert ran.out == "in echo x\n"
+    # No node runs, or the node has no such program.
+    none = Command(argv=("echo 'Error response from daemon: No such container: x' >&2; exit 1",), node=True)
+    assert seen(none, node=("sh", "-c")).commands == {none: None}
+
+
+def test_the_look_runs_beside_and_gets_its_mark() -> None:
+    look = Look(["sh", "-c", "read -r mark; echo found $mark; exit 7"], "m1")
+    answer = read_host(Here(), [File(path="/etc/hostname")], look=look).look
+    assert answer is not None
+    assert (answer.done.text, answer.done.code, answer.mark) == ("found m1\n", 7, "m1")
+
+
+def test_sbin_is_on_the_path_and_programs_speak_english() -> None:
+    here = Here({"PATH": "/usr/bin:/bin", "LC_ALL": "de_DE.UTF-8"})
+    done = read_host(here, [Command(argv=("sh", "-c", "echo $PATH $LC_ALL"))]).seen
+    (ran,) = done.commands.values()
+    assert ran is not None
+    path, language = ran.out.split()
+    assert {"/usr/sbin", "/sbin"} <= set(path.split(":"))
+    assert language == "C"
+
+
+def test_the_reader_ends_when_kit_is_gone() -> None:
+    request: dict[str, Any] = {
+        "mark": "m", "limit": 60, "look": None, "reads": [["run", ["sleep", "61.5"], 60]]
+    }  # fmt: skip
+    text = f"{Path(reader.__file__).read_text()}\nmain({json.dumps(json.dumps(request))})\n"
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdin.write(text.encode())
+    process.stdin.close()
+    time.sleep(0.3)
+    process.stdout.close()
+    assert process.wait(20) == 1
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("limit", [0.5])
+def test_a_read_that_never_ends_hides_only_itself(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of the whole is the last resort. A command has its own, so it is longer here."""
+    from kit.remote.doctor import read  # noqa: PLC0415
+
+    monkeypatch.setattr(read, "LIMIT_S", limit)
+    host = seen(Command(argv=("sleep", "30"), timeout_s=30), File(path="/proc/version"))
+    assert host.commands == {}
+    assert host.file("/proc/version")
