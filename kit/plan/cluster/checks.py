@@ -37,48 +37,62 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
     `compose`: whether Compose starts the container. `ships`: whether kit ships a missing image, and the host's engine
     does not pull it.
     """
-    name = facts.host.name
-    problems: list[KitError] = []
-    if not facts.engine:
-        problems.append(
-            StepError(
-                "no Docker Engine answers",
-                hint="install it (https://docs.docker.com/engine/install/), or start it: sudo systemctl start docker",
-                host=name,
-            )
-        )
-        return problems
-    if compose and facts.compose is None:
-        problems.append(
-            StepError(
-                f"the engine {facts.engine} has no Compose v2 plugin",
-                hint="install docker-compose-plugin (Docker's packages) or docker-compose-v2 (Ubuntu's)",
-                host=name,
-            )
-        )
+    problem = engine_problem(facts)
+    if problem is not None:
+        return [problem]
     # The checks for Swarm report what Swarm needs.
     driver = compose_driver(facts) if compose else ""
-    if isinstance(driver, StepError):
-        problems.append(driver)
-    if ships and facts.image_id is None and not _python_fits(facts.python):
-        what = f"has Python {facts.python}" if facts.python else "has no python3"
-        problems.append(
-            StepError(
-                f"{what}; Python 3.6 or newer is required to receive images",
-                hint="sudo apt-get install python3 (or: dnf install python3)",
-                host=name,
-            )
-        )
-    if facts.image_id is None and image_size and facts.disk_free_mib < image_size * SHIP_FACTOR / MIB:
-        problems.append(
-            StepError(
-                f"{facts.disk_free_mib} MiB are free for the engine, and the image needs "
-                f"{int(image_size * SHIP_FACTOR / MIB)} while it is loaded",
-                hint="make room: docker system prune, or a larger disk",
-                host=name,
-            )
-        )
-    return problems
+    problems = (
+        compose_problem(facts) if compose else None,
+        driver if isinstance(driver, StepError) else None,
+        python_problem(facts) if ships else None,
+        disk_problem(facts, image_size),
+    )
+    return [problem for problem in problems if problem is not None]
+
+
+def engine_problem(facts: HostFacts) -> StepError | None:
+    if facts.engine:
+        return None
+    return StepError(
+        "no Docker Engine answers",
+        hint="install it (https://docs.docker.com/engine/install/), or start it: sudo systemctl start docker",
+        host=facts.host.name,
+    )
+
+
+def compose_problem(facts: HostFacts) -> StepError | None:
+    if not facts.engine or facts.compose is not None:
+        return None
+    return StepError(
+        f"the engine {facts.engine} has no Compose v2 plugin",
+        hint="install docker-compose-plugin (Docker's packages) or docker-compose-v2 (Ubuntu's)",
+        host=facts.host.name,
+    )
+
+
+def python_problem(facts: HostFacts) -> StepError | None:
+    """Return a problem if the host lacks the image and could not receive it."""
+    if facts.image_id is not None or python_fits(facts.python):
+        return None
+    what = f"has Python {facts.python}" if facts.python else "has no python3"
+    return StepError(
+        f"{what}; Python 3.6 or newer is required to receive images",
+        hint="sudo apt-get install python3 (or: dnf install python3)",
+        host=facts.host.name,
+    )
+
+
+def disk_problem(facts: HostFacts, image_size: int) -> StepError | None:
+    """Return a problem if the host lacks the image and the room for it. `image_size` is as for `host_problems`."""
+    if facts.image_id is not None or not image_size or facts.disk_free_mib >= image_size * SHIP_FACTOR / MIB:
+        return None
+    return StepError(
+        f"{facts.disk_free_mib} MiB are free for the engine, and the image needs "
+        f"{int(image_size * SHIP_FACTOR / MIB)} while it is loaded",
+        hint="make room: docker system prune, or a larger disk",
+        host=facts.host.name,
+    )
 
 
 def arch_problems(facts: HostFacts, arches: tuple[str, ...]) -> list[KitError]:
@@ -95,7 +109,8 @@ def arch_problems(facts: HostFacts, arches: tuple[str, ...]) -> list[KitError]:
     ]
 
 
-def _python_fits(version: str | None) -> bool:
+def python_fits(version: str | None) -> bool:
+    """Return whether kit's programs for VMs run on this Python."""
     words = (version or "").split(".")
     return len(words) > 1 and words[0].isdigit() and words[1].isdigit() and (int(words[0]), int(words[1])) >= PYTHON
 
@@ -118,34 +133,44 @@ def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | 
 
 def cluster_problems(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
     """Return problems that only a comparison of hosts shows."""
+    return [*one_machine_problems(nodes), *mixed_arch_problems(observed)]
+
+
+def one_machine_problems(nodes: Sequence[Node]) -> list[KitError]:
+    """Return a problem for each node whose address an earlier one has."""
     problems: list[KitError] = []
-    seen: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for node in nodes:
-        if node.address in seen:
+        if node.address in owners:
             problems.append(
                 StepError(
-                    f"has the address {node.address}, as {seen[node.address]} has: they are one machine",
+                    f"has the address {node.address}, as {owners[node.address]} has: they are one machine",
                     hint="remove one of the two from the hosts file",
                     host=node.name,
                 )
             )
-        seen.setdefault(node.address, node.name)
+        owners.setdefault(node.address, node.name)
+    return problems
+
+
+def mixed_arch_problems(observed: Sequence[HostFacts]) -> list[KitError]:
+    """Return a problem for each host with other processors than most hosts have."""
     arches: dict[str, list[str]] = {}
     for facts in observed:
         arches.setdefault(facts.arch, []).append(facts.host.name)
-    if len(arches) > 1:
-        usual = max(arches, key=lambda arch: len(arches[arch]))
-        problems += [
-            StepError(
-                f"is {arch}, the other hosts are {usual}",
-                hint="one image serves one architecture: take these hosts out of the hosts file",
-                host=name,
-            )
-            for arch, names in arches.items()
-            if arch != usual
-            for name in names
-        ]
-    return problems
+    if len(arches) < 2:
+        return []
+    usual = max(arches, key=lambda arch: len(arches[arch]))
+    return [
+        StepError(
+            f"is {arch}, the other hosts are {usual}",
+            hint="one image serves one architecture: take these hosts out of the hosts file",
+            host=name,
+        )
+        for arch, names in arches.items()
+        if arch != usual
+        for name in names
+    ]
 
 
 def container_is_current(facts: HostFacts, spec: ClusterSpec, service: str, digest: str) -> bool:

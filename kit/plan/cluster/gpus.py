@@ -70,6 +70,14 @@ def swarm_driver(facts: HostFacts) -> SwarmDriver | StepError:
     )
 
 
+def hook_problem(facts: HostFacts) -> str:
+    """Return what takes the GPUs of a running node away, or "". Only Compose's nodes get them by the hook alone."""
+    engine = facts.gpu_engine
+    if engine.cgroup_driver != "systemd" or compose_driver(facts) != "nvidia":
+        return ""
+    return "its nodes get GPUs by NVIDIA's hook, and the engine's cgroup driver is systemd"
+
+
 def lost(facts: HostFacts, env: Mapping[str, str]) -> str:
     """Return what a running node lacks of its host's GPUs, or "". `env` may choose other GPUs for all nodes."""
     if facts.node_gpus is None or not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in env:

@@ -1,0 +1,33 @@
+"""GPUs by the hook, with systemd as the engine's cgroup driver: a daemon-reload takes them away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kit.model.doctor import Check, Examined, Sight
+from kit.plan.cluster.gpus import hook_problem
+from kit.plan.doctor.sights import facts_of
+
+
+def judge(examined: Examined) -> Iterator[Sight]:
+    if examined.spec.orchestrator != "compose":
+        return
+    for facts in facts_of(examined):
+        seen = hook_problem(facts)
+        if seen:
+            yield Sight(hosts=(facts.host.name,), seen=seen)
+
+
+CHECK = Check(
+    id="gpu-cgroup",
+    title="A daemon-reload takes the GPUs from running nodes",
+    area="gpu",
+    severity="watch",
+    judge=judge,
+    facts=True,
+    leads_to="After `systemctl daemon-reload`, which updates run, CUDA fails in the nodes: "
+    "`Failed to initialize NVML: Unknown Error`.",
+    fix="Let the engine use CDI: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, "
+    'with `"features": {"cdi": true}` in /etc/docker/daemon.json before Docker 28.3. Then: `kit deploy`.',
+    untested="The lab's hosts have no systemd, so their engines have the cgroup driver cgroupfs.",
+)

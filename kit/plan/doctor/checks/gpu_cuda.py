@@ -1,0 +1,36 @@
+"""A driver that is too old for the CUDA of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kit.errors import KitError
+from kit.model.doctor import Check, Examined, Sight
+from kit.plan.doctor.sights import facts_of, sights_of
+from kit.plan.flavour import OPEN, driver_problems, needs_gpus, with_flavour
+
+
+def judge(examined: Examined) -> Iterator[Sight]:
+    observed, image = facts_of(examined), examined.spec.image
+    if image.flavour in OPEN:
+        try:
+            image = with_flavour(image, gpus=needs_gpus(examined.spec, observed))
+        except KitError as error:
+            # Only some hosts have GPUs, and one image serves all.
+            yield Sight(hosts=tuple(facts.host.name for facts in observed), seen=error.message, fix=error.hint or "")
+            return
+    if any(facts.gpus for facts in observed):
+        yield from sights_of(driver_problems(image, observed))
+
+
+CHECK = Check(
+    id="gpu-cuda",
+    title="The hosts' GPUs do not fit the image",
+    area="gpu",
+    severity="breaks",
+    judge=judge,
+    facts=True,
+    leads_to="kit deploy changes nothing. With another image, CUDA would fail: `driver version is insufficient`.",
+    fix="Install a newer NVIDIA driver and reboot, or set `image.flavour` to one with an older CUDA.",
+    untested="The lab's driver version cannot be chosen: unit tests have this one.",
+)

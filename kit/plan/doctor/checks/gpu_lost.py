@@ -1,0 +1,46 @@
+"""GPUs that a host or its running node no longer sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kit.errors import NotReadyError
+from kit.model.doctor import Check, Examined, Sight
+from kit.plan.cluster.gpus import lost
+from kit.plan.cluster.record import from_text
+from kit.plan.doctor.sights import facts_of, sights_of
+from kit.plan.flavour import broken_drivers, lost_gpus
+
+
+def judge(examined: Examined) -> Iterator[Sight]:
+    observed = facts_of(examined)
+    for facts in observed:
+        seen = lost(facts, examined.spec.env)
+        if seen:
+            yield Sight(hosts=(facts.host.name,), seen=seen, fix="run: kit deploy")
+    for host, text, hint in broken_drivers(observed):
+        yield Sight(hosts=(host,), seen=text.removeprefix(f"{host}: "), fix=hint)
+    if examined.spec.image.flavour == "auto":
+        yield from sights_of([lost_gpus(observed, _deployed_image(examined))])
+
+
+def _deployed_image(examined: Examined) -> str:
+    """Return the tag in the record of the cluster, or ""."""
+    text = next((facts.record for facts in facts_of(examined) if facts.record), None)
+    try:
+        return from_text(text).image if text else ""
+    except NotReadyError:
+        return ""
+
+
+CHECK = Check(
+    id="gpu-lost",
+    title="GPUs are lost",
+    area="gpu",
+    severity="breaks",
+    judge=judge,
+    facts=True,
+    leads_to="Each call of CUDA fails in the node, or ranks find fewer GPUs than the host has.",
+    fix="`kit deploy` recreates a node that lost GPUs. If the VM lost them, look at `nvidia-smi` there, and reboot it.",
+    lab="kit lab gpu HOST --fault lost",
+)

@@ -1,0 +1,165 @@
+"""What prevents a deploy is a finding of the doctor, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kit.config.validate import spec_from
+from kit.model.doctor import Examined, Finding, Room, Seen
+from kit.model.observed import Container, GpuEngine, HostFacts
+from kit.model.swarm import SwarmFacts
+from kit.plan.cluster.deploy import problems_of
+from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.supply import Image
+from kit.plan.doctor.checks import CHECKS
+from kit.plan.doctor.judge import judge
+from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces
+
+RUNNING = Container(
+    name="kit-lab-mpihead", service="mpihead", cluster="lab", image="kit:1", spec="1", running=True, status="Up"
+)
+
+
+def examined(observed: list[HostFacts], **spec: Any) -> Examined:
+    settings = spec_from({"name": "lab", **spec})
+    nodes = {node.name: node for node in nodes_of(observed, settings)[0]}
+    return Examined(
+        spec=settings,
+        hosts=tuple(Seen(host=one.host, facts=one, node=nodes.get(one.host.name)) for one in observed),
+    )
+
+
+def findings(observed: list[HostFacts], **spec: Any) -> Mapping[str, Finding]:
+    found, failed = judge(examined(observed, **spec), CHECKS)
+    assert not failed
+    return {one.id: one for one in found}
+
+
+BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "engine": ({"engine": ""}, {}),
+    "compose": ({"compose": None}, {}),
+    "python": ({"python": None}, {}),
+    "port-taken": ({"listening": frozenset({"10.0.0.3:33"})}, {}),
+    "arch": ({"arch": "aarch64"}, {}),
+    "no-address": ({"interfaces": interfaces(lo="127.0.0.1/8")}, {}),
+    "one-machine": ({"interfaces": interfaces(eth0="10.0.0.1/24")}, {}),
+    "gpu-hook": ({"gpus": gpus(2), "gpu_engine": replace(GPU_ENGINE, hook_newer=True)}, {"image": {"flavour": "cpu"}}),
+    "gpu-snap": ({"gpus": gpus(2), "gpu_engine": GpuEngine(snap=True)}, {"image": {"flavour": "cpu"}}),
+    "swarm": ({"engine": "19.03.1"}, {"orchestrator": "swarm"}),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_prevents_a_deploy_is_a_finding_with_the_same_text_and_hint(name: str) -> None:
+    broken, spec = BROKEN[name]
+    observed = [facts(1), facts(2), facts(3, **broken)]
+    settings = spec_from({"name": "lab", **spec})
+    nodes, lost = nodes_of(observed, settings)
+    refused = [*lost, *problems_of(observed, settings, nodes, Image(tag="kit:1"))]
+    finding = findings(observed, **spec)[name]
+    assert finding.severity == "breaks"
+    assert [(one.hosts, one.seen, one.fix) for one in finding.seen] == [
+        ((problem.host,), problem.message, problem.hint) for problem in refused
+    ]
+
+
+def test_ordinary_hosts_have_no_finding() -> None:
+    assert findings([facts(n) for n in (1, 2, 3)]) == {}
+    on_gpus = [
+        facts(n, gpus=gpus(2), driver="570.86.15", gpu_engine=replace(GPU_ENGINE, cgroup_driver="")) for n in (1, 2)
+    ]
+    assert findings(on_gpus) == {}
+
+
+def test_a_host_without_an_engine_has_no_further_finding_of_its_engine() -> None:
+    assert set(findings([facts(1, engine="", compose=None)])) == {"engine"}
+
+
+def test_a_python_that_no_image_needs_is_only_to_watch() -> None:
+    finding = findings([facts(1, python="2.7.18", image_id="sha256:1")])["python"]
+    assert finding.severity == "watch"
+    assert "Python 2.7.18" in finding.seen[0].seen
+
+
+def test_the_own_node_does_not_take_its_port() -> None:
+    mine = facts(1, listening=frozenset({"10.0.0.1:33"}), containers=(RUNNING,))
+    assert findings([mine]) == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "found"),
+    [
+        (GPU_ENGINE, True),
+        (replace(GPU_ENGINE, cgroup_driver="cgroupfs"), False),
+        (replace(GPU_ENGINE, cdi_enabled=True, cdi=("all",)), False),
+    ],
+)
+def test_the_hook_below_systemd(engine: GpuEngine, found: bool) -> None:
+    one = facts(1, gpus=gpus(1), driver="570.86.15", gpu_engine=engine)
+    assert ("gpu-cgroup" in findings([one])) == found
+    assert "gpu-cgroup" not in findings([one], orchestrator="swarm")
+
+
+def test_lost_gpus() -> None:
+    node = facts(
+        1,
+        gpus=gpus(2),
+        driver="570.86.15",
+        node_gpus=frozenset(),
+        node_gpu_fault="Unknown Error",
+        containers=(RUNNING,),
+    )
+    finding = findings([node], image={"flavour": "cuda-tensorflow"})["gpu-lost"]
+    assert finding.seen[0].seen == "the node sees 0 of the host's 2 GPUs: Unknown Error"
+    broken = facts(2, gpu_fault="Driver/library version mismatch")
+    assert "reports no GPUs" in findings([broken])["gpu-lost"].seen[0].seen
+    assert not findings([broken])["gpu-lost"].seen[0].seen.startswith("gpu2")
+
+
+@pytest.mark.parametrize(("flavour", "text"), [("auto", "one image serves all hosts"), ("cuda", "but gpu2 has no GPU")])
+def test_gpus_on_some_hosts(flavour: str, text: str) -> None:
+    some = [facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE), facts(2)]
+    assert text in findings(some, image={"flavour": flavour})["gpu-cuda"].seen[0].seen
+
+
+def test_an_old_driver() -> None:
+    old = [facts(n, gpus=gpus(1), driver="470.57.02", gpu_engine=GPU_ENGINE) for n in (1, 2)]
+    assert "has the NVIDIA driver 470.57.02" in findings(old)["gpu-cuda"].seen[0].seen
+
+
+def test_a_short_heartbeat_is_to_watch() -> None:
+    head = facts(1, swarm=SwarmFacts(state="inactive", heartbeat_s=2.0))
+    finding = findings([head], orchestrator="swarm")["swarm"]
+    assert finding.severity == "watch"
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "severity"),
+    [
+        (500 * GB, 200 * GB, None),
+        # 4 %, and room for several images.
+        (500 * GB, 20 * GB, None),
+        (500 * GB, 9 * GB, "watch"),
+        (100 * GB, 9 * GB, None),
+        (100 * GB, GB - 1, "breaks"),
+        (500 * GB, 0, "breaks"),
+        # A small disk of its own for /tmp, mostly empty.
+        (GB // 2, GB // 2 - 1000, None),
+        (GB // 2, 0, "breaks"),
+        (0, 0, None),
+    ],
+)
+def test_disks(total: int, free: int, severity: str | None) -> None:
+    room = Room(total=total, free=free, inodes=1, inodes_free=1)
+    one = Seen(host=host(1), rooms={"/": room, "/tmp": room})
+    found, _ = judge(Examined(spec=spec_from({"name": "lab"}), hosts=(one,)), CHECKS)
+    assert [finding.severity for finding in found] == ([severity] if severity else [])
+    # Both paths are on one disk.
+    assert all(len(finding.seen) == 1 for finding in found)
