@@ -29,7 +29,7 @@ CHECK = Check(
     severity="breaks",
     judge=judge,
     facts=True,
-    leads_to="kit deploy with `orchestrator: swarm` changes nothing until this is mended.",
+    leads_to="kit deploy with `orchestrator: swarm` changes nothing until you fix this.",
     fix="Follow the hint of each host, or set `orchestrator: compose` in kit.yaml.",
     untested="The lab's hosts are in no swarm. The tests of Swarm provoke each of its problems.",
 )

@@ -150,7 +150,7 @@ GB = 10**9
         (100 * GB, 9 * GB, None),
         (100 * GB, GB - 1, "breaks"),
         (500 * GB, 0, "breaks"),
-        # A small disk of its own for /tmp, mostly empty.
+        # A small disk for /tmp alone, mostly empty.
         (GB // 2, GB // 2 - 1000, None),
         (GB // 2, 0, "breaks"),
         (0, 0, None),
