@@ -157,7 +157,7 @@ GB = 10**9
     ],
 )
 def test_disks(total: int, free: int, severity: str | None) -> None:
-    room = Room(total=total, free=free, inodes=1, inodes_free=1)
+    room = Room(total=total, free=free, inodes=0, inodes_free=0)
     one = Seen(host=host(1), rooms={"/": room, "/tmp": room})
     found, _ = judge(Examined(spec=spec_from({"name": "lab"}), hosts=(one,)), CHECKS)
     assert [finding.severity for finding in found] == ([severity] if severity else [])

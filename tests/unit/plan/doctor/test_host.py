@@ -1,0 +1,171 @@
+"""The checks of hosts: what they say about files, programs and nodes that are not as they should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.model.doctor import Ran, Room
+from kit.plan.doctor.checks import (
+    clock_service,
+    governor,
+    huge_pages,
+    inodes,
+    kernels,
+    limits,
+    machine_id,
+    memory_errors,
+    selinux,
+    shm,
+    sizes,
+    ssh_max_startups,
+    steal,
+    swap,
+    thp,
+)
+from tests.fakes.doctor import judged, rows
+from tests.unit.plan.doctor.clean import LIMITS, MEMORY, SSHD, THREE
+
+HEAD, SECOND, THIRD = THREE
+THP = "/sys/kernel/mm/transparent_hugepage"
+CPU = "/sys/devices/system/cpu"
+EDAC = "/sys/devices/system/edac/mc/mc0"
+SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+FILE_SWAP = "/swapfile                               file\t\t8388604\t\t{}\t\t-2\n"
+CONFINED = '["name=seccomp,profile=builtin","name=selinux"]'
+DOCKER = ("docker", "info", "--format", "{{json .SecurityOptions}}")
+DF = ("node", "df", "-P", "-k", "/dev/shm")
+DF_HEAD = "Filesystem     1024-blocks   Used Available Capacity Mounted on\n"
+NODE_LIMITS = ("node", "cat", "/proc/self/limits")
+CLOCK = ("timedatectl", "show")
+
+
+def sshd(old: str, new: str) -> dict[str, Any]:
+    return {"runs": {("sshd", "-T"): SSHD.replace(old, new)}}
+
+
+def node_limits(old: str, new: str) -> dict[str, Any]:
+    return {"runs": {NODE_LIMITS: LIMITS.replace(old, new)}, "links": {"/sys/class/infiniband/mlx5_0": "x"}}
+
+
+def file(path: str, text: str | None) -> dict[str, Any]:
+    return {"files": {path: text}}
+
+
+CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
+    (kernels, file("/proc/sys/kernel/osrelease", "6.1.0-9\n"), ["kernel 6.1.0-9, usual 6.1.0-27-cloud-amd64"]),
+    (kernels, file("/proc/sys/kernel/osrelease", "\x1b[31mred"), []),
+    (sizes, file(f"{CPU}/online", "0\n"), ["1 CPUs, usual 4"]),
+    (sizes, file(f"{CPU}/online", "0-1,4-5,8\n"), ["5 CPUs, usual 4"]),
+    (sizes, file(f"{CPU}/online", "3-0\n"), []),
+    (sizes, file("/proc/meminfo", "MemTotal: 8193244 kB\n"), ["8.39 GB of memory, usual 16.79 GB"]),
+    (sizes, file("/proc/meminfo", MEMORY.replace("16393244", "16111111")), []),
+    (
+        swap,
+        file("/proc/swaps", SWAPS + FILE_SWAP.format(6291456)),
+        ["6.44 GB of swap are used, with 16.79 GB of memory"],
+    ),
+    (swap, file("/proc/swaps", SWAPS + FILE_SWAP.format(100000)), []),
+    (swap, file("/proc/swaps", SWAPS + FILE_SWAP.format(6291456).replace("/swapfile", "/dev/zram0")), []),
+    (swap, file("/proc/swaps", SWAPS + "\n\n/a b file x y z\n"), []),
+    (
+        thp,
+        file(f"{THP}/defrag", "[always] defer defer+madvise madvise never\n"),
+        ["transparent huge pages with defrag=always"],
+    ),
+    (thp, {"files": {f"{THP}/defrag": "[always] never\n", f"{THP}/enabled": "always madvise [never]\n"}}, []),
+    (
+        governor,
+        file(f"{CPU}/cpu0/cpufreq/scaling_governor", "powersave\n"),
+        ["1 of 1 CPUs have the governor powersave"],
+    ),
+    (governor, file(f"{CPU}/cpu0/cpufreq/scaling_governor", "performance\n"), []),
+    (steal, file("/proc/stat", "cpu  1000 0 1000 7000 0 0 0 1000 0 0\n"), ["10% of the CPUs' time went to other VMs"]),
+    (steal, file("/proc/stat", "cpu  1 0 1 7 0 0 0 9 0 0\n"), []),
+    (steal, file("/proc/stat", "cpu  x\n"), []),
+    (steal, file("/proc/stat", "cpu0 1000 0 1000 7000 0 0 0 1000 0 0\n"), []),
+    (
+        huge_pages,
+        file("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "64\n"),
+        ["64 huge pages of 2 MiB, usual 0"],
+    ),
+    (clock_service, {"runs": {CLOCK: "NTP=no\nNTPSynchronized=no\n"}}, ["no service sets the clock"]),
+    (clock_service, {"runs": {CLOCK: "NTP=yes\nNTPSynchronized=no\n"}}, ["the clock is not synchronized"]),
+    (clock_service, {"runs": {CLOCK: Ran(code=1, out="NTPSynchronized=no\n", err="no bus")}}, []),
+    (clock_service, {"runs": {CLOCK: None}}, []),
+    (ssh_max_startups, sshd("10:30:100", "2:30:100"), ["MaxStartups 2"]),
+    (ssh_max_startups, sshd("10:30:100", "2"), ["MaxStartups 2"]),
+    (ssh_max_startups, sshd("10:30:100", "100:30:200"), []),
+    (ssh_max_startups, sshd("maxsessions 10", "maxsessions 1"), ["MaxSessions 1"]),
+    (machine_id, file("/etc/machine-id", ""), []),
+    (machine_id, file("/etc/machine-id", "uninitialized\n"), []),
+    (memory_errors, file(f"{EDAC}/ue_count", "1\n"), ["mc0: 1 errors that ECC could not correct"]),
+    (memory_errors, file(f"{EDAC}/ce_count", "12\n"), []),
+    (memory_errors, file(f"{EDAC}/ce_count", "120000\n"), ["mc0: ECC corrected 120000 errors"]),
+    (
+        selinux,
+        {"files": {"/sys/fs/selinux/enforce": "1"}, "runs": {DOCKER: CONFINED}},
+        ["SELinux is enforcing, and the engine has selinux-enabled"],
+    ),
+    (selinux, {"files": {"/sys/fs/selinux/enforce": "1"}}, []),
+    (selinux, {"files": {"/sys/fs/selinux/enforce": "0"}, "runs": {DOCKER: CONFINED}}, []),
+    (
+        inodes,
+        {"rooms": {"/tmp": Room(total=4, free=4, inodes=500, inodes_free=499)}},
+        ["/tmp: 499 of 500 inodes are free"],
+    ),
+    (
+        inodes,
+        {"rooms": {"/": Room(total=4, free=4, inodes=1_000_000, inodes_free=49_000)}},
+        ["/: 49000 of 1000000 inodes are free"],
+    ),
+    (inodes, {"rooms": {"/": Room(total=4, free=4, inodes=0, inodes_free=0)}}, []),
+    (shm, {"runs": {DF: DF_HEAD + "shm 1000000 950000 50000 95% /dev/shm\n"}}, ["973 MB of 1.02 GB are used"]),
+    (shm, {"runs": {DF: DF_HEAD + "shm 65536 0 65536 0% /dev/shm\n"}}, ["only 67.1 MB"]),
+    (shm, {"runs": {DF: DF_HEAD + "shm 0 0 0 0% /dev/shm\n"}}, []),
+    (limits, file("/proc/sys/kernel/pid_max", "4096\n"), ["the kernel allows 4096 processes and threads"]),
+    (limits, {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "max\n"}}, []),
+    (
+        limits,
+        {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "200\n"}},
+        ["the node may have 200 processes and threads"],
+    ),
+    (
+        limits,
+        node_limits("1048576  ", "256  "),
+        [
+            "RDMA needs locked memory, and the node may lock 8388608 bytes",
+            "a rank may open 256 files, and 6 ranks need about 280",
+        ],
+    ),
+    (limits, node_limits("8388608  ", "unlimited"), []),
+]
+
+
+@pytest.mark.parametrize(("module", "change", "expected"), CASES)
+def test_one_host_is_named(module: Any, change: dict[str, Any], expected: list[str]) -> None:
+    sights = judged(module.CHECK, HEAD, SECOND.but(**change), THIRD)
+    assert rows(sights) == [("gpu2", text) for text in expected]
+
+
+def test_hosts_with_one_machine_id_are_named_together() -> None:
+    clone = SECOND.but(files={"/etc/machine-id": f"{3:032x}\n"})
+    assert rows(judged(machine_id.CHECK, HEAD, clone, THIRD)) == [("gpu2 gpu3", "the same machine ID 00000000…")]
+
+
+def test_a_cpu_that_chooses_its_clock_is_only_worth_a_look() -> None:
+    folder = f"{CPU}/cpu0/cpufreq"
+    host = HEAD.but(files={f"{folder}/scaling_governor": "powersave\n", f"{folder}/scaling_driver": "intel_pstate\n"})
+    assert [sight.severity for sight in judged(governor.CHECK, host)] == ["watch"]
+
+
+def test_more_cpus_than_the_others_are_only_worth_a_look() -> None:
+    sights = judged(sizes.CHECK, HEAD, SECOND.but(files={f"{CPU}/online": "0-7\n"}), THIRD)
+    assert [(sight.seen, sight.severity) for sight in sights] == [("8 CPUs, usual 4", "watch")]
+
+
+def test_two_paths_of_one_disk_are_one_sight() -> None:
+    full = Room(total=4, free=4, inodes=1000, inodes_free=1)
+    (sight,) = judged(inodes.CHECK, HEAD.but(rooms={"/": full, "/var/lib/docker": full}))
+    assert (sight.seen, sight.severity) == ("/: 1 of 1000 inodes are free", "breaks")

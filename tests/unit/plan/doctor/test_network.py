@@ -1,0 +1,151 @@
+"""The checks of networks: what they say about files of /proc and /sys that are not as they should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.config.validate import spec_from
+from kit.model.doctor import Examined
+from kit.plan.doctor.checks import (
+    arp_table,
+    congestion,
+    conntrack,
+    docker_pool,
+    infiniband,
+    mac,
+    mtu_differs,
+    nic_errors,
+    nic_speed,
+    rp_filter,
+    tcp_buffers,
+)
+from kit.plan.doctor.network import interface
+from tests.fakes.doctor import judged, rows, seen, table
+from tests.unit.plan.doctor.clean import ANY, ROUTES, THREE, machine
+
+NET = "/sys/class/net"
+CONF = "/proc/sys/net/ipv4/conf"
+TCP = "/proc/sys/net/ipv4"
+TRACKED = "/proc/sys/net/netfilter"
+IB = "/sys/class/infiniband/mlx5_0/ports/1"
+HEAD, SECOND, THIRD = THREE
+LAN = ("eth0", "10.0.0.0", "255.255.255.0")
+
+ROCE = {f"{IB}/state": "4: ACTIVE\n", f"{IB}/link_layer": "Ethernet\n", f"{IB}/gid_attrs/types/0": "IB/RoCE v1\n"}
+CASES: list[tuple[Any, dict[str, str], list[str]]] = [
+    (mtu_differs, {f"{NET}/eth0/mtu": "9001\n"}, ["MTU 9001 on eth0, usual 1500"]),
+    (mtu_differs, {f"{NET}/docker0/mtu": "1400\n"}, []),
+    (mtu_differs, {f"{NET}/eth0/mtu": "x"}, []),
+    (nic_speed, {f"{NET}/eth0/speed": "1000\n"}, ["eth0 has 1000 Mbit/s, usual 10000"]),
+    (nic_speed, {f"{NET}/eth0/speed": "25000\n"}, []),
+    (nic_speed, {f"{NET}/eth0/speed": "-1\n"}, []),
+    (nic_speed, {f"{NET}/eth0/speed": "4294967295\n"}, []),
+    (nic_errors, {f"{NET}/eth0/statistics/rx_errors": "5000\n"}, ["eth0: 5000 errors in 9112344 packets received"]),
+    (nic_errors, {f"{NET}/eth0/statistics/tx_errors": "5000\n"}, ["eth0: 5000 errors in 8112344 packets sent"]),
+    (nic_errors, {f"{NET}/eth0/statistics/rx_errors": "99\n", f"{NET}/eth0/statistics/rx_packets": "100\n"}, []),
+    (nic_errors, {f"{NET}/eth0/statistics/rx_errors": "100\n", f"{NET}/eth0/statistics/rx_packets": "90000000\n"}, []),
+    (nic_errors, {f"{NET}/veth1/statistics/rx_errors": "5000\n"}, []),
+    (nic_errors, {f"{NET}/eth0/carrier_changes": "57\n"}, ["eth0: the link went up or down 57 times"]),
+    (congestion, {f"{TCP}/tcp_congestion_control": "bbr\n"}, ["TCP uses bbr, usual cubic"]),
+    (tcp_buffers, {f"{TCP}/tcp_rmem": "4096 87380 212992\n"}, ["tcp_rmem allows at most 212992 bytes"]),
+    (tcp_buffers, {f"{TCP}/tcp_wmem": "4096 1 9999999\n"}, ["tcp_wmem allows at most 9999999 bytes, usual 4194304"]),
+    (tcp_buffers, {f"{TCP}/tcp_wmem": "4096\n"}, []),
+    (conntrack, {f"{TRACKED}/nf_conntrack_count": "262000\n"}, ["262000 of 262144 tracked connections"]),
+    (conntrack, {f"{TRACKED}/nf_conntrack_count": "210000\n"}, ["210000 of 262144 tracked connections"]),
+    (conntrack, {f"{TRACKED}/nf_conntrack_count": "5\n", f"{TRACKED}/nf_conntrack_max": "0\n"}, []),
+    (
+        arp_table,
+        {"/proc/sys/net/ipv4/neigh/default/gc_thresh3": "3\n"},
+        ["room for 3 neighbors, 1 known, 3 hosts in the cluster"],
+    ),
+    (
+        arp_table,
+        {"/proc/net/arp": "IP address\n" + "10.0.0.9\n" * 900},
+        ["room for 1024 neighbors, 900 known, 3 hosts in the cluster"],
+    ),
+    (
+        rp_filter,
+        {"/proc/net/route": table(LAN, ("eth1", "10.0.0.0", "255.255.255.0"))},
+        ["eth0 and eth1 are in one network, with rp_filter=1"],
+    ),
+    (rp_filter, {"/proc/net/route": table(LAN, ("eth1", "10.0.1.0", "255.255.255.0"))}, []),
+    (rp_filter, {"/proc/net/route": table(LAN, ("br-1", "10.0.0.0", "255.255.255.0"))}, []),
+    (
+        rp_filter,
+        {"/proc/net/route": table(LAN, ("eth1", "10.0.0.0", "255.255.255.0")), f"{CONF}/all/rp_filter": "2\n"},
+        [],
+    ),
+    (
+        docker_pool,
+        {"/proc/net/route": table(LAN, ("br-1", "10.0.0.1", "255.255.255.255"))},
+        ["the network of br-1 contains gpu1"],
+    ),
+    (
+        docker_pool,
+        {"/proc/net/route": table(("docker0", "10.0.0.0", "255.255.0.0"))},
+        ["the network of docker0 contains gpu[1,3]"],
+    ),
+    # The smaller network of eth0 wins.
+    (docker_pool, {"/proc/net/route": table(LAN, ("docker0", "10.0.0.0", "255.255.0.0"))}, []),
+    (docker_pool, {"/proc/net/route": table(LAN, ("docker0", ANY, ANY))}, []),
+    (mac, {f"{NET}/eth1/address": "06:5f:4d:55:00:01\n"}, []),
+    (infiniband, {f"{IB}/state": "4: ACTIVE\n", f"{IB}/link_layer": "InfiniBand\n"}, []),
+    (infiniband, {f"{IB}/state": "1: DOWN\n"}, ["no port is active: mlx5_0 is DOWN"]),
+    (infiniband, {f"{IB}/state": "\n"}, ["no port is active: mlx5_0 is unknown"]),
+    (infiniband, ROCE, ["mlx5_0 has no GID of RoCE v2"]),
+    (infiniband, {**ROCE, f"{IB}/gid_attrs/types/1": "RoCE v2\n"}, []),
+]
+
+
+@pytest.mark.parametrize(("module", "files", "expected"), CASES)
+def test_one_host_is_named(module: Any, files: dict[str, str], expected: list[str]) -> None:
+    sights = judged(module.CHECK, HEAD, SECOND.but(files=files), THIRD)
+    assert rows(sights) == [("gpu2", text) for text in expected]
+
+
+def test_the_head_is_right_where_two_hosts_differ() -> None:
+    sights = judged(mtu_differs.CHECK, HEAD, SECOND.but(files={f"{NET}/eth0/mtu": "9001\n"}))
+    assert rows(sights) == [("gpu2", "MTU 9001 on eth0, usual 1500")]
+
+
+def test_a_nearly_full_table_is_worth_a_look() -> None:
+    (sight,) = judged(conntrack.CHECK, HEAD.but(files={f"{TRACKED}/nf_conntrack_count": "210000\n"}))
+    assert sight.severity == "watch"
+
+
+def test_two_hosts_of_one_network_with_one_mac_are_named_together() -> None:
+    clone = SECOND.but(files={f"{NET}/eth0/address": "06:5f:4d:55:00:03\n"})
+    assert rows(judged(mac.CHECK, HEAD, clone, THIRD)) == [("gpu2 gpu3", "the same MAC address 06:5f:4d:55:00:03")]
+    elsewhere = clone.but(files={"/proc/net/route": table(("eth0", "10.9.0.0", "255.255.255.0"))})
+    assert list(judged(mac.CHECK, HEAD, elsewhere, THIRD)) == []
+
+
+def test_a_host_with_fewer_active_ports_is_named() -> None:
+    both = {f"/sys/class/infiniband/mlx5_{n}/ports/1/state": "4: ACTIVE\n" for n in (0, 1)}
+    one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
+    hosts = [host.but(files=one if host is SECOND else both) for host in THREE]
+    assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu2", "1 active ports, usual 2")]
+
+
+@pytest.mark.parametrize(
+    ("routes", "expected"),
+    [
+        (ROUTES, "eth0"),
+        # The way to the other hosts, and not the default route.
+        (table(("eth0", ANY, ANY, "192.0.2.1"), ("ens6", "10.0.0.0", "255.255.255.0")), "ens6"),
+        (table(("eth0", ANY, ANY, "192.0.2.1")), "eth0"),
+        # A bridge of the engine in front of the others is another check's.
+        (table(("docker0", "10.0.0.0", "255.255.255.0"), ("eth0", ANY, ANY, "192.0.2.1")), "eth0"),
+        (None, None),
+        ("Iface\n", None),
+    ],
+)
+def test_the_interface_is_the_one_to_the_other_hosts(routes: str | None, expected: str | None) -> None:
+    hosts = tuple(
+        seen(f"gpu{number}", number, machine(number).but(files={"/proc/net/route": routes}), mtu_differs.CHECK.reads)
+        for number in (1, 2)
+    )
+    spec = spec_from({"name": "lab"})
+    assert interface(hosts[0], Examined(spec=spec, hosts=hosts)) == expected
