@@ -32,8 +32,7 @@ CHECK = Check(
     severity="breaks",
     judge=judge,
     reads=(_MOST, _ARP),
-    leads_to="The kernel logs `neighbour: arp_cache: neighbor table overflow!`, and connections to some hosts fail "
-    "now and then.",
+    leads_to="The kernel logs `arp_cache: neighbor table overflow!`, and connections to some hosts fail now and then.",
     fix="Raise the limits: `kit setup --only sysctl`, or by hand `sudo sysctl -w "
     "net.ipv4.neigh.default.gc_thresh1=4096 net.ipv4.neigh.default.gc_thresh2=8192 "
     "net.ipv4.neigh.default.gc_thresh3=16384`.",

@@ -31,8 +31,8 @@ CHECK = Check(
     reads=(_COUNT, _MOST),
     leads_to="When the table is full, the kernel drops packets of new connections. Ranks wait for each other at the "
     "start, and ssh fails sometimes.",
-    fix="Raise the limit, `sudo sysctl -w net.netfilter.nf_conntrack_max=1048576`, and look for what opens so many "
-    "connections: `sudo ss -s`.",
+    fix="Raise the limit, `sudo sysctl -w net.netfilter.nf_conntrack_max=1048576`, and look for what opens them: "
+    "`sudo ss -s`.",
     lab="kit lab fault HOST conntrack",
     deploy=True,
 )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
 
 from kit.cli.text.doctor import findings, page
+from kit.cli.text.doctor_page import AREAS, REFUSED
 from kit.model.doctor import Area, DoctorResult, FailedCheck, Finding, Severity, Sight
 from kit.plan.doctor.checks import CHECKS
 
+ROOT = Path(__file__).resolve().parents[4]
 HOSTS = tuple(f"gpu{n}" for n in range(1, 9))
 
 
@@ -81,3 +86,10 @@ def test_colors_are_those_of_the_severity() -> None:
 def test_each_check_has_a_page() -> None:
     for check in CHECKS:
         assert check.leads_to in page(check)
+
+
+def test_docs_have_every_check() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "docs-doctor", "--check"], check=False, timeout=60)
+    assert done.returncode == 0, "docs/doctor.md is stale: run scripts/docs-doctor"
+    assert set(AREAS) == set(get_args(Area))
+    assert {check.id for check in CHECKS} >= REFUSED
