@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from kit.errors import InputError
-from kit.events import HostDone, HostFailed
+from kit.errors import InputError, StepError
+from kit.events import HostDone, HostFailed, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
 from kit.flows.doctor import doctor as flow
+from kit.flows.doctor.beside import Beside
 from kit.flows.doctor.doctor import doctor
 from kit.model.doctor import Check, Command, DoctorResult, Examined, Finding, Pairing, PairSeen, Seen, Sight
 from kit.plan.doctor.checks import CHECKS
@@ -187,3 +188,55 @@ def test_a_bug_in_a_check_hides_nothing(fleet: Fleet, reporter: Remembering, mon
     result = doctor(fleet.context(reporter))
     assert [one.id for one in result.failed] == ["broken"]
     assert found(result, "own-name")
+
+
+# Beside a deploy.
+
+FULL = [100 * 10**9, 10**6, 6_000_000, 5_000_000]
+
+
+def warnings(reporter: Remembering) -> list[Warned]:
+    return [event for event in reporter.events if isinstance(event, Warned)]
+
+
+def test_a_deploy_warns_of_what_its_checks_find(fleet: Fleet, reporter: Remembering) -> None:
+    for name in ("gpu2", "gpu3"):
+        fleet[name].reads["disk /tmp"] = FULL
+    # Only to watch: kit doctor says that.
+    fleet["gpu1"].reads["lookup "] = ["127.0.1.1"]
+    assert deploy(fleet.context(reporter)).changed
+    (warning,) = warnings(reporter)
+    assert warning.text == "A disk is full: gpu[2-3]: /tmp has 1 MB free of 100.00 GB"
+    assert warning.hint
+    assert warning.hint.endswith("More: kit doctor --explain disk")
+
+
+def test_a_deploy_with_nothing_to_do_and_a_dry_run_read_no_more(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for vm in fleet.vms.values():
+        vm.reads["disk /"] = FULL
+    deploy(fleet.context(Remembering()))
+    monkeypatch.setattr("kit.flows.doctor.beside.Beside.__init__", lambda *_: pytest.fail("it read"))
+    assert not deploy(fleet.context(reporter)).changed
+    fleet["gpu2"].containers[0].running = False
+    deploy(fleet.context(reporter), dry_run=True)
+    assert warnings(reporter) == []
+
+
+def test_a_deploy_that_fails_still_warns(fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet["gpu2"].reads["disk /"] = FULL
+    fleet["gpu2"].faults.add("compose fails")
+    waited = Beside.warn
+    monkeypatch.setattr(Beside, "warn", lambda self, wait_s=1.0: waited(self, wait_s=5.0))
+    with pytest.raises(StepError):
+        deploy(fleet.context(reporter))
+    assert [warning.text.partition(":")[0] for warning in warnings(reporter)] == ["A disk is full"]
+
+
+def test_hosts_that_cannot_be_read_do_not_end_a_deploy(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].reads["disk /"] = ["odd"]
+    fleet["gpu4"].reads["disk /"] = FULL
+    assert deploy(fleet.context(reporter)).changed
+    (warning,) = warnings(reporter)
+    assert "gpu4: / has" in warning.text

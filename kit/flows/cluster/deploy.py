@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 
-from kit.errors import NotReadyError
+from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
@@ -36,12 +36,11 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look
     Raises HostsFailed with the cause for each host that failed; the other hosts are finished first.
     """
     start = time.monotonic()
+    look = look or Look(context)
     # Most deploys have nothing to do, and need no lock for that.
-    plan = plan_of(context, look or Look(context), dry_run=dry_run, force=force)
+    plan = plan_of(context, look, dry_run=dry_run, force=force)
     if not plan.empty and not dry_run:
-        from kit.flows.cluster.perform import perform  # noqa: PLC0415  (it can do every step, so it imports much)
-
-        plan = perform(context, lambda: plan_of(context, Look(context, again=True), force=force, again=True))
+        plan = _performed(context, look, force=force)
     return DeployResult(
         plan=plan,
         dry_run=dry_run,
@@ -49,6 +48,25 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look
         hosts=_results(plan),
         seconds=time.monotonic() - start,
     )
+
+
+def _performed(context: Context, look: Look, *, force: bool) -> Plan:
+    """Execute the plan, and warn of what the doctor finds meanwhile."""
+    # They import much, and most deploys have nothing to do.
+    from kit.flows.cluster.perform import perform  # noqa: PLC0415
+    from kit.flows.doctor.beside import Beside  # noqa: PLC0415
+
+    beside = Beside(context, look.observed())
+    try:
+        plan = perform(context, lambda: plan_of(context, Look(context, again=True), force=force, again=True))
+    except Interrupted:
+        raise
+    except KitError:
+        # What is wrong with the hosts may be why it failed.
+        beside.warn(wait_s=0)
+        raise
+    beside.warn()
+    return plan
 
 
 def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False, again: bool = False) -> Plan:

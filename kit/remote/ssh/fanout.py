@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -96,6 +97,17 @@ class Started(Generic[T]):
             results={name: shared.results[name] for name in names if name in shared.results},
             failures={name: shared.failures[name] for name in names if name in shared.failures},
         )
+
+    def so_far(self, wait_s: float) -> Mapping[str, T]:
+        """Wait for at most this time, stop before the next host, and return the results that are there."""
+        end = time.monotonic() + wait_s
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._shared.stop.set()
+        if self._shared.bugs:
+            raise self._shared.bugs[0]
+        results = dict(self._shared.results)
+        return {host.name: results[host.name] for host in self._hosts if host.name in results}
 
     def _interrupted(self) -> Interrupted:
         """Stop before the next host of each thread."""
