@@ -52,7 +52,7 @@ class Machine:
         return Machine(**merged)
 
 
-def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, node: bool = True) -> Seen:
+def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, slots: int | None = None) -> Seen:
     """Return what the reader would return about these reads."""
     address = f"10.0.0.{number}"
     files: dict[str, str | None] = {}
@@ -76,16 +76,15 @@ def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, nod
                 rooms[path] = machine.rooms.get(path)
             case Lookup(name=word):
                 addresses[word] = (address,)
-    place = Node(name=name, address=address, slots=2) if node else None
     return Seen(
-        host=Host(name=name, address=address),
+        host=Host(name=name, address=address, slots=slots),
         files=files,
         globs=globs,
         links=links,
         commands=commands,
         rooms=rooms,
         addresses=addresses,
-        node=place,
+        node=Node(name=name, address=address, slots=slots or 2),
     )
 
 

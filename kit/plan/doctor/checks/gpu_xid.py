@@ -1,0 +1,75 @@
+"""Errors of GPUs and NVSwitches in the kernel's log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kit.model.doctor import Check, Command, Examined, Severity, Sight
+
+# The driver writes them as errors. The lines of a start that only inform would fill the answer.
+_LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"))
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,4})\b")
+_SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), ([A-Za-z-]{1,20})")
+# Of a program that did something wrong, or that was ended: https://docs.nvidia.com/deploy/xid-errors
+_PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69})
+# The program's end after another error, and a memory row that was replaced and works again.
+_AFTERMATH = frozenset({43, 45, 63})
+_MEANINGS = {
+    13: "a program did something wrong on the GPU",
+    31: "a program used a wrong address",
+    48: "memory error that ECC could not correct",
+    62: "the GPU's own firmware stopped",
+    64: "a broken memory row could not be replaced",
+    74: "NVLink failed",
+    79: "the GPU fell off the bus",
+    94: "memory error, one program ended",
+    95: "memory error, all programs on it ended",
+    119: "the GPU's firmware (GSP) does not answer",
+    120: "the GPU's firmware (GSP) failed",
+}
+# A log that repeats itself says no more.
+_MOST_LINES = 20_000
+_MOST_KINDS = 8
+
+
+def judge(examined: Examined) -> Iterator[Sight]:
+    for host in examined.hosts:
+        ran = host.ran(*_LOG.argv)
+        if ran is None or ran.code != 0:
+            continue
+        kinds: dict[tuple[str, Severity], int] = {}
+        for line in ran.out.splitlines()[-_MOST_LINES:]:
+            if kind := _kind(line):
+                kinds[kind] = kinds.get(kind, 0) + 1
+        for (text, severity), count in list(kinds.items())[:_MOST_KINDS]:
+            times = f", {count} times" if count > 1 else ""
+            yield Sight(hosts=(host.name,), seen=f"{text}{times}", severity=severity)
+
+
+def _kind(line: str) -> tuple[str, Severity] | None:
+    """Return what a line of the log says, and how bad it is. None for a line that says nothing about a GPU's health."""
+    if match := _XID.search(line):
+        number = int(match[2])
+        if number in _AFTERMATH:
+            return None
+        meaning = f" ({_MEANINGS[number]})" if number in _MEANINGS else ""
+        return f"Xid {number} on {match[1]}{meaning}", "watch" if number in _PROGRAMS else "breaks"
+    if match := _SXID.search(line):
+        return f"SXid {match[2]} on {match[1]} ({match[3]})", "breaks" if match[3].lower() == "fatal" else "watch"
+    return None
+
+
+CHECK = Check(
+    id="gpu-xid",
+    title="The kernel's log has errors of GPUs",
+    area="gpu",
+    severity="breaks",
+    judge=judge,
+    reads=(_LOG,),
+    leads_to="Ranks on this GPU end or wait forever, or it is missing after the next start.",
+    fix="End the programs on it and reset it, `sudo nvidia-smi --gpu-reset -i NUMBER`, or reboot the VM, which also "
+    "clears the log. If the error returns, replace the VM. NVIDIA lists the numbers: "
+    "https://docs.nvidia.com/deploy/xid-errors",
+    lab="kit lab gpu HOST --fault xid:79",
+)

@@ -1,0 +1,355 @@
+"""The checks of GPUs: what they say about the output of nvidia-smi and about files of the driver."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.config.validate import spec_from
+from kit.model.doctor import Examined, Ran
+from kit.plan.doctor.checks import (
+    gpu_acs,
+    gpu_busy,
+    gpu_clocks,
+    gpu_count,
+    gpu_driver_module,
+    gpu_ecc,
+    gpu_fabric,
+    gpu_mode,
+    gpu_next_kernel,
+    gpu_numa,
+    gpu_pcie,
+    gpu_peermem,
+    gpu_persistence,
+    gpu_throttle,
+    gpu_upgrades,
+    gpu_versions,
+    gpu_xid,
+)
+from tests.fakes.doctor import Machine, judged, rows, seen
+from tests.unit.plan.doctor.clean import machine
+
+CAPTURES = Path(__file__).parents[3] / "captures/nvidia-smi"
+SMI, TOPO = ("nvidia-smi", "-q", "-x"), ("nvidia-smi", "topo", "-m")
+LOG = ("dmesg", "--level=emerg,alert,crit,err,warn,notice")
+MODINFO = ("modinfo", "-F", "version", "nvidia")
+APT = ("apt-config", "dump", "APT::Periodic::Unattended-Upgrade", "Unattended-Upgrade::Package-Blacklist")
+DPKG = ("dpkg-query", "-W", "-f=${db:Status-Want} ${Package}\\n", "*nvidia*")
+PS = ("ps", "-eo", "pid=,user:32=,comm:20=,cgroup=")
+DOCKER_PS = ("docker", "ps", "--no-trunc", "--filter", "label=kit.cluster", "--format", "{{.ID}}")
+FABRIC_VERSION = ("nv-fabricmanager", "--version")
+LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:01:03 UTC 2025\nGCC version: 12\n"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder)\n"
+NVRM = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, x\n"
+KERNEL = "6.1.0-27-cloud-amd64"
+NODE = "a" * 64
+FAR = """\
+	GPU0	GPU1	NIC0	CPU Affinity	NUMA Affinity
+GPU0	 X 	NV18	{}	0-47	0
+GPU1	NV18	 X 	{}	48-95	1
+NIC0	{}	{}	 X
+
+NIC Legend:
+
+  NIC0: mlx5_0
+"""
+
+
+@cache
+def capture(name: str = "h200x2-570", file: str = "state.xml") -> str:
+    return (CAPTURES / name / file).read_text()
+
+
+def gpus(number: int) -> Machine:
+    """Return a sound VM with two H200."""
+    return machine(number).but(
+        files={
+            "/proc/driver/nvidia/version": LOADED,
+            "/proc/modules": "nvidia 1 0 - Live 0x0\nnvidia_peermem 1 0 - Live 0x0\n",
+        },
+        runs={
+            SMI: capture(),
+            TOPO: capture(file="topology.txt"),
+            MODINFO: "570.124.06\n",
+            APT: 'APT::Periodic::Unattended-Upgrade "1";\n',
+            DPKG: "hold nvidia-driver-570\ninstall nvidia-settings\nunknown nvidia-driver-535\n",
+            PS: f"      1 root                             systemd              0::/init.scope\n"
+            f"  41210 root                             python3              0::/system.slice/docker-{NODE}.scope\n",
+            DOCKER_PS: f"{NODE}\n",
+            FABRIC_VERSION: "Fabric Manager version is : 570.124.06\n",
+        },
+        links={
+            "/proc/driver/nvidia-nvswitch/devices/0000:c1:00.0": "",
+            "/sys/class/infiniband/mlx5_0/device/driver": "x/mlx5_core",
+        },
+    )
+
+
+HOSTS = tuple(gpus(number) for number in (1, 2, 3))
+CHECKED = (
+    *(gpu_acs, gpu_busy, gpu_clocks, gpu_count, gpu_driver_module, gpu_ecc, gpu_fabric, gpu_mode, gpu_next_kernel),
+    *(gpu_numa, gpu_pcie, gpu_peermem, gpu_persistence, gpu_throttle, gpu_upgrades, gpu_versions, gpu_xid),
+)
+
+
+def smi(old: str, new: str, count: int = -1) -> dict[str, Any]:
+    assert old in capture()
+    return {"runs": {SMI: capture().replace(old, new, count)}}
+
+
+def run(argv: tuple[str, ...], out: str | Ran | None) -> dict[str, Any]:
+    return {"runs": {argv: out}}
+
+
+def boot(*modules: str) -> dict[str, Any]:
+    kernels = ("6.1.0-9-cloud-amd64", KERNEL, "6.1.0-31-cloud-amd64")
+    paths = [*(f"/boot/vmlinuz-{kernel}" for kernel in kernels), *(f"/lib/modules/{module}" for module in modules)]
+    return {"links": dict.fromkeys(paths, "")}
+
+
+def log(*lines: str) -> dict[str, Any]:
+    return run(LOG, "".join(lines))
+
+
+NARROW = "<current_link_width>16x<", "<current_link_width>4x<"
+CLOCKS = "<applications_clocks><graphics_clock>{} MHz</graphics_clock></applications_clocks><max_clocks>"
+FM = "<fabric>\n\t\t\t<state>Completed<"
+MIG = "<current_mig>Disabled</current_mig>\n\t\t\t<pending_mig>Disabled"
+CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
+    (gpu_xid, log(NVRM.format(79)), ["Xid 79 on 0000:3b:00 (the GPU fell off the bus)"]),
+    (gpu_xid, log(NVRM.format(74), NVRM.format(74)), ["Xid 74 on 0000:3b:00 (NVLink failed), 2 times"]),
+    (
+        gpu_xid,
+        log("NVRM: Xid (0000:03:00): 62, Channel 00000001\n"),
+        ["Xid 62 on 0000:03:00 (the GPU's own firmware stopped)"],
+    ),
+    (gpu_xid, log(NVRM.format(45), NVRM.format(63)), []),
+    (
+        gpu_xid,
+        log("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Fatal, Link 30\n"),
+        ["SXid 12028 on 0000:c1:00.0 (Fatal)"],
+    ),
+    (gpu_xid, log("a program printed NVRM: Xid (PCI:x\x1b): 79\n"), []),
+    (
+        gpu_ecc,
+        smi("<dram_uncorrectable>0<", "<dram_uncorrectable>7<", 1),
+        ["GPU 0: 7 errors that ECC could not correct"],
+    ),
+    (
+        gpu_ecc,
+        smi("<remapped_row_pending>No", "<remapped_row_pending>Yes"),
+        ["GPU [0-1]: memory rows or pages wait for a reset"],
+    ),
+    (
+        gpu_ecc,
+        smi("<remapped_row_failure>No", "<remapped_row_failure>Yes", 1),
+        ["GPU 0: a memory row could not be replaced"],
+    ),
+    (gpu_ecc, run(SMI, capture()[:3000]), []),
+    (gpu_driver_module, run(MODINFO, "575.51.03\n"), ["570.124.06 is loaded, 575.51.03 is installed"]),
+    (gpu_driver_module, {"files": {"/proc/driver/nvidia/version": OPEN}}, []),
+    (gpu_driver_module, run(MODINFO, Ran(code=1, out="", err="not found")), []),
+    (
+        gpu_driver_module,
+        {
+            "files": {"/proc/driver/nvidia/version": None},
+            **run(SMI, Ran(code=18, out=capture("failures", "driver-mismatch.txt"))),
+        },
+        ["the loaded driver and its libraries have different versions"],
+    ),
+    (gpu_upgrades, run(DPKG, "install nvidia-driver-570\n"), ["unattended-upgrades may replace nvidia-driver-570"]),
+    (
+        gpu_upgrades,
+        run(DPKG, "install libnvidia-compute-570\ninstall nvidia-dkms-570\n"),
+        ["unattended-upgrades may replace libnvidia-compute-570 and 1 more packages"],
+    ),
+    (
+        gpu_upgrades,
+        {"runs": {DPKG: "install nvidia-driver-570\n", APT: 'APT::Periodic::Unattended-Upgrade "0";\n'}},
+        [],
+    ),
+    (
+        gpu_upgrades,
+        {
+            "runs": {
+                DPKG: "install nvidia-driver-570\n",
+                APT: 'APT::Periodic::Unattended-Upgrade "1";\nUnattended-Upgrade::Package-Blacklist:: "nvidia-";\n',
+            }
+        },
+        [],
+    ),
+    (
+        gpu_next_kernel,
+        boot(f"{KERNEL}/updates/dkms/nvidia-current.ko"),
+        ["the newest kernel 6.1.0-31-cloud-amd64 has no nvidia module"],
+    ),
+    (
+        gpu_next_kernel,
+        boot(f"{KERNEL}/updates/dkms/nvidia.ko", "6.1.0-31-cloud-amd64/kernel/nvidia-570/nvidia.ko.zst"),
+        [],
+    ),
+    (gpu_next_kernel, boot(f"{KERNEL}/updates/dkms/nvidia-drm.ko"), []),
+    (gpu_next_kernel, boot("6.1.0-9-cloud-amd64/updates/dkms/nvidia.ko"), []),
+    (
+        gpu_persistence,
+        smi("<persistence_mode>Enabled", "<persistence_mode>Disabled"),
+        ["GPU [0-1]: persistence mode is off"],
+    ),
+    (gpu_fabric, smi(FM, FM.replace("Completed", "In Progress"), 1), ["GPU 0: the fabric's state is In Progress"]),
+    (
+        gpu_fabric,
+        {
+            "runs": {
+                SMI: capture().replace(FM, FM.replace("Completed", "In Progress")),
+                FABRIC_VERSION: "Fabric Manager version is : 565.1.2",
+            }
+        },
+        ["GPU [0-1]: the fabric's state is In Progress; the fabric manager has version 565.1.2, the driver 570.124.06"],
+    ),
+    (
+        gpu_fabric,
+        run(FABRIC_VERSION, "Fabric Manager version is : 565.1.2"),
+        ["the fabric manager has version 565.1.2, the driver 570.124.06"],
+    ),
+    (
+        gpu_fabric,
+        run(("systemctl", "is-active", "nvidia-fabricmanager"), Ran(code=3, out="inactive\n")),
+        ["the VM has NVSwitches, and nvidia-fabricmanager does not run"],
+    ),
+    (gpu_pcie, smi(*NARROW, 1), ["GPU 0: 4 of 16 PCIe lanes"]),
+    (gpu_pcie, smi("<current_link_gen>5<", "<current_link_gen>1<", 1), ["GPU 0: PCIe generation 1 of 5 under load"]),
+    (
+        gpu_throttle,
+        smi("hw_thermal_slowdown>Not Active", "hw_thermal_slowdown>Active"),
+        ["GPU [0-1]: the clock is held down by heat"],
+    ),
+    (
+        gpu_throttle,
+        smi("power_brake_slowdown>Not Active", "power_brake_slowdown>Active", 1),
+        ["GPU 0: the clock is held down by the machine's power supply"],
+    ),
+    (gpu_busy, run(DOCKER_PS, ""), ["GPU 0: python3 of root, process 41210"]),
+    (gpu_busy, run(DOCKER_PS, None), []),
+    (
+        gpu_busy,
+        run(PS, "  41210 alice                            my \x1b prog             0::/user.slice\n"),
+        ["GPU 0: my \\x1b prog of alice, process 41210"],
+    ),
+    (gpu_busy, run(PS, None), []),
+    (
+        gpu_mode,
+        smi("<compute_mode>Default", "<compute_mode>Prohibited"),
+        ["GPU [0-1]: no program may compute (mode Prohibited)"],
+    ),
+    (
+        gpu_mode,
+        smi("<compute_mode>Default", "<compute_mode>Exclusive_Process", 1),
+        ["GPU 0: only one process may compute (mode Exclusive_Process)"],
+    ),
+    (
+        gpu_mode,
+        smi("<current_mig>Disabled", "<current_mig>Enabled", 1),
+        ["GPU 0: MIG will be off after a reset", "GPU 0: MIG is on, usual off"],
+    ),
+    (gpu_mode, smi(MIG, MIG.replace("Disabled", "Enabled")), ["GPU [0-1]: MIG is on, usual off"]),
+    (gpu_peermem, {"files": {"/proc/modules": "nvidia 1 0 - Live 0x0\n"}}, ["the module nvidia_peermem is not loaded"]),
+    (gpu_peermem, {"files": {"/proc/modules": "nvidia 1 0\n", "/proc/driver/nvidia/version": OPEN}}, []),
+    (gpu_peermem, {"files": {"/proc/modules": None}}, []),
+    (
+        gpu_acs,
+        run(("lspci", "-vvv", "-d", "::0604"), "00:01.0 PCI\n\t\tACSCtl:\tSrcValid+ TransBlk-\n"),
+        ["ACS is on in 1 PCIe bridges"],
+    ),
+    (gpu_acs, run(("lspci", "-vvv", "-d", "::0604"), "00:01.0 PCI\n\t\tACSCtl:\tSrcValid- TransBlk-\n"), []),
+    (
+        gpu_acs,
+        {
+            **run(("lspci", "-vvv", "-d", "::0604"), "\t\tACSCtl:\tSrcValid+\n"),
+            "files": {"/proc/cpuinfo": "flags\t\t: fpu hypervisor x\n"},
+        },
+        [],
+    ),
+    (
+        gpu_versions,
+        smi("<driver_version>570.124.06", "<driver_version>550.54.15"),
+        ["driver 550.54.15, usual 570.124.06"],
+    ),
+    (
+        gpu_count,
+        smi("<product_name>NVIDIA H200", "<product_name>NVIDIA H100", 1),
+        ["1 × NVIDIA H100 and 1 × NVIDIA H200, usual 2 × NVIDIA H200"],
+    ),
+    (gpu_count, run(SMI, capture("t4-450")), ["1 × Tesla T4, usual 2 × NVIDIA H200"]),
+    (
+        gpu_numa,
+        run(TOPO, FAR.format("SYS", "SYS", "SYS", "SYS")),
+        ["GPU[0-1]: each RDMA adapter is on another NUMA node"],
+    ),
+    (gpu_numa, run(TOPO, FAR.format("PIX", "SYS", "PIX", "SYS")), ["GPU1: each RDMA adapter is on another NUMA node"]),
+    (gpu_numa, run(TOPO, FAR.format("PHB", "NODE", "PHB", "NODE")), []),
+    (gpu_clocks, smi("<max_clocks>", CLOCKS.format(1095), 1), ["GPU 0: the application clock is 1095 of 1980 MHz"]),
+    (gpu_clocks, smi("<max_clocks>", CLOCKS.format(1980)), []),
+    (gpu_clocks, smi("<max_clocks>", CLOCKS.format("N/A")), []),
+]
+
+
+@pytest.mark.parametrize(("module", "change", "expected"), CASES)
+def test_one_host_is_named(module: Any, change: dict[str, Any], expected: list[str]) -> None:
+    sights = judged(module.CHECK, HOSTS[0], HOSTS[1].but(**change), HOSTS[2])
+    assert rows(sights) == [("gpu2", text) for text in expected]
+
+
+@pytest.mark.parametrize("module", CHECKED)
+def test_sound_gpus_have_no_finding(module: Any) -> None:
+    assert list(judged(module.CHECK, *HOSTS)) == []
+
+
+@pytest.mark.parametrize("module", CHECKED)
+@pytest.mark.parametrize("failure", sorted(path.name for path in (CAPTURES / "failures").iterdir()))
+def test_a_failure_of_nvidia_smi_is_no_finding_of_its_values(module: Any, failure: str) -> None:
+    broken = Ran(code=9, out=capture("failures", failure))
+    host = HOSTS[1].but(runs={SMI: broken, TOPO: broken})
+    expected = 1 if module is gpu_driver_module and failure == "driver-mismatch.txt" else 0
+    assert len(judged(module.CHECK, HOSTS[0], host, HOSTS[2])) == expected
+
+
+def test_an_error_of_a_program_is_only_worth_a_look() -> None:
+    sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(NVRM.format(31), NVRM.format(48))))
+    assert [sight.severity for sight in sights] == ["watch", "breaks"]
+
+
+def test_lanes_that_all_gpus_lack_are_only_worth_a_look() -> None:
+    """Some clouds give each GPU of a type half of its lanes."""
+    hosts = [host.but(**smi(*NARROW)) for host in HOSTS]
+    assert {sight.severity for sight in judged(gpu_pcie.CHECK, *hosts)} == {"watch"}
+    assert [sight.severity for sight in judged(gpu_pcie.CHECK, hosts[0], *HOSTS[1:])] == [None]
+
+
+def test_a_gpu_without_work_may_lower_its_link() -> None:
+    idle = capture().replace("<current_link_gen>5<", "<current_link_gen>1<")
+    idle = idle.replace("gpu_idle>Not Active", "gpu_idle>Active")
+    assert list(judged(gpu_pcie.CHECK, HOSTS[0].but(runs={SMI: idle}))) == []
+
+
+def test_slots_in_the_hosts_file_say_how_many_gpus_are_meant() -> None:
+    one_gpu = capture()[: capture().index('<gpu id="00000000:3B')] + "</nvidia_smi_log>"
+    machines = [HOSTS[0], HOSTS[1].but(runs={SMI: one_gpu}), HOSTS[2]]
+    assert rows(judged(gpu_count.CHECK, *machines)) == [("gpu2", "1 × NVIDIA H200, usual 2 × NVIDIA H200")]
+    hosts = tuple(
+        seen(f"gpu{n}", n, one, gpu_count.CHECK.reads, slots=1 if n == 2 else None) for n, one in enumerate(machines, 1)
+    )
+    assert list(gpu_count.CHECK.judge(Examined(spec=spec_from({"name": "lab"}), hosts=hosts))) == []
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CAPTURES.iterdir() if (path / "state.xml").exists()))
+def test_each_capture_can_be_judged(name: str) -> None:
+    host = HOSTS[0].but(runs={SMI: capture(name), TOPO: capture(name, "topology.txt")})
+    ids = {module.CHECK.id for module in CHECKED if judged(module.CHECK, host, host)}
+    expected = {
+        "a100-mig-470": {"gpu-ecc"},
+        "t4-450": {"gpu-pcie", "gpu-throttle"},
+    }
+    assert ids - {"gpu-busy"} >= expected.get(name, set())
