@@ -57,7 +57,8 @@ class RunPolicy:
 
     `operator`: stop or keep the run when kit is gone; None for a detached run. `share` allows slots that another run
     holds. `retry_on`: retry after any failure, or only after a lost host. With `min_np`, the next attempt leaves out
-    lost hosts while at least that many ranks remain. `clean`: end the background processes of ranks after a successful
+    lost hosts while at least that many ranks remain. `memory` is how many bytes the ranks of a host may use together.
+    `clean`: end the background processes of ranks after a successful
     run, too. `keep_s` and `keep`: for how long, and how many, finished runs are kept.
     """
 
@@ -70,6 +71,7 @@ class RunPolicy:
     retry_on: Literal["any", "lost-host"] = "any"
     backoff: float = 1.0
     min_np: int | None = None
+    memory: int | None = None
     checkpoints: str | None = None
     clean: bool = True
     keep_s: float = 30 * 86400.0
@@ -124,6 +126,7 @@ class RunRequest:
     its top. `again` is the run to start once more. `given` are the fields, here and of `policy`, that the command line
     sets, and that the earlier run does not. `stdin` is the descriptor of a pipe or file whose content rank 0 gets as
     its standard input. `terminal`: the only rank gets kit's terminal. `gpus_per_rank` replaces that of kit.yaml.
+    `cpus` is how many CPUs the ranks of a host may use together.
     `ignore_busy_gpus`: start even if other processes use the GPUs. `gpus` is the value of `kit local --gpus`.
     """
 
@@ -133,6 +136,7 @@ class RunRequest:
     hosts: str | None = None
     oversubscribe: bool = False
     gpus_per_rank: int | None = None
+    cpus: int | None = None
     gpus: str | None = None
     report_bindings: bool = False
     ignore_busy_gpus: bool = False

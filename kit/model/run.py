@@ -73,6 +73,8 @@ class RunRecord:
     kit ended the run (a person, a time limit, a lost operator), or '' if it ended by itself. `left` counts the
     processes that remained after the end, by host, without hosts that could not be asked. `roles` are the roles of the
     ranks after the command's own, in their order: servers, then the scheduler. `code` is None for a run without code.
+    `exclusive`: the run has the CPUs of its slots for itself. `cpus` and `memory` (bytes) are what its ranks on each
+    host may use together; None means no limit.
     """
 
     id: str
@@ -92,6 +94,9 @@ class RunRecord:
     failure: Failure | None = None
     left: dict[str, int] | None = None
     code: RunCode | None = None
+    exclusive: bool = False
+    cpus: int | None = None
+    memory: int | None = None
 
     @property
     def np(self) -> int:

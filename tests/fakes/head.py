@@ -116,8 +116,8 @@ class Head:
         command = shlex.join(guards).replace("GUARDS", f"{self.folder}/guards/'\"$address\"'")
         file = self.folder / "bin" / "ssh"
         file.write_text(
-            '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\naddress=$2; for run; do :; done\n'
-            f'set -- {command} "$run"\n{text}\n'
+            '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\naddress=$2; run=$7; shift 6\n'
+            f'set -- {command} "$@"\n{text}\n'
         )
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import yaml
@@ -20,8 +23,9 @@ def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     login = {"user": "ubuntu", "key": str(cluster.folder / ".kit/lab/id_ed25519"),
              "known_hosts": str(cluster.folder / ".kit/lab/known_hosts")}  # fmt: skip
     name = f"{cluster.name}-2"
-    (folder / "kit.yaml").write_text(yaml.safe_dump({**settings, "name": name, "ssh": login, "ssh_port": PORT}))
-    (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=1\n" for host in hosts))
+    more = {"name": name, "ssh": login, "ssh_port": PORT, "cpus": "exclusive"}
+    (folder / "kit.yaml").write_text(yaml.safe_dump({**settings, **more}))
+    (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=2\n" for host in hosts))
     cluster_two = Cluster(name=name, folder=folder, hosts=hosts)
     yield cluster_two
     cluster_two.kit("down", "--yes", "--purge", "--force")
@@ -61,12 +65,65 @@ def test_two_clusters_side_by_side(second: Cluster, cluster: Cluster) -> None:
         # What the login may not read, root owns.
         assert {tuple(words.split()[1:3]) for words in host.files(second.name).values()} == {("root", "root")}
         assert host.ssh("cat", f"/opt/kit/{second.name}/ssh/host_ed25519", user="ubuntu").returncode != 0
-    run = second.kit("run", "--", "hostname")
+    run = second.kit("run", "--npernode", "1", "--", "hostname")
     assert sorted(run.stdout.split()) == [host.name for host in second.hosts], run.stderr
     assert objects(second.kit("deploy", "--output", "json"))[-1]["changed"] is False
 
     keys = [c.hosts[0].text("cat", f"/opt/kit/{c.name}/ssh/id_ed25519.pub").split()[1] for c in (cluster, second)]
     assert keys[0] != keys[1]
+
+
+AFFINITY = "import os, sys, time; print(sorted(os.sched_getaffinity(0)), flush=True); time.sleep(float(sys.argv[1]))"
+
+
+def test_two_runs_on_a_host_have_cpus_for_themselves(second: Cluster) -> None:
+    """Also if Open MPI would bind the ranks of both to the first cores."""
+    command = ("--npernode", "1", "--", "python3", "-c", AFFINITY, "600")
+    runs = [second.kit("run", "-d", *command).stdout.strip() for _ in range(2)]
+    lines = [until("its ranks are up", partial(_two, second, run)) for run in runs]
+    assert [json.loads(line) for line in lines[0]] == [[0], [0]]
+    assert [json.loads(line) for line in lines[1]] == [[1], [1]]
+    third = second.kit("run", "--npernode", "1", "--", "true")
+    assert third.returncode != 0
+    assert "2 free slots are needed" in third.stderr
+    assert "the CPUs of its slots, for itself" in second.kit("runs", "show", runs[1]).stdout
+    assert second.kit("stop", runs[0]).returncode == 0
+    # The CPUs are free again with the slots.
+    again = second.kit("run", "--npernode", "1", "--report-bindings", "--", "python3", "-c", AFFINITY, "0")
+    assert again.stdout.split("\n")[:2] == ["[0]", "[0]"], again.stderr
+    assert again.stderr.count("cores 0 (of 1 for the run here)") == 2
+    assert second.kit("stop", runs[1]).returncode == 0
+    whole = second.kit("run", "--", "python3", "-c", AFFINITY, "0")
+    assert set(whole.stdout.splitlines()) == {"[0, 1]"}, whole.stderr
+    one = second.kit("run", "--cpus", "1", "--", "python3", "-c", AFFINITY, "0")
+    assert set(one.stdout.splitlines()) == {"[0]"}, one.stderr
+
+
+def _two(second: Cluster, run: str) -> list[str]:
+    """Return what both ranks of a run have printed, or nothing yet."""
+    lines = [line for line in second.kit("logs", run).stdout.splitlines() if line.startswith("[")]
+    return lines if len(lines) == 2 else []
+
+
+GREEDY = """
+import os, time
+kept = []
+while os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    kept.append(b"x" * (16 << 20))
+    time.sleep(0.02)
+time.sleep(600)
+"""
+
+
+def test_a_run_that_uses_more_memory_than_it_may_ends_with_the_cause(second: Cluster) -> None:
+    done = second.kit("run", "--npernode", "1", "--memory", "200mb", "--", "python3", "-c", GREEDY)
+    assert done.returncode == 137, done.stderr
+    # How much more depends on how soon kit looked.
+    words = rf"its ranks on {second.hosts[1].name} used (\d+) MiB of memory, and --memory allows 200 MiB on each host"
+    match = re.search(words, done.stderr)
+    assert match, done.stderr
+    assert int(match[1]) > 200
+    assert second.marked() == {}
 
 
 def test_its_port_belongs_to_it(second: Cluster, cluster: Cluster) -> None:

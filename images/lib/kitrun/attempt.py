@@ -40,10 +40,12 @@ class Attempt:
     ) -> None:
         self.run, self.launch, self.policy, self.log, self.number = run, launch, policy, log, number
         self.run_began, self._ports = run_began, ports
+        # Bytes that the ranks of a host may use together, or 0.
+        self._memory = int(policy.get("memory") or 0)
         self.nodes = [self._node(place) for place in launch.places]
         if launch.head not in [node.name for node in self.nodes]:
             # The head has no ranks, but mpirun runs there.
-            self.nodes.append(nodes.Here(launch.head, run.id))
+            self.nodes.append(nodes.Here(launch.head, run.id, self._memory))
         self.output = Output()
         self.code = 0
         self.stop: Optional[decide.Stop] = None
@@ -61,8 +63,8 @@ class Attempt:
 
     def _node(self, place: Mapping[str, Any]) -> nodes.AnyNode:
         if place["node"] == self.launch.head:
-            return nodes.Here(place["node"], self.run.id)
-        return nodes.Node(place["node"], place["address"], self.run.id)
+            return nodes.Here(place["node"], self.run.id, self._memory)
+        return nodes.Node(place["node"], place["address"], self.run.id, self._memory)
 
     # Start and loop
 
@@ -181,7 +183,7 @@ class Attempt:
 
     def _tick(self, process: "subprocess.Popen[bytes]") -> None:
         now = time.monotonic()
-        if not self.guarded and (now - self._began > GUARD_AFTER_S or self.stop):
+        if not self.guarded and (now - self._began > GUARD_AFTER_S or self.stop or self._memory):
             self.guard()
         if self.guarded:
             self._tend_guards()
@@ -200,6 +202,9 @@ class Attempt:
     def _reason_to_stop(self, now: float) -> Optional[decide.Stop]:
         if self.lost:
             return decide.lost_stop(self.lost[0].name)
+        over = next((node for node in self.nodes if node.over), None)
+        if over is not None:
+            return decide.memory_stop(over.name, over.over, self._memory)
         if now - self._looked < TICK_S:
             return None
         self._looked = now

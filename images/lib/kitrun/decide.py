@@ -8,6 +8,8 @@ import signal
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 TIMED_OUT = 124
+# As a shell reports a command that the kernel killed, which it does where memory runs out.
+OUT_OF_MEMORY = 137
 STOPPED = 143
 # kit's own exit codes for a host that it cannot reach, and for one on which a step failed.
 HOST_LOST = 3
@@ -141,6 +143,16 @@ def limit(policy: Mapping[str, Any], progress: Progress) -> Optional[Stop]:
 def lost_stop(host: str) -> Stop:
     """Return the stop for a lost host. Nothing can be waited for, and another attempt may succeed."""
     return Stop("%s went away" % host, 0.0, HOST_LOST, retry=True)
+
+
+def memory_stop(host: str, used: int, most: int) -> Stop:
+    """Return the stop for ranks that use more memory than --memory allows. They get no time: they may still grow."""
+    text = "its ranks on %s used %s of memory, and --memory allows %s on each host"
+    return Stop(text % (host, mebibytes(used), mebibytes(most)), 0.0, OUT_OF_MEMORY)
+
+
+def mebibytes(size: int) -> str:
+    return "%d MiB" % (size >> 20)
 
 
 def begin_stop(stop: Stop, now: float) -> Stopping:

@@ -2,25 +2,29 @@
 
 A run holds GPUs of the node (KIT_HELD_SLOTS) or all of them. Its ranks see all that it holds, or each sees its own
 share (KIT_GPUS_PER_RANK), by local rank. A rank with its own share may be bound to the cores near it (KIT_BIND_NEAR).
+A run may hold some of the node's CPUs only (kitrun.cores).
 """
 
 import os
 import re
 import subprocess
-from typing import Dict, FrozenSet, List, MutableMapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, List, MutableMapping, NamedTuple, Optional, Sequence, Tuple
 
-HELD, SHARE, NEAR, REPORT = VARIABLES = (
+from kitrun import cores
+from kitrun.cores import cpu_list, read, siblings
+
+HELD, SHARE, NEAR, REPORT, *_ = VARIABLES = (
     "KIT_HELD_SLOTS",
     "KIT_GPUS_PER_RANK",
     "KIT_BIND_NEAR",
     "KIT_REPORT_BINDINGS",
+    *cores.VARIABLES,
 )
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # The driver's control device. Every container with a GPU has it.
 CONTROL = "/dev/nvidiactl"
 # A GPU that has fallen off the bus can make nvidia-smi hang.
 PATIENCE_S = 20
-SYS = "/sys"
 FIELDS = "uuid,pci.bus_id,index"
 
 _GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-zA-Z-]+)\)")
@@ -65,11 +69,12 @@ def take(environ: "MutableMapping[str, str]") -> str:
 
     Raises NoDevicesError.
     """
-    held, share, near, report = (environ.pop(name, "") for name in VARIABLES)
+    held, share, near, report, *cpus = (environ.pop(name, "") for name in VARIABLES)
     seat = seat_of(environ)
+    why = own_cpus(cpus, seat) if any(cpus) else ""
     share_of = 0 if seat.helper or not share.isdigit() else int(share)
     mine: Optional[List[Device]] = None
-    cores = ""
+    bound = ""
     if VISIBLE not in environ:
         numbers = held_numbers(held, seat.node)
         if not os.path.exists(CONTROL):
@@ -80,10 +85,10 @@ def take(environ: "MutableMapping[str, str]") -> str:
             mine = own_devices(run, seat, share_of)
             show(environ, mine)
             if near and share_of:
-                cores = bind(run, seat, share_of)
+                bound = bind(run, seat, share_of)
     if not report:
         return ""
-    return "rank %s on %s: %s; %s\n" % (seat.rank, seat.node, gpu_words(environ, mine), cores or core_words(""))
+    return "rank %s on %s: %s; %s\n" % (seat.rank, seat.node, gpu_words(environ, mine), bound or core_words(why))
 
 
 def seat_of(environ: "MutableMapping[str, str]") -> Seat:
@@ -211,6 +216,29 @@ def show(environ: "MutableMapping[str, str]", mine: "Sequence[Device]") -> None:
 # Cores
 
 
+def own_cpus(variables: "Sequence[str]", seat: Seat) -> str:
+    """Bind this process to the CPUs of its run here. Return why, in words. Raises NoDevicesError."""
+
+    def near(slots: int) -> "List[FrozenSet[int]]":
+        there = devices(must=False) if os.path.exists(CONTROL) else []
+        return near_slots(near_cores(there), slots) if any(device.pci for device in there) else []
+
+    try:
+        return cores.take(variables, seat.node, seat=(seat.local, seat.size), near=near)
+    except cores.TooFewError as error:
+        raise NoDevicesError(str(error)) from None
+
+
+def near_slots(gpus: "Sequence[FrozenSet[int]]", slots: int) -> "List[FrozenSet[int]]":
+    """Return the CPUs near the GPUs of each slot. Slots divide GPUs as in kit.plan.run.gpus."""
+    sides = []
+    for slot in range(slots):
+        first = slot * len(gpus) // slots
+        mine = gpus[first : max(first + 1, (slot + 1) * len(gpus) // slots)]
+        sides.append(frozenset().union(*mine) if all(mine) else frozenset())
+    return sides
+
+
 def bind(run: "Sequence[Device]", seat: Seat, share: int) -> str:
     """Bind this process to its part of the cores near its GPUs. Return its cores, in words."""
     allowed = frozenset(os.sched_getaffinity(0))
@@ -232,16 +260,11 @@ def part(cpus: "FrozenSet[int]", index: int, ranks: int) -> "FrozenSet[int]":
 
     If there are more ranks than cores, return all.
     """
-    cores = sorted({min(siblings(cpu) & cpus or {cpu}): siblings(cpu) & cpus or {cpu} for cpu in cpus}.items())
-    if len(cores) < ranks:
+    whole = sorted({min(siblings(cpu) & cpus or {cpu}): siblings(cpu) & cpus or {cpu} for cpu in cpus}.items())
+    if len(whole) < ranks:
         return cpus
-    first, last = index * len(cores) // ranks, (index + 1) * len(cores) // ranks
-    return frozenset().union(*(threads for _, threads in cores[first:last]))
-
-
-def siblings(cpu: int) -> "FrozenSet[int]":
-    """Return the CPUs of the same core: hyper-threads."""
-    return cpu_list(read("%s/devices/system/cpu/cpu%d/topology/thread_siblings_list" % (SYS, cpu))) or frozenset([cpu])
+    first, last = index * len(whole) // ranks, (index + 1) * len(whole) // ranks
+    return frozenset().union(*(threads for _, threads in whole[first:last]))
 
 
 def near_cores(run: "Sequence[Device]") -> "List[FrozenSet[int]]":
@@ -256,7 +279,7 @@ def near_cores(run: "Sequence[Device]") -> "List[FrozenSet[int]]":
 def bus_cores(pci: str) -> "FrozenSet[int]":
     """Return the CPUs near a PCI device. Without NUMA information, the kernel's list has all CPUs: return none."""
     # nvidia-smi writes 00000000:07:00.0, the kernel 0000:07:00.0.
-    folder = "%s/bus/pci/devices/%s" % (SYS, pci.lower()[-12:])
+    folder = "%s/bus/pci/devices/%s" % (cores.SYS, pci.lower()[-12:])
     return frozenset() if read(folder + "/numa_node").startswith("-") else cpu_list(read(folder + "/local_cpulist"))
 
 
@@ -266,25 +289,6 @@ def topology(text: str) -> "Dict[str, FrozenSet[int]]":
     header = next((row for row in rows if "CPU Affinity" in row), [])
     column = header.index("CPU Affinity") if header else 0
     return {row[0]: cpu_list(row[column]) for row in rows if header and row is not header and len(row) > column}
-
-
-def cpu_list(text: str) -> "FrozenSet[int]":
-    """Return the CPUs of `0-3,8`. Text that is no such list means none."""
-    cpus: Set[int] = set()
-    for word in text.strip().split(","):
-        match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?$", word.strip())
-        if match is None:
-            return frozenset()
-        cpus.update(range(int(match.group(1)), int(match.group(2) or match.group(1)) + 1))
-    return frozenset(cpus)
-
-
-def read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 # Words

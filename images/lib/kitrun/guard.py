@@ -24,6 +24,8 @@ LOST_S = 45.0
 # The stream ended, so the supervisor is gone, and not the link. It may be starting another guard.
 ENDED_S = 10.0
 TICK_S = 2.0
+# How often to look at the memory of the ranks: seldom while they use less than half of what they may.
+NEAR_S, FAR_S = 0.2, 0.5
 
 
 def say(**fields: Any) -> bool:
@@ -62,9 +64,27 @@ def forget(path: str) -> None:
         os.unlink(path)
 
 
+class Watch:
+    """Looks at the memory of a run's ranks here. `most` is what they may use together, in bytes; 0 means no limit."""
+
+    def __init__(self, run_id: str, most: int) -> None:
+        self.run_id, self.most = run_id, most
+        self._due = 0.0
+        self._over = 0
+
+    def look(self, now: float) -> int:
+        """Look if that is due. Return what the ranks use if it is more than they may, and 0 otherwise."""
+        if self.most and not self._over and now >= self._due:
+            used = procs.memory_of(self.run_id, self.most)
+            self._over = used if used > self.most else 0
+            self._due = time.monotonic() + (NEAR_S if used * 2 > self.most else FAR_S)
+        return self._over
+
+
 class Guard:
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, most: int = 0) -> None:
         self.run_id = run_id
+        self._watch = Watch(run_id, most)
         self._mine = "%d %f" % (os.getpid(), time.monotonic())
         # Only the latest guard counts. An older one, whose stream broke, exits when it sees another name here.
         self._path = sign(run_id, self._mine)
@@ -83,10 +103,11 @@ class Guard:
                 procs.sweep(self.run_id)
                 forget(self._path)
                 return 1
-            if not self._ended and now - self._said > TICK_S:
+            over = self._watch.look(now)
+            if not self._ended and now - self._said > (NEAR_S if over else TICK_S):
                 self._said = now
-                say(here=True)
-            if select.select([] if self._ended else [0], [], [], 0.5)[0]:
+                say(here=True, **({"over": over} if over else {}))
+            if select.select([] if self._ended else [0], [], [], NEAR_S if self._watch.most else 0.5)[0]:
                 code = self._hear(os.read(0, 4096))
                 if code is not None:
                     return code
@@ -129,10 +150,10 @@ def main(argv: Sequence[str]) -> int:
     # A broken stream must not end this process before it has ended the ranks.
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    if len(argv) == 2 and argv[0] == "guard":
-        return Guard(argv[1]).watch()
+    if len(argv) in (2, 3) and argv[0] == "guard" and "".join(argv[2:]).isdigit() == (len(argv) == 3):
+        return Guard(argv[1], int(argv[2]) if len(argv) == 3 else 0).watch()
     if len(argv) == 2 and argv[0] == "sweep":
         say(left=procs.sweep(argv[1]))
         return 0
-    sys.stderr.write("usage: kit-node guard|sweep RUN\n")
+    sys.stderr.write("usage: kit-node guard RUN [BYTES] | sweep RUN\n")
     return 2

@@ -9,7 +9,7 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from kitrun import procs
-from kitrun.guard import LOST_S
+from kitrun.guard import LOST_S, Watch
 
 BEAT_S = 3.0
 AGAIN_S = 2.0
@@ -31,10 +31,12 @@ class Node:
     """One node of a run. `heard` is when it last sent anything (monotonic), or None before that.
 
     `helpless`: its guard cannot run there. Then nobody can say that the node is lost, and only mpirun watches it.
+    `over`: the bytes that its ranks use, if that is more than `memory`, what they may use.
     """
 
-    def __init__(self, name: str, address: str, run_id: str) -> None:
-        self.name, self.address, self.run_id = name, address, run_id
+    def __init__(self, name: str, address: str, run_id: str, memory: int = 0) -> None:
+        self.name, self.address, self.run_id, self.memory = name, address, run_id, memory
+        self.over = 0
         self.heard: Optional[float] = None
         self.begun = time.monotonic()
         self.received: List[Dict[str, Any]] = []
@@ -48,7 +50,7 @@ class Node:
         self._tried = time.monotonic()
         self._rest = b""
         self._process = subprocess.Popen(
-            [*SSH, "--", self.address, *REMOTE, self.run_id],
+            [*SSH, "--", self.address, *REMOTE, self.run_id, *([str(self.memory)] if self.memory else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -100,7 +102,13 @@ class Node:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             with contextlib.suppress(ValueError):
-                self.received.append(json.loads(line.decode("utf-8", "replace")))
+                self._take(json.loads(line.decode("utf-8", "replace")))
+
+    def _take(self, answer: Dict[str, Any]) -> None:
+        over = answer.get("over")
+        if isinstance(over, int):
+            self.over = over
+        self.received.append(answer)
 
     def _code(self) -> int:
         assert self._process is not None
@@ -132,9 +140,11 @@ class Here:
     lost = helpless = False
     fd: Optional[int] = None
 
-    def __init__(self, name: str, run_id: str) -> None:
+    def __init__(self, name: str, run_id: str, memory: int = 0) -> None:
         self.name, self.run_id = name, run_id
         self.received: List[Dict[str, Any]] = []
+        self.over = 0
+        self._watch = Watch(run_id, memory)
 
     def send(self, word: str) -> None:
         if word == "term":
@@ -147,12 +157,12 @@ class Here:
         elif word == "end":
             self.received.append({"left": procs.sweep(self.run_id)})
 
+    def tend(self) -> None:
+        self.over = self._watch.look(time.monotonic())
+
     # There is no stream.
 
     def open(self) -> None:
-        pass
-
-    def tend(self) -> None:
         pass
 
     def read(self) -> None:

@@ -119,6 +119,35 @@ def ranks(run_id: str) -> Dict[int, int]:
     return {pid: int(number) for pid, number in numbers.items() if number.isdigit() and not is_relay(pid)}
 
 
+def memory_of(run_id: str, enough: int) -> int:
+    """Return the bytes of memory that the ranks here and their children use, without files that they only read.
+
+    A sum above `enough` is exact: pages that several processes share count once. A sum below may be too high.
+    """
+    pids = list(ranks(run_id))
+    rough = sum(resident(pid) for pid in pids)
+    return rough if rough <= enough else sum(exact(pid) for pid in pids)
+
+
+def resident(pid: int) -> int:
+    """Return the bytes that a process has written or shares in memory. The kernel counts shared pages in full."""
+    return kibibytes("/proc/%d/status" % pid, ("RssAnon:", "RssShmem:", "HugetlbPages:"))
+
+
+def exact(pid: int) -> int:
+    """Return the same with each shared page divided by its number of processes, which takes the kernel longer."""
+    with fence.as_user():
+        shared = kibibytes("/proc/%d/smaps_rollup" % pid, ("Pss_Anon:", "Pss_Shmem:", "Private_Hugetlb:"))
+    return shared or resident(pid)
+
+
+def kibibytes(path: str, names: Iterable[str]) -> int:
+    """Return the sum of these lines of a file, such as `RssAnon:  1024 kB`, in bytes."""
+    wanted = tuple(names)
+    rows = (line.split() for line in read_text(path).splitlines() if line.startswith(wanted))
+    return sum(int(words[1]) << 10 for words in rows if len(words) > 1 and words[1].isdigit())
+
+
 def rank_of(env: Dict[bytes, bytes]) -> bytes:
     """Return the rank as its starter set it, or b'' for a process that is no rank."""
     return env.get(b"RANK" if AGENT in env else b"OMPI_COMM_WORLD_RANK", b"")

@@ -19,6 +19,8 @@ def shown(value: ShownRun) -> str:
     run = value.record
     rows = [("Run", run.id), ("State", runtext.state(run)), ("Command", shlex.join(run.command))]
     rows.append(("Ranks", _ranks(run)))
+    if limits := _limits(run):
+        rows.append(("Limits", limits))
     rows.append(("Started", f"{_time(run.started)} by {run.by}"))
     if run.ended:
         rows.append(("Ended", f"{_time(run.ended)}, after {runtext.span(run.ended - run.started)}"))
@@ -48,6 +50,14 @@ def _ranks(run: RunRecord) -> str:
     if len(run.places) > 1 and len(counts) == 1:
         text += f", {counts.pop()} on each"
     return text + (f"; beside them: {', '.join(run.roles)}" if run.roles else "")
+
+
+def _limits(run: RunRecord) -> str:
+    """Return what the run may use of each host; '' for all."""
+    parts = ["the CPUs of its slots, for itself"] if run.exclusive else []
+    parts += [f"{run.cpus} CPU{'' if run.cpus == 1 else 's'}"] if run.cpus else []
+    parts += [f"{size(run.memory)} of memory"] if run.memory else []
+    return f"{', '.join(parts)}; on each host" if parts else ""
 
 
 def _code(code: RunCode, value: ShownRun) -> list[tuple[str, str]]:

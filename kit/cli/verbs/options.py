@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option
-from kit.cli.verbs.values import below, count, gpus_per_rank, lines, port, span, variable, words
+from kit.cli.verbs.values import below, count, gpus_per_rank, lines, memory, port, span, variable, words
 
 # The help lists verbs under these.
 START, CLUSTERS, WORK, LAB, MEASURE = "Start", "The cluster", "Work on it", "A cluster to try", "Measure"
@@ -112,6 +112,20 @@ GPUS_PER_RANK = (
         value="N",
         kind=gpus_per_rank,
         help="Give each rank N GPUs for itself; 0: each sees all of its host (gpus_per_rank)",
+    ),
+)
+SHARES = (
+    Option(
+        flags=("--cpus",),
+        value="N",
+        kind=count,
+        help="Let the ranks of a host use only N of its CPUs together",
+    ),
+    Option(
+        flags=("--memory",),
+        value="SIZE",
+        kind=memory,
+        help="End the run if its ranks on a host use more memory together: 64gb",
     ),
 )
 REPORT_BINDINGS = Option(

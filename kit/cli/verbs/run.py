@@ -21,6 +21,7 @@ from kit.cli.verbs.options import (
     OVERSUBSCRIBE,
     RAW,
     REPORT_BINDINGS,
+    SHARES,
     TAG_OUTPUT,
     WORK,
     WORKDIR,
@@ -54,6 +55,7 @@ def run(session: Session) -> int:
         hosts=args.hosts,
         oversubscribe=args.oversubscribe,
         gpus_per_rank=_gpus_per_rank(args),
+        cpus=args.cpus,
         report_bindings=args.report_bindings,
         ignore_busy_gpus=args.ignore_busy_gpus,
         tag_output=args.tag_output,
@@ -134,6 +136,7 @@ def _policy(session: Session) -> RunPolicy:
         "retries": args.retries,
         "retry_on": args.retry_on,
         "min_np": args.min_np,
+        "memory": args.memory,
         "checkpoints": args.checkpoint_dir,
     }
     return RunPolicy(**{k: v for k, v in given.items() if v is not None or k == "operator"})
@@ -183,6 +186,7 @@ VERBS = (
             HOSTS,
             OVERSUBSCRIBE,
             *GPUS_PER_RANK,
+            *SHARES,
             REPORT_BINDINGS,
             Option(flags=("--ignore-busy-gpus",), help="Run even if programs that kit did not start use the GPUs"),
             TAG_OUTPUT,

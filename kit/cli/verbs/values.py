@@ -46,6 +46,13 @@ def lines(text: str) -> int:
     return int(text)
 
 
+def memory(text: str) -> int:
+    """Return a size in bytes: 64gb, 512mb."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}(kb?|mb?|gb?)", text, re.ASCII | re.IGNORECASE):
+        raise ValueError(f"'{text}' is not a size such as 64gb or 512mb")
+    return quantity.size_bytes(text)
+
+
 def gpus_per_rank(text: str) -> int:
     """Return a number of GPUs that a host can have."""
     if lines(text) > MOST_GPUS:

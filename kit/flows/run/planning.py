@@ -17,7 +17,7 @@ from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
-from kit.plan.run import gpus, leases, roles, terminal, torchrun
+from kit.plan.run import cores, gpus, leases, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -34,7 +34,9 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     nodes = [_offline_node(context, host, share) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
     head = _offline_node(context, context.inventory.head)
-    plan = plan_launch(context, request, nodes, head, covering=covering, run_id="dry-run")
+    plan = plan_launch(
+        context, request, nodes, head, covering=covering, run_id="dry-run", exclusive=context.spec.exclusive
+    )
     return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
 
 
@@ -63,10 +65,12 @@ def plan_launch(
     run_id: str,
     living: Sequence[RunRecord] = (),
     code: str = "",
+    exclusive: bool = False,
 ) -> LaunchPlan:
     """Return the plan of a launch on `nodes`, on slots that no run of `living` holds. Warn about too many servers.
 
-    `code` is the digest of the snapshot that the ranks start in, or ''.
+    `code` is the digest of the snapshot that the ranks start in, or ''. `exclusive`: each run of the cluster has CPUs
+    for itself.
     """
     chosen: tuple[Place, ...]
     share = gpus.per_rank(request, context.spec)
@@ -100,7 +104,8 @@ def plan_launch(
         workdir=request.workdir,
         torchrun=request.launcher == "torchrun",
         in_terminal=request.terminal,
-        devices=gpus.variables(request, context.spec),
+        devices=gpus.variables(request, context.spec)
+        | cores.variables(context.spec, placement, chosen, exclusive=exclusive, count=request.cpus),
     )
     _warn_of_crowd(context, plan)
     return plan

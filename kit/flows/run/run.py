@@ -28,6 +28,7 @@ from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
 from kit.plan.run import leases, records, roles, terminal, torchrun
 from kit.plan.run.again import kept_options
+from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
 from kit.remote.run.feed import Feed
@@ -79,6 +80,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             code=code.record if code else None,
             options=kept_options(request, sources(request.env)),
             stdin=request.stdin is not None,
+            exclusive=_exclusive(context, cluster),
         )
         manner = Manner(tagged=request.tag_output, operator=True, by=by)
         follower = Follower(plan.run_id, door, context.reporter, manner)
@@ -131,6 +133,7 @@ def _planned(context: Context, request: RunRequest, code: Code | None, door: Doo
             run_id=run_id,
             living=living,
             code=code.digest if code else "",
+            exclusive=_exclusive(context, cluster),
         )
         if code is None:
             return plan
@@ -141,6 +144,11 @@ def _planned(context: Context, request: RunRequest, code: Code | None, door: Doo
                 raise
         else:
             return plan
+
+
+def _exclusive(context: Context, cluster: ClusterRecord) -> bool:
+    """Return whether each run has CPUs for itself: as deployed, so that it is the same for all runs."""
+    return bool(cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE)
 
 
 def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any]) -> int:

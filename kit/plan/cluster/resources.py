@@ -8,6 +8,7 @@ from kit.errors import KitError, StepError
 from kit.model.observed import HostFacts
 from kit.model.quantity import size_bytes
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster.nodes import slots_of
 
 _MIB = 1 << 20
 
@@ -16,7 +17,11 @@ def problems(facts: HostFacts, spec: ClusterSpec) -> list[KitError]:
     """Return what kit.yaml asks of a host, and the host does not have."""
     return [
         StepError(message, hint=hint, host=facts.host.name)
-        for message, hint in (*_cpus(facts, spec.cpu_limit), *_memory(facts, spec.memory))
+        for message, hint in (
+            *_cpus(facts, spec.cpu_limit),
+            *_slots(facts, slots_of(facts, spec) if spec.exclusive else 0),
+            *_memory(facts, spec.memory),
+        )
     ]
 
 
@@ -27,6 +32,15 @@ def _cpus(facts: HostFacts, wanted: float | None) -> Iterable[tuple[str, str]]:
         yield (
             f"has {count}, and cpus: {wanted:g} in kit.yaml is more",
             f"write cpus: {facts.cores}, or remove cpus: so that nodes use all CPUs of their hosts",
+        )
+
+
+def _slots(facts: HostFacts, slots: int) -> Iterable[tuple[str, str]]:
+    """Yield a problem and its hint if some slots would have no CPU."""
+    if facts.cores and slots > facts.cores:
+        yield (
+            f"has fewer CPUs ({facts.cores}) than slots ({slots}), and cpus: exclusive gives each slot CPUs for itself",
+            f"write slots={facts.cores} for {facts.host.name} in the hosts file, or remove cpus: exclusive",
         )
 
 

@@ -18,14 +18,17 @@ _REQUEST = (
     "hosts",
     "oversubscribe",
     "gpus_per_rank",
+    "cpus",
     "launcher",
     "servers",
     "max_restarts",
     "workdir",
 )
-_POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints")
+_POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "memory", "checkpoints")
 # More ranks than any cluster has.
 _MOST = 2**20
+# More memory than any host has.
+_MOST_BYTES = 2**50
 FIELDS = (*_REQUEST, *_POLICY)
 
 
@@ -38,6 +41,7 @@ class _Options:
     hosts: str | None = None
     oversubscribe: bool = False
     gpus_per_rank: int | None = None
+    cpus: int | None = None
     launcher: Literal["mpi", "ps", "torchrun"] | None = None
     servers: int | None = None
     max_restarts: int | None = None
@@ -48,6 +52,7 @@ class _Options:
     retries: int = 0
     retry_on: Literal["any", "lost-host"] = "any"
     min_np: int | None = None
+    memory: int | None = None
     checkpoints: str | None = None
     variables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -77,9 +82,17 @@ def repeated(
     of them, and OddAnswer for odd options, because ranks can change the record.
     """
     checked: _Options = convert(options, _Options)
-    counts = (checked.np, checked.npernode, checked.gpus_per_rank, checked.servers, checked.max_restarts)
+    counts = (
+        checked.np,
+        checked.npernode,
+        checked.gpus_per_rank,
+        checked.cpus,
+        checked.servers,
+        checked.max_restarts,
+    )
     for count in (*counts, checked.retries, checked.min_np):
         number(str(count or 0), most=_MOST)
+    number(str(checked.memory or 0), most=_MOST_BYTES)
     old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options}
     old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")
     given = request.given

@@ -9,7 +9,7 @@ from kit.model import names
 from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
-from kit.plan.run import gpus, roles, terminal
+from kit.plan.run import cores, gpus, roles, terminal
 
 # The supervisor keeps runs and writes the hostfile here, in the head's container (images/lib/kitrun/store.py).
 RUNS_FOLDER = names.RUNS_MOUNT
@@ -66,12 +66,15 @@ def mca(network: str | None, run_id: str = "", code: str = "") -> tuple[tuple[st
     return (*TRANSPORTS, *both, *launch, *KEEPALIVE, *KILL_AT_ONCE, *marked)
 
 
-def yields(spec: ClusterSpec, placement: Placement) -> bool:
-    """Return whether waiting ranks give up their core: as kit.yaml says, or if a node has more ranks than cores."""
+def yields(spec: ClusterSpec, placement: Placement, cpus: int = 0) -> bool:
+    """Return whether waiting ranks give up their core: as kit.yaml says, or if a node has more ranks than cores.
+
+    `cpus` is how many CPUs the run may use on each host, or 0.
+    """
     if spec.mpi.yield_when_idle != "auto":
         return spec.mpi.yield_when_idle
     pairs = zip(placement.nodes, placement.counts, strict=True)
-    return any(node.cores and count > node.cores for node, count in pairs)
+    return any((node.cores and count > node.cores) or 0 < cpus < count for node, count in pairs)
 
 
 def binding(spec: ClusterSpec) -> str:
@@ -100,7 +103,7 @@ def launch_plan(
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
 
-    `devices` are the variables by which kit-rank chooses GPUs (kit.plan.run.gpus).
+    `devices` are the variables by which kit-rank chooses GPUs and CPUs (kit.plan.run.gpus, kit.plan.run.cores).
 
     `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
     `in_terminal`: the command gets a terminal, so rank 0 only holds the slot (images/lib/kitrun/terminal.py).
@@ -114,12 +117,12 @@ def launch_plan(
     argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
     argv += ["--hostfile", f"{folder}/hostfile"]
     argv += ["--map-by", "seq" if helpers else "ppr:1:node" if torchrun else "slot"]
-    argv += ["--bind-to", binding(spec)]
+    argv += ["--bind-to", "none" if cores.BIND_VARIABLE in devices else binding(spec)]
     if code:
         argv += ["--wdir", "/".join([folder, names.WORK, *filter(None, [workdir])])]
     for name, value in mca(network, run_id, code):
         argv += ["--mca", name, value]
-    if yields(spec, placement):
+    if yields(spec, placement, int(devices.get(cores.COUNT_VARIABLE, "0"))):
         argv += ["--mca", "mpi_yield_when_idle", "1"]
     if oversubscribe:
         argv += ["--oversubscribe"]

@@ -36,6 +36,14 @@ class _Code:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Shares:
+    """The options of a run that limit what it uses of a host."""
+
+    cpus: int | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Record:
     """The form of record.json. Its other fields are for the head, or for kit.plan.run.again."""
 
@@ -49,6 +57,8 @@ class _Record:
     by: str = ""
     started: float = 0.0
     code: _Code | None = None
+    exclusive: bool = False
+    options: _Shares | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,10 +97,11 @@ def start_request(
     code: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     stdin: bool = False,
+    exclusive: bool = False,
 ) -> dict[str, Any]:
     """Return the request that starts a run. `code` (`code_record`) and `options` go into its record.
 
-    `stdin`: kit sends its standard input, for rank 0.
+    `stdin`: kit sends its standard input, for rank 0. `exclusive`: the run has CPUs for itself.
     """
     return {
         "op": "start",
@@ -114,6 +125,7 @@ def start_request(
             "command": list(plan.command),
             "env": sorted(name for name in plan.env if not name.startswith("KIT_")),
             "by": by,
+            **({"exclusive": True} if exclusive else {}),
             **({"options": dict(options)} if options else {}),
             **({"code": dict(code)} if code else {}),
         },
@@ -191,6 +203,9 @@ def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live
         failure=_failure(end.failure) if end.failure else None,
         left=end.left,
         code=_code(run.code),
+        exclusive=run.exclusive,
+        cpus=run.options.cpus if run.options else None,
+        memory=run.options.memory if run.options else None,
     )
 
 
@@ -205,6 +220,9 @@ def _check_limits(run: _Record, end: _Ending) -> None:
         counts += [place.ranks, *place.slots]
     if run.code is not None:
         counts.append(run.code.files)
+    if run.options is not None:
+        # Memory in MiB: a host may have more bytes than this.
+        counts += [run.options.cpus or 0, (run.options.memory or 0) >> 20]
     if not all(abs(count) <= _MOST_COUNT for count in counts):
         raise OddAnswer(f"a number is greater than {_MOST_COUNT}")
 

@@ -423,3 +423,11 @@ def test_a_launch_with_torchrun_has_a_process_for_each_host() -> None:
     _, after = launches.without(before, ["gpu3"], {"min_np": 4})
     assert after.argv == ("mpirun", "-np", "2", "kit-torchrun")
     assert after.np == 4
+
+
+def test_ranks_that_use_too_much_memory_end_at_once() -> None:
+    stop = decide.memory_stop("gpu2", 2300 << 20, 2 << 30)
+    assert stop == decide.Stop(
+        "its ranks on gpu2 used 2300 MiB of memory, and --memory allows 2048 MiB on each host", 0.0, 137
+    )
+    assert not decide.retries({"retries": 3}, 1, stop, {"kind": "rank"})

@@ -44,7 +44,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """Make the node: what nvidia-smi prints for the query, the topology and -L, its GPUs' cores, and its exit code."""
     control, sys = tmp_path / "nvidiactl", tmp_path / "sys"
     monkeypatch.setattr(devices, "CONTROL", str(control))
-    monkeypatch.setattr(devices, "SYS", str(sys))
+    monkeypatch.setattr(launcher.load("kitrun.cores"), "SYS", str(sys))
     monkeypatch.setattr(devices.os, "listdir", lambda _path: ["null", "nvidia0", "nvidia1", "nvidiactl"])
     monkeypatch.setattr(devices.os, "sched_getaffinity", lambda _pid: set(range(16)))
 

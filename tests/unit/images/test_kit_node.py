@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from tests.fakes import launcher
-from tests.fakes.head import Head, MakeHead, marked, place, until
+from tests.fakes.head import MPIRUN, Head, MakeHead, marked, place, until
 
 procs = launcher.load("kitrun.procs")
 KIT_NODE = launcher.IMAGES / "bin" / "kit-node"
@@ -172,7 +172,7 @@ def test_the_program_itself(head: Head, spawn: Spawn) -> None:
     assert json.loads(done.stdout) == {"left": 0}
     assert rank.wait(30) == -signal.SIGTERM
     done = subprocess.run([sys.executable, "-ISB", KIT_NODE, "rubbish"], capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (2, b"usage: kit-node guard|sweep RUN\n")
+    assert (done.returncode, done.stderr) == (2, b"usage: kit-node guard RUN [BYTES] | sweep RUN\n")
 
 
 # With the supervisor
@@ -302,3 +302,40 @@ def test_a_head_without_ranks_is_swept_all_the_same(make_head: MakeHead) -> None
     )
     assert (story.code, story.ending["left"]) == (3, {"gpu1": 0, "gpu2": 0})
     assert all(not marked(run) for run in head.ids)
+
+
+def test_the_memory_of_each_node_is_looked_at(make_head: MakeHead) -> None:
+    """The ranks of all nodes are this machine's, so the first node that looks reports them."""
+    head = make_head()
+    head.ssh()
+    script = "exec python3 -IS -c \"import time; kept = b'x' * (64 << 20); time.sleep(600)\""
+    policy = {"operator": "stop", "memory": 50 << 20}
+    door, answer = head.run(*MPIRUN, "-np", "2", "sh", "-c", script, places=TWO, policy=policy)
+    assert "started" in answer
+    story = door.story()
+    assert story.code == 137
+    assert "of memory, and --memory allows 50 MiB on each host" in story.ending["stopped"]
+
+
+def test_a_guard_reports_ranks_that_use_too_much(head: Head, spawn: Spawn) -> None:
+    run = head.new_id()
+    grown = "import time; kept = b'x' * (64 << 20); print('up', flush=True); time.sleep(600)"
+    spawn(run, "python3", "-IS", "-c", grown, rank=0)
+    folder = str(head.folder / "guards")
+    argv = head.argv("guard", run, str(32 << 20), guard_FOLDERS=[folder])
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert json.loads(process.stdout.readline())["over"] > 64 << 20
+        process.kill()
+
+
+def test_memory_that_processes_share_counts_once(head: Head, spawn: Spawn) -> None:
+    run = head.new_id()
+    script = "import os, time; kept = b'x' * (64 << 20); os.fork(); print('up', flush=True); time.sleep(600)"
+    process = spawn(run, "python3", "-IS", "-c", script, rank=0)
+    # A sum that is enough need not be exact.
+    assert procs.memory_of(run, 1 << 40) > 128 << 20
+    assert 64 << 20 < procs.memory_of(run, 1) < 100 << 20
+    for pid in list(procs.ranks(run)):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()

@@ -458,3 +458,23 @@ def test_ranks_meet_at_the_address_of_rank_0_and_a_retry_gets_another_port(head:
 def test_where_ranks_meet_is_the_users_choice(head: Head) -> None:
     story = ranks(head, 1, MEET, env={"MASTER_ADDR": "10.9.8.7", "MASTER_PORT": "4711"})
     assert meetings(story) == [["10.9.8.7", "4711", "gpu1=1"]]
+
+
+# Allocates 64 MB and writes to it; then says so, and waits.
+GREEDY = "exec python3 -IS -c \"import time; kept = b'x' * (64 << 20); print('full', flush=True); time.sleep(600)\""
+
+
+def test_ranks_that_use_more_memory_than_the_run_may_end_it(head: Head) -> None:
+    story = ranks(head, 2, GREEDY, policy={"memory": 100 << 20, "retries": 3})
+    assert story.code == 137
+    (why,) = (event["why"] for event in story.events("stopping"))
+    assert why == story.ending["stopped"]
+    assert why.startswith("its ranks on gpu1 used 1")
+    assert why.endswith(" MiB of memory, and --memory allows 100 MiB on each host")
+    assert len(story.events("attempt")) == 1
+    head.nothing_left()
+
+
+def test_ranks_that_use_less_are_left_alone(head: Head) -> None:
+    story = ranks(head, 2, GREEDY.replace("time.sleep(600)", "time.sleep(0.5)"), policy={"memory": 1 << 30})
+    assert (story.code, story.ending["stopped"]) == (0, "")
