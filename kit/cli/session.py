@@ -30,6 +30,7 @@ _OVERRIDES = {
     "ssh_user": "ssh.user",
     "ssh_key": "ssh.key",
     "code": "code",
+    "mtu": "setup.mtu",
 }
 
 

@@ -284,6 +284,46 @@ def _table() -> tuple[Setting, ...]:
             example=7,
         ),
         _field("runs.keep", Whole(1, 100000), "Largest number of finished runs that the head keeps."),
+        _section("setup", "What kit setup does on bare VMs beyond its defaults (docs/setup.md).", {"mtu": 9000}),
+        _field(
+            "setup.docker",
+            Choice(("auto", "distribution", "docker.com")),
+            "Where Docker Engine and Compose come from. auto: the distribution, or Docker's own repository where the "
+            "distribution has no Compose v2.",
+        ),
+        _field(
+            "setup.driver",
+            Text(),
+            "Branch of NVIDIA's driver on Ubuntu. Default: 580-server. Debian has one.",
+            example="570-server",
+            rule=rules.driver,
+        ),
+        _field(
+            "setup.proxy",
+            Text(),
+            "HTTP proxy through which the engine pulls images. apt uses the proxy that it is configured for.",
+            example="http://proxy.example.com:3128",
+            rule=rules.proxy,
+        ),
+        _field(
+            "setup.no_proxy",
+            Text(shortest=1),
+            "What the engine reaches without the proxy. Default: private networks and localhost.",
+            example="localhost,10.0.0.0/8,registry.example.com",
+        ),
+        _field(
+            "setup.mtu",
+            Whole(1280, 9216),
+            "MTU of the cluster's interface, such as 9000. Every switch between the VMs must carry it.",
+            example=9000,
+            variable="KIT_MTU",
+        ),
+        _field(
+            "setup.hugepages",
+            Whole(0, 65536),
+            "Number of huge pages of 1 GiB that each VM reserves.",
+            example=16,
+        ),
         _field(
             "code",
             Text(shortest=1),

@@ -156,6 +156,20 @@ def capabilities(value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kept))
 
 
+def driver(value: str) -> str:
+    """Return the branch of a driver, such as 570-server."""
+    if not re.fullmatch(r"[0-9]{3}(-server)?(-open)?", value, re.ASCII):
+        raise FieldError("is not a branch of NVIDIA's driver", write="write 570-server, for example")
+    return value
+
+
+def proxy(value: str) -> str:
+    """Return the address of an HTTP proxy."""
+    if not re.fullmatch(r"https?://[^\s\"'\\%$]+", value, re.ASCII):
+        raise FieldError("is not the address of a proxy", write="write http://HOST:PORT")
+    return value
+
+
 def user(value: str) -> str:
     """Return UID:GID. A UID alone is also the GID."""
     match = _USER.fullmatch(value)

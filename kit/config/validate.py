@@ -14,7 +14,7 @@ from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
 from kit.config.words import listed, near, plain, shown
 from kit.errors import InputError, InputErrors
-from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SecuritySpec, SshSpec, UlimitSpec
+from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SecuritySpec, SetupSpec, SshSpec, UlimitSpec
 
 _LONGEST = 300
 _SECTIONS = {
@@ -24,6 +24,7 @@ _SECTIONS = {
     "security": SecuritySpec,
     "mpi": MpiSpec,
     "runs": RunsSpec,
+    "setup": SetupSpec,
 }
 _SECTION_RULES = {"": rules.cluster, "image": rules.image}
 _VMS = "list the VMs in the file hosts beside kit.yaml, one on each line: 10.0.0.11"

@@ -98,6 +98,21 @@ class RunsSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetupSpec:
+    """What `kit setup` does beyond its defaults. `mtu` None leaves it alone; `hugepages` counts pages of 1 GiB.
+
+    `driver` is a branch of NVIDIA's driver on Ubuntu, such as 570-server. `proxy` and `no_proxy` are the engine's.
+    """
+
+    docker: Literal["auto", "distribution", "docker.com"] = "auto"
+    driver: str | None = None
+    proxy: str | None = None
+    no_proxy: str | None = None
+    mtu: int | None = None
+    hugepages: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
     """All settings of a kit.yaml. Nothing is checked here: kit.config.validate makes a valid one from text.
 
@@ -127,6 +142,7 @@ class ClusterSpec:
     user: str | None = None
     mpi: MpiSpec = field(default_factory=MpiSpec)
     runs: RunsSpec = field(default_factory=RunsSpec)
+    setup: SetupSpec = field(default_factory=SetupSpec)
     code: str | None = None
     requirements: str | None = None
     command: tuple[str, ...] = _TF_BENCHMARK

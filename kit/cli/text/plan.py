@@ -13,7 +13,18 @@ def plan(value: Plan, *, verbose: bool = False, width: int | None = None) -> str
     """Return the plan, with equal hosts folded. `verbose` adds addresses and the content of files, and cuts no line."""
     if value.empty:
         return f"Nothing to do: cluster {value.cluster} is as it should be on {hosts(value.hosts)}."
-    parts = [f"Plan for cluster {value.cluster}"]
+    return _text(value, f"Plan for cluster {value.cluster}", verbose=verbose, width=width)
+
+
+def setup_plan(value: Plan, *, undo: bool = False, verbose: bool = False, width: int | None = None) -> str:
+    """Return the plan of kit setup, or of its way back."""
+    if value.empty:
+        return f"Nothing to {'un' if undo else ''}do on {hosts(value.hosts)}."
+    return _text(value, f"Plan of kit setup{' --undo' if undo else ''}", verbose=verbose, width=width)
+
+
+def _text(value: Plan, title: str, *, verbose: bool, width: int | None) -> str:
+    parts = [title]
     for number, part in enumerate(value.rounds):
         parts += [_heading(part, first=number == 0), *_sections(part.hosts, verbose=verbose, width=width)]
     busy = {host for host, _ in value.steps(without=VERIFY)}

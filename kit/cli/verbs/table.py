@@ -15,12 +15,14 @@ from kit.cli.verbs import (
     results,
     run,
     runs,
+    setup,
     start,
     tune,
 )
 
 VERBS = (
     *start.VERBS,
+    *setup.VERBS,
     *image.VERBS,
     *cluster.VERBS,
     *doctor.VERBS,

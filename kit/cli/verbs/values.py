@@ -153,6 +153,17 @@ def names(text: str) -> tuple[str, ...]:
     return listed
 
 
+def areas(text: str) -> tuple[str, ...]:
+    """Return what kit setup can do, each once: docker,driver,toolkit,sysctl,clocks,hugepages,mtu."""
+    from kit.model.setup import AREAS  # noqa: PLC0415  (only for kit setup)
+
+    listed = tuple(dict.fromkeys(names(text)))
+    wrong = [name for name in listed if name not in AREAS]
+    if wrong:
+        raise ValueError(f"'{wrong[0]}' is not something that kit sets up: write one of {', '.join(AREAS)}")
+    return listed
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """Return whole numbers of 1 or more that commas separate."""
     return tuple(count(word) for word in names(text))

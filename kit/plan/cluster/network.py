@@ -54,45 +54,51 @@ def usable(interface: Interface) -> bool:
 
 
 def pick_interface(facts: HostFacts, network: str) -> Interface:
+    """Return the interface whose address MPI uses on this host. See `pick_interface_of`."""
+    return pick_interface_of(facts.host, facts.interfaces, facts.default_interface, network)
+
+
+def pick_interface_of(
+    host: Host, interfaces: Sequence[Interface], default_interface: str | None, network: str
+) -> Interface:
     """Return the interface whose address MPI uses on this host.
 
     It is the first of these: the one with `internal=` of the hosts file; the one in `network`; if network is 'auto',
     the one that ssh connects to, or that of the default route. Raises StepError, which lists the host's addresses.
     """
-    host = facts.host
     if host.internal is not None:
-        named = next((i for i in facts.interfaces if address_of(i) == host.internal), None)
+        named = next((i for i in interfaces if address_of(i) == host.internal), None)
         if named is None:
             raise StepError(
-                f"no interface has internal={host.internal}; its addresses: {_addresses(facts)}",
+                f"no interface has internal={host.internal}; its addresses: {_addresses(interfaces)}",
                 hint=f"correct internal= of {host.name} in the hosts file",
                 host=host.name,
             )
         return named
-    candidates = [i for i in facts.interfaces if usable(i)]
+    candidates = [i for i in interfaces if usable(i)]
     if network != "auto":
         wanted = _network(network)
         inside = next((i for i in candidates if i.address.ip in wanted), None)
         if inside is None:
             raise StepError(
-                f"no address in the network {network}; its addresses: {_addresses(facts)}",
+                f"no address in the network {network}; its addresses: {_addresses(interfaces)}",
                 hint=f"set network: in kit.yaml to a network that every host has, or internal= for {host.name}",
                 host=host.name,
             )
         return inside
     by_address = (i for i in candidates if address_of(i) == host.address)
-    by_route = (i for i in candidates if i.name == facts.default_interface)
+    by_route = (i for i in candidates if i.name == default_interface)
     for interface in (*by_address, *by_route, *candidates):
         return interface
     raise StepError(
-        f"no interface that a cluster could use; its addresses: {_addresses(facts)}",
+        f"no interface that a cluster could use; its addresses: {_addresses(interfaces)}",
         hint=f"write internal=ADDRESS for {host.name} in the hosts file",
         host=host.name,
     )
 
 
-def _addresses(facts: HostFacts) -> str:
-    return ", ".join(f"{i.name} {i.address}" for i in facts.interfaces) or "none"
+def _addresses(interfaces: Sequence[Interface]) -> str:
+    return ", ".join(f"{i.name} {i.address}" for i in interfaces) or "none"
 
 
 @lru_cache(maxsize=8)

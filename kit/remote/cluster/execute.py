@@ -14,10 +14,11 @@ from kit.model.host import Host
 from kit.model.plan import HostPlan, Needs, Plan
 from kit.remote.cluster import steps
 from kit.remote.cluster.execution import Execution
+from kit.remote.setup import steps as setup
 from kit.remote.ssh import fanout
 from kit.remote.swarm import steps as swarm
 
-ON_HOST = {**steps.ON_HOST, **swarm.ON_HOST}
+ON_HOST = {**steps.ON_HOST, **swarm.ON_HOST, **setup.ON_HOST}
 ON_ALL = steps.ON_ALL
 
 

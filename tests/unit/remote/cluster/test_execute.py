@@ -10,6 +10,7 @@ import pytest
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase
 from kit.model import plan as model
+from kit.model import setup as setup_model
 from kit.model import swarm as swarm_model
 from kit.model.plan import HostPlan, Needs, Plan, Round, Ship, Step, plan_of
 from kit.remote.cluster import execute, steps
@@ -185,14 +186,14 @@ def test_a_broadcast_for_each_image_and_source(bench: Bench, monkeypatch: pytest
 
 KINDS = {
     value
-    for module in (model, swarm_model)
+    for module in (model, swarm_model, setup_model)
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, Step) and value is not Step
 }
 
 
 def test_each_kind_of_step_has_one_function_and_describes_itself() -> None:
-    assert len(KINDS) == 22
+    assert len(KINDS) == 39
     tables = [set(execute.ON_HOST), set(execute.ON_ALL)]
     assert set.union(*tables) == KINDS
     assert set.intersection(*tables) == set()

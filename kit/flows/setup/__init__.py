@@ -1,0 +1,1 @@
+"""kit setup: bare VMs become hosts on which kit deploy works."""

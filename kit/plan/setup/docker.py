@@ -1,0 +1,171 @@
+"""The engine and Compose: installed, configured, started. An engine that works is kept, whatever its age."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kit.errors import KitError, NotReadyError, StepError
+from kit.model.plan import Step
+from kit.model.secret import Secret
+from kit.model.setup import (
+    DOCKER_KEY,
+    DOCKER_PROXY,
+    DOCKER_SOURCES,
+    ConfigureEngine,
+    InstallPackages,
+    SetupFacts,
+    StartEngine,
+    VerifyEngine,
+    WriteSystemFile,
+    plural,
+)
+from kit.model.spec import SetupSpec
+from kit.plan.setup import daemon, packages
+from kit.plan.setup.packages import Repository
+from kit.plan.setup.part import Part
+
+# An engine of this age reads its proxies from daemon.json.
+_PROXIES_IN_FILE = (23,)
+_NO_PROXY = "localhost,127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
+_LOGIN = re.compile(r"://[^/\s]+@")
+
+
+def repository(facts: SetupFacts) -> Repository:
+    """Return Docker's own repository for this distribution."""
+    base = f"https://download.docker.com/linux/{facts.os}"
+    text = (
+        f"Types: deb\nURIs: {base}\nSuites: {facts.codename}\nComponents: stable\n"
+        f"Architectures: {facts.arch}\nSigned-By: {DOCKER_KEY}\n"
+    )
+    return Repository(
+        area="docker",
+        whose="Docker's",
+        key_url=f"{base}/gpg",
+        key=DOCKER_KEY,
+        fingerprint="9DC858229FC7DD38854AE2D88D81803C0EBFCD88",
+        sources=DOCKER_SOURCES,
+        text=text,
+    )
+
+
+def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
+    """Return what makes the engine and Compose of a host answer."""
+    part = Part()
+    problem = _foreign(facts)
+    if problem is not None:
+        part.problems.append(problem)
+        return part
+    works = bool(facts.engine and facts.compose)
+    if not works:
+        unknown = packages.unknown_distribution(facts, "Docker Engine and Compose v2")
+        if unknown is not None:
+            part.problems.append(unknown)
+            return part
+    part.steps += _installs(facts, spec)
+    try:
+        part.steps += _proxy(facts, spec)
+    except KitError as error:
+        part.problems.append(error)
+    if not facts.engine and not any(isinstance(step, StartEngine) for step in part.steps):
+        part.steps.append(StartEngine(area="docker", why=facts.engine_fault or "it is not installed yet"))
+    if part.steps:
+        part.steps.append(VerifyEngine(why="a deploy needs both"))
+    if facts.running and not facts.live_restore and any(_restarts(step) for step in part.steps):
+        part.problems.append(containers_run(facts))
+    return part
+
+
+def _restarts(step: Step) -> bool:
+    """Return whether the step ends running containers. dpkg restarts an engine that it replaces."""
+    return (isinstance(step, ConfigureEngine | StartEngine) and step.restart) or (
+        isinstance(step, InstallPackages) and bool({"docker.io", "docker-ce"} & set(step.packages))
+    )
+
+
+def containers_run(facts: SetupFacts) -> NotReadyError:
+    """Return the error for an engine whose restart would end containers."""
+    name = facts.host.name
+    runs = f"{plural(facts.running, 'container')} {'runs' if facts.running == 1 else 'run'}"
+    return NotReadyError(
+        f"{runs}, and kit setup would restart the engine, which ends {'it' if facts.running == 1 else 'them'}",
+        hint=f"stop them (kit down, or kit ssh {name} -- docker ps), or set live-restore; then: kit setup",
+        host=name,
+    )
+
+
+def _foreign(facts: SetupFacts) -> StepError | None:
+    """Return the error for a docker that kit must not touch."""
+    name = facts.host.name
+    if "/snap/" in f"{facts.docker}/" or facts.docker.endswith("/snap"):
+        return StepError(
+            "its Docker is a snap, which cannot read /opt/kit and gives no GPU to containers",
+            hint=f"remove it, with its containers and images: kit ssh {name} -- snap remove docker; then: kit setup",
+            host=name,
+        )
+    if "podman-docker" in facts.packages:
+        return StepError(
+            "its docker is Podman (package podman-docker)",
+            hint=f"remove it: kit ssh {name} -- apt-get remove podman-docker; then: kit setup",
+            host=name,
+        )
+    return None
+
+
+def _installs(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
+    """Return the steps that install what is missing, from where the rest came, or from where kit.yaml says."""
+    has = facts.packages
+    engine = bool({"docker.io", "docker-ce"} & has.keys()) or bool(facts.engine)
+    if engine and facts.compose:
+        return []
+    if not engine:
+        own = spec.docker == "docker.com" or (spec.docker == "auto" and not packages.has_compose(facts))
+        if own:
+            names = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-compose-plugin")
+            why = "it has no engine" + ("" if spec.docker == "docker.com" else f", and {facts.name} has no Compose v2")
+            return [*repository(facts).steps(facts), InstallPackages(area="docker", packages=names, why=why)]
+        distributed = (*packages.engine_packages(facts), packages.compose_package(facts), "ca-certificates", "iptables")
+        return [InstallPackages(area="docker", packages=distributed, why="it has no engine")]
+    why = "it has no Compose v2"
+    if "docker-ce" in has or not packages.has_compose(facts):
+        steps = [] if "docker-ce" in has else repository(facts).steps(facts)
+        return [*steps, InstallPackages(area="docker", packages=("docker-compose-plugin",), why=why)]
+    missing = [name for name in packages.engine_packages(facts)[1:] if name not in has]
+    return [InstallPackages(area="docker", packages=(packages.compose_package(facts), *missing), why=why)]
+
+
+def proxies(spec: SetupSpec) -> dict[str, Any]:
+    """Return the engine's settings for the proxy of kit.yaml, {} without one."""
+    if spec.proxy is None:
+        return {}
+    return {"proxies": {"http-proxy": spec.proxy, "https-proxy": spec.proxy, "no-proxy": spec.no_proxy or _NO_PROXY}}
+
+
+def _proxy(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
+    """Return the steps that tell the engine its proxy. Raises StepError for a daemon.json that kit cannot read."""
+    wanted = proxies(spec)
+    settings = daemon.settings_of(facts)
+    if not wanted:
+        return []
+    why = "kit.yaml has setup.proxy"
+    if (
+        facts.engine
+        and packages.major(facts.engine.split("+")[0].split("-")[0])[:1] < _PROXIES_IN_FILE
+        and facts.systemd
+    ):
+        lines = "".join(
+            f'Environment="{key.upper().replace("-", "_")}={value}"\n' for key, value in wanted["proxies"].items()
+        )
+        text = f"[Service]\n{lines}".encode()
+        if facts.has(DOCKER_PROXY, text, "600"):
+            return []
+        content = Secret(text) if _LOGIN.search(text.decode()) else text
+        return [
+            WriteSystemFile(area="docker", path=DOCKER_PROXY, content=content, mode="600", why=why),
+            StartEngine(area="docker", why="it reads its proxy when it starts", restart=True),
+        ]
+    keys = daemon.missing(settings, wanted)
+    if not keys:
+        return []
+    content = daemon.text_of(facts, daemon.merged(settings, wanted))
+    return [ConfigureEngine(area="docker", content=content, keys=("proxies",), restart=True, why=why)]

@@ -1,0 +1,221 @@
+"""NVIDIA's driver, container toolkit and clocks, on hosts that have a GPU on the PCI bus.
+
+No GPU is here: golden plans and stand-ins test this.
+"""
+
+from __future__ import annotations
+
+from kit.errors import KitError, StepError
+from kit.model.plan import Step
+from kit.model.secret import Secret
+from kit.model.setup import (
+    CLOCKS_UNIT,
+    NON_FREE_SOURCES,
+    NVIDIA_KEY,
+    NVIDIA_SOURCES,
+    UPGRADES,
+    Area,
+    ConfigureEngine,
+    InstallPackages,
+    LoadDriver,
+    Remark,
+    SetupFacts,
+    StartUnit,
+    VerifyEngine,
+    WriteSystemFile,
+)
+from kit.model.spec import SetupSpec
+from kit.plan.setup import daemon, docker, packages
+from kit.plan.setup.packages import Repository
+from kit.plan.setup.part import Part
+
+# The branch of the driver on Ubuntu, if kit.yaml names none: NVIDIA's long-term branch, which has GPUs from Pascal on.
+DRIVER = "580-server"
+_DEBIAN = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
+_HOLD = b"""// Made by kit setup. A driver that is replaced while it is loaded fails the next start of a container:
+// "Driver/library version mismatch". Upgrade it by hand: apt-get install, then a reboot.
+Unattended-Upgrade::Package-Blacklist {
+  "nvidia-";
+  "libnvidia-";
+  "libcuda1";
+  "linux-modules-nvidia-";
+  "cuda-drivers";
+};
+"""
+# nvidia-smi prints memory, graphics in MHz. A GPU that refuses application clocks keeps its own.
+_CLOCKS = b"""# Made by kit setup.
+[Unit]
+Description=Persistence mode and maximum application clocks of NVIDIA GPUs
+After=nvidia-persistenced.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=-/usr/bin/env nvidia-smi -pm 1
+ExecStart=/bin/sh -c 'nvidia-smi --query-gpu=index,clocks.max.memory,clocks.max.graphics \\
+  --format=csv,noheader,nounits | while IFS=", " read -r gpu memory graphics; do \\
+  nvidia-smi -i "$$gpu" -ac "$$memory,$$graphics" || true; done'
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
+    """Return what makes nvidia-smi list the GPUs. A driver that works is kept."""
+    part = Part()
+    if not facts.gpus_on_bus:
+        return part
+    works = bool(facts.driver) and not facts.driver_fault and bool(facts.clocks)
+    installed = any(
+        name.startswith(("nvidia-kernel-", "linux-modules-nvidia-", "nvidia-driver")) for name in facts.packages
+    )
+    if not works and not installed:
+        problem = packages.unknown_distribution(facts, "NVIDIA's driver")
+        if problem is not None:
+            part.problems.append(problem)
+            return part
+    if not works and not installed:
+        part.steps += _driver_steps(facts, spec)
+        part.waiting.append("the driver, if the kernel cannot load it now")
+    elif not works:
+        part.waiting.append(f"the driver: {facts.driver_fault or 'its module is not loaded'}")
+    if facts.apt and not facts.has(UPGRADES, _HOLD):
+        why = "an unattended upgrade of the driver breaks the next start of a container"
+        part.steps.append(WriteSystemFile(area="driver", path=UPGRADES, content=_HOLD, why=why))
+    return part
+
+
+def _driver_steps(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
+    why = f"it has {facts.gpus_on_bus} GPU{'s' if facts.gpus_on_bus > 1 else ''} and no driver"
+    if facts.os == "ubuntu":
+        branch = spec.driver or DRIVER
+        names = [
+            f"nvidia-headless-no-dkms-{branch}",
+            f"nvidia-utils-{branch}",
+            f"linux-modules-nvidia-{branch}-{facts.kernel}",
+        ]
+        # The running kernel's modules, and the package that brings those of later kernels.
+        names.append(f"linux-modules-nvidia-{branch}-{_flavour(facts)}")
+        return [InstallPackages(area="driver", packages=tuple(names), why=why), LoadDriver(why="it was installed")]
+    cloud = "cloud-" if "-cloud-" in facts.kernel else ""
+    headers = f"linux-headers-{cloud}{facts.arch}"
+    before: list[Step] = []
+    text = _non_free(facts)
+    if text is not None and not facts.has(NON_FREE_SOURCES, _revealed(text)):
+        reason = "Debian's driver is in the component non-free"
+        before = [WriteSystemFile(area="driver", path=NON_FREE_SOURCES, content=text, why=reason)]
+    install = InstallPackages(area="driver", packages=(headers, *_DEBIAN), why=why)
+    return [*before, install, LoadDriver(why="it was installed")]
+
+
+def _flavour(facts: SetupFacts) -> str:
+    """Return the flavor of Ubuntu's kernel, as metapackages spell it: generic, generic-hwe-22.04, aws."""
+    flavour = facts.kernel.rpartition("-")[2]
+    release = {"22.04": (5, 15), "24.04": (6, 8)}.get(facts.version)
+    number = packages.major(".".join(facts.kernel.split("-")[0].split(".")[:2]))
+    newer = release is not None and number > release
+    return f"{flavour}-hwe-{facts.version}" if newer and flavour in ("generic", "lowlatency") else flavour
+
+
+def _non_free(facts: SetupFacts) -> bytes | Secret | None:
+    """Return a file of sources with non-free, from the same places as main; None if the host has the component."""
+    if any(component == "non-free" for _, _, component in facts.sources):
+        return None
+    places: dict[str, list[str]] = {}
+    for uri, suite, component in facts.sources:
+        # A backport of the driver needs a newer kernel than the host may have.
+        if component == "main" and not suite.endswith("-backports"):
+            places.setdefault(uri, []).append(suite)
+    text = "\n".join(
+        f"Types: deb\nURIs: {uri}\nSuites: {' '.join(suites)}\nComponents: non-free non-free-firmware\n"
+        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+        for uri, suites in places.items()
+    )
+    return Secret(text.encode()) if "@" in text else text.encode()
+
+
+def _revealed(content: bytes | Secret) -> bytes:
+    return content.reveal() if isinstance(content, Secret) else content
+
+
+def toolkit_repository(facts: SetupFacts) -> Repository:
+    """Return NVIDIA's repository of the container toolkit. It is the same for all distributions."""
+    base = "https://nvidia.github.io/libnvidia-container"
+    return Repository(
+        area="toolkit",
+        whose="NVIDIA's",
+        key_url=f"{base}/gpgkey",
+        key=NVIDIA_KEY,
+        fingerprint="C95B321B61E88C1809C4F759DDCAE044F796ECB0",
+        sources=NVIDIA_SOURCES,
+        text=f"Types: deb\nURIs: {base}/stable/deb/{facts.arch}\nSuites: /\nSigned-By: {NVIDIA_KEY}\n",
+    )
+
+
+def toolkit(facts: SetupFacts, spec: SetupSpec, areas: tuple[Area, ...]) -> Part:
+    """Return what lets the engine give GPUs to containers."""
+    part = Part()
+    if not facts.gpus_on_bus:
+        return part
+    if not facts.engine and "docker" not in areas:
+        part.problems.append(
+            StepError(
+                "NVIDIA's toolkit needs an engine, and none answers",
+                hint="set up both: kit setup --only docker,toolkit",
+                host=facts.host.name,
+            )
+        )
+        return part
+    if "nvidia-container-toolkit" not in facts.packages:
+        problem = packages.unknown_distribution(facts, "NVIDIA's container toolkit")
+        if problem is not None:
+            part.problems.append(problem)
+            return part
+        install = InstallPackages(
+            area="toolkit", packages=("nvidia-container-toolkit",), why="the engine cannot give GPUs to containers"
+        )
+        part.steps += [*toolkit_repository(facts).steps(facts), install]
+    try:
+        settings = daemon.settings_of(facts)
+    except KitError as error:
+        part.problems.append(error)
+        return part
+    # The round before has written the proxy.
+    settings = daemon.merged(settings, docker.proxies(spec) if "docker" in areas else {})
+    runtimes = settings.get("runtimes")
+    if not (isinstance(runtimes, dict) and "nvidia" in runtimes):
+        content = daemon.text_of(facts, daemon.merged(settings, daemon.NVIDIA_RUNTIME))
+        why = "the engine does not know the runtime nvidia"
+        part.steps += [
+            ConfigureEngine(area="toolkit", content=content, keys=("runtimes.nvidia",), restart=True, why=why),
+            VerifyEngine(why="the engine was restarted"),
+        ]
+        if facts.running and not facts.live_restore:
+            part.problems.append(docker.containers_run(facts))
+    return part
+
+
+def clocks(facts: SetupFacts) -> Part:
+    """Return what keeps persistence mode and the maximum application clocks, also after a reboot."""
+    part = Part()
+    if not facts.clocks:
+        return part
+    name = facts.host.name
+    if not facts.systemd:
+        part.remarks.append(Remark(host=name, text="has no systemd, so kit does not set its clocks"))
+        return part
+    unit = CLOCKS_UNIT.rpartition("/")[2]
+    known = any(value.kind == "unit" and value.key == unit for value in facts.saved_values)
+    if facts.has(CLOCKS_UNIT, _CLOCKS) and known:
+        slow = [str(gpu.index) for gpu in facts.clocks if not gpu.at_most]
+        if slow:
+            text = f"GPU {', '.join(slow)}: clocks are below their maximum, or persistence mode is off"
+            part.remarks.append(Remark(host=name, text=text, hint=f"see: kit ssh {name} -- systemctl status {unit}"))
+        return part
+    if known or not all(gpu.at_most for gpu in facts.clocks):
+        part.steps += [
+            WriteSystemFile(area="clocks", path=CLOCKS_UNIT, content=_CLOCKS, why="a reboot forgets clocks and mode"),
+            StartUnit(area="clocks", unit=unit, why="the slowest GPU sets the pace of all"),
+        ]
+    return part

@@ -1,0 +1,105 @@
+"""From what hosts have to the plan of kit setup. Nothing to do is a plan without rounds.
+
+A round is an area, and in it all hosts work side by side. Hosts reboot one after the other, each in a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kit.errors import KitError
+from kit.model.plan import HostPlan, Round, Step, plan_of
+from kit.model.setup import AREAS, Area, Draft, FinishPackages, InstallPackages, Reboot, Remark, SetupFacts
+from kit.model.spec import ClusterSpec
+from kit.plan.setup import docker, gpu, system
+from kit.plan.setup.part import Part
+
+# A host that fails in one area is left out of the later ones; the others go on.
+_TITLES: Mapping[Area, str] = {
+    "docker": "Docker",
+    "driver": "NVIDIA's driver",
+    "toolkit": "NVIDIA's container toolkit",
+    "sysctl": "kernel settings",
+    "clocks": "GPU clocks",
+    "hugepages": "huge pages",
+    "mtu": "MTU",
+}
+
+
+def setup_plan(
+    spec: ClusterSpec,
+    observed: Sequence[SetupFacts],
+    areas: Sequence[Area],
+    *,
+    reboot: bool = False,
+    own_boot_id: str = "",
+) -> tuple[Draft, list[KitError]]:
+    """Return the plan and everything that prevents it. kit never reboots the machine with `own_boot_id`, its own."""
+    chosen = tuple(area for area in AREAS if area in areas)
+    parts = {facts.host.name: {area: _part(area, facts, spec, chosen) for area in chosen} for facts in observed}
+    problems = _once([problem for areas_ in parts.values() for part in areas_.values() for problem in part.problems])
+    waiting = {
+        host: tuple(reason for part in areas_.values() for reason in part.waiting)
+        for host, areas_ in parts.items()
+        if any(part.waiting for part in areas_.values())
+    }
+    remarks = [remark for areas_ in parts.values() for part in areas_.values() for remark in part.remarks]
+    rounds = [_finish(observed, parts)]
+    for area in chosen:
+        hosts = tuple(HostPlan(host=host, steps=tuple(areas_[area].steps)) for host, areas_ in parts.items())
+        rounds.append(Round(name=_TITLES[area], hosts=hosts, needs="host"))
+    names = [facts.host.name for facts in observed]
+    plan = plan_of(spec.name, names, rounds)
+    if plan.empty and reboot:
+        rounds, refused = _reboots(observed, waiting, own_boot_id)
+        remarks += refused
+        plan = plan_of(spec.name, names, rounds)
+    return Draft(plan=plan, waiting=waiting, remarks=tuple(remarks)), problems
+
+
+def _part(area: Area, facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Part:
+    drafts: Mapping[Area, Callable[[], Part]] = {
+        "docker": lambda: docker.plan(facts, spec.setup),
+        "driver": lambda: gpu.driver(facts, spec.setup),
+        "toolkit": lambda: gpu.toolkit(facts, spec.setup, areas),
+        "sysctl": lambda: system.sysctl(facts),
+        "clocks": lambda: gpu.clocks(facts),
+        "hugepages": lambda: system.hugepages(facts, spec.setup),
+        "mtu": lambda: system.mtu(facts, spec.setup, spec.network),
+    }
+    return drafts[area]()
+
+
+def _once(problems: Sequence[KitError]) -> list[KitError]:
+    """Return each problem of a host once: two areas may have the same."""
+    return list({str(problem): problem for problem in problems}.values())
+
+
+def _finish(observed: Sequence[SetupFacts], parts: Mapping[str, Mapping[Area, Part]]) -> Round:
+    """Return the round that lets dpkg finish, on hosts where a package must be installed or was interrupted."""
+    step = FinishPackages(why="an installation was interrupted, and apt installs nothing before that")
+    hosts: list[HostPlan] = []
+    for facts in observed:
+        installs = any(isinstance(s, InstallPackages) for part in parts[facts.host.name].values() for s in part.steps)
+        # install.sh finishes what was interrupted, too. The round names it, and does it where nothing is installed.
+        steps: tuple[Step, ...] = (step,) if facts.interrupted and not installs else ()
+        hosts.append(HostPlan(host=facts.host.name, steps=steps))
+    return Round(name="packages", hosts=tuple(hosts), needs="host")
+
+
+def _reboots(
+    observed: Sequence[SetupFacts], waiting: Mapping[str, Sequence[str]], own_boot_id: str
+) -> tuple[list[Round], list[Remark]]:
+    """Return a round for each host that waits for a reboot. A host that does not come back ends the plan."""
+    rounds, refused = [], []
+    for facts in observed:
+        name = facts.host.name
+        if name not in waiting:
+            continue
+        if not facts.boot_id or facts.boot_id == own_boot_id:
+            text = "waits for a reboot, and kit never reboots the machine that it runs on"
+            refused.append(Remark(host=name, text=text, hint="reboot it yourself, then: kit setup"))
+            continue
+        step = Reboot(boot_id=facts.boot_id, why=f"{'; '.join(waiting[name])}")
+        rounds.append(Round(name=f"reboot {name}", hosts=(HostPlan(host=name, steps=(step,)),)))
+    return rounds, refused

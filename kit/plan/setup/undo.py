@@ -1,0 +1,105 @@
+"""The way back: files get their original bytes, units stop, values are as they were. Packages stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.errors import KitError
+from kit.model.plan import HostPlan, Round, Step, plan_of
+from kit.model.setup import (
+    DAEMON_JSON,
+    DOCKER_PROXY,
+    GRUB,
+    STATE,
+    Area,
+    ChangeMtu,
+    Draft,
+    Remark,
+    RestoreFile,
+    RestoreValues,
+    SetupFacts,
+    StartEngine,
+    StopUnit,
+    UpdateBootLoader,
+    VerifyEngine,
+)
+from kit.model.spec import ClusterSpec
+from kit.plan.setup.docker import containers_run
+
+
+def undo_plan(spec: ClusterSpec, observed: Sequence[SetupFacts], areas: Sequence[Area]) -> tuple[Draft, list[KitError]]:
+    """Return the plan that restores what kit setup changed in these areas, and everything that prevents it."""
+    problems: list[KitError] = []
+    remarks: list[Remark] = []
+    hosts, cautious = [], []
+    for facts in observed:
+        steps = _steps(facts, areas)
+        if any(isinstance(step, StartEngine) for step in steps) and facts.running and not facts.live_restore:
+            problems.append(containers_run(facts))
+        remarks += _remarks(facts, areas)
+        hosts.append(HostPlan(host=facts.host.name, steps=tuple(steps)))
+        cautious.append(HostPlan(host=facts.host.name, steps=tuple(_mtu(facts, areas))))
+    rounds = [
+        Round(name="undo", hosts=tuple(hosts), needs="host"),
+        Round(name="MTU", hosts=tuple(cautious), needs="host"),
+    ]
+    return Draft(
+        plan=plan_of(spec.name, [facts.host.name for facts in observed], rounds), remarks=tuple(remarks)
+    ), problems
+
+
+def _steps(facts: SetupFacts, areas: Sequence[Area]) -> list[Step]:
+    values = [value for value in facts.saved_values if value.area in areas]
+    files = [file for file in facts.saved_files if file.area in areas and file.state != "changed"]
+    steps: list[Step] = [
+        StopUnit(unit=value.key, why="kit setup started it") for value in values if value.kind == "unit"
+    ]
+    for file in files:
+        why = "kit setup changed it" if file.existed else "it did not exist before kit setup"
+        steps.append(RestoreFile(path=file.path, existed=file.existed, why=why))
+    kernel = tuple((value.key, value.value) for value in values if value.kind == "sysctl")
+    if kernel:
+        steps.append(RestoreValues(what="sysctl", values=kernel, why="kit setup raised them"))
+    pages = tuple((value.key, value.value) for value in values if value.kind == "hugepages")
+    if pages:
+        steps.append(RestoreValues(what="hugepages", values=pages, why="kit setup reserved more"))
+    restored = {file.path for file in files if file.state == "same"}
+    if GRUB in restored and facts.grub:
+        steps.append(UpdateBootLoader(why="its settings changed"))
+    if restored & {DAEMON_JSON, DOCKER_PROXY} and facts.engine:
+        steps += [
+            StartEngine(area="docker", why="it reads its settings when it starts", restart=True),
+            VerifyEngine(why="the engine was restarted"),
+        ]
+    return steps
+
+
+def _mtu(facts: SetupFacts, areas: Sequence[Area]) -> list[Step]:
+    """Return the steps that give each interface its former MTU, with the same way back as the change."""
+    steps: list[Step] = []
+    now = {nic.name: nic.mtu for nic in facts.nics}
+    for value in facts.saved_values:
+        if value.kind != "mtu" or value.area not in areas or not value.value.isdecimal():
+            continue
+        if now.get(value.key) not in (None, int(value.value)):
+            why = f"it was {value.value} before kit setup"
+            steps.append(ChangeMtu(area="mtu", interface=value.key, mtu=int(value.value), why=why))
+        steps.append(RestoreValues(what="mtu", values=((value.key, value.value),), why="kit setup changed it"))
+    return steps
+
+
+def _remarks(facts: SetupFacts, areas: Sequence[Area]) -> list[Remark]:
+    name = facts.host.name
+    remarks = []
+    for file in facts.saved_files:
+        if file.area in areas and file.state == "changed":
+            original = f"{STATE}/files/{file.path.replace('/', '+')}/original"
+            hint = f"compare them: kit ssh {name} -- diff {original} {file.path}" if file.existed else None
+            text = f"{file.path} was changed after kit setup wrote it, and kit leaves it unchanged"
+            remarks.append(Remark(host=name, text=text, hint=hint))
+    ours = sorted(package for package, area in facts.saved_packages if area in areas and package in facts.packages)
+    if ours:
+        text = f"packages that kit setup installed stay: {' '.join(ours)}"
+        hint = f"to remove them with what they brought: kit ssh {name} -- apt-get remove --autoremove {' '.join(ours)}"
+        remarks.append(Remark(host=name, text=text, hint=hint))
+    return remarks

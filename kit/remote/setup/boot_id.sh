@@ -1,0 +1,2 @@
+# Prints the boot id.
+cat "$root/proc/sys/kernel/random/boot_id"

@@ -1,0 +1,100 @@
+# What the scripts of kit setup share. KIT_SETUP_ROOT is a folder in place of /, for tests.
+root=${KIT_SETUP_ROOT:-}
+state=$root/opt/kit/.setup
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+
+fail() { printf '%s\n' "$*" >&2; exit 1; }
+key_of() { printf %s "$1" | tr / +; }
+
+# Only root may read what a file was before: it may have a password in it.
+make_state() {
+  (umask 077 && mkdir -p "$state/files" "$state/values") && chmod 700 "${state%/*}" "$state" || fail "$state cannot be made"
+}
+
+# save_original PATH AREA: keeps the original of a file that kit is about to change, once.
+save_original() {
+  make_state
+  saved=$state/files/$(key_of "$1")
+  [ -d "$saved" ] && return 0
+  rm -rf "$saved.new"
+  (
+    umask 077
+    mkdir "$saved.new" && printf '%s\n' "$1" >"$saved.new/path" && printf '%s\n' "$2" >"$saved.new/area" &&
+      : >"$saved.new/written" && if [ -e "$root$1" ]; then cp -p -- "$root$1" "$saved.new/original"; fi
+  ) && mv -T "$saved.new" "$saved" || fail "the original of $1 cannot be kept; is the disk full?"
+}
+
+# save_value KIND KEY VALUE AREA: keeps a value of the running system, once.
+save_value() {
+  make_state
+  [ -e "$state/values/$1+$(key_of "$2")" ] && return 0
+  (umask 077 && printf '%s\n%s\n%s\n%s\n' "$1" "$2" "$3" "$4" >"$state/values/new") &&
+    mv -f "$state/values/new" "$state/values/$1+$(key_of "$2")" || fail "the value of $2 cannot be kept; is the disk full?"
+}
+
+# put PATH MODE SIZE: writes standard input to a file, completely or not at all. Call save_original before.
+put() {
+  folder=$root${1%/*}
+  saved=$state/files/$(key_of "$1")
+  (umask 022 && mkdir -p "$folder") || fail "$folder cannot be made"
+  # A killed kit leaves such files.
+  rm -f "$folder"/.kit-setup-??????
+  temporary=$(mktemp "$folder/.kit-setup-XXXXXX") || fail "$1 cannot be written"
+  trap 'rm -f "$temporary"' EXIT
+  cat >"$temporary" || fail "$1 cannot be written; is the disk full?"
+  # A broken connection looks like the end of the input, so compare the size.
+  [ "$(wc -c <"$temporary")" -eq "$3" ] || fail "only a part of $1 arrived"
+  chmod "$2" "$temporary" && { [ "$(id -u)" != 0 ] || chown 0:0 "$temporary"; } || fail "$1 cannot be written"
+  # Before the file itself, so that an undo knows it as kit's in any case.
+  sha256sum <"$temporary" | cut -c1-64 >>"$saved/written" || fail "$1 cannot be written; is the disk full?"
+  mv -fT "$temporary" "$root$1" || fail "$1 cannot be written"
+  trap - EXIT
+}
+
+has_systemd() { [ -d "$root/run/systemd/system" ]; }
+
+engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+# await_engine SECONDS
+await_engine() {
+  end=$(($(date +%s) + $1))
+  until engine_answers; do
+    [ "$(date +%s)" -lt "$end" ] || return 1
+    sleep 0.5
+  done
+}
+
+# The last lines that the engine wrote, for an error.
+engine_words() {
+  if has_systemd; then
+    journalctl -u docker --no-pager -n 15 -o cat 2>/dev/null
+  else
+    tail -n 15 "$root/var/log/docker.log" 2>/dev/null || tail -n 15 "$root/var/log/dockerd.log" 2>/dev/null
+  fi
+}
+
+# engine_service start|restart: the way of this host.
+engine_service() {
+  if has_systemd; then
+    systemctl daemon-reload
+    systemctl reset-failed docker 2>/dev/null
+    systemctl enable docker >/dev/null 2>&1
+    timeout 90 systemctl "$1" docker
+    return
+  fi
+  pid=$(cat "$root/run/docker.pid" 2>/dev/null)
+  own=$(cat "$root/run/docker-ssd.pid" 2>/dev/null)
+  # A dockerd that no service of the host has started: who started it also restarts it.
+  if [ -n "$pid" ] && [ "$pid" != "$own" ] && kill -0 "$pid" 2>/dev/null; then
+    [ "$1" = start ] && return 0
+    kill "$pid"
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.5
+    done
+    sleep 2
+    engine_answers && return 0
+  fi
+  [ -x "$root/etc/init.d/docker" ] || fail "this host has neither systemd nor /etc/init.d/docker, which start the engine"
+  "$root/etc/init.d/docker" "$1"
+}

@@ -1,0 +1,65 @@
+# Installs packages; without any, lets dpkg finish what was interrupted. Arguments: LIMIT_S AREA [PACKAGE]...
+# Prints lines `progress PERCENT TEXT`. On failure, prints the end of apt's log to standard error.
+# apt goes on if the connection breaks: half an installation is worse than one that nobody watches. The same command
+# waits for it then.
+limit=$1
+area=$2
+shift 2
+make_state
+log=$state/apt.log
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 APT_LISTCHANGES_FRONTEND=none
+
+# Prints `PID NAME` of the process that holds a lock of apt or dpkg.
+holder() {
+  for lock in "$root/var/lib/dpkg/lock-frontend" "$root/var/lib/dpkg/lock" "$root/var/lib/apt/lists/lock" "$root/var/cache/apt/archives/lock"; do
+    inode=$(stat -c %i "$lock" 2>/dev/null) || continue
+    pid=$(awk -v inode="$inode" '$2 == "POSIX" && $4 == "WRITE" {n = split($6, part, ":"); if (part[n] == inode) {print $5; exit}}' \
+      "$root/proc/locks" 2>/dev/null)
+    if [ -n "$pid" ]; then echo "$pid $(cat "$root/proc/$pid/comm" 2>/dev/null)"; return; fi
+  done
+}
+
+end=$(($(date +%s) + limit))
+while held=$(holder) && [ -n "$held" ]; do
+  echo "progress - waiting for apt's lock, which process ${held% *} (${held#* }) holds"
+  if [ "$(date +%s)" -ge "$end" ]; then
+    fail "E: kit waited $limit s for apt's lock: It is held by process ${held% *} (${held#* })"
+  fi
+  sleep 1
+done
+
+installed() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort; }
+# work COMMAND...: in another session, so that nothing interrupts it, with its progress.
+work() {
+  : >"$state/apt.status"
+  printf '+ %s\n' "$*" >>"$log"
+  setsid sh -c 'status=$1; log=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 3>>"$status"; echo "$?" >"$status.code.new"; mv "$status.code.new" "$status.code"' \
+    kit-apt "$state/apt.status" "$log" "$@" &
+  shown=
+  while [ ! -e "$state/apt.status.code" ]; do
+    kill -0 $! 2>/dev/null || [ -e "$state/apt.status.code" ] || break
+    line=$(tail -n 1 "$state/apt.status" | awk -F: '{print $3, $4}')
+    if [ -n "$line" ] && [ "$line" != "$shown" ]; then echo "progress $line"; fi
+    shown=$line
+    sleep 0.3
+  done
+  code=$(cat "$state/apt.status.code" 2>/dev/null || echo 1)
+  rm -f "$state/apt.status.code" "$state/apt.status"
+  [ "$code" = 0 ] || { tail -n 200 "$log" | tail -c 60000 >&2; exit 1; }
+}
+
+rm -f "$state/apt.status.code"
+: >"$log"
+# A killed installation left this list: what was there before it.
+[ -e "$state/before" ] || { installed >"$state/before.new" && mv "$state/before.new" "$state/before"; }
+work dpkg --configure -a
+[ $# -gt 0 ] || exit 0
+echo 'progress - reading the lists of packages'
+work apt-get -q -o APT::Status-Fd=3 -o APT::Update::Error-Mode=any update
+work apt-get -q -y -o APT::Status-Fd=3 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
+  --no-install-recommends install -- "$@"
+# A package that was there before keeps its place in nobody's list.
+installed | comm -13 "$state/before" - | while read -r package; do
+  grep -qs "^$package " "$state/packages" || echo "$package $area"
+done >"$state/packages.more"
+cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before"

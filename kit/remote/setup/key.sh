@@ -1,0 +1,15 @@
+# Fetches a key that signs a repository, and writes it only if it has this fingerprint. Arguments: AREA URL PATH FINGERPRINT.
+# apt's own program fetches it, so apt's proxy and certificates apply.
+command -v gpg >/dev/null 2>&1 || fail "gpg is missing, which reads the fingerprint of $2"
+make_state
+helper=$root/usr/lib/apt/apt-helper
+rm -f "$state/key"
+words=$("$helper" -o APT::Sandbox::User=root download-file "$2" "$state/key" 2>&1) || {
+  printf '%s\n' "$words" | tail -n 20 >&2
+  fail "$2 could not be fetched"
+}
+print=$(gpg --batch --homedir "$state" --show-keys --with-colons "$state/key" 2>/dev/null | awk -F: '$1 == "fpr" {print $10; exit}')
+[ "$print" = "$4" ] || fail "the key of $2 has the fingerprint ${print:-of nothing}, not $4: it was replaced, or somebody changed it on its way"
+save_original "$3" "$1"
+put "$3" 644 "$(wc -c <"$state/key")" <"$state/key"
+rm -f "$state/key"

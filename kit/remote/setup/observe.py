@@ -1,0 +1,209 @@
+"""Reads what a host has, in one command, and turns its text into SetupFacts."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from kit.errors import StepError
+from kit.model.answer import OddAnswer, answer_of, number
+from kit.model.host import Host
+from kit.model.setup import FILES, GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, SystemFile
+from kit.remote.cluster.observe import interfaces_of
+from kit.remote.setup.programs import program
+from kit.remote.ssh.transport import Completed, Transport
+
+TIMEOUT_S = 150.0
+# The largest answer, in bytes: sixteen files of 256 KiB in base64, and some lists.
+MOST_BYTES = 8 * 2**20
+_MOST_LINES = 5000
+_WORD = re.compile(r"[\x21-\x7e]{1,200}")
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+~:-]{0,60}")
+
+
+def observe(transport: Transport, settings: Sequence[str]) -> SetupFacts:
+    """Return the facts of one host. `settings` are keys of sysctl.
+
+    Raises UnreachableError, StepError when the login cannot become root, or AnswerError for odd output.
+    """
+    mark = os.urandom(16).hex()
+    argv = program("observe", " ".join(settings), *FILES)
+    done = transport.run(argv, stdin=f"{mark}\n".encode(), timeout_s=TIMEOUT_S)
+    host = transport.host
+    with answer_of(host.name, "its state"):
+        if len(done.stdout) > MOST_BYTES:
+            raise OddAnswer(f"it has more than {MOST_BYTES} bytes", done.stdout)
+    if f"\n@@ {mark} end" not in f"\n{done.text}":
+        raise _no_end(host, done)
+    with answer_of(host.name, "its state"):
+        return parse(host, done.text, mark=mark)
+
+
+def _no_end(host: Host, done: Completed) -> StepError:
+    if "sudo" in done.error_text:
+        return StepError(
+            f"the login is not root and cannot become it: {done.error_text.splitlines()[-1]}",
+            hint="give the user sudo without a password, or set user=root in the hosts file",
+            host=host.name,
+        )
+    return StepError(
+        f"the host could not be looked at (exit {done.code}): {done.error_text or done.text[-200:]}",
+        hint=f"does a POSIX shell answer there? try: kit ssh {host.name}",
+        host=host.name,
+    )
+
+
+def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
+    """Return the facts in the output of observe.sh, whose sections have this mark. Raises OddAnswer."""
+    parts = _sections(text, mark)
+    system = _pairs(parts.get("system", ()))
+    docker = _pairs(parts.get("docker", ()))
+    gpu = parts.get("gpu", ())
+    saved = [line.split(" ", 5) for line in parts.get("saved", ())]
+    interrupted, packages = _packages(parts.get("packages", ()))
+    return SetupFacts(
+        host=host,
+        os=_word(system.get("os")),
+        version=_word(system.get("version")),
+        codename=_word(system.get("codename")),
+        name=_text(system.get("name")),
+        arch=_word(system.get("arch")),
+        kernel=_word(system.get("kernel")),
+        boot_id=_word(system.get("boot_id")),
+        machine_id=_word(system.get("machine_id")),
+        systemd="systemd" in system,
+        apt="apt" in system,
+        interrupted=interrupted,
+        packages=packages,
+        sources=tuple((a, b, c) for a, b, c in (line.split(" ") for line in parts.get("sources", ()) if _three(line))),
+        docker=_text(docker.get("path")),
+        engine=_version(docker.get("engine")),
+        compose=_version((docker.get("compose") or "").removeprefix("v")),
+        engine_fault=_text(docker.get("fault")),
+        running=number(docker.get("running") or "0"),
+        live_restore=docker.get("live_restore") == "true",
+        files=dict(_file(line) for line in parts.get("files", ())),
+        kernel_settings={key: value for key, value in _pairs(parts.get("kernel", ())).items() if len(value) <= 200},
+        nics=tuple(_nic(line) for line in parts.get("nics", ())),
+        interfaces=interfaces_of(parts.get("addresses", ())),
+        default_interface=_default_interface(parts.get("route", ())),
+        network_manager=next(iter(parts.get("manager", ())), ""),
+        gpus_on_bus=gpu.count("pci"),
+        driver=_version(_pairs(gpu).get("driver")),
+        driver_fault=_text(_pairs(gpu).get("fault")),
+        clocks=tuple(_clocks(line[4:]) for line in gpu if line.startswith("gpu ")),
+        pages=number(system["pages"]) if "pages" in system else None,
+        boot_pages="boot_pages" in system,
+        grub="grub" in system,
+        saved_files=tuple(_saved_file(words) for words in saved if words[0] == "file"),
+        saved_values=tuple(_saved_value(words) for words in saved if words[0] == "value"),
+        saved_packages=tuple(
+            (_word(words[1]), _word(words[2])) for words in saved if words[0] == "package" and words[2:]
+        ),
+    )
+
+
+def _sections(text: str, mark: str) -> dict[str, list[str]]:
+    start = f"@@ {mark} "
+    sections: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith(start):
+            current = sections.setdefault(line[len(start) :], [])
+        elif line.strip():
+            current.append(line)
+            if len(current) > _MOST_LINES:
+                raise OddAnswer(f"a section has more than {_MOST_LINES} lines", line)
+    return sections
+
+
+def _pairs(lines: Sequence[str]) -> dict[str, str]:
+    return {key: value.strip() for key, _, value in (line.partition(" ") for line in lines)}
+
+
+def _word(value: str | None) -> str:
+    """Return one word, or "". Raises OddAnswer if it has spaces or is too long."""
+    if value and not _WORD.fullmatch(value):
+        raise OddAnswer("this has spaces or is too long", value)
+    return value or ""
+
+
+def _version(value: str | None) -> str:
+    match = _VERSION.match(value or "")
+    return match[0] if match else ""
+
+
+def _text(value: str | None) -> str:
+    return (value or "")[:300]
+
+
+def _three(line: str) -> bool:
+    words = line.split(" ")
+    return len(words) == 3 and all(_WORD.fullmatch(word) for word in words)
+
+
+def _packages(lines: Sequence[str]) -> tuple[bool, dict[str, str]]:
+    pairs = [line.split(" ") for line in lines]
+    interrupted = any(words[0] == "interrupted" for words in pairs)
+    return interrupted, {_word(words[0]): _word(words[1]) for words in pairs if words[1:] and words[0] != "interrupted"}
+
+
+def _file(line: str) -> tuple[str, SystemFile]:
+    words = line.split(" ")
+    # Besides those that kit asked for, the host adds the files that kit setup has changed.
+    if len(words) not in (2, 3) or not words[0].startswith("/etc/"):
+        raise OddAnswer("this is not a file that kit asked for", line)
+    if not words[1].isdigit():
+        return words[0], SystemFile(content=None, mode="")
+    try:
+        content = base64.b64decode(words[2] if words[2:] else "", validate=True)
+    except (binascii.Error, ValueError):
+        raise OddAnswer("this is not the content of a file", line) from None
+    return words[0], SystemFile(content=content, mode=_word(words[1]))
+
+
+def _nic(line: str) -> Nic:
+    name, mtu, physical, unit = (*line.split(" ", 3), "", "", "")[:4]
+    return Nic(name=_word(name), mtu=number(mtu), physical=physical == "yes", unit=_word(unit.strip()))
+
+
+def _default_interface(lines: Sequence[str]) -> str | None:
+    for line in lines:
+        words = line.split()
+        if "dev" in words[:-1]:
+            return words[words.index("dev") + 1]
+    return None
+
+
+def _clocks(line: str) -> GpuClocks:
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != 6:
+        raise OddAnswer("this is not a row of nvidia-smi", line)
+    mhz = [number(cell) if cell.isascii() and cell.isdigit() else None for cell in cells[2:]]
+    persistence = {"Enabled": True, "Disabled": False}.get(cells[1])
+    return GpuClocks(
+        index=number(cells[0]), persistence=persistence,
+        memory=mhz[0], graphics=mhz[1], most_memory=mhz[2], most_graphics=mhz[3],
+    )  # fmt: skip
+
+
+def _saved_file(words: Sequence[str]) -> SavedFile:
+    states: dict[str, Literal["same", "original", "changed"]] = {
+        "same": "same", "original": "original", "changed": "changed",
+    }  # fmt: skip
+    if len(words) != 5 or words[4] not in states:
+        raise OddAnswer("this is not a file that kit changed", " ".join(words))
+    return SavedFile(path=_word(words[1]), area=_word(words[2]), existed=words[3] == "existed", state=states[words[4]])
+
+
+def _saved_value(words: Sequence[str]) -> SavedValue:
+    if len(words) < 4:
+        raise OddAnswer("this is not a value that kit changed", " ".join(words))
+    value = " ".join(words[4:]).strip()
+    if len(value) > 200:
+        raise OddAnswer("this value is too long", value)
+    return SavedValue(kind=_word(words[1]), key=_word(words[2]), area=_word(words[3]), value=value)

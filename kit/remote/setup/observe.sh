@@ -1,0 +1,121 @@
+# Prints what kit setup must know of a host. Changes nothing. Arguments: KERNEL_SETTINGS FILE...
+# Standard input is a line with a mark: only a line that begins with it starts a section.
+settings=$1
+shift
+read -r mark || true
+section() { echo "@@ $mark $1"; }
+
+section system
+if [ -r "$root/etc/os-release" ]; then
+  (. "$root/etc/os-release" && echo "os ${ID:-}" && echo "version ${VERSION_ID:-}" && echo "codename ${VERSION_CODENAME:-}" &&
+    echo "name ${PRETTY_NAME:-}")
+fi
+echo "arch $(dpkg --print-architecture 2>/dev/null || uname -m)"
+echo "kernel $(uname -r)"
+echo "boot_id $(cat "$root/proc/sys/kernel/random/boot_id" 2>/dev/null)"
+echo "machine_id $(cat "$root/etc/machine-id" 2>/dev/null)"
+if has_systemd; then echo 'systemd yes'; fi
+if command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1; then echo 'apt yes'; fi
+if [ -r "$root/etc/default/grub" ] && command -v update-grub >/dev/null 2>&1; then echo 'grub yes'; fi
+if grep -qs 'hugepagesz=1G' "$root/proc/cmdline"; then echo 'boot_pages yes'; fi
+pages=$(cat "$root/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages" 2>/dev/null) && echo "pages $pages"
+
+section packages
+dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' 2>/dev/null | awk '
+  $3 ~ /^(half-installed|unpacked|half-configured|triggers-)/ {print "interrupted", $1; next}
+  $3 == "installed" && $1 ~ /^(docker|containerd|moby|podman-docker|nvidia|libnvidia|cuda-drivers|linux-modules-nvidia|unattended-upgrades$)/ {print $1, $2}'
+if ls "$root"/var/lib/dpkg/updates/* >/dev/null 2>&1; then echo 'interrupted dpkg'; fi
+section sources
+apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null | sort -u | head -n 200
+
+section docker
+if client=$(command -v docker); then
+  echo "path $(readlink -f "$client")"
+  # Ask for one thing at a time: a client without an engine still answers.
+  if version=$(timeout 20 docker version --format '{{.Server.Version}}' 2>&1); then
+    echo "engine $version"
+    echo "running $(timeout 20 docker ps --quiet 2>/dev/null | grep -c .)"
+    echo "live_restore $(timeout 20 docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)"
+  else
+    echo "fault $(printf %s "$version" | tail -n 1)"
+  fi
+  if version=$(timeout 20 docker compose version --short 2>/dev/null); then echo "compose $version"; fi
+fi
+
+section files
+for path in "$@" $(cat "$state"/files/*/path 2>/dev/null); do
+  file=$root$path
+  if [ -L "$file" ]; then
+    echo "$path link -"
+  elif [ -f "$file" ] && [ "$(stat -c %s "$file")" -le 262144 ]; then
+    echo "$path $(stat -c %a "$file") $(base64 -w0 <"$file")"
+  elif [ -e "$file" ]; then
+    echo "$path other -"
+  fi
+done
+
+section kernel
+for key in $settings; do
+  if value=$(cat "$root/proc/sys/$(printf %s "$key" | tr . /)" 2>/dev/null); then echo "$key" $value; fi
+done
+
+section nics
+for nic in "$root"/sys/class/net/*; do
+  [ -r "$nic/mtu" ] || continue
+  physical=no unit=
+  if [ -e "$nic/device" ]; then physical=yes; fi
+  unit=$(sed -n 's/^NETWORK_FILE=//p' "$root/run/systemd/netif/links/$(cat "$nic/ifindex" 2>/dev/null)" 2>/dev/null)
+  echo "${nic##*/} $(cat "$nic/mtu") $physical $unit"
+done
+section addresses
+ip -4 -o addr show 2>/dev/null
+section route
+ip -4 route show default 2>/dev/null
+section manager
+if ls "$root"/etc/netplan/*.yaml >/dev/null 2>&1 && command -v netplan >/dev/null 2>&1; then
+  echo netplan
+elif has_systemd && systemctl is-active --quiet NetworkManager 2>/dev/null; then
+  echo NetworkManager
+elif has_systemd && systemctl is-active --quiet systemd-networkd 2>/dev/null; then
+  echo networkd
+elif [ -e "$root/etc/network/interfaces" ] && command -v ifup >/dev/null 2>&1; then
+  echo ifupdown
+fi
+
+section gpu
+for device in "$root"/sys/bus/pci/devices/*; do
+  # Graphics and 3D controllers of NVIDIA; not its network cards and bridges.
+  case "$(cat "$device/vendor" 2>/dev/null) $(cat "$device/class" 2>/dev/null)" in '0x10de 0x03'*) echo pci ;; esac
+done
+version=$(sed -n 's/^NVRM version:.*  \([0-9][0-9.]*\)  .*/\1/p' "$root/proc/driver/nvidia/version" 2>/dev/null)
+if [ -n "$version" ]; then echo "driver $version"; fi
+if command -v nvidia-smi >/dev/null 2>&1; then
+  fields=index,persistence_mode,clocks.applications.memory,clocks.applications.graphics,clocks.max.memory,clocks.max.graphics
+  if rows=$(timeout 30 nvidia-smi --query-gpu=$fields --format=csv,noheader,nounits 2>&1); then
+    printf '%s\n' "$rows" | sed 's/^/gpu /'
+  else
+    echo "fault $(printf %s "$rows" | head -n 1)"
+  fi
+fi
+
+section saved
+for saved in "$state"/files/*/; do
+  [ -r "$saved/path" ] || continue
+  path=$(cat "$saved/path") existed=absent now=changed
+  if [ -e "$saved/original" ]; then existed=existed; fi
+  if [ ! -e "$root$path" ]; then
+    if [ "$existed" = absent ]; then now=original; else now=same; fi
+  elif [ "$existed" = existed ] && cmp -s "$saved/original" "$root$path"; then
+    now=original
+  elif grep -qxF "$(sha256sum <"$root$path" | cut -c1-64)" "$saved/written"; then
+    now=same
+  fi
+  echo "file $path $(cat "$saved/area") $existed $now"
+done
+for saved in "$state"/values/*+*; do
+  [ -r "$saved" ] || continue
+  { read -r kind; read -r key; read -r value; read -r area; } <"$saved"
+  echo "value $kind $key $area $value"
+done
+if [ -r "$state/packages" ]; then sed 's/^/package /' "$state/packages"; fi
+section end

@@ -1,0 +1,9 @@
+# Gives a file its original bytes, mode and owner, or removes it if it did not exist. Arguments: PATH.
+saved=$state/files/$(key_of "$1")
+[ -d "$saved" ] || exit 0
+if [ -e "$saved/original" ]; then
+  cp -p -- "$saved/original" "$root$1.kit-setup" && mv -fT "$root$1.kit-setup" "$root$1" || fail "$1 cannot be restored; is the disk full?"
+else
+  rm -f -- "$root$1" || fail "$1 cannot be removed"
+fi
+rm -rf "$saved"

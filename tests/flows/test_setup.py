@@ -1,0 +1,419 @@
+"""kit setup on VMs in folders: kit's real scripts, and stand-ins for apt, systemd, Docker and NVIDIA's programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.cli.text import plan as plantext
+from kit.errors import KitError, NotReadyError, StepError
+from kit.flows.setup.setup import SetupRequest, preview, setup
+from kit.model.setup import AREAS, Area, SetupResult
+from kit.remote.ssh.transport import Completed
+from tests.fakes.reporter import Remembering
+from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
+
+DOCKER: tuple[Area, ...] = ("docker",)
+
+
+@pytest.fixture(autouse=True)
+def _new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new connection to a VM in a folder is the same as the old one."""
+    monkeypatch.setattr(
+        "kit.remote.setup.steps.new_connection", lambda execution, name: execution.connect(execution.hosts[name])
+    )
+
+
+@pytest.fixture
+def vm(tmp_path: Path) -> SetupHost:
+    return SetupHost(tmp_path / "gpu1")
+
+
+def up(reporter: Remembering, vm: SetupHost, *areas: Area, undo: bool = False, **spec: Any) -> SetupResult:
+    request = SetupRequest(areas=areas or DOCKER, undo=undo)
+    return setup(context_of(reporter, vm, **spec), request)
+
+
+def test_a_bare_host_gets_engine_and_compose_once(reporter: Remembering, vm: SetupHost) -> None:
+    first = up(reporter, vm)
+    assert [(host.status, host.engine, host.compose) for host in first.hosts] == [("ok", "26.1.5", "2.26.1")]
+    assert first.hosts[0].packages == ("ca-certificates", "docker-cli", "docker-compose", "docker.io", "iptables")
+    done = vm.log
+    second = up(reporter, vm)
+    assert not second.changed
+    assert vm.log == done
+    assert json.loads(vm.read("/opt/kit/.setup/audit"))["outcome"] == "done"
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(reporter: Remembering, vm: SetupHost) -> None:
+    draft = preview(context_of(reporter, vm), SetupRequest(areas=DOCKER))
+    text = plantext.setup_plan(draft.plan)
+    assert "install  docker.io docker-cli docker-compose ca-certificates iptables" in text
+    assert vm.log == []
+    assert not vm.path("/opt/kit").exists()
+
+
+def test_an_old_engine_that_works_is_kept(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine("20.10.24")
+    result = up(reporter, vm)
+    assert not result.changed
+    assert result.hosts[0].engine == "20.10.24"
+
+
+def test_an_engine_that_does_not_answer_is_started(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.path("/fake/engine").unlink()
+    assert up(reporter, vm).hosts[0].steps == 2
+    assert "systemctl start docker" in vm.log
+    assert not any(line.startswith("install") for line in vm.log)
+
+
+def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'
+    vm.write("/etc/docker/daemon.json", before.decode())
+    vm.path("/etc/docker/daemon.json").chmod(0o640)
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    text = vm.read("/etc/docker/daemon.json")
+    assert json.loads(text)["log-driver"] == "local"
+    assert json.loads(text)["proxies"]["https-proxy"] == "http://proxy:3128"
+    assert text.startswith('{\n    "log-driver"')
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o640
+    assert not up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+
+    undone = up(reporter, vm, undo=True)
+    assert undone.changed
+    assert vm.path("/etc/docker/daemon.json").read_bytes() == before
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o640
+    assert vm.log.count("systemctl restart docker") == 2
+    assert not up(reporter, vm, undo=True).changed
+
+
+def test_an_engine_that_does_not_come_back_gets_its_former_settings(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.plan.setup.docker.proxies", lambda _spec: {"crash": True})
+    vm.with_engine()
+    before = b'{"debug": false}\n'
+    vm.write("/etc/docker/daemon.json", before.decode())
+    vm.path("/tools/date").unlink()
+    # Time passes quickly: each question for it is 40 s later.
+    clock = f"{vm.root}/fake/now"
+    script = f"n=$(cat {clock} 2>/dev/null); n=$((${{n:-0}} + 40)); echo $n >{clock}; echo $n"
+    vm.write("/tools/date", f"#!/bin/sh\n{script}\n")
+    vm.path("/tools/date").chmod(0o755)
+    with pytest.raises(StepError, match=r"within 60 s, so .* is as it was before\. The engine runs with it") as error:
+        up(reporter, vm)
+    assert "invalid storage driver" in error.value.message
+    assert vm.path("/etc/docker/daemon.json").read_bytes() == before
+    assert vm.path("/fake/engine").exists()
+
+
+def test_settings_that_dockerd_refuses_change_nothing(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.plan.setup.docker.proxies", lambda _spec: {"bad-key": True})
+    vm.with_engine()
+    with pytest.raises(
+        StepError, match="dockerd refuses the file, and nothing was changed: unable to configure: bad-key"
+    ):
+        up(reporter, vm)
+    assert not vm.path("/etc/docker/daemon.json").exists()
+    assert "systemctl restart docker" not in vm.log
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{\n  "debug": true,\n}', r"is not JSON: line 3, column 1"),
+        ("[1]", "has no { } around its settings"),
+        ("[" * 100000, "is nested too deeply|is not JSON"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_place(reporter: Remembering, vm: SetupHost, text: str, message: str) -> None:
+    vm.with_engine()
+    vm.write("/etc/docker/daemon.json", text)
+    with pytest.raises(StepError, match=message):
+        up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert vm.read("/etc/docker/daemon.json") == text
+
+
+def test_containers_that_a_restart_would_end_prevent_it(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/fake/containers", "abc\ndef\n")
+    assert not up(reporter, vm).changed
+    with pytest.raises(NotReadyError, match="2 containers run, and kit setup would restart the engine"):
+        up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert vm.log == []
+
+
+def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/fake/packages", "base-files 13 installed\ndocker.io 26.1.5 half-configured\n")
+    up(reporter, vm)
+    assert vm.log.index("configure") < vm.log.index("update")
+    assert not up(reporter, vm).changed
+
+
+@pytest.mark.parametrize(
+    ("phase", "log", "message"),
+    [
+        ("update", "Err:1 http://deb.example x\n  Temporary failure resolving 'deb.example'", "resolve the name deb"),
+        ("update", "E: Failed to fetch http://deb.example/x  407  Proxy Authentication Required", "apt's proxy ref"),
+        ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
+        ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),
+        ("install", "E: You don't have enough free space in /var/cache/apt/archives/.", "its disk is full"),
+        ("install", "dpkg: error processing package docker.io (--configure):\n exit status 1", "cannot configure dock"),
+    ],
+)  # fmt: skip
+def test_a_failure_of_apt_names_its_first_cause(
+    reporter: Remembering, vm: SetupHost, phase: str, log: str, message: str
+) -> None:
+    vm.write(f"/fake/apt-{phase}-fails", log)
+    with pytest.raises(StepError, match=message) as error:
+        up(reporter, vm)
+    assert error.value.host == "gpu1"
+    assert error.value.hint
+    assert len(error.value.message) < 400
+    vm.path(f"/fake/apt-{phase}-fails").unlink()
+    assert up(reporter, vm).hosts[0].engine == "26.1.5"
+
+
+def test_somebody_elses_apt_is_waited_for_and_named(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.remote.setup.steps.APT_LOCK_S", 0)
+    vm.write("/var/lib/dpkg/lock-frontend", "")
+    inode = vm.path("/var/lib/dpkg/lock-frontend").stat().st_ino
+    vm.write("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 00:2c:{inode} 0 EOF\n")
+    vm.write("/proc/77/comm", "unattended-upgr\n")
+    with pytest.raises(StepError, match=r"held by process 77 \(unattended-upgr\)"):
+        up(reporter, vm)
+    vm.path("/proc/locks").unlink()
+    assert up(reporter, vm).changed
+
+
+def test_another_operator_is_named(reporter: Remembering, vm: SetupHost) -> None:
+    with pytest.raises(NotReadyError, match="ann@laptop holds this host's lock of kit setup"):
+        setup(context_of(reporter, vm, held_by="ann@laptop"), SetupRequest(areas=DOCKER))
+    assert vm.log == []
+
+
+def test_one_host_that_fails_does_not_stop_the_others(reporter: Remembering, tmp_path: Path) -> None:
+    vms = [SetupHost(tmp_path / f"gpu{number}", number) for number in (1, 2)]
+    vms[0].write("/fake/apt-install-fails", "E: Unable to locate package docker.io")
+    with pytest.raises(StepError, match="no repository of the host"):
+        setup(context_of(reporter, *vms), SetupRequest(areas=DOCKER))
+    assert vms[1].path("/fake/engine").exists()
+
+
+def test_a_host_that_cannot_be_reached_changes_nothing_anywhere(reporter: Remembering, tmp_path: Path) -> None:
+    vms = [SetupHost(tmp_path / f"gpu{number}", number) for number in (1, 2)]
+    vms[1].unreachable = True
+    with pytest.raises(KitError):
+        setup(context_of(reporter, *vms), SetupRequest(areas=DOCKER))
+    assert vms[0].log == []
+
+
+def test_kernel_settings_are_raised_and_come_back(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/proc/sys/net/core/wmem_max", "134217728\n")
+    vm.write("/etc/sysctl.d/90-kit.conf", "somebody's own\n")
+    up(reporter, vm, "sysctl")
+    assert vm.read("/proc/sys/net/core/rmem_max") == "67108864\n"
+    assert vm.read("/proc/sys/net/core/wmem_max") == "134217728\n", "kit lowers nothing"
+    assert vm.read("/proc/sys/net/ipv4/tcp_rmem") == "4096 131072 67108864\n"
+    text = vm.read("/etc/sysctl.d/90-kit.conf")
+    assert "net.ipv4.tcp_slow_start_after_idle = 0" in text
+    assert "gc_thresh" not in text, "this kernel has no such key"
+    assert "rp_filter" not in text, "it has one card"
+    assert "memlock unlimited" in vm.read("/etc/security/limits.d/90-kit.conf")
+    assert not up(reporter, vm, "sysctl").changed
+
+    up(reporter, vm, "sysctl", undo=True)
+    assert vm.read("/proc/sys/net/core/rmem_max") == "212992\n"
+    assert vm.read("/etc/sysctl.d/90-kit.conf") == "somebody's own\n"
+    assert not vm.path("/etc/security/limits.d/90-kit.conf").exists()
+    assert list(vm.path("/opt/kit/.setup/files").iterdir()) == []
+    assert list(vm.path("/opt/kit/.setup/values").iterdir()) == []
+
+
+def test_a_file_that_somebody_changed_since_stays(reporter: Remembering, vm: SetupHost) -> None:
+    up(reporter, vm, "sysctl")
+    vm.write("/etc/sysctl.d/90-kit.conf", "mine\n")
+    up(reporter, vm, "sysctl", undo=True)
+    assert vm.read("/etc/sysctl.d/90-kit.conf") == "mine\n"
+    assert any("was changed after kit setup wrote it" in warning.text for warning in reporter.warnings)
+
+
+def test_a_confirmed_mtu_stays(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/fake/sleep", "3")
+    up(reporter, vm, "mtu", setup={"mtu": 9000})
+    assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
+    assert any("a reboot forgets the MTU" in warning.text for warning in reporter.warnings)
+    _until(lambda: not _alive(vm))
+    assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
+    assert not up(reporter, vm, "mtu", setup={"mtu": 9000}).changed
+    up(reporter, vm, "mtu", undo=True)
+    assert vm.read("/sys/class/net/eth0/mtu") == "1500\n"
+
+
+def test_an_mtu_without_a_confirmation_goes_back(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cut(SetupTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            raise StepError("a command did not end within 30 s", host="gpu1")
+
+    monkeypatch.setattr("kit.remote.setup.steps.new_connection", lambda *_: Cut(vm))
+    with pytest.raises(StepError, match="the MTU of eth0 is not confirmed") as error:
+        up(reporter, vm, "mtu", setup={"mtu": 9000})
+    assert "changes it back 60 s after the change" in (error.value.hint or "")
+    _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+
+
+@pytest.mark.parametrize(
+    ("manager", "path", "content"),
+    [
+        ("netplan", "/etc/netplan/90-kit-mtu.yaml", "    id0:\n      mtu: 9000\n"),
+        (
+            "systemd-networkd",
+            "/etc/systemd/network/10-netplan-id0.network.d/90-kit-mtu.conf",
+            "[Link]\nMTUBytes=9000\n",
+        ),
+        ("NetworkManager", "/etc/NetworkManager/dispatcher.d/90-kit-mtu", "ip link set dev eth0 mtu 9000"),
+        ("ifupdown", "/etc/network/if-up.d/kit-mtu", "ip link set dev eth0 mtu 9000"),
+    ],
+)
+def test_an_mtu_is_kept_in_the_way_of_the_network_manager(
+    reporter: Remembering, vm: SetupHost, manager: str, path: str, content: str
+) -> None:
+    vm.write("/fake/sleep", "5")
+    vm.write("/fake/manager", manager)
+    vm.write("/run/systemd/netif/links/2", "NETWORK_FILE=/run/systemd/network/10-netplan-id0.network\n")
+    if manager == "netplan":
+        vm.write("/etc/netplan/50-cloud-init.yaml", "network: {}\n")
+        (vm.root / "bin" / "netplan").symlink_to(vm.root / "bin" / "ip")
+    if manager == "ifupdown":
+        vm.write("/etc/network/interfaces", "auto eth0\n")
+        (vm.root / "bin" / "ifup").symlink_to(vm.root / "bin" / "ip")
+    up(reporter, vm, "mtu", setup={"mtu": 9000})
+    assert content in vm.read(path)
+    assert not up(reporter, vm, "mtu", setup={"mtu": 9000}).changed
+    up(reporter, vm, "mtu", undo=True)
+    assert not vm.path(path).exists()
+
+
+def test_a_host_with_a_gpu_gets_driver_toolkit_and_clocks(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_gpu()
+    vm.write("/fake/sources", "http://deb.example/debian trixie main\n")
+    vm.write("/fake/fingerprint", "C95B321B61E88C1809C4F759DDCAE044F796ECB0")
+    _key_server(vm)
+    result = up(reporter, vm, *AREAS)
+    assert result.hosts[0].waiting == ()
+    assert vm.read("/etc/apt/sources.list.d/kit-non-free.sources").startswith(
+        "Types: deb\nURIs: http://deb.example/debian\nSuites: trixie\nComponents: non-free non-free-firmware\n"
+    )
+    assert "Unattended-Upgrade::Package-Blacklist" in vm.read("/etc/apt/apt.conf.d/90kit-nvidia")
+    assert json.loads(vm.read("/etc/docker/daemon.json"))["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
+    assert vm.read("/etc/apt/keyrings/kit-nvidia.asc") == "the key\n"
+    assert "systemctl enable kit-gpu-clocks.service" in vm.log
+    assert vm.read("/fake/gpus") == "0, Enabled, 2619, 1980, 2619, 1980\n"
+    assert not up(reporter, vm, *AREAS).changed
+
+    up(reporter, vm, *AREAS, undo=True)
+    assert not vm.path("/etc/systemd/system/kit-gpu-clocks.service").exists()
+    assert not vm.path("/etc/docker/daemon.json").exists()
+    assert "systemctl disable --now kit-gpu-clocks.service" in vm.log
+
+
+def test_a_replaced_key_of_a_repository_is_refused(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.with_gpu()
+    _key_server(vm)
+    vm.write("/fake/fingerprint", "0" * 40)
+    with pytest.raises(StepError, match=f"has the fingerprint {'0' * 40}, not C95B"):
+        up(reporter, vm, "toolkit")
+    assert not vm.path("/etc/apt/keyrings/kit-nvidia.asc").exists()
+    assert not vm.path("/etc/apt/sources.list.d/kit-nvidia.sources").exists()
+
+
+def test_a_driver_that_cannot_be_loaded_waits_for_a_reboot(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.remote.setup.steps._POLL_S", 0.01)
+    vm.with_gpu()
+    vm.write("/fake/old-module", "")
+    first = up(reporter, vm, "driver", "clocks")
+    assert "reboot" in " ".join(warning.text for warning in reporter.warnings)
+    assert first.hosts[0].waiting == ("the driver: NVIDIA-SMI has failed because it couldn't communicate",)
+    assert not up(reporter, vm, "driver", "clocks").changed
+
+    request = SetupRequest(areas=("driver", "clocks"), reboot=True)
+    done = setup(context_of(reporter, vm), request)
+    assert "systemctl reboot" in vm.log
+    assert done.hosts[0].waiting == ()
+    assert vm.read("/fake/gpus").startswith("0, Enabled, 2619, 1980")
+    assert not setup(context_of(reporter, vm), request).changed
+
+
+def test_kit_never_reboots_its_own_machine(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.flows.setup.setup._own_boot_id", lambda: "b007-1")
+    vm.with_gpu()
+    vm.write("/fake/old-module", "")
+    setup(context_of(reporter, vm), SetupRequest(areas=("driver",), reboot=True))
+    assert "systemctl reboot" not in vm.log
+    assert any("never reboots the machine that it runs on" in warning.text for warning in reporter.warnings)
+
+
+def test_huge_pages_are_reserved_now_and_at_boot(reporter: Remembering, vm: SetupHost) -> None:
+    pages = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+    vm.write(pages, "0\n")
+    vm.write("/etc/default/grub", "")
+    up(reporter, vm, "hugepages", setup={"hugepages": 4})
+    assert vm.read(pages) == "4\n"
+    assert "hugepagesz=1G hugepages=4" in vm.read("/etc/default/grub.d/90-kit.cfg")
+    assert vm.log.count("update-grub") == 1
+    assert not up(reporter, vm, "hugepages", setup={"hugepages": 4}).changed
+    # As after a reboot of a machine with too little memory for one block: the setting waits for no further reboot.
+    vm.write(pages, "3\n")
+    vm.write("/proc/cmdline", "root=/dev/sda1 hugepagesz=1G hugepages=4\n")
+    assert up(reporter, vm, "hugepages", setup={"hugepages": 4}).hosts[0].waiting == ()
+    assert any("reserved only 3 of 4 pages" in warning.text for warning in reporter.warnings)
+    up(reporter, vm, "hugepages", undo=True)
+    assert vm.read(pages) == "0\n"
+    assert not vm.path("/etc/default/grub.d/90-kit.cfg").exists()
+    assert vm.log.count("update-grub") == 2
+
+
+def _key_server(vm: SetupHost) -> None:
+    """Let apt's own program fetch any address."""
+    vm.write("/usr/lib/apt/apt-helper", '#!/bin/sh\necho "the key" >"$5"\n')
+    vm.path("/usr/lib/apt/apt-helper").chmod(0o755)
+
+
+def _alive(vm: SetupHost) -> bool:
+    """Return whether the timer of an MTU still runs."""
+    return any(str(vm.root) in line for line in _commands())
+
+
+def _commands() -> list[str]:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_text(errors="replace"))
+        except OSError:
+            continue
+    return lines
+
+
+def _until(done: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)

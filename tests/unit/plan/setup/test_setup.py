@@ -1,0 +1,247 @@
+"""Plans of kit setup: which packages come from where, what a host keeps, and whole plans as golden files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.cli.text.plan import setup_plan as text_of
+from kit.config.validate import spec_from
+from kit.model.plan import Plan
+from kit.model.setup import (
+    AREAS,
+    DAEMON_JSON,
+    FILES,
+    Area,
+    ConfigureEngine,
+    Draft,
+    InstallPackages,
+    Nic,
+    Reboot,
+    SavedFile,
+    SavedValue,
+    SetupFacts,
+    SystemFile,
+)
+from kit.plan.setup import daemon
+from kit.plan.setup.setup import setup_plan
+from kit.plan.setup.undo import undo_plan
+from tests.fakes.facts import host, interfaces
+from tests.fakes.golden import check_golden
+
+SOURCES = (("http://deb.example/debian", "trixie", "main"), ("http://deb.example/debian", "trixie-updates", "main"))
+DEBIAN: dict[str, Any] = {
+    "os": "debian",
+    "version": "13",
+    "codename": "trixie",
+    "name": "Debian GNU/Linux 13 (trixie)",
+    "sources": SOURCES,
+}
+BOOKWORM: dict[str, Any] = {**DEBIAN, "version": "12", "codename": "bookworm", "name": "Debian GNU/Linux 12 (bookworm)"}
+UBUNTU: dict[str, Any] = {
+    "os": "ubuntu",
+    "version": "24.04",
+    "codename": "noble",
+    "name": "Ubuntu 24.04.3 LTS",
+    "kernel": "6.8.0-85-generic",
+}
+KERNEL = {"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 131072 6291456", "net.ipv4.tcp_mtu_probing": "0"}
+
+
+def facts(number: int = 1, **more: Any) -> SetupFacts:
+    """gpuN as a bare VM of Debian 13, with systemd and one network card."""
+    values: dict[str, Any] = {
+        "host": host(number),
+        **DEBIAN,
+        "arch": "amd64",
+        "kernel": "6.12.48+deb13-cloud-amd64",
+        "boot_id": f"b007-{number}",
+        "systemd": True,
+        "apt": True,
+        "grub": True,
+        "kernel_settings": KERNEL,
+        "nics": (Nic(name="eth0", mtu=1500, physical=True, unit="/run/systemd/network/10-netplan-ens5.network"),),
+        "interfaces": interfaces(lo="127.0.0.1/8", eth0=f"10.0.0.{number}/24"),
+        "default_interface": "eth0",
+        "network_manager": "netplan",
+        "pages": 0,
+    }
+    return SetupFacts(**{**values, **more})
+
+
+def draft(*observed: SetupFacts, areas: tuple[Area, ...] = AREAS, reboot: bool = False, **spec: Any) -> Draft:
+    result, problems = setup_plan(
+        spec_from({"name": "lab", **spec}), observed, areas, reboot=reboot, own_boot_id="mine"
+    )
+    assert problems == []
+    return result
+
+
+def problem(one: SetupFacts, *areas: Area, **spec: Any) -> str:
+    _, problems = setup_plan(spec_from({"name": "lab", **spec}), [one], areas or AREAS)
+    (only,) = problems
+    assert only.hint
+    return str(only)
+
+
+def packages(plan: Plan) -> list[tuple[str, ...]]:
+    return [step.packages for _, step in plan.steps() if isinstance(step, InstallPackages)]
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "spec"),
+    [
+        ("debian-13", facts(), {}),
+        ("debian-12", facts(**BOOKWORM), {}),
+        ("debian-13-gpu", facts(gpus_on_bus=8), {}),
+        ("ubuntu-24-gpu", facts(**UBUNTU, gpus_on_bus=1), {"setup": {"proxy": "http://proxy:3128"}}),
+        ("mtu-hugepages", facts(engine="26.1.5", compose="2.26.1"), {"setup": {"mtu": 9000, "hugepages": 16}}),
+    ],
+)
+def test_whole_plans(name: str, one: SetupFacts, spec: dict[str, Any]) -> None:
+    check_golden(f"setup/{name}.txt", text_of(draft(one, **spec).plan, verbose=True) + "\n")
+
+
+def test_hosts_with_the_same_steps_are_one_paragraph() -> None:
+    text = text_of(draft(facts(1), facts(2), facts(3), areas=("docker",)).plan)
+    assert "gpu[1-3]  (3 hosts)" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "spec", "wanted"),
+    [
+        (DEBIAN, {}, "docker.io docker-cli docker-compose ca-certificates iptables"),
+        ({**DEBIAN, "version": ""}, {}, "docker.io docker-cli docker-compose ca-certificates iptables"),
+        (UBUNTU, {}, "docker.io docker-compose-v2 ca-certificates iptables"),
+        ({**UBUNTU, "version": "22.04"}, {}, "docker.io docker-compose-v2 ca-certificates iptables"),
+        ({**UBUNTU, "version": "20.04"}, {}, "docker-ce docker-ce-cli containerd.io docker-compose-plugin"),
+        (BOOKWORM, {}, "docker-ce docker-ce-cli containerd.io docker-compose-plugin"),
+        (UBUNTU, {"docker": "docker.com"}, "docker-ce docker-ce-cli containerd.io docker-compose-plugin"),
+        ({"engine": "26.1.5", "packages": {"docker.io": "26", "docker-cli": "26"}}, {}, "docker-compose"),
+        ({**BOOKWORM, "engine": "20.10.24", "packages": {"docker.io": "20"}}, {}, "docker-compose-plugin"),
+        ({**UBUNTU, "engine": "27.0", "packages": {"docker-ce": "27"}}, {}, "docker-compose-plugin"),
+    ],
+)
+def test_packages_of_docker(more: dict[str, Any], spec: dict[str, Any], wanted: str) -> None:
+    assert " ".join(packages(draft(facts(**more), areas=("docker",), setup=spec).plan)[-1]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        (facts(docker="/snap/bin/docker"), "its Docker is a snap"),
+        (facts(docker="/snap/docker/2963/bin/docker", engine="24.0.5", compose="2.20"), "its Docker is a snap"),
+        (facts(packages={"podman-docker": "4.3"}), "its docker is Podman"),
+        (facts(os="fedora", name="Fedora Linux 42", apt=False), "and this is Fedora Linux 42"),
+        (facts(gpus_on_bus=1, os="rocky", name="Rocky Linux 9.4", apt=False), "and this is Rocky Linux 9.4"),
+        (facts(pages=None), "no huge pages of 1 GiB"),
+    ],
+)
+def test_hosts_that_kit_refuses(one: SetupFacts, message: str) -> None:
+    spec = {"setup": {"hugepages": 2}} if "pages" in message else {}
+    area: Area = "hugepages" if spec else "driver" if one.gpus_on_bus else "docker"
+    assert message in problem(one, area, **spec)
+
+
+def test_an_engine_that_works_on_an_unknown_system_is_kept() -> None:
+    fedora = facts(os="fedora", apt=False, engine="28.0", compose="2.30")
+    assert draft(fedora, areas=("docker",)).plan.empty
+
+
+def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:
+    proxy = {"proxy": "http://ann:secret@proxy:3128"}
+    old = draft(facts(engine="20.10.24+dfsg1", compose="2.26.1"), areas=("docker",), setup=proxy).plan
+    text = text_of(old, verbose=True)
+    assert "/etc/systemd/system/docker.service.d/90-kit-proxy.conf (secret)" in text
+    assert "restart  the engine" in text
+    new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
+    assert any(isinstance(step, ConfigureEngine) for _, step in new.steps())
+    assert "secret@" not in text + text_of(new, verbose=True)
+
+
+def test_the_drivers_packages_fit_the_kernel() -> None:
+    hwe = draft(facts(**{**UBUNTU, "kernel": "6.14.0-33-generic"}, gpus_on_bus=1), areas=("driver",)).plan
+    assert packages(hwe)[0][-2:] == (
+        "linux-modules-nvidia-580-server-6.14.0-33-generic",
+        "linux-modules-nvidia-580-server-generic-hwe-24.04",
+    )
+    aws = draft(
+        facts(**{**UBUNTU, "kernel": "6.14.0-1015-aws"}, gpus_on_bus=1), areas=("driver",), setup={"driver": "570"}
+    )
+    assert packages(aws.plan)[0][-1] == "linux-modules-nvidia-570-aws"
+
+
+def test_a_host_without_a_gpu_gets_nothing_of_nvidia() -> None:
+    assert draft(facts(engine="26", compose="2"), areas=("driver", "toolkit", "clocks")).plan.empty
+
+
+def test_the_toolkit_needs_an_engine() -> None:
+    assert "needs an engine" in problem(facts(gpus_on_bus=1), "toolkit")
+
+
+def test_a_merge_keeps_the_runtimes_of_others() -> None:
+    file = SystemFile(content=b'{"runtimes": {"crun": {"path": "/usr/bin/crun"}}}', mode="644")
+    one = facts(
+        engine="26", compose="2", gpus_on_bus=1, packages={"nvidia-container-toolkit": "1"}, files={DAEMON_JSON: file}
+    )
+    (step,) = [s for _, s in draft(one, areas=("toolkit",)).plan.steps() if isinstance(s, ConfigureEngine)]
+    assert isinstance(step.content, bytes)
+    assert b"crun" in step.content
+    assert b"nvidia-container-runtime" in step.content
+
+
+def test_missing_names_what_differs() -> None:
+    wanted = {"runtimes": {"nvidia": {"path": "x"}}, "debug": True}
+    assert daemon.missing({}, wanted) == ("runtimes", "debug")
+    assert daemon.missing({"runtimes": {"crun": {}}, "debug": True}, wanted) == ("runtimes.nvidia",)
+    assert daemon.missing(daemon.merged({"a": 1}, wanted), wanted) == ()
+
+
+def test_hosts_reboot_one_after_the_other_and_never_this_machine() -> None:
+    waiting: dict[str, Any] = {
+        "gpus_on_bus": 1,
+        "packages": {"nvidia-kernel-dkms": "550"},
+        "engine": "26",
+        "compose": "2",
+    }
+    upgrades = draft(facts(**waiting), areas=("driver",)).plan
+    (written,) = [step for _, step in upgrades.steps()]
+    done = {written.path: SystemFile(content=written.content, mode="644")}  # type: ignore[attr-defined]
+    hosts = [facts(number, **waiting, files=done) for number in (1, 2)] + [
+        facts(3, **{**waiting, "boot_id": "mine"}, files=done)
+    ]
+    assert draft(*hosts, areas=("driver",)).plan.empty
+    result = draft(*hosts, areas=("driver",), reboot=True)
+    assert [(part.name, [plan.host for plan in part.hosts], part.needs) for part in result.plan.rounds] == [
+        ("reboot gpu1", ["gpu1"], "all"),
+        ("reboot gpu2", ["gpu2"], "all"),
+    ]
+    assert all(isinstance(step, Reboot) for _, step in result.plan.steps())
+    assert [(remark.host, "never reboots" in remark.text) for remark in result.remarks] == [("gpu3", True)]
+
+
+def test_undo_restores_what_kit_changed_and_nothing_else() -> None:
+    one = facts(
+        engine="26.1.5",
+        compose="2.26.1",
+        packages={"docker.io": "26"},
+        saved_packages=(("docker.io", "docker"), ("gone", "docker")),
+        saved_files=(
+            SavedFile(path=DAEMON_JSON, area="docker", existed=True, state="same"),
+            SavedFile(path=FILES[8], area="sysctl", existed=False, state="changed"),
+        ),
+        saved_values=(
+            SavedValue(kind="mtu", key="eth0", value="1450", area="mtu"),
+            SavedValue(kind="sysctl", key="net.core.rmem_max", value="212992", area="sysctl"),
+        ),
+    )
+    result, problems = undo_plan(spec_from({"name": "lab"}), [one], AREAS)
+    assert problems == []
+    check_golden("setup/undo.txt", text_of(result.plan, undo=True, verbose=True) + "\n")
+    assert [remark.text for remark in result.remarks] == [
+        "/etc/sysctl.d/90-kit.conf was changed after kit setup wrote it, and kit leaves it unchanged",
+        "packages that kit setup installed stay: docker.io",
+    ]
+    only, _ = undo_plan(spec_from({"name": "lab"}), [one], ("mtu",))
+    assert [step.kind for _, step in only.plan.steps()] == ["ChangeMtu", "RestoreValues"]
