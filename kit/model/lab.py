@@ -15,13 +15,19 @@ SHAPE_LABEL = "kit.lab.shape"
 FOLDER_LABEL = "kit.lab.folder"
 
 
+def network_name(lab: str, nic: int = 0) -> str:
+    """Return the network of a NIC, from 0. No lab's name has a dot."""
+    return f"kit-lab-{lab}.nic{nic}" if nic else f"kit-lab-{lab}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabSpec:
     """What `kit lab up` asks for.
 
     `link_rate` limits each host's link in both directions, in tc's words: 200mbit; None sets no limit. `user` is the
     login in the hosts file: root, or ubuntu, which has sudo without a password. `gpus` is the number of pretended GPUs
-    of each host. `gpu_toolkit` says what the hosts have of NVIDIA's container toolkit.
+    of each host. `gpu_toolkit` says what the hosts have of NVIDIA's container toolkit. `bare` hosts have no engine;
+    `system` is their user space. `nics` is the number of networks that each host has.
     """
 
     name: str = "lab"
@@ -33,6 +39,9 @@ class LabSpec:
     gpu_model: str = "h200"
     gpu_driver: str = "550.54.15"
     gpu_toolkit: str = "hook"
+    bare: bool = False
+    system: str = "debian"
+    nics: int = 1
 
     @property
     def shape(self) -> str:
@@ -43,12 +52,19 @@ class LabSpec:
             gpus = (
                 f", {self.gpus} PRETENDED {self.gpu_model} each (driver {self.gpu_driver}, toolkit {self.gpu_toolkit})"
             )
-        return f"{self.hosts} hosts, {self.slots} slots each{rate}{gpus}, login {self.user}"
+        bare = f", bare {self.system}" if self.bare else ""
+        nics = f", {self.nics} NICs each" if self.nics > 1 else ""
+        return f"{self.hosts} hosts, {self.slots} slots each{bare}{nics}{rate}{gpus}, login {self.user}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostContainer:
-    """The container of one lab host, as the engine creates it. It masks no path of /proc and /sys."""
+    """The container of one lab host, as the engine creates it. It masks no path of /proc and /sys.
+
+    `own_init`: its first process is a service manager. When that reboots the host, the engine starts the container
+    again. `more_nics` are its further networks, with its address in each. `certificates` are those that it trusts
+    beyond its distribution's, as PEM.
+    """
 
     host: str
     container: str
@@ -63,6 +79,9 @@ class HostContainer:
     security_opt: tuple[str, ...]
     device_cgroup_rules: tuple[str, ...]
     tmpfs: Mapping[str, str]
+    own_init: bool = False
+    more_nics: tuple[tuple[str, str], ...] = ()
+    certificates: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,10 +109,12 @@ class LabContainer:
 class LabObjects:
     """Everything on the engine that carries the lab's label. Containers are in the order of their hosts.
 
-    `helpers` are containers that are not hosts, and `other_networks` is a second network. A killed `up` leaves both.
+    `more_nics` are the networks of the second and further NICs, in order. `helpers` are containers that are not hosts,
+    and `other_networks` are doubles of a network. A killed `up` leaves both.
     """
 
     network: LabNetwork | None = None
+    more_nics: tuple[LabNetwork, ...] = ()
     containers: tuple[LabContainer, ...] = ()
     volumes: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
@@ -101,7 +122,13 @@ class LabObjects:
 
     @property
     def empty(self) -> bool:
-        return not (self.network or self.containers or self.volumes or self.helpers or self.other_networks)
+        return not (self.networks or self.containers or self.volumes or self.helpers)
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Return the IDs of all networks."""
+        known = (*([self.network] if self.network else []), *self.more_nics)
+        return (*(network.id for network in known), *self.other_networks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

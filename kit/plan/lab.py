@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from kit.errors import InputError
-from kit.model.lab import FOLDER_LABEL, HOST_LABEL, LABEL, SHAPE_LABEL, HostContainer, LabSpec
+from kit.model.lab import FOLDER_LABEL, HOST_LABEL, LABEL, SHAPE_LABEL, HostContainer, LabSpec, network_name
 from kit.model.spec import NAME
 
 USERS = ("root", "ubuntu")
+# The user space of a bare host, and the image that has it.
+SYSTEMS = {"debian": "debian:trixie-slim", "debian-12": "debian:bookworm-slim", "ubuntu": "ubuntu:24.04"}
+MAX_NICS = 4
 MAX_HOSTS = 200
 RATE_WORDS = "Write a whole number and kbit, mbit or gbit: 200mbit"
 RATE = re.compile(r"[1-9][0-9]*(kbit|mbit|gbit)")
@@ -44,6 +47,16 @@ def check(spec: LabSpec) -> None:
         check_rate(spec.link_rate)
     if spec.user not in USERS:
         raise InputError(f"lab hosts have no user '{spec.user}'", hint=f"They have {' and '.join(USERS)}.")
+    if not 1 <= spec.nics <= MAX_NICS:
+        raise InputError(f"a lab host has 1 to {MAX_NICS} NICs, not {spec.nics}", hint="For example: --nics 2.")
+    if spec.system not in SYSTEMS:
+        raise InputError(f"no bare host has the system '{spec.system}'", hint=f"Write one of: {', '.join(SYSTEMS)}.")
+    if spec.system != LabSpec().system and not spec.bare:
+        raise InputError("--system is for bare hosts", hint="Add --bare: kit lab up --bare --system ubuntu.")
+    if spec.bare and spec.gpus:
+        raise InputError(
+            "a bare host has no pretended GPUs, because they need its engine", hint="Leave out --gpus or --bare."
+        )
     _check_gpus(spec)
 
 
@@ -87,10 +100,6 @@ def names(spec: LabSpec) -> tuple[str, ...]:
     return tuple(f"gpu{number}" for number in range(1, spec.hosts + 1))
 
 
-def network_name(lab: str) -> str:
-    return f"kit-lab-{lab}"
-
-
 def candidates(taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
     """Yield the networks that a lab may use, best first: none that is taken, none that the inner engines use."""
     closed = (*taken, _INNER_ENGINES)
@@ -111,9 +120,18 @@ def labels(spec: LabSpec, folder: str) -> dict[str, str]:
 
 
 def host_containers(
-    spec: LabSpec, *, folder: str, image: str, subnet: IPv4Network, public_key: str
+    spec: LabSpec,
+    *,
+    folder: str,
+    image: str,
+    subnets: Sequence[IPv4Network],
+    public_key: str,
+    proxies: Mapping[str, str] | None = None,
+    certificates: bytes = b"",
 ) -> tuple[HostContainer, ...]:
-    """Return one container a host, in the order of the hosts.
+    """Return one container a host, in the order of the hosts. `subnets` has one network for each NIC.
+
+    Bare hosts get this machine's `proxies` and `certificates`, because they download packages.
 
     They are not `--privileged`, because some machines cannot grant SYS_RESOURCE. An engine inside needs every other
     capability and none of the engine's restrictions; images/lab/init does the rest.
@@ -121,6 +139,8 @@ def host_containers(
     env = {"KIT_LAB_KEY": public_key}
     if spec.link_rate:
         env["KIT_LAB_RATE"] = spec.link_rate
+    if spec.bare:
+        env |= proxies or {}
     if spec.gpus:
         env |= {
             "KIT_LAB_GPUS": str(spec.gpus),
@@ -134,18 +154,30 @@ def host_containers(
             container=f"{network_name(spec.name)}-{name}",
             volume=f"{network_name(spec.name)}-{name}",
             network=network_name(spec.name),
-            address=address(subnet, index),
+            address=address(subnets[0], index),
             image=image,
             labels={**labels(spec, folder), HOST_LABEL: name},
-            env=env,
+            env=env | _addresses(subnets, index),
             cap_add=("ALL",),
             cap_drop=("SYS_RESOURCE",),
             security_opt=("seccomp=unconfined", "apparmor=unconfined"),
             device_cgroup_rules=("a *:* rwm",),
             tmpfs={"/run": "exec,mode=755"},
+            own_init=spec.bare,
+            more_nics=tuple(
+                (network_name(spec.name, nic), address(subnet, index)) for nic, subnet in enumerate(subnets) if nic
+            ),
+            certificates=certificates if spec.bare else b"",
         )
         for index, name in enumerate(names(spec))
     )
+
+
+def _addresses(subnets: Sequence[IPv4Network], index: int) -> dict[str, str]:
+    """Return what names the NICs in order, if there are several."""
+    if len(subnets) == 1:
+        return {}
+    return {"KIT_LAB_ADDRESSES": " ".join(address(subnet, index) for subnet in subnets)}
 
 
 def hosts_text(spec: LabSpec, subnet: IPv4Network) -> str:

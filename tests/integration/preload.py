@@ -17,9 +17,8 @@ from typing import Any
 
 from kit.events import Silent
 from kit.flows.image.content import locked_bases
-from kit.model.lab import LABEL
+from kit.model.lab import LABEL, network_name
 from kit.plan.bases import pin_bases
-from kit.plan.lab import network_name
 from kit.remote.lab import image as lab_image
 from kit.remote.ship.broadcast import ship
 from tests.integration.rig import kit, taken_down

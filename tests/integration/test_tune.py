@@ -13,6 +13,7 @@ import docker.errors
 import pytest
 import yaml
 
+from kit.model.lab import network_name
 from kit.plan import lab
 from kit.remote.lab.engine import LabEngine
 from tests.integration.rig import Cluster, objects
@@ -99,7 +100,7 @@ def second(cluster: Cluster, settings: str, client: Any) -> Iterator[str]:
     Afterwards the cluster is deployed as it was, and the network is gone.
     """
     network, cidr = network_of_its_own(f"{cluster.name}-second", client)
-    containers = [f"{lab.network_name(cluster.name)}-{host.name}" for host in cluster.hosts]
+    containers = [f"{network_name(cluster.name)}-{host.name}" for host in cluster.hosts]
     # Undone from the last to the first, each whatever became of the others: all further tests are on this cluster.
     with contextlib.ExitStack() as afterwards:
         afterwards.callback(network.remove)

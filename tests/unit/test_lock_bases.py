@@ -35,7 +35,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_it_locks_every_base_of_kit_and_of_the_lock(program: Any) -> None:
     assert program.main([]) == 0
-    expected = {*recipe_bases(), "debian:trixie-slim", "mine.example.com/base:1"}
+    expected = {*recipe_bases(), "debian:trixie-slim", "ubuntu:24.04", "mine.example.com/base:1"}
     assert read_lock(program.FILE.read_text()) == dict.fromkeys(expected, NEW)
 
 

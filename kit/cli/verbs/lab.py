@@ -12,6 +12,7 @@ from kit.cli.verbs.values import count, lines, rate, words
 
 GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
 GPU_TOOLKITS = ("hook", "runtime", "cdi", "base", "none")
+SYSTEMS = ("debian", "debian-12", "ubuntu")
 GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
 
 if TYPE_CHECKING:
@@ -34,8 +35,12 @@ def lab_up(session: Session) -> int:
         "gpu_model": args.gpu_model,
         "gpu_driver": args.gpu_driver,
         "gpu_toolkit": args.gpu_toolkit,
+        "system": args.system,
+        "nics": args.nics,
     }
-    spec = LabSpec(**{key: value for key, value in given.items() if value is not None}, link_rate=args.link_rate)
+    spec = LabSpec(
+        **{key: value for key, value in given.items() if value is not None}, link_rate=args.link_rate, bare=args.bare
+    )
     status = lab_up(spec, folder=session.folder, reporter=session.reporter, consent=session.consent)
     session.show("lab", status, session.fitted(text.lab))
     return 0
@@ -135,17 +140,27 @@ VERBS = (
                 choices=GPU_TOOLKITS,
                 help="Have this of NVIDIA's container toolkit: hook (default), runtime, cdi, base or none",
             ),
+            Option(flags=("--bare",), help="Make hosts without an engine, with systemd, sshd, sudo, apt and python3"),
+            Option(
+                flags=("--system",),
+                value="SYSTEM",
+                choices=SYSTEMS,
+                help="Give bare hosts this user space: debian (default), debian-12 or ubuntu",
+            ),
+            Option(flags=("--nics",), value="N", kind=count, help="Give each host N network interfaces (default: 1)"),
             LAB_NAME,
             CONSENT,
         ),
         notes="If no Docker Engine answers, or no registry has the base image, kit offers to install what is missing "
         "from the distribution's packages, and names it. This takes root on Debian or Ubuntu. kit asks first. Without "
         "a terminal it installs nothing, unless you give --yes. With --gpus, each host has as many slots as GPUs. "
-        "Nothing computes on these GPUs, and their names end with (PRETENDED).",
+        "Nothing computes on these GPUs, and their names end with (PRETENDED). Bare hosts can install packages, run an "
+        "engine and reboot. The further interfaces are eth1, eth2 …, each in its own network.",
         examples=(
             "kit lab up --hosts 4 --slots 2",
             "kit lab up --hosts 2 --link-rate 200mbit",
             "kit lab up --hosts 2 --gpus 2",
+            "kit lab up --hosts 2 --bare --user ubuntu",
         ),
         exits=(
             ("3", "no engine answers"),

@@ -27,6 +27,7 @@ from kit.model.lab import (
     LabRemoved,
     LabSpec,
     LabStatus,
+    network_name,
 )
 from kit.plan import lab as plan
 from kit.remote.lab import access
@@ -133,11 +134,16 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
             )
         network = existing.network
         labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
-        devices = [f"@{engine.link(container.id, container.host)}" for container in existing.containers]
-        devices.append(engine.bridge(plan.network_name(name)))
+        nics = 1 + len(existing.more_nics)
+        devices = [
+            f"@{engine.link(container.id, container.host, nic)}"
+            for container in existing.containers
+            for nic in range(nics)
+        ]
+        devices += [engine.bridge(network_name(name, nic)) for nic in range(nics)]
         engine.shape_links(engine.image(existing.containers[0].id), rate, devices, labels)
         for container in existing.containers:
-            engine.shape_own_link(container.id, container.host, rate)
+            engine.shape_own_links(container.id, container.host, rate, nics)
         return _status(name, folder, existing, changed=True)
 
 
@@ -270,7 +276,7 @@ def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:
         name=name,
         containers=len(existing.containers) + len(existing.helpers),
         volumes=len(existing.volumes),
-        networks=int(existing.network is not None) + len(existing.other_networks),
+        networks=len(existing.networks),
         files=tuple(files),
         kept=tuple(kept),
     )

@@ -17,7 +17,7 @@ from kit.flows.image.base import Consent, bring_base
 from kit.flows.image.build import report_steps
 from kit.flows.image.content import locked_bases
 from kit.model.image import ImageContent
-from kit.model.lab import HostContainer, LabObjects, LabSpec
+from kit.model.lab import HostContainer, LabObjects, LabSpec, network_name
 from kit.plan import lab as plan
 from kit.plan.bases import pin_bases
 from kit.plan.image import needed_bases
@@ -26,7 +26,7 @@ from kit.remote.lab import access
 from kit.remote.lab import image as lab_image
 from kit.remote.lab.engine import LabEngine
 from kit.remote.machine.interrupts import Interrupts
-from kit.remote.machine.trust import elsewhere, proxy_arguments
+from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_arguments
 
 READY_TIMEOUT_S = 120.0
 _POLL_S = 0.15
@@ -45,14 +45,23 @@ def make(
 
     Ctrl-C raises KeyboardInterrupt once all threads have ended: then all that exists can be found and removed.
     """
-    content = pin_bases(lab_image.content(), locked_bases())
+    bare = lab_image.bare_content(spec.system, plan.SYSTEMS[spec.system]) if spec.bare else None
+    content = pin_bases(bare or lab_image.content(), locked_bases())
     reporter.report(Phase(name="Lab image"))
     _build(content, reporter, consent)
     public_key = access.make_key(folder, spec.name)
     with Interrupts() as interrupts:
-        subnet = existing.network.subnet if existing.network else _new_network(engine, spec, folder)
-        hosts = plan.host_containers(spec, folder=str(folder), image=content.tag, subnet=subnet, public_key=public_key)
-        _write_files(folder, spec, subnet)
+        subnets = _networks(engine, spec, folder, existing)
+        hosts = plan.host_containers(
+            spec,
+            folder=str(folder),
+            image=content.tag,
+            subnets=subnets,
+            public_key=public_key,
+            proxies=elsewhere(proxy_arguments(os.environ)),
+            certificates=extra_certificates(os.environ) if spec.bare else b"",
+        )
+        _write_files(folder, spec, subnets[0])
 
         states = {c.host: c.state for c in existing.containers}
         reporter.report(Phase(name="Lab hosts", hosts=plan.names(spec)))
@@ -61,11 +70,11 @@ def make(
         pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
         access.write(access.known_hosts_path(folder), pinned)
         if spec.link_rate:
-            devices = [f"@{engine.link(host.container, host.host)}" for host in hosts]
+            devices = [f"@{engine.link(host.container, host.host, nic)}" for host in hosts for nic in range(spec.nics)]
             # This machine's own link: what it sends to all hosts together.
-            devices.append(engine.bridge(plan.network_name(spec.name)))
+            devices += [engine.bridge(network_name(spec.name, nic)) for nic in range(spec.nics)]
             engine.shape_links(content.tag, spec.link_rate, devices, plan.labels(spec, str(folder)))
-        on_each(lambda host, stop: _ready(engine, host, stop, folder=folder, user=spec.user, reporter=reporter))
+        on_each(lambda host, stop: _ready(engine, host, stop, folder=folder, spec=spec, reporter=reporter))
 
 
 def _build(content: ImageContent, reporter: Reporter, consent: Consent | None) -> None:
@@ -81,9 +90,17 @@ def _build(content: ImageContent, reporter: Reporter, consent: Consent | None) -
     reporter.report(HostDone(host=task, text=f"built {content.tag}"))
 
 
-def _new_network(engine: LabEngine, spec: LabSpec, folder: Path) -> plan.IPv4Network:
+def _networks(engine: LabEngine, spec: LabSpec, folder: Path, existing: LabObjects) -> list[plan.IPv4Network]:
+    """Return the network of each NIC. Create those that are missing."""
+    known = [*([existing.network] if existing.network else []), *existing.more_nics]
+    subnets = {network.name: network.subnet for network in known}
+    names = [network_name(spec.name, nic) for nic in range(spec.nics)]
+    return [subnets[name] if name in subnets else _new_network(engine, spec, folder, name) for name in names]
+
+
+def _new_network(engine: LabEngine, spec: LabSpec, folder: Path, name: str) -> plan.IPv4Network:
     for subnet in plan.candidates(engine.taken_subnets()):
-        if engine.create_network(plan.network_name(spec.name), subnet, plan.labels(spec, str(folder))):
+        if engine.create_network(name, subnet, plan.labels(spec, str(folder))):
             return subnet
     raise StepError(
         "no network is free for the lab: every candidate overlaps a network of this machine",
@@ -118,30 +135,35 @@ def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: R
 
 
 def _ready(
-    engine: LabEngine, host: HostContainer, stop: threading.Event, *, folder: Path, user: str, reporter: Reporter
+    engine: LabEngine, host: HostContainer, stop: threading.Event, *, folder: Path, spec: LabSpec, reporter: Reporter
 ) -> None:
-    reporter.report(HostStep(host=host.host, text="waiting for sshd and the engine", fraction=0.5))
+    waits_for, ask, otherwise, says = (
+        ("sshd and the end of its boot", access.booted, "it has not booted", "no engine, {}")
+        if spec.bare
+        else ("sshd and the engine", access.engine_version, "its engine does not answer", "engine {}")
+    )
+    reporter.report(HostStep(host=host.host, text=f"waiting for {waits_for}", fraction=0.5))
     refused = ""
 
     def answer() -> str | None:
         nonlocal refused
         engine.alive(host.container, host.host)
         try:
-            version = access.engine_version(folder, host.address, user)
+            answer = ask(folder, host.address, spec.user)
         except UnreachableError as error:
             refused = error.message
             return None
-        refused = "" if version else "its engine does not answer"
-        return version
+        refused = "" if answer else otherwise
+        return answer
 
     try:
-        version = _until(answer, "it did not answer", host.host, stop)
+        text = _until(answer, "it did not answer", host.host, stop)
     except StepError as error:
         if refused and error.hint is None:
             hint = f"See: docker logs {host.container}"
             raise StepError(f"{error.message}: {refused}", host=host.host, hint=hint) from error
         raise
-    reporter.report(HostDone(host=host.host, text=f"{host.address}, engine {version}"))
+    reporter.report(HostDone(host=host.host, text=f"{host.address}, {says.format(text)}"))
 
 
 def _until(probe: Callable[[], str | None], otherwise: str, host: str, stop: threading.Event) -> str:

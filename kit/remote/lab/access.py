@@ -107,13 +107,23 @@ def engine_version(folder: Path, address: str, user: str, *, timeout_s: int = 5)
 
     Raises UnreachableError with ssh's message while sshd refuses the login.
     """
+    command = ("docker", "version", "--format", "'{{.Server.Version}}'")
+    return _ask(folder, address, user, *(("sudo",) if user != "root" else ()), *command, timeout_s=timeout_s)
+
+
+def booted(folder: Path, address: str, user: str, *, timeout_s: int = 5) -> str | None:
+    """Return the name of the host's system once it has booted, or None before. Raises like `engine_version`."""
+    running = "systemctl is-system-running 2>/dev/null | grep -qxE 'running|degraded'"
+    return _ask(folder, address, user, f"{running} && . /etc/os-release && echo $PRETTY_NAME", timeout_s=timeout_s)
+
+
+def _ask(folder: Path, address: str, user: str, *command: str, timeout_s: int) -> str | None:
+    """Return what a command prints, or None if it fails."""
     argv = [
         "ssh", "-F", "none", "-i", str(key_path(folder)), "-l", user,
         "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes",
         "-o", f"UserKnownHostsFile={_quoted(known_hosts_path(folder))}", "-o", "GlobalKnownHostsFile=/dev/null",
-        "-o", f"ConnectTimeout={timeout_s}", "-o", "LogLevel=ERROR", address,
-        *(["sudo"] if user != "root" else []),
-        "docker", "version", "--format", "'{{.Server.Version}}'",
+        "-o", f"ConnectTimeout={timeout_s}", "-o", "LogLevel=ERROR", address, *command,
     ]  # fmt: skip
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)

@@ -32,11 +32,13 @@ from kit.model.lab import (
     LabGpus,
     LabNetwork,
     LabObjects,
+    network_name,
 )
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist, no_exec, persistently
 from kit.remote.ssh.transport import Completed
 
+_CERTIFICATES = "/usr/local/share/ca-certificates/kit-lab.crt"
 _HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 # How long to wait for what the engine is doing already.
 _PATIENCE_S = 60.0
@@ -95,14 +97,18 @@ class LabEngine:
             containers = self.client.containers.list(all=True, filters=filters, ignore_removed=True)
             networks = self.client.networks.list(filters=filters)
             volumes = self.client.volumes.list(filters=filters)
-            hosts = [_container(c) for c in containers if HOST_LABEL in c.labels]
+            hosts = [_container(c, network_name(lab)) for c in containers if HOST_LABEL in c.labels]
             labeled = [_network(n) for n in networks]
+            primary = [n for n in labeled if n.name == network_name(lab)]
+            further: dict[str, LabNetwork] = {n.name: n for n in labeled if n.name != network_name(lab)}
+            used = {n.id for n in (*primary[:1], *further.values())}
             return LabObjects(
-                network=labeled[0] if labeled else None,
+                network=primary[0] if primary else None,
+                more_nics=tuple(further[name] for name in sorted(further)),
                 containers=tuple(sorted(hosts, key=lambda c: (len(c.host), c.host))),
                 helpers=tuple(str(c.id) for c in containers if HOST_LABEL not in c.labels),
                 volumes=tuple(str(v.name) for v in volumes),
-                other_networks=tuple(n.id for n in labeled[1:]),
+                other_networks=tuple(n.id for n in labeled if n.id not in used),
             )
 
     def taken_subnets(self) -> tuple[ipaddress.IPv4Network, ...]:
@@ -133,7 +139,8 @@ class LabEngine:
             self.client.volumes.create(wanted.volume, labels=dict(wanted.labels))
             api = self.client.api
             host_config = api.create_host_config(
-                init=True,
+                init=not wanted.own_init,
+                restart_policy={"Name": "on-failure"} if wanted.own_init else None,
                 cap_add=list(wanted.cap_add),
                 cap_drop=list(wanted.cap_drop),
                 security_opt=list(wanted.security_opt),
@@ -160,6 +167,16 @@ class LabEngine:
                         f"the engine did not create {wanted.container} within {_PATIENCE_S:.0f} s", host=wanted.host
                     )
                 time.sleep(_POLL_S)
+            for network, address in wanted.more_nics:
+                self._connect(wanted, network, address)
+            if wanted.certificates:
+                _put_file(api, wanted.container, _CERTIFICATES, wanted.certificates)
+
+    def _connect(self, wanted: HostContainer, network: str, address: str) -> None:
+        """Give the host another NIC, unless a `lab up` that was killed did."""
+        api = self.client.api
+        if network not in api.inspect_container(wanted.container)["NetworkSettings"]["Networks"]:
+            api.connect_container_to_network(wanted.container, network, ipv4_address=address)
 
     def _created(self, wanted: HostContainer, options: dict[str, Any]) -> bool:
         """Create the container. Return False while the engine still creates it for a `lab up` that was killed.
@@ -208,7 +225,8 @@ class LabEngine:
         with _errors("cannot inspect the container", host):
             state = self.client.api.inspect_container(container)["State"]
             code = state["ExitCode"]
-            if state["Running"]:
+            # A host that cannot boot is started again and again.
+            if state["Running"] and not state.get("Restarting"):
                 return
             log = self.client.api.logs(container, tail=5).decode(errors="replace").strip()
         raise StepError(
@@ -217,10 +235,10 @@ class LabEngine:
             hint="This machine's engine may not allow what an engine inside a container needs; see docs/lab.md.",
         )
 
-    def link(self, container: str, host: str) -> int:
-        """Return the index, among this machine's devices, of the far end of the host's eth0."""
+    def link(self, container: str, host: str, nic: int = 0) -> int:
+        """Return the index, among this machine's devices, of the far end of one of the host's NICs."""
         with _errors("cannot read the link", host):
-            read = ["cat", "/sys/class/net/eth0/iflink"]
+            read = ["cat", f"/sys/class/net/eth{nic}/iflink"]
             # A busy engine waits only a short time for the end of a command's output.
             done = persistently(
                 lambda: self._inside(container, read), lambda done: not (done.code or done.text.strip())
@@ -260,10 +278,10 @@ class LabEngine:
         with _errors("cannot inspect the container"):
             return str(self.client.api.inspect_container(container)["Image"])
 
-    def shape_own_link(self, container: str, host: str, rate: str) -> None:
+    def shape_own_links(self, container: str, host: str, rate: str, nics: int) -> None:
         """Limit what the host itself sends."""
         with _errors(f"cannot limit the link to {rate}", host):
-            done = self._inside(container, ["/usr/local/sbin/link-rate", rate, "eth0"])
+            done = self._inside(container, ["/usr/local/sbin/link-rate", rate, *(f"eth{nic}" for nic in range(nics))])
         if done.code:
             raise StepError(f"its link cannot be limited to {rate}: {done.text.strip()}", host=host)
 
@@ -304,8 +322,7 @@ class LabEngine:
             containers = [*(c.id for c in existing.containers), *existing.helpers]
             with ThreadPoolExecutor(max_workers=8) as pool:
                 list(pool.map(self._remove_container, containers))
-            networks = [*([existing.network.id] if existing.network else []), *existing.other_networks]
-            for network in networks:
+            for network in existing.networks:
                 _until_gone(partial(self.client.api.remove_network, network))
             for volume in existing.volumes:
                 _until_gone(partial(self.client.api.remove_volume, volume, force=True))
@@ -329,11 +346,22 @@ def _until_gone(remove: Callable[[], object]) -> None:
         time.sleep(_POLL_S)
 
 
-def _container(container: Any) -> LabContainer:
+def _put_file(api: Any, container: str, path: str, content: bytes) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        member = tarfile.TarInfo(path.lstrip("/"))
+        member.size, member.mode = len(content), 0o644
+        archive.addfile(member, io.BytesIO(content))
+    api.put_archive(container, "/", stream.getvalue())
+
+
+def _container(container: Any, network: str) -> LabContainer:
+    """Return a host with its address in `network`, or in any other if it has left that."""
     attrs = container.attrs
+    endpoints = attrs["NetworkSettings"].get("Networks") or {}
     configured = [
         (endpoint.get("IPAMConfig") or {}).get("IPv4Address") or endpoint.get("IPAddress") or ""
-        for endpoint in (attrs["NetworkSettings"].get("Networks") or {}).values()
+        for name, endpoint in sorted(endpoints.items(), key=lambda item: item[0] != network)
     ]
     return LabContainer(
         id=str(container.id),

@@ -71,7 +71,7 @@ def test_every_host_of_the_largest_lab_has_an_address_in_the_network() -> None:
 
 def test_containers_are_labeled_and_never_privileged() -> None:
     spec = LabSpec(name="t", hosts=2, link_rate="200mbit")
-    made = plan.host_containers(spec, folder="/f", image="kit-lab:x", subnet=SUBNET, public_key="ssh-ed25519 AAAA t")
+    made = plan.host_containers(spec, folder="/f", image="kit-lab:x", subnets=[SUBNET], public_key="ssh-ed25519 AAAA t")
     assert [(c.host, c.address) for c in made] == [("gpu1", "10.213.7.11"), ("gpu2", "10.213.7.12")]
     assert len({c.container for c in made} | {c.volume for c in made}) == 2
     for container in made:
@@ -137,7 +137,7 @@ def test_gpus_change_the_shape_the_hosts_and_the_settings() -> None:
     spec = LabSpec(hosts=1, gpus=2, gpu_model="p100", gpu_driver="450.80.02", gpu_toolkit="cdi")
     assert "2 PRETENDED p100 each (driver 450.80.02, toolkit cdi)" in spec.shape
     assert "PRETENDED" not in LabSpec().shape
-    (host,) = plan.host_containers(spec, folder="/f", image="i", subnet=SUBNET, public_key="k")
+    (host,) = plan.host_containers(spec, folder="/f", image="i", subnets=[SUBNET], public_key="k")
     assert {name: value for name, value in host.env.items() if "GPU" in name} == {
         "KIT_LAB_GPUS": "2",
         "KIT_LAB_GPU_MODEL": "p100",
@@ -152,3 +152,43 @@ def test_gpus_change_the_shape_the_hosts_and_the_settings() -> None:
 def test_a_fault_that_the_lab_does_not_have(fault: str) -> None:
     with pytest.raises(InputError, match="no fault"):
         plan.check_fault(fault)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (LabSpec(bare=True, system="arch"), "no bare host has the system 'arch'"),
+        (LabSpec(system="ubuntu"), "--system is for bare hosts"),
+        (LabSpec(bare=True, gpus=1), "no pretended GPUs"),
+        (LabSpec(nics=0), "1 to 4 NICs, not 0"),
+        (LabSpec(nics=5), "1 to 4 NICs, not 5"),
+    ],
+)
+def test_a_bare_host_or_its_nics_that_cannot_be_are_refused(spec: LabSpec, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        plan.check(spec)
+    assert caught.value.hint
+
+
+def test_a_bare_host_boots_itself_and_reaches_packages() -> None:
+    common = {"folder": "/f", "image": "i", "subnets": [SUBNET], "public_key": "k"}
+    reach = {"proxies": {"http_proxy": "http://10.0.0.1:3128"}, "certificates": b"PEM"}
+    (bare,) = plan.host_containers(LabSpec(hosts=1, bare=True), **common, **reach)  # type: ignore[arg-type]
+    assert (bare.own_init, bare.certificates) == (True, b"PEM")
+    assert bare.env == {"KIT_LAB_KEY": "k", "http_proxy": "http://10.0.0.1:3128"}
+    (usual,) = plan.host_containers(LabSpec(hosts=1), **common, **reach)  # type: ignore[arg-type]
+    assert (usual.own_init, usual.certificates, usual.env) == (False, b"", {"KIT_LAB_KEY": "k"})
+
+
+def test_each_nic_has_its_own_network_and_the_first_is_eth0() -> None:
+    spec = LabSpec(name="t", hosts=2, nics=2)
+    subnets = networks("10.213.7.0/24", "10.213.9.0/24")
+    _, second = plan.host_containers(spec, folder="/f", image="i", subnets=subnets, public_key="k")
+    assert (second.network, second.address) == ("kit-lab-t", "10.213.7.12")
+    assert second.more_nics == (("kit-lab-t.nic1", "10.213.9.12"),)
+    assert second.env["KIT_LAB_ADDRESSES"] == "10.213.7.12 10.213.9.12"
+
+
+def test_bare_hosts_and_nics_change_the_shape() -> None:
+    specs = (LabSpec(), LabSpec(bare=True), LabSpec(bare=True, system="debian-12"), LabSpec(nics=2))
+    assert len({spec.shape for spec in specs}) == 4

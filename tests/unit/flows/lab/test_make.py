@@ -26,7 +26,7 @@ def as_at_a_terminal() -> Iterator[None]:
 
 def hosts() -> tuple[HostContainer, ...]:
     subnet = plan.IPv4Network("10.213.9.0/24")
-    return plan.host_containers(LabSpec(hosts=3), folder="/nowhere", image="none", subnet=subnet, public_key="none")
+    return plan.host_containers(LabSpec(hosts=3), folder="/nowhere", image="none", subnets=[subnet], public_key="none")
 
 
 def test_ctrl_c_at_the_start_of_a_thread_waits_for_what_it_began(monkeypatch: pytest.MonkeyPatch) -> None:

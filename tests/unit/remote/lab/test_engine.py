@@ -63,7 +63,7 @@ def engine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], LabEngine]:
 
 
 def wanted() -> HostContainer:
-    (host,) = plan.host_containers(SPEC, folder="/f", image="kit-lab:1", subnet=NETWORK.subnet, public_key="k")
+    (host,) = plan.host_containers(SPEC, folder="/f", image="kit-lab:1", subnets=[NETWORK.subnet], public_key="k")
     return host
 
 

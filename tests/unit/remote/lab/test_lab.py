@@ -35,7 +35,7 @@ def engine(*answers: tuple[int, bytes]) -> Any:
 
 def test_a_command_that_never_began_is_requested_again() -> None:
     assert engine((126, NO_EXEC), (0, b"17\n")).link("c", "gpu1") == 17
-    engine((126, NO_EXEC), (0, b"")).shape_own_link("c", "gpu1", "1gbit")
+    engine((126, NO_EXEC), (0, b"")).shape_own_links("c", "gpu1", "1gbit", 1)
 
 
 def test_an_index_that_a_busy_engine_lost_is_read_again() -> None:
@@ -51,4 +51,4 @@ def test_a_link_that_cannot_be_read(answers: list[tuple[int, bytes]]) -> None:
 
 def test_a_link_that_cannot_be_shaped() -> None:
     with pytest.raises(StepError, match="cannot be limited to 1gbit: no such device"):
-        engine((2, b"no such device\n")).shape_own_link("c", "gpu1", "1gbit")
+        engine((2, b"no such device\n")).shape_own_links("c", "gpu1", "1gbit", 1)
