@@ -41,7 +41,7 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 256 KiB of its output."""
+    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 512 KiB of its output."""
 
     argv: tuple[str, ...]
     node: bool = False

@@ -43,6 +43,11 @@ def word(text: str | None) -> str:
     return line if line.isprintable() and len(line) <= 100 and " " not in line else ""
 
 
+def shown(text: str, most: int = 60) -> str:
+    """Return the beginning of a text, with everything escaped that is no printable character."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:most])
+
+
 def cpus(text: str | None) -> int | None:
     """Return how many CPUs a list such as `0-3,8-11` has, or None."""
     total = 0

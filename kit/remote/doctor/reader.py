@@ -24,8 +24,8 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Set
 
-# In bytes: a file, one of many files, an output, and all of them together.
-FILE, SMALL, OUTPUT, TOTAL = 64 << 10, 4 << 10, 256 << 10, 4 << 20
+# In bytes: a file, one of many files, an output (nvidia-smi -q -x prints about 30 KB a GPU), and all of them together.
+FILE, SMALL, OUTPUT, TOTAL = 64 << 10, 4 << 10, 512 << 10, 4 << 20
 # Of a pattern.
 FILES = 1024
 # The output of the look. A manager of 10,000 nodes prints 8 MB.

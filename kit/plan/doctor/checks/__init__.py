@@ -57,6 +57,7 @@ from kit.plan.doctor.checks import (
     shm,
     sizes,
     ssh_max_startups,
+    ssh_prints,
     steal,
     swap,
     swarm,
@@ -88,6 +89,7 @@ CHECKS: tuple[Check, ...] = (
     steal.CHECK,
     huge_pages.CHECK,
     clock_service.CHECK,
+    ssh_prints.CHECK,
     # cluster
     one_machine.CHECK,
     arch.CHECK,

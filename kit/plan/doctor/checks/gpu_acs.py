@@ -24,7 +24,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
             continue
         count = len(_ON.findall(ran.out))
         if count:
-            yield Sight(hosts=(host.name,), seen=f"ACS is on in {count} PCIe bridges")
+            yield Sight(hosts=(host.name,), seen=f"ACS is on in {count} PCIe {'bridge' if count == 1 else 'bridges'}")
 
 
 CHECK = Check(

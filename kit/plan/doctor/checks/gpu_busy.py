@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kit.model.doctor import Check, Command, Examined, Seen, Sight
-from kit.model.text import escaped
 from kit.plan.doctor.gpus import STATE, named, state_of
+from kit.plan.doctor.kernel import shown
 
 _PROCESSES = Command(argv=("ps", "-eo", "pid=,user:32=,comm:20=,cgroup="))
 _NODES = Command(argv=("docker", "ps", "--no-trunc", "--filter", "label=kit.cluster", "--format", "{{.ID}}"))
@@ -47,7 +47,7 @@ def _strangers(host: Seen) -> Mapping[int, str]:
         container = _CONTAINER.search(match[4])
         # Without an answer of the engine, nobody knows whose container it is.
         if container is None or (ours is not None and container[0] not in ours):
-            strangers[int(match[1])] = escaped(f"{match[3]} of {match[2]}")
+            strangers[int(match[1])] = shown(f"{match[3]} of {match[2]}", most=100)
     return strangers
 
 

@@ -15,7 +15,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
 
 def _seen(gpu: GpuState) -> str | None:
     texts = [
-        f"{gpu.uncorrected} errors that ECC could not correct" if gpu.uncorrected else "",
+        f"{gpu.uncorrected} memory errors that ECC could not correct" if gpu.uncorrected else "",
         "memory rows or pages wait for a reset" if gpu.reset_pending else "",
         "a memory row could not be replaced" if gpu.remapping_failed else "",
     ]

@@ -32,7 +32,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
         # A package that is held has the word hold.
         free = _DRIVER.findall(packages.out)
         if on and int(on[1]) and free and not spared:
-            more = f" and {len(free) - 1} more packages" if len(free) > 1 else ""
+            more = f" and {len(free) - 1} more" if len(free) > 1 else ""
             yield Sight(hosts=(host.name,), seen=f"unattended-upgrades may replace {free[0]}{more}")
 
 

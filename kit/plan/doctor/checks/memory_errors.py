@@ -17,7 +17,10 @@ def judge(examined: Examined) -> Iterator[Sight]:
     for host in examined.hosts:
         for controller, text in leaf(host.glob(_UNCORRECTED.pattern)).items():
             if (count := number(text) or 0) > 0 and controller.isalnum():
-                yield Sight(hosts=(host.name,), seen=f"{controller[:20]}: {count} errors that ECC could not correct")
+                yield Sight(
+                    hosts=(host.name,),
+                    seen=f"{controller[:20]}: {count} {'error' if count == 1 else 'errors'} that ECC could not correct",
+                )
         for controller, text in leaf(host.glob(_CORRECTED.pattern)).items():
             if (count := number(text) or 0) >= _MANY and controller.isalnum():
                 seen = f"{controller[:20]}: ECC corrected {count} errors"

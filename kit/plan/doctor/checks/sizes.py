@@ -19,7 +19,11 @@ def judge(examined: Examined) -> Iterator[Sight]:
     counts = {host.name: str(count) for host in examined.hosts if (count := cpus(host.file(_CPUS.path)))}
     for host, value, reference in odd(counts):
         fewer = int(value) < int(reference)
-        yield Sight(hosts=(host,), seen=f"{value} CPUs, usual {reference}", severity=None if fewer else "watch")
+        yield Sight(
+            hosts=(host,),
+            seen=f"{value} {'CPU' if value == '1' else 'CPUs'}, usual {reference}",
+            severity=None if fewer else "watch",
+        )
     totals = {host.name: total for host in examined.hosts if (total := memory(host.file(_MEMORY.path)).get("MemTotal"))}
     # Values in GiB, so that hosts of one size are equal.
     most = usual(round(total / 1048576) for total in totals.values())

@@ -136,7 +136,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (
         gpu_ecc,
         smi("<dram_uncorrectable>0<", "<dram_uncorrectable>7<", 1),
-        ["GPU 0: 7 errors that ECC could not correct"],
+        ["GPU 0: 7 memory errors that ECC could not correct"],
     ),
     (
         gpu_ecc,
@@ -164,7 +164,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (
         gpu_upgrades,
         run(DPKG, "install libnvidia-compute-570\ninstall nvidia-dkms-570\n"),
-        ["unattended-upgrades may replace libnvidia-compute-570 and 1 more packages"],
+        ["unattended-upgrades may replace libnvidia-compute-570 and 1 more"],
     ),
     (
         gpu_upgrades,
@@ -261,7 +261,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (
         gpu_acs,
         run(("lspci", "-vvv", "-d", "::0604"), "00:01.0 PCI\n\t\tACSCtl:\tSrcValid+ TransBlk-\n"),
-        ["ACS is on in 1 PCIe bridges"],
+        ["ACS is on in 1 PCIe bridge"],
     ),
     (gpu_acs, run(("lspci", "-vvv", "-d", "::0604"), "00:01.0 PCI\n\t\tACSCtl:\tSrcValid- TransBlk-\n"), []),
     (

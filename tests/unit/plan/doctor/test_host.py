@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kit.model.doctor import Ran, Room
+from kit.model.doctor import Command, Ran, Room
 from kit.plan.doctor.checks import (
     clock_service,
     governor,
@@ -20,6 +20,7 @@ from kit.plan.doctor.checks import (
     shm,
     sizes,
     ssh_max_startups,
+    ssh_prints,
     steal,
     swap,
     thp,
@@ -39,6 +40,7 @@ DF = ("node", "df", "-P", "-k", "/dev/shm")
 DF_HEAD = "Filesystem     1024-blocks   Used Available Capacity Mounted on\n"
 NODE_LIMITS = ("node", "cat", "/proc/self/limits")
 CLOCK = ("timedatectl", "show")
+SHELL = next(read.argv for read in ssh_prints.CHECK.reads if isinstance(read, Command))
 
 
 def sshd(old: str, new: str) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def file(path: str, text: str | None) -> dict[str, Any]:
 CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (kernels, file("/proc/sys/kernel/osrelease", "6.1.0-9\n"), ["kernel 6.1.0-9, usual 6.1.0-27-cloud-amd64"]),
     (kernels, file("/proc/sys/kernel/osrelease", "\x1b[31mred"), []),
-    (sizes, file(f"{CPU}/online", "0\n"), ["1 CPUs, usual 4"]),
+    (sizes, file(f"{CPU}/online", "0\n"), ["1 CPU, usual 4"]),
     (sizes, file(f"{CPU}/online", "0-1,4-5,8\n"), ["5 CPUs, usual 4"]),
     (sizes, file(f"{CPU}/online", "3-0\n"), []),
     (sizes, file("/proc/meminfo", "MemTotal: 8193244 kB\n"), ["8.39 GB of memory, usual 16.79 GB"]),
@@ -98,9 +100,16 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (ssh_max_startups, sshd("10:30:100", "2"), ["MaxStartups 2"]),
     (ssh_max_startups, sshd("10:30:100", "100:30:200"), []),
     (ssh_max_startups, sshd("maxsessions 10", "maxsessions 1"), ["MaxSessions 1"]),
+    (
+        ssh_prints,
+        {"runs": {SHELL: "Welcome to \x1b[1mgpu2\nBye\n"}},
+        ['each command by ssh prints "Welcome to \\x1b[1mgpu2" first'],
+    ),
+    (ssh_prints, {"runs": {SHELL: " \n"}}, []),
+    (ssh_prints, {"runs": {SHELL: Ran(code=1, out="usage\n")}}, []),
     (machine_id, file("/etc/machine-id", ""), []),
     (machine_id, file("/etc/machine-id", "uninitialized\n"), []),
-    (memory_errors, file(f"{EDAC}/ue_count", "1\n"), ["mc0: 1 errors that ECC could not correct"]),
+    (memory_errors, file(f"{EDAC}/ue_count", "1\n"), ["mc0: 1 error that ECC could not correct"]),
     (memory_errors, file(f"{EDAC}/ce_count", "12\n"), []),
     (memory_errors, file(f"{EDAC}/ce_count", "120000\n"), ["mc0: ECC corrected 120000 errors"]),
     (

@@ -120,7 +120,7 @@ def test_large_texts_take_a_moment(check: Check) -> None:
         "- ",
         "<gpu>",
     ):
-        text = piece * ((256 << 10) // len(piece))
+        text = piece * ((512 << 10) // len(piece))
         files = {
             getattr(read, "path", getattr(read, "pattern", "")).replace("*", "eth0"): text[:65536]
             for read in check.reads
