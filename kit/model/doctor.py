@@ -143,8 +143,10 @@ class PairSeen:
     `address` is the target's address in the cluster's network. `mtu` is the largest IPv4 packet in bytes that arrived
     with the don't-fragment bit, and `mtu_local` the MTU of the source's interface. `rtt_s` and `rate` (bytes/s) are of
     TCP.
+    `rate` is also None if the hosts were too busy to measure it.
     `clock_s` is the target's clock minus the source's, and `clock_error_s` how wrong that can be. `resolved` has the
-    addresses that the target's name has on the source.
+    addresses that the target's name has on the source. `ssh` says how the cluster's own ssh failed from the head's node
+    to the target's: "" if it works.
     """
 
     source: str
@@ -158,6 +160,7 @@ class PairSeen:
     clock_s: float | None = None
     clock_error_s: float | None = None
     resolved: tuple[str, ...] = ()
+    ssh: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,6 +42,11 @@ KILL_AT_ONCE = (("odls_base_sigkill_timeout", "0"),)
 # Open MPI then notices a cut link within a minute: it probes an idle connection after 10 s, and 5 times more.
 KEEPALIVE = (("oob_tcp_keepalive_time", "10"), ("oob_tcp_keepalive_intvl", "6"), ("oob_tcp_keepalive_probes", "5"))
 
+# Words of mpirun's command line that set a parameter.
+MCA_FLAGS = ("--mca", "-mca", "--gmca", "-gmca")
+# Where the ranks listen if nobody set btl_tcp_port_min_v4, and the last port.
+FIRST_PORT, LAST_PORT = 1024, 65535
+
 # Ranks of one host copy through shared memory. Single-copy methods need ptrace rights, which containers lack.
 TRANSPORTS = (("pml", "ob1"), ("btl", "tcp,self,vader"), ("btl_vader_single_copy_mechanism", "none"))
 
@@ -64,6 +69,28 @@ def mca(network: str | None, run_id: str = "", code: str = "") -> tuple[tuple[st
     agent = " ".join([*SEED, run_id, code, "orted"]) if code else f"env {RUN_VARIABLE}={run_id} orted"
     marked = (("orte_launch_agent", agent),) if run_id else ()
     return (*TRANSPORTS, *both, *launch, *KEEPALIVE, *KILL_AT_ONCE, *marked)
+
+
+def listening_ports(args: Sequence[str]) -> tuple[tuple[str, range], ...]:
+    """Return where Open MPI listens if it does not use ephemeral ports: who does, and the range.
+
+    `args` are the user's own arguments. Ranks take the first free port of theirs, by default from 1024.
+    """
+    known = {args[at + 1]: args[at + 2] for at, word in enumerate(args[:-2]) if word in MCA_FLAGS}
+    first, count = _whole(known.get("btl_tcp_port_min_v4", "")), _whole(known.get("btl_tcp_port_range_v4", ""))
+    first = first or FIRST_PORT
+    ranks = range(first, min(first + (count or LAST_PORT), LAST_PORT + 1))
+    made = [("the ranks of MPI", ranks)] if ranks else []
+    for name in ("oob_tcp_static_ipv4_ports", "oob_tcp_dynamic_ipv4_ports"):
+        # `10000-10099,10200`: the first part is enough to see whether a firewall knows of it.
+        low, _, high = known.get(name, "").partition(",")[0].partition("-")
+        if _whole(low):
+            made.append(("the daemons of mpirun", range(_whole(low), min(_whole(high) or _whole(low), LAST_PORT) + 1)))
+    return tuple(made)
+
+
+def _whole(word: str) -> int:
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 6 else 0
 
 
 def yields(spec: ClusterSpec, placement: Placement, cpus: int = 0) -> bool:

@@ -26,8 +26,9 @@ from kit.model.secret import Secret
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.cluster.gpus import look_into_node
 from kit.remote.cluster.observe import listener_word
+from kit.remote.cluster.peers import peer_failures
 from kit.remote.engine import registry
-from kit.remote.engine.hiccups import no_container, persistently, run_in_node
+from kit.remote.engine.hiccups import no_container, persistently
 from kit.remote.scripts import script
 from kit.remote.ship.broadcast import ship
 from kit.remote.ship.lanes import Target
@@ -35,7 +36,6 @@ from kit.remote.ssh.transport import Transport
 
 # compose_up.sh waits up to 120 s for an earlier Compose that is still running.
 COMPOSE_TIMEOUT_S = 300.0
-PEER_TIMEOUT_S = 60.0
 
 # On one host; and on all hosts of a round at once, which returns the failures by host.
 OnHost: TypeAlias = Callable[[Execution, Transport, Any], None]
@@ -118,9 +118,7 @@ def verify_gpus(_execution: Execution, transport: Transport, step: VerifyGpus) -
 
 def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers) -> None:
     name = transport.host.name
-    argv = script("peers", *(address for _, address in step.peers))
-    done = run_in_node(transport, step.container, argv, timeout_s=PEER_TIMEOUT_S)
-    failed = dict(line.split(" ", 1) for line in done.text.splitlines() if " " in line)
+    failed, done = peer_failures(transport, step.container, [address for _, address in step.peers])
     problems = [(peer, failed[address]) for peer, address in step.peers if address in failed]
     if problems:
         first, why = problems[0]

@@ -12,12 +12,17 @@ import pytest
 import kit.remote.results
 import kit.remote.ship.porter
 from kit.remote import scripts
+from kit.remote.doctor import probe as doctor_probe
 from kit.remote.doctor import reader as doctor_reader
 from kit.remote.ship import porters
 
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
-READERS = [Path(kit.remote.results.__file__).with_name("reader.py"), Path(doctor_reader.__file__)]
+READERS = [
+    Path(kit.remote.results.__file__).with_name("reader.py"),
+    Path(doctor_reader.__file__),
+    Path(doctor_probe.__file__),
+]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {

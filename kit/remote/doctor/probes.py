@@ -1,0 +1,241 @@
+"""The probes of one examination, from the operator's side: each host has one, over one connection, until the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+from kit.errors import AnswerError, KitError, SlowError, StepError
+from kit.model.answer import OddAnswer, answer_of, beginning
+from kit.model.host import Host
+from kit.remote.doctor.answers import MOST_LINE, serial_of
+from kit.remote.ssh import retry
+from kit.remote.ssh.transport import Live, LiveTransport
+
+T = TypeVar("T")
+Order: TypeAlias = Mapping[str, Any]
+# Decodes an answer: one function for all hosts, or one for each.
+Read: TypeAlias = Callable[[bytes], T] | Mapping[str, Callable[[bytes], T]]
+
+# The command line only reads the program; its text comes on standard input, as do the orders.
+BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
+# From the start of ssh on, many of them side by side, to a probe's first answer.
+START_S = 90.0
+# A probe ends with its input. kit waits this long for all of them.
+END_S = 3.0
+# Lines that nobody has read yet. A probe answers one order at a time.
+_MOST_LINES = 4
+_ERRORS = 4000
+_NO_PROGRAM = 127
+
+
+@cache
+def program() -> bytes:
+    packed = zlib.compress((Path(__file__).parent / "probe.py").read_bytes(), 9)
+    return b"%d\n" % len(packed) + packed
+
+
+class _Input:
+    """The input of one probe: the program, then orders. It waits for them."""
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lines.put(program())
+        self.closed = False
+
+    def send(self, line: bytes) -> None:
+        self._lines.put(line)
+
+    def read(self, _most: int) -> bytes:
+        return b"" if self.closed else self._lines.get()
+
+    def close(self) -> None:
+        self.closed = True
+        self._lines.put(b"")
+
+
+class _Probe:
+    """One host's probe, and the thread that holds its connection."""
+
+    def __init__(self, host: Host, connect: Callable[[Host], LiveTransport], gate: threading.Semaphore) -> None:
+        self.host = host
+        self.answers: queue.SimpleQueue[bytes | KitError] = queue.SimpleQueue()
+        self.serial = 0
+        self._input = _Input()
+        self._connect, self._gate = connect, gate
+        self._partial, self._errors = bytearray(), bytearray()
+        self._transport: LiveTransport | None = None
+        self._held = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def order(self, order: Order) -> None:
+        self.serial += 1
+        self._input.send(json.dumps({**order, "serial": self.serial}).encode() + b"\n")
+
+    def end(self) -> None:
+        """Close its input, which ends it."""
+        self._input.close()
+
+    def kill(self) -> None:
+        """End its connection, which ends it on any host that has not been altered."""
+        self.end()
+        transport = self._transport
+        if transport is not None:
+            with contextlib.suppress(Exception):
+                transport.close()
+
+    def _run(self) -> None:
+        try:
+            self.answers.put(self._talk())
+        except KitError as error:
+            error.host = error.host or self.host.name
+            self.answers.put(error)
+        except Exception as error:
+            # A bug must not leave the caller waiting.
+            self.answers.put(StepError(f"kit failed: {type(error).__name__}: {error}", host=self.host.name))
+
+    def _talk(self) -> KitError:
+        """Return how the probe ended, which is always too early."""
+        self._gate.acquire()
+        self._held.set()
+        try:
+            with contextlib.closing(self._connect(self.host)) as self._transport:
+                live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=self._begun)
+                code = self._transport.stream(["python3", "-Ic", BOOTSTRAP], live)
+        finally:
+            self._release()
+        return self._ended(code)
+
+    def _begun(self) -> bool:
+        self._release()
+        return not self._input.closed
+
+    def _release(self) -> None:
+        """Let the next host log in."""
+        if self._held.is_set():
+            self._held.clear()
+            self._gate.release()
+
+    def _hear(self, data: bytes) -> None:
+        self._partial += data
+        if len(self._partial) > MOST_LINE or self.answers.qsize() > _MOST_LINES:
+            self._partial.clear()
+            self._input.close()
+            raise AnswerError(
+                f"its probe answers more than kit asked for: {beginning(data)}",
+                hint=f"look at the host: kit ssh {self.host.name}",
+                host=self.host.name,
+            )
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
+        for line in lines:
+            self.answers.put(line)
+
+    def _complain(self, data: bytes) -> None:
+        self._errors = (self._errors + data)[-_ERRORS:]
+
+    def _ended(self, code: int) -> KitError:
+        last = [line for line in bytes(self._errors).splitlines() if line.strip()][-1:]
+        cause = beginning(last[0]) if last else f"exit code {code}"
+        missing = code == _NO_PROGRAM or b"python3" in bytes(self._errors)
+        return StepError(
+            f"the probe ended early: {cause}",
+            hint="install Python 3.6 or newer on the VM: sudo apt-get install python3"
+            if missing
+            else f"look at the host: kit ssh {self.host.name}",
+            host=self.host.name,
+        )
+
+
+class Probes:
+    """All probes. A host that fails is in `failures`, and gets no more orders; the others go on.
+
+    Not thread-safe. Leaving the context ends the probes, also after Ctrl-C.
+    """
+
+    def __init__(self, hosts: Sequence[Host], connect: Callable[[Host], LiveTransport]) -> None:
+        self.failures: dict[str, KitError] = {}
+        self._secret = secrets.token_hex(16)
+        # As many logins at a time as this machine's cores serve.
+        gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        self._probes = {host.name: _Probe(host, connect, gate) for host in hosts}
+
+    def __enter__(self) -> Probes:
+        for probe in self._probes.values():
+            probe.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for probe in self._probes.values():
+            probe.end()
+        end = time.monotonic() + END_S
+        for probe in self._probes.values():
+            probe.thread.join(max(end - time.monotonic(), 0))
+            if probe.thread.is_alive():
+                probe.kill()
+
+    @property
+    def alive(self) -> tuple[str, ...]:
+        """The hosts that have not failed, in their order."""
+        return tuple(name for name in self._probes if name not in self.failures)
+
+    def greet(self, read: Callable[[bytes], T]) -> dict[str, T]:
+        """Wait for the probes to start, and return what each says of its host."""
+        return self.ask({name: {"do": "hello", "secret": self._secret} for name in self.alive}, read, within_s=START_S)
+
+    def ask(self, orders: Mapping[str, Order], read: Read[T], *, within_s: float) -> dict[str, T]:
+        """Send an order to each of these hosts, all at once, and return the answers of those that answer.
+
+        `read` decodes an answer, one for all hosts or one for each. A host that does not answer in time fails.
+        """
+        asked = [name for name in orders if name not in self.failures]
+        for name in asked:
+            self._probes[name].order(orders[name])
+        end = time.monotonic() + within_s
+        answers: dict[str, T] = {}
+        for name in asked:
+            try:
+                answers[name] = self._answer(name, read if callable(read) else read[name], end, within_s)
+            except KitError as error:
+                self.fail(name, error)
+        return answers
+
+    def fail(self, name: str, error: KitError) -> None:
+        """Give a host no more orders."""
+        self.failures[name] = error
+        self._probes[name].kill()
+
+    def _answer(self, name: str, read: Callable[[bytes], T], end: float, within_s: float) -> T:
+        probe = self._probes[name]
+        try:
+            line = probe.answers.get(timeout=max(end - time.monotonic(), 0.001))
+        except queue.Empty:
+            raise SlowError(
+                f"the probe did not answer within {within_s:.0f} s",
+                hint=f"look at the host's load: kit ssh {name} -- uptime",
+                host=name,
+            ) from None
+        if isinstance(line, KitError):
+            raise line
+        with answer_of(name, "what the probe measured"):
+            serial, failed = serial_of(line)
+            if serial != probe.serial:
+                raise OddAnswer("it answers another order", line)
+            if failed is not None:
+                raise StepError(
+                    f"the probe failed: {beginning(failed)}", hint=f"look at the host: kit ssh {name}", host=name
+                )
+            return read(line)

@@ -1,0 +1,272 @@
+"""The probe of kit doctor: real processes with real sockets, each on an address of the loopback device."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.remote.doctor import probe as program
+from kit.remote.doctor import probes
+
+SECRET = "00112233445566778899aabbccddeeff"
+HERE, THERE = "127.91.0.1", "127.91.0.2"
+
+
+class Running:
+    """A probe as a host runs it."""
+
+    def __init__(self, address: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-Ic", probes.BOOTSTRAP],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+        assert self.process.stdin
+        self.process.stdin.write(probes.program())
+        self.address = address
+        self.serial = 0
+        self.ask("hello", secret=SECRET)
+
+    def ask(self, what: str, **words: Any) -> dict[str, Any]:
+        self.serial += 1
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps({"do": what, "serial": self.serial, **words}).encode() + b"\n")
+        answer = json.loads(self.process.stdout.readline())
+        assert answer["serial"] == self.serial
+        return dict(answer)
+
+    def listen(self, *spans: tuple[int, int, bool]) -> dict[str, Any]:
+        return self.ask("listen", address=self.address, ports=spans)
+
+    def end(self) -> int:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.stdin = None
+        return self.process.wait(10)
+
+
+@contextlib.contextmanager
+def running(*addresses: str) -> Iterator[list[Running]]:
+    made: list[Running] = []
+    try:
+        for address in addresses:
+            made.append(Running(address))
+        yield made
+    finally:
+        for one in made:
+            one.process.kill()
+            one.process.communicate()
+
+
+def free(address: str) -> int:
+    with socket.create_server((address, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def refused(address: str, port: int) -> bool:
+    with socket.socket() as peer:
+        peer.settimeout(5)
+        return peer.connect_ex((address, port)) == errno.ECONNREFUSED
+
+
+def test_it_says_what_the_host_has() -> None:
+    with running(HERE) as (one,):
+        hello = one.ask("hello", secret=SECRET)
+        assert hello["name"] == socket.gethostname()
+        assert ["lo", "127.0.0.1/8"] in [row[:2] for row in hello["interfaces"]]
+        assert {row[2] for row in hello["interfaces"] if row[0] == "lo"} == {65536}
+
+
+def test_two_hosts_measure_each_other() -> None:
+    with running(HERE, THERE) as (one, other):
+        mine, theirs = one.listen(), other.listen()
+        seen = one.ask("measure", target=[THERE, theirs["control"]], seconds=0.1)
+        assert 0 < seen["rtt"] < 1
+        assert abs(seen["clock"]) < seen["rtt"] / 2 + 1e-3
+        for total, seconds, waited in (seen["there"], seen["back"]):
+            assert total > 1e6
+            assert 0 < seconds < 1
+            assert waited >= 0
+        back = other.ask("measure", target=[HERE, mine["control"]], seconds=0.1)
+        assert back["there"][0] > 0
+        largest = one.ask("packets", targets=[[THERE, theirs["packets"]], [HERE, mine["packets"]]], mtu=1500)
+        assert largest["largest"] == [1500, 1500]
+        # The address is not on the list of interfaces, so the route says what it carries.
+        assert one.ask("packets", targets=[[THERE, theirs["packets"]]], mtu=0)["largest"] == [65535]
+        # Nobody answers there.
+        assert one.ask("packets", targets=[[THERE, free(THERE)]], mtu=1500)["largest"] == [None]
+
+
+@pytest.mark.parametrize("limit", [577, 1400, 1499, 8000])
+def test_the_largest_packet_is_exact(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that drops what is larger, in place of one."""
+    monkeypatch.setattr(program, "PACKET_S", 0.1)
+    here, there = (program.Door(address, bytes.fromhex(SECRET)) for address in (HERE, THERE))
+    real = here.packets
+
+    class Lossy:
+        def sendto(self, data: bytes, target: tuple[str, int]) -> None:
+            if len(data) + program.HEADERS <= limit:
+                real.sendto(data, target)
+
+        def recvfrom(self, most: int) -> tuple[bytes, tuple[str, int]]:
+            return real.recvfrom(most)
+
+    here.packets = Lossy()  # type: ignore[assignment]  # what a Door uses of it
+    assert program.largest_packets(here, [there.packets.getsockname()], 9000) == [limit]
+    # The way back carries more.
+    assert program.largest_packets(there, [real.getsockname()], 9000) == [9000]
+
+
+def test_a_port_that_a_program_has_taken_counts_as_it_answers() -> None:
+    with socket.create_server((THERE, 0)) as taken, running(HERE, THERE) as (one, other):
+        number = taken.getsockname()[1]
+        closed = free(THERE)
+        theirs = other.listen((number, number, True), (number, number, False), (number, number + 9, False))
+        assert theirs["ports"][0] == [number, ""]
+        assert theirs["ports"][1] == [number, "EADDRINUSE"]
+        assert number < theirs["ports"][2][0] <= number + 9
+        targets = [[THERE, number], [THERE, theirs["ports"][2][0]], [THERE, theirs["control"]], [THERE, closed]]
+        answer = one.ask("reach", targets=targets, names=["localhost", "no.such.name.invalid"], seconds=2.0)
+        assert answer["faults"] == ["", "", "", "ECONNREFUSED"]
+        assert answer["names"][0] == ["127.0.0.1"]
+        assert not answer["names"][1]
+
+
+def test_many_connections_at_once() -> None:
+    with running(HERE, THERE) as (one, other):
+        control = other.listen()["control"]
+        began = time.monotonic()
+        answer = one.ask("reach", targets=[[THERE, control]] * 900, names=[], seconds=2.0)
+        assert answer["faults"] == [""] * 900
+        assert time.monotonic() - began < 20
+
+
+def test_it_listens_on_the_address_of_the_cluster_only() -> None:
+    with running(HERE) as (one,):
+        port = free(HERE)
+        answer = one.listen((port, port, False))
+        socket.create_connection((HERE, port), timeout=5).close()
+        assert refused("127.0.0.1", port)
+        assert refused("127.0.0.1", answer["control"])
+        one.ask("close")
+        assert refused(HERE, port)
+        # Measurements go on.
+        socket.create_connection((HERE, answer["control"]), timeout=5).close()
+
+
+def test_it_ends_with_its_input() -> None:
+    with running(HERE) as (one,):
+        port = free(HERE)
+        control = one.listen((port, port, False))["control"]
+        assert one.end() == 0
+        assert refused(HERE, port)
+        assert refused(HERE, control)
+
+
+def test_it_ends_with_its_input_while_it_measures() -> None:
+    with running(HERE, THERE) as (one, other):
+        control = other.listen()["control"]
+        one.listen()
+        assert one.process.stdin
+        order = {"do": "measure", "serial": 9, "target": [THERE, control], "seconds": 9.0}
+        one.process.stdin.write(json.dumps(order).encode() + b"\n")
+        time.sleep(0.3)
+        began = time.monotonic()
+        one.end()
+        assert time.monotonic() - began < 5
+
+
+def test_it_ends_if_no_order_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that breaks without notice leaves nothing behind for long."""
+    text = (Path(probes.__file__).parent / "probe.py").read_text().replace("LIFE_S = 120", "LIFE_S = 1")
+    with subprocess.Popen([sys.executable, "-Ic", text], stdin=subprocess.PIPE) as process:
+        assert process.wait(10) == -signal.SIGALRM
+
+
+def test_an_order_that_fails_is_answered() -> None:
+    with running(HERE) as (one,):
+        assert "Cannot assign" in one.ask("listen", address="192.0.2.1", ports=[])["failed"]
+        assert one.ask("measure", target=[THERE, 1], seconds=0.1)["failed"]
+        assert one.listen()["control"]
+
+
+def test_another_program_on_the_port_learns_nothing() -> None:
+    with socket.create_server((THERE, 0)) as taken, running(HERE) as (one,):
+        one.listen()
+        seen: list[bytes] = []
+
+        def pretend() -> None:
+            peer, _ = taken.accept()
+            peer.settimeout(5)
+            peer.sendall(b"c" * program.CHALLENGE)
+            seen.append(program.exactly(peer, program.PROOF + program.CHALLENGE))
+            peer.sendall(b"x" * program.PROOF)
+
+        threading.Thread(target=pretend, daemon=True).start()
+        assert one.ask("measure", target=list(taken.getsockname()), seconds=0.1)["fault"] == "EPROTO"
+        assert bytes.fromhex(SECRET) not in seen[0]
+        assert SECRET.encode() not in seen[0]
+
+
+def test_strangers_are_cut_and_block_nobody() -> None:
+    with running(HERE, THERE) as (one, other):
+        control = other.listen()["control"]
+        one.listen()
+        silent = [socket.create_connection((THERE, control), timeout=5) for _ in range(20)]
+        wrong = socket.create_connection((THERE, control), timeout=5)
+        wrong.recv(program.CHALLENGE)
+        wrong.sendall(b"\0" * (program.PROOF + program.CHALLENGE))
+        assert wrong.recv(1) == b""
+        assert one.ask("measure", target=[THERE, control], seconds=0.05)["there"][0] > 0
+        for peer in (*silent, wrong):
+            peer.close()
+
+
+def test_packets_of_strangers_get_no_answer() -> None:
+    with running(HERE) as (one,):
+        port = one.listen()["packets"]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.settimeout(0.3)
+            for data in (b"", b"x", os.urandom(1000), program.MARK.pack(b"kitm", b"q", 0, b"salt", 53) + b"\0" * 16):
+                stranger.sendto(data, (HERE, port))
+            with pytest.raises(socket.timeout):
+                stranger.recvfrom(100)
+
+
+def test_a_path_that_loses_all_data_has_no_rate() -> None:
+    """Only the streams stop there: small packets arrive."""
+    door = program.Door(THERE, bytes.fromhex(SECRET))
+    quiet = program.Door(HERE, bytes.fromhex(SECRET))
+    peer = quiet.dial((THERE, door.control.getsockname()[1]), program.UP, 0.2)
+    total, seconds, _ = program.TOTALS.unpack(program.exactly(peer, program.TOTALS.size))
+    assert (total, seconds > 0) == (0, True)
+    program.hang_up(peer)
+
+
+def test_hanging_up_sends_no_more() -> None:
+    one, other = socket.socketpair()
+    with other, socket.create_server((HERE, 0)) as server:
+        one.close()
+        client = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+        program.hang_up(client)
+        with pytest.raises(ConnectionResetError):
+            peer.recv(1)
+        linger = struct.unpack("ii", peer.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))
+        assert linger[0] == 0
+        peer.close()
