@@ -13,10 +13,12 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.remote.cluster import lock
+from kit.remote.doctor.probes import BOOTSTRAP
 from kit.remote.ship.broadcast import Shipped
 from kit.remote.ship.lanes import Target
 from kit.remote.ssh.transport import AS_ROOT, Completed, Live
 from tests.fakes.engine import FakeRegistry, engine_of
+from tests.fakes.probes import FakeProbe
 from tests.fakes.vm import FakeLock, FakeVM
 
 # Commands that are not kit's scripts run on this machine, as root.
@@ -46,6 +48,8 @@ class FakeTransport:
             raise UnreachableError("no SSH connection", hint="is the VM up?", host=self.host.name)
         if live.begin is not None and not live.begin():
             raise Interrupted("interrupted before the command began", host=self.host.name)
+        if BOOTSTRAP in argv:
+            return FakeProbe(self._vm).serve(live)
         stdin = b""
         if live.stdin is not None:
             reader = live.stdin()

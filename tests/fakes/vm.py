@@ -17,6 +17,7 @@ from kit.errors import NotReadyError
 from kit.model.host import Host
 from kit.remote.cluster.observe import listener_word
 from kit.remote.ssh.transport import Completed
+from tests.fakes.probes import FakeLink
 from tests.fakes.swarm import FakeSwarm, SwarmScripts, completed, failed
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ class FakeVM(SwarmScripts):
     inputs: list[bytes] = field(default_factory=list)
     mark: str = ""
     endless: threading.Event | None = None
+    # For kit doctor: the links to other VMs by name, the clock, and raw answers of the probe in place of its own.
+    links: dict[str, FakeLink] = field(default_factory=dict)
+    clock_s: float = 0.0
+    probe_answers: dict[str, bytes] = field(default_factory=dict)
 
     def exists(self, path: str) -> bool:
         return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)

@@ -14,7 +14,10 @@ from kit.flows.context import Context
 from kit.flows.doctor import doctor as flow
 from kit.flows.doctor.beside import Beside
 from kit.flows.doctor.doctor import doctor
-from kit.model.doctor import Check, Command, DoctorResult, Examined, Finding, Pairing, PairSeen, Seen, Sight
+from kit.flows.doctor.pairs import TASK, Between
+from kit.model.doctor import Check, Command, DoctorResult, Examined, Finding, Pairing, PairSeen, Sight
+from kit.model.host import Host
+from kit.model.launch import Node
 from kit.plan.doctor.checks import CHECKS
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -31,7 +34,7 @@ def test_a_clean_fleet_has_no_finding(fleet: Fleet, reporter: Remembering) -> No
     assert result.hosts == ("gpu1", "gpu2", "gpu3", "gpu4")
     assert not result.deployed
     assert fleet.changes == {}
-    assert sorted(event.host for event in reporter.events if isinstance(event, HostDone)) == list(result.hosts)
+    assert sorted(event.host for event in reporter.events if isinstance(event, HostDone)) == [*result.hosts, TASK]
 
 
 def test_it_changes_nothing_where_a_cluster_runs(fleet: Fleet, reporter: Remembering) -> None:
@@ -162,9 +165,10 @@ def test_which_pairs(
 ) -> None:
     asked: list[Pairing] = []
 
-    def measure(_context: Context, hosts: Sequence[Seen], pairing: Pairing) -> tuple[PairSeen, ...]:
+    def measure(_context: Context, hosts: Sequence[Host], pairing: Pairing, *, nodes: Sequence[Node]) -> Between:
         asked.append(pairing)
-        return (PairSeen(source=hosts[0].name, target=hosts[1].name, address="10.0.0.2"),)
+        assert not nodes
+        return Between(pairs=(PairSeen(source=hosts[0].name, target=hosts[1].name, address="10.0.0.2"),))
 
     monkeypatch.setattr(flow, "measure", measure)
     result = doctor(Fleet(count).context(reporter), pairing=given)
@@ -174,7 +178,7 @@ def test_which_pairs(
 
 
 def test_one_host_has_no_pair(reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "measure", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(flow, "measure", lambda *_, **__: pytest.fail("it measured"))
     assert doctor(Fleet(1).context(reporter)).pairs == 0
 
 
@@ -182,7 +186,7 @@ def test_a_bug_in_a_check_hides_nothing(fleet: Fleet, reporter: Remembering, mon
     def broken(_examined: Examined) -> Sequence[Sight]:
         raise IndexError("list index out of range")
 
-    own = CHECKS[-1]
+    own = next(check for check in CHECKS if check.id == "own-name")
     monkeypatch.setattr(flow, "CHECKS", (replace(own, id="broken", judge=broken), *CHECKS))
     fleet["gpu4"].reads["lookup "] = ["127.0.1.1"]
     result = doctor(fleet.context(reporter))

@@ -53,14 +53,17 @@ def _names(hosts: Sequence[str]) -> str:
 
 
 def _pairs(sights: Sequence[Sight]) -> list[tuple[str, Sight]]:
-    """Return the lines of a finding about pairs: those from one host with the same text share a line."""
-    lines: dict[tuple[str, str, str, Severity | None, bool], list[Sight]] = {}
+    """Return the lines of a finding about pairs.
+
+    Pairs from one host with the same text share a line, and so do hosts that are named alone.
+    """
+    lines: dict[tuple[str, str, str, Severity | None], list[Sight]] = {}
     for sight in sights:
-        key = (sight.hosts[0], sight.seen, sight.fix, sight.severity, len(sight.hosts) > 1)
-        lines.setdefault(key, []).append(sight)
+        source = sight.hosts[0] if len(sight.hosts) > 1 else ""
+        lines.setdefault((source, sight.seen, sight.fix, sight.severity), []).append(sight)
     return [
-        (source + (_TO + _names([sight.hosts[1] for sight in group]) if pair else ""), group[0])
-        for (source, _, _, _, pair), group in lines.items()
+        (source + (_TO if source else "") + _names([sight.hosts[-1] for sight in group]), group[0])
+        for (source, _, _, _), group in lines.items()
     ]
 
 

@@ -65,6 +65,29 @@ injects the fault, expects the check to name that host and no other, repairs the
 sections say how to provoke a finding yourself, or why the lab cannot. No check has met a real GPU, InfiniBand, or a
 fault of real hardware.
 """
+# Before the checks of an area.
+_INTRODUCTIONS: Mapping[Area, str] = {
+    "pair": """\
+Each host runs one small program while kit measures, over one connection. It writes no file, listens on the cluster's
+address only, serves only who knows the secret of this examination, and ends with its connection, also after Ctrl-C.
+
+1. **Ports.** Every host connects to its peers at once: to `ssh_port`, to the first port of MPI's ranks (1024, or your
+   `btl_tcp_port_min_v4`), to an ephemeral port, with Swarm also to 2377 and 7946. The program listens there for a few
+   seconds where nothing else does, so do not deploy at the same time. A port of mpirun's daemons is tried if your
+   arguments fix it. UDP is only used to find the largest packet.
+2. **The largest packet** that arrives with the don't-fragment bit, to the byte.
+3. **Round trips, clocks and rates**, in rounds: no host is in two measurements at once. A rate takes 0.3 s in each
+   direction. This loads the links, so it disturbs running jobs, and they disturb it.
+4. **The head's ssh** to each node, where the cluster is deployed.
+
+`--pairs all` measures each pair: N - 1 rounds of 0.6 s. `--pairs quick` measures a ring, and hosts that are 2, 4, 8 …
+places apart: about 1 + log2 N rounds. The head's connections to all hosts are tried in both.
+
+A rate or a round trip is compared with what the other hosts reach, never with a fixed number. A slow link is measured
+once more, for longer, and then alone. If a host was too busy to send or receive, kit has no rate for it. If most links
+of a host are bad, kit names the host. Clocks are compared within half a round trip.
+""",
+}
 
 
 def markdown(checks: Sequence[Check] = CHECKS) -> str:
@@ -73,7 +96,8 @@ def markdown(checks: Sequence[Check] = CHECKS) -> str:
     for area, title in AREAS.items():
         members = [check for check in checks if check.area == area]
         if members:
-            parts += [f"## {title}\n", *map(_section, members)]
+            introduction = [_INTRODUCTIONS[area]] if area in _INTRODUCTIONS else []
+            parts += [f"## {title}\n", *introduction, *map(_section, members)]
     return _UNKNOWN.sub(r"\1", "\n".join(parts))
 
 

@@ -13,13 +13,15 @@ from kit.errors import KitError
 from kit.events import HostDone, HostFailed, HostStep, Phase
 from kit.flows.cluster.look import paths_of
 from kit.flows.context import Context
-from kit.flows.doctor.pairs import measure
+from kit.flows.doctor.pairs import Between, measure
 from kit.flows.image.content import tag_of
 from kit.model import names
-from kit.model.doctor import DoctorResult, Examined, Lost, Pairing, PairSeen, Read, Seen
+from kit.model.doctor import DoctorResult, Examined, Lost, Pairing, Read, Seen
 from kit.model.host import Host
+from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.plan.cluster.nodes import nodes_of
+from kit.plan.doctor import rounds
 from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.judge import judge, reads_of
 from kit.plan.flavour import candidates
@@ -27,9 +29,6 @@ from kit.remote.cluster import look as looks
 from kit.remote.doctor.read import Look, NoPython, read_host
 from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
-
-# With more hosts, all pairs take too long.
-MOST_FOR_ALL = 16
 
 
 class _Read(NamedTuple):
@@ -42,25 +41,31 @@ class _Read(NamedTuple):
 def doctor(context: Context, *, hosts: str | None = None, pairing: Pairing | None = None) -> DoctorResult:
     """Return what is wrong with the hosts. A host that kit cannot reach is a finding, and hides no other host.
 
-    `pairing` is by default `all` for at most MOST_FOR_ALL hosts, and `quick` for more.
+    `pairing` is by default that of kit.plan.doctor.rounds.
     """
     start = time.monotonic()
     head = context.inventory.head
     if hosts:
         context = replace(context, inventory=select_hosts(context.inventory, hosts))
     count = len(context.inventory.hosts)
-    pairing = pairing or ("all" if count <= MOST_FOR_ALL else "quick")
+    pairing = pairing or rounds.default(count)
     seen, lost = _read_all(context, head, reads_of(CHECKS))
-    pairs: Sequence[PairSeen] = ()
-    if pairing != "none" and len(seen) > 1:
-        pairs = measure(context, seen, pairing)
+    deployed = any(_has_node(one.facts, context.spec.name) for one in seen)
+    between = Between()
+    nodes = _deployed(seen, head, context.spec.name)
+    # The probe needs Python. The checks see in the facts that there is none.
+    measured = [one.host for one in seen if one.facts is None or one.facts.python is not None]
+    if len(seen) > 1 and (pairing != "none" or len(nodes) > 1):
+        between = measure(context, measured, pairing, nodes=nodes)
+    known = {one.host for one in lost}
+    pairs = between.pairs
     examined = Examined(
         spec=context.spec,
         hosts=seen,
-        lost=lost,
-        pairs=tuple(pairs),
+        lost=(*lost, *(_lost(name, error) for name, error in between.failures.items() if name not in known)),
+        pairs=pairs,
         pairing=pairing,
-        deployed=any(_has_node(one.facts, context.spec.name) for one in seen),
+        deployed=deployed,
     )
     judged = judge(examined, CHECKS)
     return DoctorResult(
@@ -133,6 +138,13 @@ def _placed(seen: Sequence[Seen], context: Context) -> tuple[Seen, ...]:
     nodes, _ = nodes_of([one.facts for one in seen if one.facts is not None], context.spec)
     by_name = {node.name: node for node in nodes}
     return tuple(replace(one, node=by_name.get(one.name)) for one in seen)
+
+
+def _deployed(seen: Sequence[Seen], head: Host, cluster: str) -> tuple[Node, ...]:
+    """Return the nodes that run, the head first. None if the head's does not run, or was not to be examined."""
+    nodes = [one.node for one in seen if one.node is not None and _has_node(one.facts, cluster)]
+    heads = [node for node in nodes if node.name == head.name]
+    return (*heads, *(node for node in nodes if node.name != head.name)) if heads else ()
 
 
 def _has_node(facts: HostFacts | None, cluster: str) -> bool:

@@ -1,0 +1,46 @@
+"""A host's name that resolves differently from host to host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from kit.model.doctor import Check, Examined, Sight
+
+
+def judge(examined: Examined) -> Iterator[Sight]:
+    """A host that resolves a name to another address than the others do, which is not the cluster's.
+
+    A name that nobody resolves does no harm: MPI uses addresses. Nor does one that is the same everywhere.
+    """
+    own = {host.name: {*host.addresses.get("", ())} for host in examined.hosts}
+    by_target: dict[str, dict[str, frozenset[str]]] = {}
+    address = {}
+    for pair in examined.pairs:
+        address[pair.target] = pair.address
+        if pair.resolved:
+            by_target.setdefault(pair.target, {})[pair.source] = frozenset(pair.resolved)
+    for target, by_source in by_target.items():
+        views = {*by_source.values()}
+        # What the host itself resolves. A loopback address is the check own-name's.
+        itself = frozenset(one for one in own.get(target, set()) if not ip_address(one).is_loopback)
+        views |= {itself} if itself else set()
+        asked = sum(pair.target == target for pair in examined.pairs)
+        if len(views) == 1 and len(by_source) == asked:
+            continue
+        for source, addresses in by_source.items():
+            if address[target] not in addresses and addresses != itself:
+                yield Sight(hosts=(source, target), seen=f"the name of {target} is {', '.join(sorted(addresses))} here")
+
+
+CHECK = Check(
+    id="name-differs",
+    title="A host's name is not the same address on all hosts",
+    area="pair",
+    severity="watch",
+    judge=judge,
+    measures=True,
+    leads_to="Programs that connect by name reach another machine, or none. kit itself uses addresses.",
+    fix="Correct `/etc/hosts` or the DNS of the host. `internal=ADDRESS` in the hosts file names MPI's address.",
+    lab="kit lab fault HOST name-differs",
+)

@@ -1,0 +1,68 @@
+"""A host or a link that is slow beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from kit.model.doctor import Check, Examined, PairSeen, Sight
+from kit.plan.doctor import links
+from kit.plan.doctor.checks.path_mtu import lossy
+
+
+def judge(examined: Examined) -> Iterator[Sight]:
+    # A path that loses large packets carries nothing, and has its own finding.
+    lost = {frozenset(pair) for pair in lossy(examined)}
+    pairs = [pair for pair in examined.pairs if frozenset((pair.source, pair.target)) not in lost]
+    yield from _slow(pairs)
+    yield from _late(pairs)
+
+
+def _slow(pairs: Sequence[PairSeen]) -> Iterator[Sight]:
+    rates = links.best_rates(pairs)
+    usual = rate_text(links.reference(pairs))
+    blamed, rest = links.blame(links.slow(pairs), rates, directed=False)
+    for one in blamed:
+        own = median(rate for link, rate in rates.items() if one.host in link)
+        yield Sight(hosts=(one.host,), seen=f"{rate_text(own)} with other hosts, which reach {usual}")
+    for link in rest:
+        yield Sight(hosts=link, seen=f"{rate_text(rates[link])} both ways; other hosts reach {usual}")
+
+
+def _late(pairs: Sequence[PairSeen]) -> Iterator[Sight]:
+    trips = links.round_trips(pairs)
+    late = links.late(pairs)
+    blamed, rest = links.blame(late, trips, directed=False)
+    usual = trip_text(median(trip for link, trip in trips.items() if link not in late)) if late else ""
+    for one in blamed:
+        own = median(trip for link, trip in trips.items() if one.host in link)
+        yield Sight(hosts=(one.host,), seen=f"a round trip to it takes {trip_text(own)}, between others {usual}")
+    for link in rest:
+        yield Sight(hosts=link, seen=f"a round trip takes {trip_text(trips[link])}, between others {usual}")
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate of bytes/s as text: 9.4 Gbit/s, 87 Mbit/s."""
+    bits = rate * 8
+    unit, name = (1e9, "Gbit/s") if bits >= 1e9 else (1e6, "Mbit/s")
+    return f"{bits / unit:.2g} {name}" if bits / unit < 9.95 else f"{bits / unit:.0f} {name}"
+
+
+def trip_text(seconds: float) -> str:
+    """Return a round trip as text: 0.12 ms, 14 ms."""
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.2g} ms" if milliseconds < 9.95 else f"{milliseconds:.0f} ms"
+
+
+CHECK = Check(
+    id="slow-link",
+    title="A host's network is slow beside that of the others",
+    area="pair",
+    severity="slows",
+    judge=judge,
+    measures=True,
+    leads_to="The slowest link paces every step: a ring passes all gradients over it.",
+    fix="Look at the NIC: `ethtool INTERFACE`, `ip -s link`, and its queue, `tc qdisc show`. On a cloud, compare the "
+    "VM's type and zone with the others, or replace the VM. `kit bench` measures on.",
+    lab="kit lab fault HOST slow-link",
+)

@@ -1,0 +1,150 @@
+"""Which links are slow, lopsided or late beside the others, and which host causes it. Noise must not look like a fault.
+
+A rate is compared with what the other hosts reach, never with a number. Load only lowers a rate and raises a round
+trip, so the best of several measurements counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_high, median_low
+from typing import Literal
+
+from kit.model.doctor import PairSeen
+
+# In the order of the hosts file, or (source, target).
+Pair = tuple[str, str]
+Direction = Literal["in", "out", "both"]
+# A rate must be this many times lower than that of the others, or a round trip this many times longer and this much.
+SLOW, LATE, LATE_S = 2.5, 4.0, 0.001
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blame:
+    """A host that most of its bad connections share, and on which side of it they are bad."""
+
+    host: str
+    direction: Direction
+
+
+def slow(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
+    """Return the links that are slow in both directions."""
+    rates = _rates(pairs)
+    usual = reference(pairs)
+    return tuple(link for link, (there, back) in rates.items() if max(there, back) * SLOW < usual)
+
+
+def lopsided(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
+    """Return (source, target) of directions that are slow beside their own reverse, which is not slow itself."""
+    usual = reference(pairs)
+    slower = []
+    for (one, other), (there, back) in _rates(pairs).items():
+        fast = max(there, back)
+        if min(there, back) * SLOW < min(fast, usual) and fast * SLOW >= usual:
+            slower.append((one, other) if there < back else (other, one))
+    return tuple(slower)
+
+
+def late(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
+    """Return the links whose round trip is long beside that of other hosts."""
+    trips = round_trips(pairs)
+    if len(trips) < 2:
+        return ()
+    usual = median_low(min(values) for values in _by_host(trips).values())
+    return tuple(link for link, trip in trips.items() if trip > max(usual * LATE, usual + LATE_S))
+
+
+def suspects(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
+    """Return the links that a check would report, each once, in the order of the pairs."""
+    order = {name: place for place, name in enumerate(dict.fromkeys(pair.source for pair in pairs))}
+    odd = {*slow(pairs), *late(pairs)}
+    odd |= {(one, other) if order[one] < order[other] else (other, one) for one, other in lopsided(pairs)}
+    return tuple(sorted(odd, key=lambda link: (order[link[0]], order[link[1]])))
+
+
+def reference(pairs: Sequence[PairSeen]) -> float:
+    """Return the rate that hosts usually reach, in bytes/s: the median of their best links. 0 if no rate is known.
+
+    A host with a slow NIC has only slow links, and makes one of each other host slow. With three hosts, two of the
+    three links are slow, but two of the three hosts have a fast one.
+    """
+    best = best_rates(pairs)
+    return median_high(max(values) for values in _by_host(best).values()) if best else 0.0
+
+
+def best_rates(pairs: Sequence[PairSeen]) -> Mapping[Pair, float]:
+    """Return the rate of each link in bytes/s: the better one of both directions."""
+    return {link: max(rates) for link, rates in _rates(pairs).items()}
+
+
+def round_trips(pairs: Sequence[PairSeen]) -> Mapping[Pair, float]:
+    """Return the round trip of each link in seconds: the shorter one of both directions."""
+    trips: dict[Pair, float] = {}
+    for link, one, other in _links(pairs):
+        known = [pair.rtt_s for pair in (one, other) if pair is not None and pair.rtt_s is not None]
+        if known:
+            trips[link] = min(known)
+    return trips
+
+
+def blame(bad: Collection[Pair], measured: Collection[Pair], *, directed: bool) -> tuple[list[Blame], list[Pair]]:
+    """Return the hosts that most of their connections are bad with, and the bad pairs that no host explains.
+
+    Greedy: the host that explains most bad pairs first. A host needs two connections: with one, either end may be it.
+    """
+    sides: tuple[tuple[Direction, Callable[[str, Pair], bool]], ...] = (
+        (("in", lambda host, pair: pair[1] == host), ("out", lambda host, pair: pair[0] == host))
+        if directed
+        else (("both", lambda host, pair: host in pair),)
+    )
+    left = list(bad)
+    hosts = dict.fromkeys(name for pair in measured for name in pair)
+    if len(hosts) > 2 and {*bad} == {*measured}:
+        # It is no host, but the network or the same setting on all of them.
+        return [Blame(host=host, direction=sides[0][0]) for host in hosts], []
+    blamed: dict[str, Direction] = {}
+    while left:
+        ranked = []
+        for host in hosts:
+            for direction, has in sides:
+                count = sum(has(host, pair) for pair in measured)
+                explained = sum(has(host, pair) for pair in left)
+                share = sum(has(host, pair) for pair in bad) / count if count else 0.0
+                if count > 1 and share > 0.5 and (explained > 1 or (explained and share == 1)):
+                    ranked.append((explained, share, host, direction, has))
+        if not ranked:
+            break
+        _, _, host, direction, has = max(ranked, key=lambda row: row[:2])
+        blamed[host] = direction if host not in blamed else "both"
+        left = [pair for pair in left if not has(host, pair)]
+    return [Blame(host=host, direction=blamed[host]) for host in hosts if host in blamed], left
+
+
+def _links(pairs: Sequence[PairSeen]) -> Iterable[tuple[Pair, PairSeen, PairSeen | None]]:
+    """Yield each link once, with what was measured in both directions."""
+    by_pair = {(pair.source, pair.target): pair for pair in pairs}
+    done: set[Pair] = set()
+    for (source, target), pair in by_pair.items():
+        if (target, source) not in done:
+            done.add((source, target))
+            yield (source, target), pair, by_pair.get((target, source))
+
+
+def _rates(pairs: Sequence[PairSeen]) -> dict[Pair, tuple[float, float]]:
+    """Return the rates of each link in both directions. A direction that is not known is as fast as the other."""
+    rates: dict[Pair, tuple[float, float]] = {}
+    for link, one, other in _links(pairs):
+        there, back = one.rate, other.rate if other is not None else None
+        if there is not None or back is not None:
+            known = (there if there is not None else back or 0.0, back if back is not None else there or 0.0)
+            rates[link] = known
+    return rates
+
+
+def _by_host(values: Mapping[Pair, float]) -> dict[str, list[float]]:
+    by_host: dict[str, list[float]] = {}
+    for link, value in values.items():
+        for host in link:
+            by_host.setdefault(host, []).append(value)
+    return by_host

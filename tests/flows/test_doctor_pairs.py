@@ -1,0 +1,248 @@
+"""kit doctor measures between hosts: on VMs in memory, and with real probes on addresses of the loopback device."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kit.errors import AnswerError, SlowError, StepError, UnreachableError
+from kit.events import HostStep
+from kit.flows.cluster.deploy import deploy
+from kit.flows.doctor import pairs as flow
+from kit.flows.doctor.doctor import doctor
+from kit.flows.doctor.pairs import Between, measure
+from kit.model.doctor import DoctorResult, Pairing
+from tests.fakes.fleet import Fleet
+from tests.fakes.loopback import Loopback
+from tests.fakes.probes import CONTROL, RATE, FakeLink
+from tests.fakes.reporter import Remembering
+
+ROOT = Path(__file__).parents[2]
+OTHERS = ("gpu1", "gpu3", "gpu4")
+
+
+def ids(result: DoctorResult) -> dict[str, list[tuple[str, ...]]]:
+    return {one.id: [sight.hosts for sight in one.seen] for one in result.findings if one.area == "pair"}
+
+
+def measured(fleet: Fleet, reporter: Remembering, pairing: Pairing = "all") -> Between:
+    context = fleet.context(reporter)
+    return measure(context, context.inventory.hosts, pairing)
+
+
+def test_a_clean_fleet(fleet: Fleet, reporter: Remembering) -> None:
+    between = measured(fleet, reporter)
+    assert between.failures == {}
+    assert len(between.pairs) == 12
+    (pair,) = [pair for pair in between.pairs if (pair.source, pair.target) == ("gpu1", "gpu2")]
+    assert (pair.address, pair.mtu, pair.mtu_local, pair.rate) == ("10.0.0.2", 1500, 1500, RATE)
+    assert [(port.number, port.open) for port in pair.ports] == [(33, True), (1024, True), (CONTROL, True)]
+    assert (pair.clock_s, pair.clock_error_s, pair.resolved) == (0.0, 5e-5, ("10.0.0.2",))
+    steps = [event.text for event in reporter.events if isinstance(event, HostStep)]
+    assert [text for text in steps if "round" in text] == [f"measuring rates, round {n} of 3" for n in (1, 2, 3)]
+    assert ids(doctor(fleet.context(reporter))) == {}
+    assert fleet.changes == {}
+
+
+def test_a_firewall(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet[name].links["gpu2"] = FakeLink(closed={33, 1024})
+    result = doctor(fleet.context(reporter))
+    assert ids(result) == {"port-filtered": [("gpu2",)]}
+    assert result.exit_code == 4
+
+
+def test_a_firewall_that_lets_nothing_in_leaves_the_other_direction(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet[name].links["gpu2"] = FakeLink(closed={33, 1024, "control"})
+    between = measured(fleet, reporter)
+    assert all(pair.rate for pair in between.pairs)
+    assert ids(doctor(fleet.context(reporter))) == {"port-filtered": [("gpu2",)]}
+
+
+def test_two_hosts_that_cannot_connect_have_no_rate(reporter: Remembering) -> None:
+    fleet = Fleet(2)
+    for one, other in (("gpu1", "gpu2"), ("gpu2", "gpu1")):
+        fleet[one].links[other] = FakeLink(closed={"control"})
+    between = measured(fleet, reporter)
+    assert [pair.rate for pair in between.pairs] == [None, None]
+
+
+def test_a_path_that_loses_large_packets(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet[name].links["gpu2"] = FakeLink(mtu=1400, rate=0.0)
+    assert ids(doctor(fleet.context(reporter))) == {"path-mtu": [("gpu2",)]}
+
+
+def test_a_slow_host_is_measured_again(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet[name].links["gpu2"] = fleet["gpu2"].links[name] = FakeLink(rate=RATE / 10)
+    result = doctor(fleet.context(reporter))
+    assert ids(result) == {"slow-link": [("gpu2",)]}
+    assert result.exit_code == 3
+    steps = [event.text for event in reporter.events if isinstance(event, HostStep)]
+    assert "measuring slow links again, round 3 of 3" in steps
+    assert "measuring gpu2 and gpu4 again, alone" in steps
+
+
+def test_a_host_that_sends_slowly(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = FakeLink(rate=RATE / 10)
+    assert ids(doctor(fleet.context(reporter))) == {"one-way": [("gpu2",)]}
+
+
+def test_a_rate_of_busy_hosts_is_no_rate(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = FakeLink(rate=RATE / 100, waited_s=0.5)
+    between = measured(fleet, reporter)
+    rates = {(pair.source, pair.target): pair.rate for pair in between.pairs}
+    assert rates["gpu2", "gpu1"] is None
+    assert rates["gpu1", "gpu3"] == RATE
+    assert ids(doctor(fleet.context(reporter))) == {}
+
+
+def test_a_clock(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].clock_s = -60.0
+    result = doctor(fleet.context(reporter))
+    assert ids(result) == {"clock-offset": [("gpu3",)]}
+    assert result.exit_code == 0
+
+
+def test_a_name(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].links["gpu4"] = FakeLink(resolved=["192.0.2.99"])
+    assert ids(doctor(fleet.context(reporter))) == {"name-differs": [("gpu3", "gpu4")]}
+
+
+@pytest.mark.parametrize("pairing", ["all", "none"])
+def test_the_heads_ssh_where_a_cluster_runs(fleet: Fleet, reporter: Remembering, pairing: Pairing) -> None:
+    deploy(fleet.context(reporter))
+    assert ids(doctor(fleet.context(reporter), pairing=pairing)) == {}
+    fleet["gpu3"].faults.add("sshd dies")
+    assert ids(doctor(fleet.context(reporter), pairing=pairing)) == {"head-ssh": [("gpu1", "gpu3")]}
+    # Without the head there is nobody to log in.
+    assert ids(doctor(fleet.context(reporter), hosts="gpu2,gpu3,gpu4", pairing=pairing)) == {}
+
+
+def test_a_host_that_answers_nonsense_is_named_and_the_others_go_on(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].probe_answers["reach"] = b'{"serial": 3, "faults": ["\x1b[31m"], "names": []}'
+    between = measured(fleet, reporter)
+    assert isinstance(between.failures["gpu2"], AnswerError)
+    assert "\x1b" not in str(between.failures["gpu2"])
+    rates = {(pair.source, pair.target): pair.rate for pair in between.pairs}
+    assert rates["gpu1", "gpu3"] == RATE
+    assert rates["gpu1", "gpu2"] is None
+    (finding,) = [one for one in doctor(fleet.context(reporter)).findings if one.id == "unreachable"]
+    assert finding.seen[0].hosts == ("gpu2",)
+
+
+def test_a_host_that_answers_too_much_is_named(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].probe_answers["hello"] = b"x" * (1 << 21)
+    assert isinstance(measured(fleet, reporter).failures["gpu2"], AnswerError)
+
+
+def test_two_hosts_with_one_address(reporter: Remembering) -> None:
+    fleet = Fleet(3)
+    fleet["gpu3"].internal = fleet["gpu2"].internal
+    between = measured(fleet, reporter)
+    assert "also that of gpu2" in str(between.failures["gpu3"])
+    assert {pair.source for pair in between.pairs} == {"gpu1", "gpu2"}
+
+
+def test_many_hosts_are_paired_quickly(reporter: Remembering) -> None:
+    between = measured(Fleet(24), reporter, "quick")
+    assert between.failures == {}
+    per_host = [sum(pair.rate is not None for pair in between.pairs if pair.source == f"gpu{n}") for n in range(1, 25)]
+    assert max(per_host) <= 6
+    # The head connects to all.
+    assert sum(pair.source == "gpu1" for pair in between.pairs) == 23
+
+
+# Real probes from here on.
+
+
+def test_real_probes_on_loopback(reporter: Remembering) -> None:
+    machine = Loopback(3, part=92)
+    began = time.monotonic()
+    between = measure(machine.context(reporter), machine.hosts, "all")
+    assert between.failures == {}
+    assert len(between.pairs) == 6
+    for pair in between.pairs:
+        assert all(port.open for port in pair.ports)
+        assert pair.mtu == pair.mtu_local == 65535
+        assert pair.rtt_s
+        assert pair.clock_s is not None
+        assert abs(pair.clock_s) < 1
+    assert all(process.poll() == 0 for process in machine.processes.values())
+    assert time.monotonic() - began < 60
+
+
+def test_a_host_that_dies_hangs_or_is_down_is_named(reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "PATIENCE_S", 3.0)
+    monkeypatch.setattr("kit.remote.doctor.probes.START_S", 5.0)
+    hello = json.dumps({"serial": 1, "name": "a", "interfaces": [], "route": None})
+    machine = Loopback(
+        6,
+        part=93,
+        altered={
+            "gpu2": [sys.executable, "-c", "import sys; sys.exit('Traceback: python3 is too old')"],
+            "gpu3": [sys.executable, "-c", f"import time; print({hello!r}, flush=True); time.sleep(60)"],
+            "gpu4": [sys.executable, "-c", "while True: print('x' * 1000)"],
+        },
+        down={"gpu5"},
+    )
+    between = measure(machine.context(reporter), machine.hosts, "all")
+    kinds = {name: type(error) for name, error in between.failures.items()}
+    assert kinds == {"gpu2": StepError, "gpu3": SlowError, "gpu4": AnswerError, "gpu5": UnreachableError}
+    assert {pair.source for pair in between.pairs if pair.rate} <= {"gpu1", "gpu6"}
+    assert any(pair.ports for pair in between.pairs)
+    end = time.monotonic() + 10
+    while any(process.poll() is None for process in machine.processes.values()):
+        assert time.monotonic() < end, "a process of a host still runs"
+        time.sleep(0.05)
+
+
+INTERRUPTED = """
+import sys
+from tests.fakes.loopback import Loopback
+from kit.errors import Interrupted
+from kit.flows.doctor import pairs
+pairs.STREAM_S = 8.0
+class Reporter:
+    def report(self, event):
+        text = getattr(event, "text", "")
+        if text.startswith("measuring rates"):
+            print(*(process.pid for process in machine.processes.values()), flush=True)
+machine = Loopback(3, part=94)
+try:
+    pairs.measure(machine.context(Reporter()), machine.hosts, "all")
+except Interrupted as error:
+    print("interrupted", flush=True)
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_after_ctrl_c_nothing_listens(number: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as kit:
+        assert kit.stdout
+        pids = [int(word) for word in kit.stdout.readline().split()]
+        assert len(pids) == 3
+        os.kill(kit.pid, number)
+        assert kit.wait(20) == (130 if number == signal.SIGINT else -9)
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end, "a probe still runs"
+        time.sleep(0.05)
+    with socket.socket() as peer:
+        assert peer.connect_ex(("127.94.0.1", 33)) == errno.ECONNREFUSED
