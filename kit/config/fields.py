@@ -207,6 +207,26 @@ def _table() -> tuple[Setting, ...]:
             "Another way to write security.pids.",
             example=32768,
         ),
+        _field(
+            "rdma",
+            Choice(("auto", "off", "require"), truths={False: "off"}),
+            "Whether nodes get /dev/infiniband, for InfiniBand and RoCE. auto: on hosts that have it. require: refuse "
+            "hosts without an active port. off: NCCL uses TCP.",
+        ),
+        _field(
+            "devices",
+            Items(Text()),
+            "Devices of the VMs for the nodes, written /dev/NAME[:TARGET[:rwm]] as in Compose.",
+            example=["/dev/gdrdrv"],
+            rule=rules.devices,
+        ),
+        _field(
+            "hugepages",
+            Text(),
+            "Huge pages that each host must have, such as 4gb. Nodes get /dev/hugepages.",
+            example="4gb",
+            rule=rules.size,
+        ),
         _section("ulimits", "Limits of the containers.", {"memlock": "unlimited"}),
         _field(
             "ulimits.memlock",

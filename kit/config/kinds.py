@@ -93,11 +93,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words. `instead` maps words that people write instead to what they should write."""
+    """One of some words. `instead` maps words that people write instead to what they should write.
+
+    `truths` maps true or false to the word that YAML reads as it: `off` is false to YAML.
+    """
 
     choices: tuple[str, ...]
     is_word: bool = True
     instead: Mapping[str, str] = field(default_factory=dict)
+    truths: Mapping[bool, str] = field(default_factory=dict)
 
     @property
     def wants(self) -> str:
@@ -106,12 +110,16 @@ class Choice:
     def read(self, value: object) -> str:
         if isinstance(value, str) and value.lower() in self.instead:
             raise FieldError(f"is not {self.wants}", write=self.instead[value.lower()])
+        if isinstance(value, bool) and value in self.truths:
+            return self.truths[value]
         if not isinstance(value, str) or value not in self.choices:
             raise WrongKindError
         return value
 
     def shapes(self) -> list[Shape]:
-        return [{"type": "string", "enum": list(self.choices)}]
+        # An editor's reader of YAML may take the word for a truth value, too.
+        truths = [{"type": "boolean", "enum": list(self.truths)}] if self.truths else []
+        return [{"type": "string", "enum": list(self.choices)}, *truths]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
+_DEVICE = re.compile(r"(/dev(?:/[A-Za-z0-9._-]+)*)/?(?::(/[A-Za-z0-9._/-]+)(?::[rwm]{1,3})?)?", re.ASCII)
+# Devices that are the whole VM.
+_WHOLE_VM = frozenset({"/dev", "/dev/mem", "/dev/kmem", "/dev/port"})
 _VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 
@@ -198,6 +201,27 @@ def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def devices(value: tuple[str, ...]) -> tuple[str, ...]:
+    targets: set[str] = set()
+    for device in value:
+        match = _DEVICE.fullmatch(device)
+        if match is None or {".", ".."} & set(device.split("/")):
+            raise FieldError(
+                f"{device!r} is not a device of the VMs",
+                write="write /dev/NAME, or /dev/NAME:/dev/OTHER:rw as in Compose",
+            )
+        if match[1] in _WHOLE_VM:
+            raise FieldError(
+                f"{match[1]} would give every rank all of the VM's memory or devices",
+                write="name the one device that the ranks need, such as /dev/gdrdrv",
+            )
+        target = match[2] or match[1]
+        if target in targets:
+            raise FieldError(f"two devices have the target {target!r}", write="give each device another target")
+        targets.add(target)
+    return value
+
+
 def image(values: Mapping[str, Any]) -> None:
     if values.get("flavour") == "ssh-layer" and not values.get("base", "invalid"):
         raise FieldError(
@@ -232,6 +256,18 @@ def cluster(values: Mapping[str, Any]) -> None:
     if values.get("orchestrator") == "swarm":
         for volume in values.get("volumes", ()):
             _check_for_swarm(volume)
+        if values.get("rdma") == "require":
+            raise FieldError(
+                "Swarm cannot pass devices to its tasks, and rdma: require needs /dev/infiniband",
+                write="use orchestrator: compose, or accept TCP with rdma: off",
+                key="rdma",
+            )
+        if values.get("devices"):
+            raise FieldError(
+                "Swarm cannot pass devices to its tasks: it would drop them",
+                write="remove devices:, or use orchestrator: compose",
+                key="devices",
+            )
         security = values.get("security")
         # Without security: in the file, this is the default and not a mapping.
         if isinstance(security, Mapping) and security.get("seccomp") == "unconfined":

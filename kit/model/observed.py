@@ -76,6 +76,38 @@ class GpuEngine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RdmaGid:
+    """An entry of a RoCE port's table of GIDs. `address` is IPv4, or '' for a GID of another kind.
+
+    `kind` is `RoCE v2` or `IB/RoCE v1`.
+    """
+
+    index: int
+    kind: str
+    interface: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RdmaPort:
+    """A port of an RDMA adapter: `state` ACTIVE or DOWN, `layer` InfiniBand or Ethernet (RoCE). `gids` are of RoCE."""
+
+    adapter: str
+    number: int
+    state: str
+    layer: str
+    gids: tuple[RdmaGid, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HugePages:
+    """How much memory of a host is in huge pages, of all sizes together, and how much of it no program uses."""
+
+    total_mib: int = 0
+    free_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
     """A container of kit on a host. `image` is the tag of its image, `spec` the hash of its definition.
 
@@ -103,7 +135,8 @@ class HostFacts:
     `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of nvidia-smi, or "".
     `gpu_processes` is None if kit did not ask. `node_gpus` has the UUIDs that the cluster's node sees, or is None if no
     node runs or kit cannot know. `node_gpu_fault` is what nvidia-smi prints there if it sees none. `images` maps each
-    requested tag that the host has to its ID, and `image_id` is the first.
+    requested tag that the host has to its ID, and `image_id` is the first. `rdma_devices` has the names of the files in
+    /dev/infiniband.
     """
 
     host: Host
@@ -138,3 +171,6 @@ class HostFacts:
     swarm: SwarmFacts = field(default_factory=SwarmFacts)
     python: str | None = None
     slow: bool = False
+    rdma_devices: tuple[str, ...] = ()
+    rdma_ports: tuple[RdmaPort, ...] = ()
+    huge_pages: HugePages = field(default_factory=HugePages)

@@ -137,6 +137,9 @@ class ClusterSpec:
     cpus: float | Literal["exclusive"] | None = None
     memory: str | None = None
     pids: int | None = None
+    rdma: Literal["auto", "off", "require"] = "auto"
+    devices: tuple[str, ...] = ()
+    hugepages: str | None = None
     ulimits: UlimitSpec = field(default_factory=UlimitSpec)
     security: SecuritySpec = field(default_factory=SecuritySpec)
     user: str | None = None

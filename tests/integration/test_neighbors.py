@@ -23,12 +23,16 @@ def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     login = {"user": "ubuntu", "key": str(cluster.folder / ".kit/lab/id_ed25519"),
              "known_hosts": str(cluster.folder / ".kit/lab/known_hosts")}  # fmt: skip
     name = f"{cluster.name}-2"
-    more = {"name": name, "ssh": login, "ssh_port": PORT, "cpus": "exclusive"}
+    more = {"name": name, "ssh": login, "ssh_port": PORT, "cpus": "exclusive", "devices": ["/dev/it:/dev/other:r"]}
     (folder / "kit.yaml").write_text(yaml.safe_dump({**settings, **more}))
     (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=2\n" for host in hosts))
     cluster_two = Cluster(name=name, folder=folder, hosts=hosts)
+    # Stand-ins for devices: /dev/null by the name of an RDMA device, and /dev/zero.
+    make = "mkdir /dev/infiniband && mknod /dev/infiniband/uverbs0 c 1 3 && mknod /dev/it c 1 5"
+    everywhere(hosts, lambda host: host.text("sh", "-c", make))
     yield cluster_two
     cluster_two.kit("down", "--yes", "--purge", "--force")
+    everywhere(hosts, lambda host: host.text("rm", "-r", "/dev/infiniband", "/dev/it"))
 
 
 def test_a_port_that_is_taken_is_reported_before_anything_is_done(second: Cluster) -> None:
@@ -62,6 +66,15 @@ def test_two_clusters_side_by_side(second: Cluster, cluster: Cluster) -> None:
         assert container["State"]["Running"]
         assert host.listeners(PORT) == [host.address]
         assert host.listeners(33) == [host.address]
+        devices = {
+            device["PathInContainer"]: device["CgroupPermissions"] for device in container["HostConfig"]["Devices"]
+        }
+        assert devices["/dev/other"] == "r"
+        assert "CAP_IPC_LOCK" in container["HostConfig"]["CapAdd"]
+        seen = second.kit(
+            "exec", host.name, "--", "sh", "-c", "stat -c %t:%T /dev/infiniband/* && head -c 3 /dev/other | wc -c"
+        )
+        assert seen.stdout.split() == ["1:3", "3"], seen.stderr
         # What the login may not read, root owns.
         assert {tuple(words.split()[1:3]) for words in host.files(second.name).values()} == {("root", "root")}
         assert host.ssh("cat", f"/opt/kit/{second.name}/ssh/host_ed25519", user="ubuntu").returncode != 0
@@ -126,6 +139,20 @@ def test_a_run_that_uses_more_memory_than_it_may_ends_with_the_cause(second: Clu
     assert second.marked() == {}
 
 
+def test_hosts_that_lack_what_kit_yaml_gives_to_nodes_are_named(second: Cluster) -> None:
+    """Before anything is changed. The lab's adapters have no port."""
+    settings = yaml.safe_load((second.folder / "kit.yaml").read_text())
+    more = {"rdma": "require", "cpus": 99, "memory": "9999gb", "hugepages": "9999gb", "devices": ["/dev/it-none"]}
+    (second.folder / "demanding.yaml").write_text(yaml.safe_dump({**settings, **more}))
+    done = second.kit("deploy", "--config", "demanding.yaml")
+    assert done.returncode == 4
+    for words in (
+        "no active RDMA port (no port at all)", "CPUs, and cpus: 99", "of memory, and memory: 9999gb",
+        "huge pages, and hugepages: 9999gb", "has no /dev/it-none",
+    ):  # fmt: skip
+        assert words in done.stderr
+
+
 def test_its_port_belongs_to_it(second: Cluster, cluster: Cluster) -> None:
     """A deploy of a third cluster on the same port fails, and names the port's owner."""
     done = second.kit("deploy", "--name", f"{second.name}-3")
@@ -137,7 +164,7 @@ def test_down_leaves_nothing_of_it_and_all_of_the_other(second: Cluster, cluster
     before = cluster.state()
     made = second.kit("run", "--", "sh", "-c", 'hostname >"$KIT_CHECKPOINT_DIR/one"')
     assert made.returncode == 0, made.stderr
-    with second.running("run", "--", "sleep", "300") as run:
+    with second.running("run", "--npernode", "1", "--", "sleep", "300") as run:
         second.wait_for_ranks(run, {host.name: [rank] for rank, host in enumerate(second.hosts)})
         spared = second.kit("down", "--yes")
         assert spared.returncode == 5

@@ -9,6 +9,7 @@ from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster import fence
 from kit.plan.cluster.gpus import compose_driver
 
 MIB = 1024 * 1024
@@ -23,6 +24,16 @@ _KERNELS = {"amd64": "x86_64", "arm64": "aarch64", "386": "i686", "arm": "armv7l
 def bind_sources(spec: ClusterSpec) -> list[str]:
     """Return the paths on VMs that volumes name."""
     return [volume.split(":")[0] for volume in spec.volumes if volume[0] in "/."]
+
+
+def devices(spec: ClusterSpec) -> list[str]:
+    """Return the devices on VMs that kit.yaml names."""
+    return [device.split(":")[0].rstrip("/") for device in spec.devices]
+
+
+def needed_paths(spec: ClusterSpec) -> list[str]:
+    """Return the paths that every host must have: no engine would create them."""
+    return [*devices(spec), *([fence.HUGE_PAGES] if spec.hugepages else [])]
 
 
 def missing_sources(observed: Sequence[HostFacts], spec: ClusterSpec) -> list[str]:

@@ -11,7 +11,7 @@ from kit.model.observed import HostFacts
 from kit.model.plan import ComposeUp, HostPlan, Step
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import checks, network, ssh, stack
+from kit.plan.cluster import checks, network, rdma, ssh, stack
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import PRIVATE, PUBLIC, File, file_steps, launch_files, login_file, record_file, stale_steps
 from kit.plan.cluster.gpus import file_driver, lost, verify_gpus
@@ -20,8 +20,8 @@ from kit.plan.swarm.leave import leaving
 
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the sources of mounts. Compose creates those that are missing, so the plan has no step for them."""
-    return tuple(checks.bind_sources(spec))
+    """Return the sources of mounts, and devices. Compose creates missing folders, so the plan has no step for them."""
+    return tuple(dict.fromkeys([*checks.bind_sources(spec), *checks.needed_paths(spec)]))
 
 
 def problems(_observed: Sequence[HostFacts], _nodes: Sequence[Node]) -> list[KitError]:
@@ -59,7 +59,8 @@ def draft(site: Site) -> Draft:
             service,
             node=node,
             interface=network.pick_interface(facts, spec.network).name,
-            hca=facts.host.hca,
+            rdma=rdma.passed(facts, spec),
+            more=rdma.environment(facts, spec),
             gpus=file_driver(facts),
             host_key=site.keys.hosts[node.name].public,
         )

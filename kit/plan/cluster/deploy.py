@@ -13,7 +13,7 @@ from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import SET_UP, Plan, Round, plan_of
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import checks, compose, record, resources
+from kit.plan.cluster import checks, compose, rdma, record, resources
 from kit.plan.cluster.dialect import Dialect, Site
 from kit.plan.cluster.files import is_current
 from kit.plan.cluster.nodes import cluster_record
@@ -35,7 +35,7 @@ def problems_of(
 ) -> list[KitError]:
     """Return everything that prevents a deploy, so that kit reports it before it changes anything."""
     uses_compose, ships = spec.orchestrator == "compose", spec.registry is None
-    problems = dialect_of(spec).problems(observed, nodes)
+    problems = dialect_of(spec).problems(observed, nodes) + rdma.problems(observed, spec)
     for facts in observed:
         problems += checks.host_problems(facts, image_size=image.size, compose=uses_compose, ships=ships)
         problems += resources.problems(facts, spec)

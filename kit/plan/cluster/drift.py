@@ -35,6 +35,9 @@ def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
         "shm_size": spec.shm_size,
         "cpus": spec.cpus,
         "memory": spec.memory,
+        "rdma": spec.rdma,
+        "devices": list(spec.devices),
+        "hugepages": spec.hugepages,
         **{f"ulimits.{name}": value for name, value in asdict(spec.ulimits).items()},
     }
 

@@ -20,6 +20,9 @@ RUN_BYTES = 256 << 20
 TMP = ("/tmp", "/var/tmp")  # noqa: S108
 RUN = "/run"
 IMAGE_HOME = "/root"
+# Where the kernel gives huge pages as files.
+HUGE_PAGES = "/dev/hugepages"
+RDMA_CAPABILITY = "IPC_LOCK"
 # Open MPI's daemons are root. With these, they accept ranks of another user, and share no folder with them.
 _DAEMONS = {
     "OMPI_MCA_filem": "^raw",
@@ -31,14 +34,17 @@ _DAEMONS = {
 NEW_PRIVILEGES, USER = "KIT_NEW_PRIVILEGES", "KIT_USER"
 
 
-def capabilities(spec: ClusterSpec) -> list[str]:
-    """Return the capabilities that the node keeps. It loses all others."""
+def capabilities(spec: ClusterSpec, *, rdma: bool = False) -> list[str]:
+    """Return the capabilities that the node keeps. It loses all others. `rdma`: it has RDMA devices."""
     kept = {*_SSHD, *_FILES, *spec.security.capabilities}
     if spec.ssh_port < _FREE_PORT:
         kept.add("NET_BIND_SERVICE")
     if spec.user:
         # The supervisor is root, and ends ranks of another user.
         kept.add("KILL")
+    if rdma:
+        # Memory that an adapter reads and writes is pinned.
+        kept.add(RDMA_CAPABILITY)
     # Engines store the name as it is in a Compose file, and with this beginning for a stack.
     return [f"CAP_{name}" for name in sorted(kept)]
 
@@ -70,6 +76,11 @@ def environment(spec: ClusterSpec) -> dict[str, str]:
 def scratch(spec: ClusterSpec) -> list[str]:
     """Return the targets that need a mount from the scratch folder: a volume of kit.yaml may replace one."""
     return [target for target in TMP if spec.security.read_only and target not in _targets(spec)]
+
+
+def huge_pages(spec: ClusterSpec) -> list[str]:
+    """Return the mount of the VM's huge pages, if kit.yaml has them."""
+    return [f"{HUGE_PAGES}:{HUGE_PAGES}"] if spec.hugepages else []
 
 
 def has_run(spec: ClusterSpec) -> bool:

@@ -8,6 +8,8 @@ from kit.errors import KitError, StepError
 from kit.model.observed import HostFacts
 from kit.model.quantity import size_bytes
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster.checks import devices
+from kit.plan.cluster.fence import HUGE_PAGES
 from kit.plan.cluster.nodes import slots_of
 
 _MIB = 1 << 20
@@ -21,6 +23,8 @@ def problems(facts: HostFacts, spec: ClusterSpec) -> list[KitError]:
             *_cpus(facts, spec.cpu_limit),
             *_slots(facts, slots_of(facts, spec) if spec.exclusive else 0),
             *_memory(facts, spec.memory),
+            *_devices(facts, spec),
+            *_huge_pages(facts, spec),
         )
     ]
 
@@ -51,3 +55,31 @@ def _memory(facts: HostFacts, wanted: str | None) -> Iterable[tuple[str, str]]:
             f"has {facts.memory_mib} MiB of memory, and memory: {wanted} in kit.yaml is more",
             f"write at most memory: {facts.memory_mib}mb, or remove memory:",
         )
+
+
+def _devices(facts: HostFacts, spec: ClusterSpec) -> Iterable[tuple[str, str]]:
+    """Yield a problem and its hint for each device that the host lacks. The engine would not start the node."""
+    for device in devices(spec):
+        if device in facts.absent:
+            yield (
+                f"has no {device}, which devices: in kit.yaml names",
+                f"load its driver on {facts.host.name}, or take the device out of kit.yaml",
+            )
+
+
+def _huge_pages(facts: HostFacts, spec: ClusterSpec) -> Iterable[tuple[str, str]]:
+    """Yield a problem and its hint. Pages that a run of this cluster uses count as free: it gives them back."""
+    if spec.hugepages is None:
+        return
+    pages = facts.huge_pages
+    setup = (
+        f"reserve them: setup: {{hugepages: 4}} in kit.yaml for 4 GiB, then kit setup --only hugepages -H "
+        f"{facts.host.name}; or remove hugepages:"
+    )
+    runs = any(container.running and container.cluster == spec.name for container in facts.containers)
+    there = pages.total_mib if runs else pages.free_mib
+    if there * _MIB < size_bytes(spec.hugepages):
+        of = "" if runs else "free "
+        yield f"has {there} MiB of {of}huge pages, and hugepages: {spec.hugepages} in kit.yaml is more", setup
+    elif HUGE_PAGES in facts.absent:
+        yield f"has huge pages, and no {HUGE_PAGES} through which nodes could use them", setup

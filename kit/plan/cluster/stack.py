@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kit.model import names
 from kit.plan.cluster import fence, yamltext
 from kit.plan.cluster.gpus import Driver
+from kit.plan.cluster.rdma import DEVICES as RDMA_DEVICES
 
 if TYPE_CHECKING:
     from kit.model.launch import Node
@@ -39,27 +41,37 @@ class ComposeFiles:
     def __init__(self, spec: ClusterSpec, image: str) -> None:
         self._spec = spec
         self._image = image
-        self._forms: dict[tuple[str, Driver, bool, bool], _Form] = {}
+        self._forms: dict[tuple[str, Driver, bool, bool, tuple[str, ...]], _Form] = {}
 
     def file(
-        self, service: str, *, node: Node, interface: str, gpus: Driver, host_key: str, hca: str | None = None
+        self,
+        service: str,
+        *,
+        node: Node,
+        interface: str,
+        gpus: Driver,
+        host_key: str,
+        rdma: bool = False,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> ComposeFile:
-        """Return the file of one host. `host_key` is the public half, '' if it does not exist yet."""
-        values = {**own_environment(self._spec, node, interface, hca), _KEY: short(host_key)}
-        kind = (service, gpus, bool(host_key), hca is not None)
+        """Return the file of one host. `host_key` is the public half, '' if it does not exist yet.
+
+        `rdma`: the node gets the host's RDMA devices. `more` has further variables of this host.
+        """
+        own = own_environment(self._spec, node, interface, more)
+        values = {**own, _KEY: short(host_key)}
+        kind = (service, gpus, bool(host_key), rdma, tuple(more))
         form = self._forms.get(kind)
         if form is None:
-            form = self._forms[kind] = self._form(
-                service, gpus=gpus, keyed=bool(host_key), own_names=values.keys() - {_KEY}
-            )
+            form = self._forms[kind] = self._form(service, gpus=gpus, rdma=rdma, keyed=bool(host_key), own_names=own)
         digest = short(form.definition.fill(values))
         return ComposeFile(text=form.text.fill({**values, _DIGEST: digest}), digest=digest)
 
-    def _form(self, service: str, *, gpus: Driver, keyed: bool, own_names: Iterable[str]) -> _Form:
+    def _form(self, service: str, *, gpus: Driver, rdma: bool, keyed: bool, own_names: Iterable[str]) -> _Form:
         def body(gap: Callable[[str], str]) -> dict[str, Any]:
             own = {name: gap(name) for name in sorted(own_names)}
             key = gap(_KEY) if keyed else ""
-            return definition(self._spec, name=service, image=self._image, gpus=gpus, own=own, key=key)
+            return definition(self._spec, name=service, image=self._image, gpus=gpus, rdma=rdma, own=own, key=key)
 
         mark = "gap"
         while mark in json.dumps(body(str)):
@@ -98,10 +110,12 @@ class _Form:
     text: _Template
 
 
-def own_environment(spec: ClusterSpec, node: Node, interface: str, hca: str | None = None) -> dict[str, str]:
+def own_environment(
+    spec: ClusterSpec, node: Node, interface: str, more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Return the variables whose values differ from host to host. NCCL and Gloo accept only names of interfaces.
 
-    `hca` is that of the hosts file, which wins over `env:` in kit.yaml.
+    `more` are those of the host's RDMA (kit.plan.cluster.rdma).
     """
     return {
         "HOROVOD_GLOO_IFACE": spec.env.get("HOROVOD_GLOO_IFACE", interface),
@@ -109,14 +123,17 @@ def own_environment(spec: ClusterSpec, node: Node, interface: str, hca: str | No
         "KIT_NODE": node.name,
         # With '=', NCCL uses exactly this interface, and not all whose names begin with this one.
         "NCCL_SOCKET_IFNAME": spec.env.get("NCCL_SOCKET_IFNAME", f"={interface}"),
-        **({"NCCL_IB_HCA": hca} if hca is not None else {}),
+        **more,
     }
 
 
 def definition(
-    spec: ClusterSpec, *, name: str, image: str, gpus: Driver, own: Mapping[str, str], key: str
+    spec: ClusterSpec, *, name: str, image: str, gpus: Driver, own: Mapping[str, str], key: str, rdma: bool = False
 ) -> dict[str, Any]:
-    """Return the service as Compose spells it. `own`: the host's variables. `key`: the digest of its host key or ''."""
+    """Return the service as Compose spells it. `own`: the host's variables. `key`: the digest of its host key or ''.
+
+    `rdma`: the node gets the host's RDMA devices.
+    """
     environment = {**variables(spec), **own}
     body: dict[str, Any] = {
         "image": image,
@@ -130,10 +147,17 @@ def definition(
         "restart": "unless-stopped",
         "shm_size": spec.shm_size,
         "ulimits": ulimits(spec),
-        **_fenced(spec),
+        **_fenced(spec, rdma=rdma),
         **_limits(spec),
+        **({"devices": devices} if (devices := _devices(spec, rdma=rdma)) else {}),
         "environment": dict(sorted(environment.items())),
-        "volumes": [f"{names.folder(spec.name)}:{names.MOUNT}:ro", _state(spec), *_scratch(spec), *spec.volumes],
+        "volumes": [
+            f"{names.folder(spec.name)}:{names.MOUNT}:ro",
+            _state(spec),
+            *_scratch(spec),
+            *fence.huge_pages(spec),
+            *spec.volumes,
+        ],
         "labels": {
             names.LABEL_CLUSTER: spec.name,
             names.LABEL_SERVICE: name,
@@ -142,8 +166,8 @@ def definition(
     }
     if gpus:
         which: dict[str, Any] = {"device_ids": [names.ALL_GPUS]} if gpus == "cdi" else {"count": "all"}
-        devices = [{"driver": gpus, **which, "capabilities": ["gpu"]}]
-        body["deploy"] = {"resources": {"reservations": {"devices": devices}}}
+        reserved = [{"driver": gpus, **which, "capabilities": ["gpu"]}]
+        body["deploy"] = {"resources": {"reservations": {"devices": reserved}}}
     return body
 
 
@@ -152,16 +176,23 @@ def variables(spec: ClusterSpec) -> dict[str, str]:
     return {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **fence.environment(spec)}
 
 
-def _fenced(spec: ClusterSpec) -> dict[str, Any]:
+def _fenced(spec: ClusterSpec, *, rdma: bool) -> dict[str, Any]:
     """Return the fence as Compose spells it."""
     return {
         "cap_drop": ["ALL"],
-        "cap_add": fence.capabilities(spec),
+        "cap_add": fence.capabilities(spec, rdma=rdma),
         **({"security_opt": options} if (options := fence.security_options(spec)) else {}),
         **({"read_only": True} if spec.security.read_only else {}),
         **({"tmpfs": [f"{fence.RUN}:mode=755,size={fence.RUN_BYTES}"]} if fence.has_run(spec) else {}),
         **({"pids_limit": spec.processes} if spec.processes else {}),
     }
+
+
+def _devices(spec: ClusterSpec, *, rdma: bool) -> list[str]:
+    """Return the devices of a node. A folder stands for all devices in it."""
+    written = [device if ":" in device else f"{device.rstrip('/')}:{device.rstrip('/')}" for device in spec.devices]
+    own = [] if not rdma or any(device.split(":")[1] == RDMA_DEVICES for device in written) else [RDMA_DEVICES]
+    return [*(f"{folder}:{folder}" for folder in own), *written]
 
 
 def _limits(spec: ClusterSpec) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from kit.model.plan import HostPlan, Round, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
-from kit.plan.cluster import fence, network
+from kit.plan.cluster import fence, network, rdma
 from kit.plan.cluster import stack as services
-from kit.plan.cluster.checks import bind_sources
+from kit.plan.cluster.checks import bind_sources, needed_paths
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import (
     PRIVATE,
@@ -32,8 +32,8 @@ from kit.plan.swarm import checks, manager, stack
 
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the folders that mounts need."""
-    return tuple(_folders(spec))
+    """Return the folders that mounts need, and what every host must have."""
+    return (*_folders(spec), *needed_paths(spec))
 
 
 def _folders(spec: ClusterSpec) -> dict[str, str]:
@@ -130,7 +130,7 @@ def _runs_task(containers: Sequence[Container]) -> bool:
 def _files(site: Site, facts: HostFacts, node: Node) -> Iterable[File]:
     """Yield the files that differ from host to host. Private keys are not files but secrets of the swarm."""
     interface = network.pick_interface(facts, site.spec.network).name
-    env = services.own_environment(site.spec, node, interface, facts.host.hca)
+    env = services.own_environment(site.spec, node, interface, rdma.environment(facts, site.spec))
     yield File(names.NODE_ENV, stack.node_env_text(env).encode(), PUBLIC, "the node's own variables")
 
 

@@ -17,7 +17,7 @@ from kit.model.observed import HostFacts
 from kit.model.quantity import size_bytes
 from kit.model.spec import PROPAGATIONS, ClusterSpec
 from kit.model.swarm import Role
-from kit.plan.cluster import fence, stack, yamltext
+from kit.plan.cluster import fence, rdma, stack, yamltext
 
 CLIENT_KEY = f"{names.SECRETS_MOUNT}/id_ed25519"
 # The kinds under which guides let engines advertise GPUs.
@@ -84,7 +84,7 @@ def wanted(
         environment = stack.variables(spec)
         # Nodes get these from node.env, which a value in the definition would override.
         if name == names.HEAD:
-            environment |= stack.own_environment(spec, group[0][1], interface, group[0][0].host.hca)
+            environment |= stack.own_environment(spec, group[0][1], interface, rdma.environment(group[0][0], spec))
         services[name] = _service(
             spec, name, [f for f, _ in group], image=image, tag=tag, environment=environment, secrets=secrets
         )
@@ -141,6 +141,7 @@ def _service(
             _tmpfs("/dev/shm", size_bytes(spec.shm_size)),  # noqa: S108
             *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
             *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
+            *(_bind(fence.HUGE_PAGES, fence.HUGE_PAGES) for _ in fence.huge_pages(spec)),
             *(_mount(volume) for volume in spec.volumes),
         ],
         "labels": labels,

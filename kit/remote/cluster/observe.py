@@ -10,8 +10,9 @@ from kit.errors import SlowError, StepError
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, decode, number
 from kit.model.host import Host
-from kit.model.observed import Container, HostFacts, Interface
+from kit.model.observed import Container, HostFacts, HugePages, Interface
 from kit.model.run import BY_HAND, RUN_ID
+from kit.remote.cluster import rdma
 from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info
 from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, node_gpus_of
 from kit.remote.cluster.look import Answer, look
@@ -126,6 +127,12 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         absent=frozenset(sections.get("absent", ())),
         slow=bool(sections.get("slow")),
         swarm=swarm_facts(info, sections),
+        rdma_devices=rdma.devices_of(sections.get("rdma", ())),
+        rdma_ports=rdma.ports_of(sections.get("rdma", ())),
+        huge_pages=HugePages(
+            total_mib=_number(system.get("hugepages_kib")) // 1024,
+            free_mib=_number(system.get("hugepages_free_kib")) // 1024,
+        ),
     )
 
 

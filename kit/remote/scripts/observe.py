@@ -41,6 +41,12 @@ LABELLED = "filters=%%7B%%22label%%22%%3A%%5B%%22%s%%22%%5D%%7D"
 SWARM_PORTS = (":0949 ", ":1F0A ", ":12B5 ")
 
 
+# A folder for each size of huge pages, such as hugepages-2048kB.
+HUGE_PAGES = "/sys/kernel/mm/hugepages"
+RDMA_DEVICES, RDMA_CLASS = "/dev/infiniband", "/sys/class/infiniband"
+# The first entries of a table of GIDs. A table has 256, of which few are in use.
+MOST_GIDS = 32
+
 # A program that does not know the mark cannot start a section. No program that this one starts gets it.
 MARK = os.environ.pop("KIT_LOOK", "")
 # Programs of the shell that only VMs with GPUs run.
@@ -172,6 +178,7 @@ def system() -> "list[str]":
         "cores %d" % len(os.sched_getaffinity(0)),
         "python %s" % sys.version.split()[0],
         *("memory_kib %s" % number for number in memory),
+        *huge_pages(),
         *("os %s" % name for name in names),
     ]
     for path in ("/var/lib/docker", "/var", "/"):
@@ -181,6 +188,47 @@ def system() -> "list[str]":
             continue
         return [*facts, "disk_free_kib %d" % (disk.f_bavail * disk.f_frsize // 1024)]
     return facts
+
+
+def huge_pages() -> "list[str]":
+    """Return how much memory is in huge pages of all sizes, and how much of it is free, if there is any."""
+    total = free = 0
+    for name in entries(HUGE_PAGES):
+        size = name[len("hugepages-") : -len("kB")]
+        counts = [first_line("%s/%s/%s_hugepages" % (HUGE_PAGES, name, word)) for word in ("nr", "free")]
+        if size.isdigit() and all(count.isdigit() for count in counts):
+            total, free = total + int(size) * int(counts[0]), free + int(size) * int(counts[1])
+    return ["hugepages_kib %d" % total, "hugepages_free_kib %d" % free] if total else []
+
+
+def entries(folder: str) -> "list[str]":
+    """Return the names in a folder; nothing if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def first_line(path: str) -> str:
+    return "".join(lines_of(path)[:1])
+
+
+def rdma_section() -> "list[str]":
+    """Return the RDMA devices and the ports of their adapters, with the table of GIDs of each RoCE port."""
+    rows = ["device %s" % name for name in entries(RDMA_DEVICES)]
+    for adapter in entries(RDMA_CLASS):
+        ports = "%s/%s/ports" % (RDMA_CLASS, adapter)
+        for number in entries(ports):
+            port = "%s/%s" % (ports, number)
+            layer = first_line(port + "/link_layer")
+            rows.append("port %s %s %s|%s" % (adapter, number, first_line(port + "/state"), layer))
+            for index in range(MOST_GIDS) if layer == "Ethernet" else ():
+                gid = first_line("%s/gids/%d" % (port, index))
+                kind = first_line("%s/gid_attrs/types/%d" % (port, index))
+                if gid and kind:
+                    interface = first_line("%s/gid_attrs/ndevs/%d" % (port, index))
+                    rows.append("gid %s %s %d %s|%s|%s" % (adapter, number, index, interface, kind, gid))
+    return [section("rdma"), *rows] if rows else []
 
 
 def swarm_sections() -> "list[str]":
@@ -369,6 +417,7 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         *listening(),
         section("absent"),
         *(path for path in paths if not os.path.exists(path)),
+        *rdma_section(),
         section("gpus"),
         *(gpu_sections(*beside) if beside else ()),
         *engine,

@@ -22,6 +22,15 @@ by_client() {
   echo "cores $(nproc)"
   if command -v python3 >/dev/null 2>&1; then python3 --version 2>&1 | tr 'P' 'p'; fi
   awk '/^MemTotal:/ {print "memory_kib", $2}' /proc/meminfo
+  huge=0
+  huge_free=0
+  for pages in /sys/kernel/mm/hugepages/hugepages-*kB; do
+    [ -r "$pages/nr_hugepages" ] || continue
+    size=${pages##*-}
+    huge=$((huge + ${size%kB} * $(cat "$pages/nr_hugepages")))
+    huge_free=$((huge_free + ${size%kB} * $(cat "$pages/free_hugepages")))
+  done
+  if [ "$huge" -gt 0 ]; then printf 'hugepages_kib %d\nhugepages_free_kib %d\n' "$huge" "$huge_free"; fi
   if [ -r /etc/os-release ]; then (. /etc/os-release && echo "os ${PRETTY_NAME:-unknown}"); fi
   free=$(df -Pk /var/lib/docker 2>/dev/null || df -Pk /var 2>/dev/null || df -Pk /)
   echo "$free" | awk 'NR==2 {print "disk_free_kib", $4}'
@@ -36,6 +45,28 @@ by_client() {
   awk 'FNR > 1 {print $2}' /proc/net/udp 2>/dev/null
   section absent
   for path in "$@"; do [ -e "$path" ] || echo "$path"; done
+
+  if [ -d /dev/infiniband ] || [ -d /sys/class/infiniband ]; then
+    section rdma
+    for device in /dev/infiniband/*; do [ ! -e "$device" ] || echo "device ${device##*/}"; done
+    for port in /sys/class/infiniband/*/ports/*; do
+      [ -d "$port" ] || continue
+      layer=$(head -n 1 "$port/link_layer" 2>/dev/null)
+      place=${port#/sys/class/infiniband/}
+      place="${place%%/*} ${port##*/}"
+      echo "port $place $(head -n 1 "$port/state" 2>/dev/null)|$layer"
+      [ "$layer" = Ethernet ] || continue
+      # Of the 256 entries of a table, few are in use.
+      index=-1
+      while [ "$index" -lt 31 ]; do
+        index=$((index + 1))
+        gid=$(head -n 1 "$port/gids/$index" 2>/dev/null)
+        kind=$(head -n 1 "$port/gid_attrs/types/$index" 2>/dev/null)
+        if [ -z "$gid" ] || [ -z "$kind" ]; then continue; fi
+        echo "gid $place $index $(head -n 1 "$port/gid_attrs/ndevs/$index" 2>/dev/null)|$kind|$gid"
+      done
+    done
+  fi
 
   section gpus
   if command -v nvidia-smi >/dev/null 2>&1; then

@@ -8,9 +8,12 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.errors import InputError, InputErrors, StepError
+from kit.model.observed import Container, HostFacts, HugePages
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster import compose
 from kit.plan.cluster.nodes import cores_of
 from kit.plan.cluster.resources import problems
+from kit.plan.swarm import deploy as swarm
 from tests.fakes.facts import facts
 
 
@@ -70,3 +73,43 @@ def test_pids_is_another_way_to_write_the_limit_of_processes() -> None:
     assert spec_from({"pids": 100, "security": {"pids": 100}}).processes == 100
     with pytest.raises((InputError, InputErrors), match="differs from security"):
         spec_from({"pids": 100, "security": {"pids": 200}})
+
+
+def pages(total: int, free: int, **more: Any) -> HostFacts:
+    return facts(2, huge_pages=HugePages(total_mib=total * 2, free_mib=free * 2), **more)
+
+
+RUNS = Container(
+    name="kit-kit-mpinode", service="mpinode", cluster="kit", image="i", spec="s", running=True, status="Up"
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        (pages(0, 0), "has 0 MiB of free huge pages, and hugepages: 4gb in kit.yaml is more"),
+        (facts(2), "has 0 MiB of free huge pages"),
+        (pages(2048, 2047), "has 4094 MiB of free huge pages"),
+        (pages(2047, 5000, containers=(RUNS,)), "has 4094 MiB of huge pages"),
+        (pages(2048, 2048, absent=frozenset(["/dev/hugepages"])), "no /dev/hugepages through which"),
+    ],
+)
+def test_a_host_with_too_few_huge_pages(seen: HostFacts, message: str) -> None:
+    (problem,) = problems(seen, spec_from({"hugepages": "4gb"}))
+    assert problem.host == "gpu2"
+    assert message in problem.message
+    assert "kit setup --only hugepages -H gpu2" in (problem.hint or "")
+
+
+@pytest.mark.parametrize("seen", [pages(2048, 2048), pages(2048, 0, containers=(RUNS,))])
+def test_pages_that_a_running_node_uses_are_no_problem(seen: HostFacts) -> None:
+    assert problems(seen, spec_from({"hugepages": "4gb"})) == []
+
+
+def test_a_device_must_be_on_every_host() -> None:
+    spec = spec_from({"devices": ["/dev/gdrdrv", "/dev/fuse:/dev/fuse"]})
+    (problem,) = problems(facts(2, absent=frozenset(["/dev/fuse"])), spec)
+    assert problem.message == "has no /dev/fuse, which devices: in kit.yaml names"
+    for dialect in (compose, swarm):
+        assert {"/dev/gdrdrv", "/dev/fuse"} <= set(dialect.paths(spec))
+    assert "/dev/hugepages" in compose.paths(spec_from({"hugepages": "4gb"}))

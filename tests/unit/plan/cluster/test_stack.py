@@ -49,6 +49,8 @@ def test_a_compose_file_of_a_rich_spec() -> None:
         cpus=12.0,
         memory="64gb",
         pids=0,
+        devices=("/dev/gdrdrv", "/dev/fuse:/dev/fuse:rw"),
+        hugepages="4gb",
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("compose/rich.yaml", file(spec).text)
@@ -81,11 +83,14 @@ def test_the_person_may_choose_the_interface_of_nccl_but_not_the_port() -> None:
 
 def test_each_host_has_its_own_infiniband_adapters() -> None:
     spec = replace(SPEC, env={"NCCL_IB_HCA": "mlx5"})
-    assert service(spec, hca="mlx5_0:1,mlx5_2")["environment"]["NCCL_IB_HCA"] == "mlx5_0:1,mlx5_2"
+    assert service(spec, more={"NCCL_IB_HCA": "mlx5_0:1,mlx5_2"})["environment"]["NCCL_IB_HCA"] == "mlx5_0:1,mlx5_2"
     assert service(spec)["environment"]["NCCL_IB_HCA"] == "mlx5"
     assert "NCCL_IB_HCA" not in service()["environment"]
     files = stack.ComposeFiles(SPEC, IMAGE)
-    names = [files.file("mpinode", node=node(1), interface="ib0", gpus="", host_key=KEY, hca=hca) for hca in ("a", "b")]
+    names = [
+        files.file("mpinode", node=node(1), interface="ib0", gpus="", host_key=KEY, more={"NCCL_IB_HCA": hca})
+        for hca in "ab"
+    ]
     assert [f"NCCL_IB_HCA: {name}\n" in text.text for name, text in zip("ab", names, strict=True)] == [True, True]
 
 
@@ -97,7 +102,10 @@ def test_each_host_has_its_own_infiniband_adapters() -> None:
         {"node": node(1, address="10.0.0.9")},
         {"node": node(1, name="other")},
         {"interface": "eth1"},
-        {"hca": "mlx5_0"},
+        {"more": {"NCCL_IB_HCA": "mlx5_0"}},
+        {"rdma": True},
+        {"spec": replace(SPEC, devices=("/dev/gdrdrv",))},
+        {"spec": replace(SPEC, hugepages="1gb")},
         {"gpus": "nvidia"},
         {"host_key": "ssh-ed25519 BBBB kit-gpu1"},
         {"spec": replace(SPEC, shm_size="2gb")},

@@ -49,6 +49,7 @@ def test_the_stack_file_of_a_rich_spec() -> None:
         shm_size="8gb",
         cpus=12.0,
         memory="64gb",
+        hugepages="4gb",
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("swarm/rich.yaml", swarm.stack_text(spec, wanted(spec)))
@@ -107,7 +108,7 @@ def test_what_a_node_has_of_its_own_is_not_in_the_definition_of_all() -> None:
     assert own.keys() <= wanted().services["mpihead"]["environment"].keys()
     spec = replace(SPEC, env={"NCCL_SOCKET_IFNAME": "ib"})
     assert stack.own_environment(spec, node(2), "ens3")["NCCL_SOCKET_IFNAME"] == "ib"
-    assert stack.own_environment(SPEC, node(2), "ens3", "mlx5_0") == {**own, "NCCL_IB_HCA": "mlx5_0"}
+    assert stack.own_environment(SPEC, node(2), "ens3", {"NCCL_IB_HCA": "mlx5_0"}) == {**own, "NCCL_IB_HCA": "mlx5_0"}
 
 
 @pytest.mark.parametrize(
