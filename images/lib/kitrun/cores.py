@@ -123,7 +123,7 @@ def own(cpus: Cpus, how: str, cores: Sequence[Cpus], domains: Sequence[Cpus], se
 def take(variables: Sequence[str], node: str, *, seat: Tuple[int, int], near: Callable[[int], Sequence[Cpus]]) -> str:
     """Bind this process to the CPUs that the run's variables give it, and return why, in words; '' if they give none.
 
-    `near` returns the CPUs near the GPUs of each of so many slots. Raises TooFewError.
+    `near` returns the CPUs near the GPUs of each slot, for the number of slots. Raises TooFewError.
     """
     slots, count, how = variables
     wish = wish_of(slots, count, node)
