@@ -29,7 +29,7 @@ LAB_PAYLOAD = 1448 / 1514
 # `auto` is Open MPI's default.
 ALGORITHMS: Mapping[Algorithm, tuple[str, ...]] = {
     "ring": ("-x", "OMPI_MCA_coll_tuned_use_dynamic_rules=1", "-x", "OMPI_MCA_coll_tuned_allreduce_algorithm=4"),
-    "auto": (),
+    "auto": ("-x", "OMPI_MCA_coll_tuned_use_dynamic_rules=0"),
 }
 
 

@@ -285,6 +285,12 @@ def _table() -> tuple[Setting, ...]:
             "Let a waiting rank give up its core. auto: if a host has more ranks than cores.",
         ),
         _field(
+            "mpi.allreduce",
+            Choice(("auto", "openmpi")),
+            "Algorithm of all-reduces. auto: on three hosts or more, a ring for large messages (docs/tune.md). "
+            "openmpi: always Open MPI's own choice.",
+        ),
+        _field(
             "mpi.args",
             Command(),
             "More arguments for mpirun, placed before the command.",

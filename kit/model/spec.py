@@ -85,6 +85,7 @@ class MpiSpec:
 
     bind_to: Binding = "auto"
     yield_when_idle: Literal["auto"] | bool = "auto"
+    allreduce: Literal["auto", "openmpi"] = "auto"
     args: tuple[str, ...] = ()
 
 

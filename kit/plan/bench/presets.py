@@ -22,6 +22,7 @@ from kit.plan.bench.cases import (
 )
 from kit.plan.bench.ladder import PROVES, ladder, scaling
 from kit.plan.bench.models import check_names, check_words
+from kit.plan.run.allreduce import OWN_CHOICE
 
 STORES = ("local", "device", "nccl", "dist_sync", "dist_device_sync", "dist_async", "horovod")
 # Within one process: all GPUs of a host, or one CPU rank.
@@ -37,7 +38,9 @@ def _tuned(number: int) -> tuple[tuple[str, str], ...]:
 
 # Open MPI's own numbers of its ways to all-reduce, by the names that papers give them.
 ALGORITHMS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    # As a run comes: with kit's default for large messages.
     "default": (),
+    "openmpi": tuple((f"OMPI_MCA_{name}", value) for name, value in OWN_CHOICE),
     "recursive-doubling": _tuned(3),
     "ring": _tuned(4),
     "segmented-ring": _tuned(5),

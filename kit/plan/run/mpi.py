@@ -9,7 +9,7 @@ from kit.model import names
 from kit.model.launch import Helper, LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
-from kit.plan.run import cores, gpus, roles, terminal
+from kit.plan.run import allreduce, cores, gpus, roles, terminal
 
 # The supervisor keeps runs and writes the hostfile here, in the head's container (images/lib/kitrun/store.py).
 RUNS_FOLDER = names.RUNS_MOUNT
@@ -147,10 +147,11 @@ def launch_plan(
     argv += ["--bind-to", "none" if cores.BIND_VARIABLE in devices else binding(spec)]
     if code:
         argv += ["--wdir", "/".join([folder, names.WORK, *filter(None, [workdir])])]
-    for name, value in mca(network, run_id, code):
+    chosen = allreduce.parameters(spec, placement, (*env, *forward))
+    share = int(devices.get(cores.COUNT_VARIABLE, "0"))
+    idle = (("mpi_yield_when_idle", "1"),) if yields(spec, placement, share) else ()
+    for name, value in (*mca(network, run_id, code), *chosen, *idle):
         argv += ["--mca", name, value]
-    if yields(spec, placement, int(devices.get(cores.COUNT_VARIABLE, "0"))):
-        argv += ["--mca", "mpi_yield_when_idle", "1"]
     if oversubscribe:
         argv += ["--oversubscribe"]
     # A user cannot replace the run's mark.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kit.model import names
 from kit.model.tune import Candidate, Machine, Setting, Timing, Tried, Tuning
+from kit.plan.run.allreduce import LEAST_HOSTS, OWN_CHOICE
 
 MIB = 1 << 20
 # Algorithms differ only if the wire is the limit. From this size on, it is on all but the fastest networks.
@@ -26,14 +27,20 @@ _RING = (
     "a ring sends each byte over each link the fewest times possible and uses all links at once; only for large "
     "messages, because its many steps cost small ones more than they gain"
 )
+_OWN = (
+    "Open MPI's own choice for all messages: where the cores are the limit and not the links, the ring that kit uses "
+    "for large messages costs more than it gains"
+)
 # In kit's image. Open MPI reads this file before coll_tuned_allreduce_algorithm.
 RULES = f"{names.IMAGE_LIB}/allreduce-ring.conf"
 _FILE, _FORCED = "coll_tuned_dynamic_rules_filename", "coll_tuned_allreduce_algorithm"
-_RULES = (("coll_tuned_use_dynamic_rules", "1"), (_FILE, RULES))
+_USED = "coll_tuned_use_dynamic_rules"
+_RULES = ((_USED, "1"), (_FILE, RULES))
 # Never combine _TCP with btl_tcp_links: Open MPI 4.1.4 then hangs in some all-gathers of 8 ranks.
 # Simple ones come first: kit takes the first of those that are as good as the best.
 CANDIDATES = (
-    Candidate(name="default", parameters=(), reason="Open MPI's defaults"),
+    Candidate(name="default", parameters=(), reason="kit's defaults"),
+    Candidate(name="openmpi", parameters=OWN_CHOICE, reason=_OWN),
     Candidate(name="duplex", parameters=_TCP, reason=_SEND),
     Candidate(name="ring", parameters=_RULES, reason=_RING),
     Candidate(name="duplex-ring", parameters=(*_TCP, *_RULES), reason=f"{_RING}; {_SEND}"),
@@ -47,7 +54,9 @@ CANDIDATES = (
 
 def candidates(machines: Sequence[Machine]) -> tuple[Candidate, ...]:
     """Return the candidates that are worth a try on these hosts. A single host has no wire to tune."""
-    return CANDIDATES if len(machines) > 1 else ()
+    # On fewer hosts, kit's default is Open MPI's own choice.
+    same = len(machines) < LEAST_HOSTS
+    return tuple(one for one in CANDIDATES if not (same and one.name == "openmpi")) if len(machines) > 1 else ()
 
 
 def stalls(parameters: Mapping[str, str]) -> bool:
@@ -57,7 +66,7 @@ def stalls(parameters: Mapping[str, str]) -> bool:
 
 def takes_over(parameters: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
     """Return whether `parameters` would replace an algorithm that the user chose, by name or by a rules file."""
-    return _FILE in parameters and (_FORCED in theirs or _FILE in theirs)
+    return (_FILE in parameters or _USED in parameters) and (_FORCED in theirs or _FILE in theirs)
 
 
 def parameters_of(words: Sequence[str]) -> dict[str, str]:
