@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from kit.plan.run.allreduce import OWN_CHOICE
 from kit.plan.tune.candidates import CANDIDATES, RULES
 from tests.integration.rig import VM, Cluster, everywhere
 
@@ -64,3 +65,11 @@ def test_rules_that_are_not_there_are_passed_over_in_silence(cluster: Cluster) -
     nowhere = {name: "/nowhere.conf" if value == RULES else value for name, value in RING.items()}
     without_rules = peers(cluster, LARGE, nowhere)
     assert all(len(others) > 1 for others in without_rules.values()), without_rules
+
+
+def test_a_run_sends_its_largest_messages_in_a_ring(cluster: Cluster) -> None:
+    """kit's default starts at 512 KiB a rank; the test above shows that 1 MiB on eight ranks has none."""
+    largest = 4 << 20
+    assert peers(cluster, largest, {}) == TO_THE_NEXT
+    own_choice = peers(cluster, largest, dict(OWN_CHOICE))
+    assert all(len(others) > 1 for others in own_choice.values()), own_choice
