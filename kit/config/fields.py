@@ -153,6 +153,14 @@ def _table() -> tuple[Setting, ...]:
             rule=rules.network,
         ),
         _field(
+            "interfaces",
+            Items(Text()),
+            "Networks or names of interfaces for the data of MPI and NCCL, to use several cards. Each host must have "
+            "all of them. Default: network alone.",
+            example=["10.0.0.0/24", "10.1.0.0/24"],
+            rule=rules.interfaces,
+        ),
+        _field(
             "slots",
             Auto(Whole(1, 4096)),
             "Number of ranks that fit on a host, if the hosts file does not say. auto: the number of its GPUs, or 1.",

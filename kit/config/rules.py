@@ -33,6 +33,7 @@ _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,14}", re.ASCII)
 _DEVICE = re.compile(r"(/dev(?:/[A-Za-z0-9._-]+)*)/?(?::(/[A-Za-z0-9._/-]+)(?::[rwm]{1,3})?)?", re.ASCII)
 # Devices that are the whole VM.
 _WHOLE_VM = frozenset({"/dev", "/dev/mem", "/dev/kmem", "/dev/port"})
@@ -108,6 +109,26 @@ def network(value: str) -> str:
             write="write the network that connects the VMs, such as 10.0.0.0/16, or auto",
         )
     return str(cidr)
+
+
+def interfaces(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return networks in their canonical form, and names of interfaces as they are."""
+    wanted = []
+    for word in value:
+        if "/" not in word and _INTERFACE.fullmatch(word) and not word.replace(".", "").isdigit():
+            wanted.append(word)
+            continue
+        try:
+            wanted.append(network(word))
+        except FieldError as error:
+            raise FieldError(
+                f"{word!r} {error}", write=error.write or "write a network such as 10.1.0.0/24, or a name such as eth1"
+            ) from error
+    if "auto" in wanted or len(set(wanted)) < len(wanted):
+        raise FieldError(
+            "has a network or a name twice, or auto", write="write each one once: [10.0.0.0/24, 10.1.0.0/24]"
+        )
+    return tuple(wanted)
 
 
 def size(value: str) -> str:

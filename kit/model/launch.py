@@ -102,6 +102,7 @@ class LaunchPlan:
 class ClusterRecord:
     """The cluster as deploy recorded it on the head (cluster.json). Runs use this record, not local files.
 
+    `data_networks` are those of `interfaces:`, for the data of MPI; without them, `network` has the data, too.
     `settings` are those of kit.yaml that need a deploy (kit.plan.cluster.drift). It is empty if an older kit deployed.
     """
 
@@ -111,6 +112,7 @@ class ClusterRecord:
     ssh_port: int
     nodes: tuple[Node, ...]
     head_runs_ranks: bool
+    data_networks: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

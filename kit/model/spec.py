@@ -129,6 +129,7 @@ class ClusterSpec:
     ssh: SshSpec = field(default_factory=SshSpec)
     ssh_port: int = 33
     network: str = "auto"
+    interfaces: tuple[str, ...] = ()
     slots: Literal["auto"] | int = "auto"
     gpus_per_rank: int = 0
     head_runs_ranks: bool = True

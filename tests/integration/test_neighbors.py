@@ -143,8 +143,9 @@ def test_hosts_that_lack_what_kit_yaml_gives_to_nodes_are_named(second: Cluster)
     """Before anything is changed. The lab's adapters have no port."""
     settings = yaml.safe_load((second.folder / "kit.yaml").read_text())
     more = {"rdma": "require", "cpus": 99, "memory": "9999gb", "hugepages": "9999gb", "devices": ["/dev/it-none"]}
-    (second.folder / "demanding.yaml").write_text(yaml.safe_dump({**settings, **more}))
-    done = second.kit("deploy", "--config", "demanding.yaml")
+    demanding = second.folder / "demanding.yaml"
+    demanding.write_text(yaml.safe_dump({**settings, **more}))
+    done = second.kit("deploy", "--config", str(demanding))
     assert done.returncode == 4
     for words in (
         "no active RDMA port (no port at all)", "CPUs, and cpus: 99", "of memory, and memory: 9999gb",

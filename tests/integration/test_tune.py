@@ -140,7 +140,7 @@ def rated(cluster: Cluster, rate: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, second: str) -> None:
+def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, second: str, settings: str) -> None:
     tuned = cluster.kit("tune", "--minutes", "1", "--output", "json")
     assert tuned.returncode == 0, tuned.stderr
     report = objects(tuned)[-1]
@@ -168,6 +168,24 @@ def test_a_faster_network_is_written_and_a_run_goes_over_it(cluster: Cluster, se
     # each host did send over the second.
     assert row["busbw"] * row["seconds"] / row["min_s"] > SLOW
     assert all(host.bytes_of("eth1") - was > 4 << 20 for host, was in zip(cluster.hosts, before, strict=True))
+    _data_over_both(cluster, yaml.safe_load(settings)["network"], second)
+
+
+def _data_over_both(cluster: Cluster, first: str, second: str) -> None:
+    """Check that the data of a run goes over both cards if kit.yaml says so, and that NCCL would use both."""
+    path = cluster.folder / "kit.yaml"
+    path.write_text(f"{path.read_text()}interfaces: [{first}, {second}]\n")
+    deploy = cluster.kit("deploy")
+    assert deploy.returncode == 0, deploy.stderr
+    before = [(host.bytes_of("eth0"), host.bytes_of("eth1")) for host in cluster.hosts]
+    sizes = ("--sizes", "4M", "--repeats", "10", "--seconds", "2", "--json")
+    run = cluster.kit("run", "--npernode", "1", "--", "mpi_perf", "allreduce", *sizes)
+    assert run.returncode == 0, run.stderr
+    for host, was in zip(cluster.hosts, before, strict=True):
+        grown = [host.bytes_of(name) - old for name, old in zip(("eth0", "eth1"), was, strict=True)]
+        assert min(grown) > 4 << 20, grown
+    names = cluster.kit("run", "--npernode", "1", "--", "printenv", "NCCL_SOCKET_IFNAME")
+    assert set(names.stdout.split()) == {"=eth0,eth1"}, names.stderr
 
 
 @pytest.mark.parametrize(

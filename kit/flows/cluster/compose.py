@@ -9,7 +9,7 @@ from kit.flows.cluster.look import look_at_nodes
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.result import FileResult
-from kit.plan.cluster import compose, network, rdma, stack
+from kit.plan.cluster import compose, network, rdma, stack, wires
 from kit.plan.cluster.gpus import file_driver
 
 
@@ -25,7 +25,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
         node=nodes[0],
         interface=network.pick_interface(observed[0], spec.network).name,
         rdma=rdma.passed(observed[0], spec),
-        more=rdma.environment(observed[0], spec),
+        more=wires.environment(observed[0], spec),
         gpus=file_driver(observed[0]),
         host_key=compose.held_keys(observed).hosts.get(host.name, ""),
     )

@@ -35,7 +35,15 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
     head = _offline_node(context, context.inventory.head)
     plan = plan_launch(
-        context, request, nodes, head, covering=covering, run_id="dry-run", exclusive=context.spec.exclusive
+        context,
+        request,
+        nodes,
+        head,
+        covering=covering,
+        run_id="dry-run",
+        exclusive=context.spec.exclusive,
+        # Only the hosts know the networks of names.
+        data=[word for word in context.spec.interfaces if "/" in word],
     )
     return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
 
@@ -66,11 +74,12 @@ def plan_launch(
     living: Sequence[RunRecord] = (),
     code: str = "",
     exclusive: bool = False,
+    data: Sequence[str] = (),
 ) -> LaunchPlan:
     """Return the plan of a launch on `nodes`, on slots that no run of `living` holds. Warn about too many servers.
 
     `code` is the digest of the snapshot that the ranks start in, or ''. `exclusive`: each run of the cluster has CPUs
-    for itself.
+    for itself. `data` are the networks of MPI's data, if they are not `covering`.
     """
     chosen: tuple[Place, ...]
     share = gpus.per_rank(request, context.spec)
@@ -106,6 +115,7 @@ def plan_launch(
         in_terminal=request.terminal,
         devices=gpus.variables(request, context.spec)
         | cores.variables(context.spec, placement, chosen, exclusive=exclusive, count=request.cpus),
+        data=data,
     )
     _warn_of_crowd(context, plan)
     return plan

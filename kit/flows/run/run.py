@@ -134,6 +134,7 @@ def _planned(context: Context, request: RunRequest, code: Code | None, door: Doo
             living=living,
             code=code.digest if code else "",
             exclusive=_exclusive(context, cluster),
+            data=cluster.data_networks,
         )
         if code is None:
             return plan

@@ -11,7 +11,7 @@ from kit.model.observed import HostFacts
 from kit.model.plan import ComposeUp, HostPlan, Step
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import checks, network, rdma, ssh, stack
+from kit.plan.cluster import checks, network, rdma, ssh, stack, wires
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import PRIVATE, PUBLIC, File, file_steps, launch_files, login_file, record_file, stale_steps
 from kit.plan.cluster.gpus import file_driver, lost, verify_gpus
@@ -60,7 +60,7 @@ def draft(site: Site) -> Draft:
             node=node,
             interface=network.pick_interface(facts, spec.network).name,
             rdma=rdma.passed(facts, spec),
-            more=rdma.environment(facts, spec),
+            more=wires.environment(facts, spec),
             gpus=file_driver(facts),
             host_key=site.keys.hosts[node.name].public,
         )

@@ -29,6 +29,7 @@ def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
         **{f"image.{name}": _plain(value) for name, value in asdict(spec.image).items() if name != "wheels"},
         "ssh_port": spec.ssh_port,
         "network": spec.network,
+        "interfaces": list(spec.interfaces),
         "slots": spec.slots,
         "volumes": list(spec.volumes),
         **{f"env.{name}": {"sha256": _digest(spec.name, name, value)} for name, value in sorted(spec.env.items())},

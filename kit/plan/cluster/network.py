@@ -97,6 +97,39 @@ def pick_interface_of(
     )
 
 
+def data_interfaces(facts: HostFacts, wanted: Sequence[str]) -> tuple[Interface, ...]:
+    """Return the host's interface for each network or name of `interfaces:` in kit.yaml, in their order.
+
+    Raises StepError, which lists the host's addresses.
+    """
+    candidates = [interface for interface in facts.interfaces if usable(interface)]
+    chosen = []
+    for word in wanted:
+        inside = _network(word) if "/" in word else None
+        match = next((i for i in candidates if (i.address.ip in inside if inside else i.name == word)), None)
+        if match is None:
+            what = f"no address in the network {word}" if inside else f"no interface {word} with an address"
+            raise StepError(
+                f"{what}, which interfaces: in kit.yaml names; its addresses: {_addresses(facts.interfaces)}",
+                hint="write networks or names that every host has",
+                host=facts.host.name,
+            )
+        chosen.append(match)
+    return tuple(chosen)
+
+
+def data_networks(wanted: Sequence[str], observed: Sequence[HostFacts]) -> tuple[str, ...]:
+    """Return the networks of `interfaces:` for Open MPI. They hold the chosen addresses, and no others of the hosts."""
+    rows = [data_interfaces(facts, wanted) for facts in observed]
+    mine = {int(interface.address) for row in rows for interface in row}
+    others = {int(i.address) for facts in observed for i in facts.interfaces} - mine
+    networks = [
+        mpi_network(word if "/" in word else "auto", [address_of(row[place]) for row in rows], others)
+        for place, word in enumerate(wanted)
+    ]
+    return tuple(dict.fromkeys(network for network in networks if network))
+
+
 def _addresses(interfaces: Sequence[Interface]) -> str:
     return ", ".join(f"{i.name} {i.address}" for i in interfaces) or "none"
 

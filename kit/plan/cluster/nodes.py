@@ -18,6 +18,7 @@ def nodes_of(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[tuple[No
     for facts in observed:
         try:
             interface = network.pick_interface(facts, spec.network)
+            network.data_interfaces(facts, spec.interfaces)
         except KitError as error:
             problems.append(error)
             continue
@@ -62,6 +63,7 @@ def cluster_record(
         network=covering or "",
         ssh_port=spec.ssh_port,
         nodes=tuple(nodes),
+        data_networks=network.data_networks(spec.interfaces, observed),
         head_runs_ranks=spec.head_runs_ranks,
         settings=drift.deployed_settings(spec),
     )

@@ -57,12 +57,14 @@ def hostfile(placement: Placement) -> str:
     return "".join(f"{node.address} slots={count}\n" for node, count in pairs)
 
 
-def mca(network: str | None, run_id: str = "", code: str = "") -> tuple[tuple[str, str], ...]:
+def mca(network: str | None, run_id: str = "", code: str = "", data: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Return the MCA parameters of a launch. `network` is for both channels of Open MPI: btl (data), oob (launch).
 
-    `code` is the digest of the snapshot from which each node seeds the run's working folder, or ''.
+    `code` is the digest of the snapshot from which each node seeds the run's working folder, or ''. `data` are other
+    networks for the data.
     """
-    both = (("btl_tcp_if_include", network), ("oob_tcp_if_include", network)) if network else ()
+    channels = (("btl_tcp_if_include", ",".join(data) or network), ("oob_tcp_if_include", network))
+    both = tuple((name, value) for name, value in channels if value)
     # Only the head starts daemons, so only the head needs a key.
     launch = (("plm_rsh_no_tree_spawn", "1"), ("plm_rsh_num_concurrent", "256"))
     # The daemons on the nodes have the run's mark, too.
@@ -127,10 +129,13 @@ def launch_plan(
     torchrun: bool = False,
     in_terminal: bool = False,
     devices: Mapping[str, str] = MappingProxyType({}),
+    data: Sequence[str] = (),
 ) -> LaunchPlan:
     """Return the launch as data. `env` is set for every rank; `forward` names variables of the head.
 
     `devices` are the variables by which kit-rank chooses GPUs and CPUs (kit.plan.run.gpus, kit.plan.run.cores).
+
+    `data` are networks for the data of MPI, in place of `network`, which then only starts the ranks.
 
     `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
     `in_terminal`: the command gets a terminal, so rank 0 only holds the slot (images/lib/kitrun/terminal.py).
@@ -150,7 +155,7 @@ def launch_plan(
     chosen = allreduce.parameters(spec, placement, (*env, *forward))
     share = int(devices.get(cores.COUNT_VARIABLE, "0"))
     idle = (("mpi_yield_when_idle", "1"),) if yields(spec, placement, share) else ()
-    for name, value in (*mca(network, run_id, code), *chosen, *idle):
+    for name, value in (*mca(network, run_id, code, data), *chosen, *idle):
         argv += ["--mca", name, value]
     if oversubscribe:
         argv += ["--oversubscribe"]

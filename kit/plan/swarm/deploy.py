@@ -12,7 +12,7 @@ from kit.model.plan import HostPlan, Round, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
-from kit.plan.cluster import fence, network, rdma
+from kit.plan.cluster import fence, network, wires
 from kit.plan.cluster import stack as services
 from kit.plan.cluster.checks import bind_sources, needed_paths
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
@@ -130,7 +130,7 @@ def _runs_task(containers: Sequence[Container]) -> bool:
 def _files(site: Site, facts: HostFacts, node: Node) -> Iterable[File]:
     """Yield the files that differ from host to host. Private keys are not files but secrets of the swarm."""
     interface = network.pick_interface(facts, site.spec.network).name
-    env = services.own_environment(site.spec, node, interface, rdma.environment(facts, site.spec))
+    env = services.own_environment(site.spec, node, interface, wires.environment(facts, site.spec))
     yield File(names.NODE_ENV, stack.node_env_text(env).encode(), PUBLIC, "the node's own variables")
 
 

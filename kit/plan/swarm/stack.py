@@ -17,7 +17,7 @@ from kit.model.observed import HostFacts
 from kit.model.quantity import size_bytes
 from kit.model.spec import PROPAGATIONS, ClusterSpec
 from kit.model.swarm import Role
-from kit.plan.cluster import fence, rdma, stack, yamltext
+from kit.plan.cluster import fence, stack, wires, yamltext
 
 CLIENT_KEY = f"{names.SECRETS_MOUNT}/id_ed25519"
 # The kinds under which guides let engines advertise GPUs.
@@ -84,7 +84,7 @@ def wanted(
         environment = stack.variables(spec)
         # Nodes get these from node.env, which a value in the definition would override.
         if name == names.HEAD:
-            environment |= stack.own_environment(spec, group[0][1], interface, rdma.environment(group[0][0], spec))
+            environment |= stack.own_environment(spec, group[0][1], interface, wires.environment(group[0][0], spec))
         services[name] = _service(
             spec, name, [f for f, _ in group], image=image, tag=tag, environment=environment, secrets=secrets
         )

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kit.errors import KitError, StepError
+from kit.config.validate import spec_from
+from kit.errors import InputError, InputErrors, KitError, StepError
 from kit.model.observed import Interface
-from kit.plan.cluster.network import covering, mpi_network, pick_interface
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster.network import covering, data_interfaces, data_networks, mpi_network, pick_interface
+from kit.plan.cluster.nodes import cluster_record, nodes_of
+from kit.plan.cluster.wires import environment
 from tests.fakes.facts import DOCKER0, facts, host, interfaces
 
 # In the order in which `ip addr` prints them: the bridges come before the wanted one.
@@ -161,3 +165,72 @@ def test_laws_of_the_network_of_mpirun(own: set[int], others: set[int], network:
     parts = [ipaddress.IPv4Network(part) for part in networks.split(",")]
     assert all(any(a in part for part in parts) for a in wanted)
     assert not any(a in part for part in parts for a in unwanted)
+
+
+# Several cards
+
+TWO = [
+    facts(number, interfaces=interfaces(eth0=f"10.0.0.{number}/24", **{card: f"10.1.0.{number}/24"}, docker0=DOCKER0))
+    for number, card in ((1, "eth1"), (2, "ens6"))
+]
+
+
+def test_each_host_has_its_own_names_for_the_networks() -> None:
+    spec = ClusterSpec(interfaces=("10.1.0.0/24", "10.0.0.0/24"))
+    assert [environment(seen, spec) for seen in TWO] == [
+        {"NCCL_SOCKET_IFNAME": "=eth1,eth0"}, {"NCCL_SOCKET_IFNAME": "=ens6,eth0"},
+    ]  # fmt: skip
+    assert environment(TWO[0], ClusterSpec(interfaces=("10.0.0.0/8", "eth0"))) == {"NCCL_SOCKET_IFNAME": "=eth0"}
+    assert environment(TWO[0], ClusterSpec()) == {}
+    # Your own choice wins.
+    mine = ClusterSpec(interfaces=("10.1.0.0/24",), env={"NCCL_SOCKET_IFNAME": "ib"})
+    assert environment(TWO[0], mine) == {}
+
+
+def test_the_record_has_the_networks_of_the_data_beside_that_of_the_cluster() -> None:
+    spec = ClusterSpec(network="10.0.0.0/24", interfaces=("10.0.0.0/24", "10.1.0.0/24"))
+    nodes, problems = nodes_of(TWO, spec)
+    assert problems == []
+    record = cluster_record(spec, TWO, nodes, "kit:cpu-1")
+    assert (record.network, record.data_networks) == ("10.0.0.0/24", ("10.0.0.0/24", "10.1.0.0/24"))
+    assert cluster_record(ClusterSpec(), TWO, nodes, "kit:cpu-1").data_networks == ()
+
+
+def test_a_name_stands_for_the_network_of_its_addresses() -> None:
+    alike = [facts(n, interfaces=interfaces(eth0=f"10.0.0.{n}/24", eth1=f"10.1.0.{n}/24")) for n in (1, 2)]
+    assert data_networks(("eth1", "eth0"), alike) == ("10.1.0.0/30", "10.0.0.0/30")
+
+
+def test_addresses_that_nobody_chose_are_not_used() -> None:
+    """Open MPI would use every interface in the network."""
+    wide = [facts(n, interfaces=interfaces(eth0=f"10.0.0.{n}/24", eth1=f"10.1.0.{n}/24")) for n in (1, 2)]
+    assert data_networks(("10.0.0.0/8",), wide) == ("10.0.0.1/32,10.0.0.2/32",)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("10.2.0.0/24", "no address in the network 10.2.0.0/24, which interfaces: in kit.yaml names"),
+        ("eth1", "no interface eth1 with an address"),
+        ("docker0", "no interface docker0 with an address"),
+    ],
+)
+def test_a_host_without_such_a_card_is_named(word: str, message: str) -> None:
+    _, (problem, *_) = nodes_of(TWO, ClusterSpec(interfaces=("10.0.0.0/24", word)))
+    assert isinstance(problem, StepError)
+    assert message in problem.message
+    assert "eth0 10.0.0." in problem.message
+    with pytest.raises(StepError):
+        data_interfaces(TWO[1], [word])
+
+
+def test_interfaces_in_kit_yaml() -> None:
+    assert spec_from({"interfaces": ["10.1.0.5/24", "ens6"]}).interfaces == ("10.1.0.0/24", "ens6")
+
+
+@pytest.mark.parametrize(
+    "words", [["10.1.0.0/24", "10.1.0.9/24"], ["auto"], ["10.1.0.5"], ["0.0.0.0/0"], ["eth1", "eth1"], ["a b"], ["x/y"]]
+)
+def test_what_no_interfaces_are(words: list[str]) -> None:
+    with pytest.raises((InputError, InputErrors)):
+        spec_from({"interfaces": words})

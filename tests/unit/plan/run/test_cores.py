@@ -1,4 +1,4 @@
-"""The CPUs of a run, as kit tells them to kit-rank."""
+"""The CPUs of a run, as kit gives them to kit-rank."""
 
 from __future__ import annotations
 

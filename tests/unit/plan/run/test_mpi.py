@@ -53,6 +53,15 @@ def test_the_whole_line() -> None:
     check_golden("mpirun.txt", "\n".join(launch.argv) + "\n")
 
 
+def test_several_networks_for_the_data_leave_the_launch_on_its_own() -> None:
+    parameters = mca(plan(data=("10.1.0.0/24", "10.2.0.0/24")).argv)
+    assert parameters["btl_tcp_if_include"] == "10.1.0.0/24,10.2.0.0/24"
+    assert parameters["oob_tcp_if_include"] == "10.0.0.0/30"
+    unknown = mca(plan(network=None, data=("10.1.0.0/24",)).argv)
+    assert unknown["btl_tcp_if_include"] == "10.1.0.0/24"
+    assert "oob_tcp_if_include" not in unknown
+
+
 def test_both_channels_are_given_the_network() -> None:
     parameters = mca(plan().argv)
     assert parameters["btl_tcp_if_include"] == parameters["oob_tcp_if_include"] == "10.0.0.0/30"
