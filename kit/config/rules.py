@@ -17,7 +17,7 @@ from kit.config.words import listed, near
 from kit.model import names
 from kit.model.quantity import size_bytes
 from kit.model.repository import is_repository, repository
-from kit.model.spec import CAPABILITIES, NAME, PROPAGATIONS
+from kit.model.spec import CAPABILITIES, NAME, PROPAGATIONS, SecuritySpec
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
@@ -303,7 +303,9 @@ def _check_limits(values: Mapping[str, Any]) -> None:
     """Refuse limits that contradict each other. A value that is missing here is wrong by itself."""
     security = values.get("security")
     pids = values.get("pids")
-    if pids is not None and isinstance(security, Mapping) and security.get("pids", pids) != pids:
+    # A file that has every default (`kit init`, all lines uncommented) says nothing by it.
+    default = SecuritySpec().pids
+    if pids is not None and isinstance(security, Mapping) and security.get("pids", pids) not in (pids, default):
         raise FieldError(
             f"{pids} differs from security.pids, {security['pids']}, and both are the same limit",
             write=f"keep one of the two: pids: {pids}",

@@ -71,6 +71,7 @@ def test_pids_is_another_way_to_write_the_limit_of_processes() -> None:
     assert spec_from({"pids": 0}).processes == 0
     assert spec_from({"security": {"pids": 200}}).processes == 200
     assert spec_from({"pids": 100, "security": {"pids": 100}}).processes == 100
+    assert spec_from({"pids": 0, "security": {"pids": 32768}}).processes == 0
     with pytest.raises((InputError, InputErrors), match="differs from security"):
         spec_from({"pids": 100, "security": {"pids": 200}})
 
