@@ -305,6 +305,7 @@ def test_a_deploy_recreates_a_node_that_lost_its_gpus(gpu_cluster: Cluster, mend
     ps = gpu_cluster.kit("ps")
     assert f"gpu1: {lost}; run: kit deploy" in ps.stdout, ps.stdout
     assert "2 × H200 (PRETENDED), 0 free" in ps.stdout
+    assert doctor(gpu_cluster)["gpu-lost"] == {"gpu1": lost}
     refused = gpu_cluster.kit("run", "--", "true")
     assert refused.returncode == 5, refused.stderr
     assert "gpu1 sees no GPU: Failed to initialize NVML: Unknown Error" in refused.stderr
@@ -313,6 +314,17 @@ def test_a_deploy_recreates_a_node_that_lost_its_gpus(gpu_cluster: Cluster, mend
     inside = gpu_cluster.inside(mended, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
     assert inside.stdout.split() == has(mended)
     assert lost not in gpu_cluster.kit("ps").stdout
+    assert doctor(gpu_cluster) == {}
+
+
+def doctor(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """Return what kit doctor sees on each host, by check."""
+    result = objects(cluster.kit("doctor", "--json"))[-1]
+    assert result["deployed"]
+    return {
+        one["id"]: {host: sight["seen"] for sight in one["seen"] for host in sight["hosts"]}
+        for one in result["findings"]
+    }
 
 
 def observed(host: VM) -> HostFacts:
@@ -321,7 +333,7 @@ def observed(host: VM) -> HostFacts:
     return parse(Host(name=host.name, address=host.address), text)
 
 
-def test_what_the_engine_can_do_decides(second: VM) -> None:
+def test_what_the_engine_can_do_decides(gpu_cluster: Cluster, second: VM) -> None:
     """A hook as old as the engine, CDI, another vendor's CDI file, the base package alone, a hook that came late."""
     assert compose_driver(observed(second)) == "nvidia"
     toolkit(second, "cdi")
@@ -334,6 +346,7 @@ def test_what_the_engine_can_do_decides(second: VM) -> None:
     problem = compose_driver(observed(second))
     assert isinstance(problem, StepError)
     assert "nvidia-container-toolkit-base" in problem.message
+    assert doctor(gpu_cluster) == {"gpu-hook": {"gpu2": problem.message}}
     # The hook comes, and nobody restarts the engine. Only then the engine refuses GPUs.
     second.text("pretended-gpus", "toolkit", "hook")
     hook = observed(second).gpu_engine.hook

@@ -42,5 +42,5 @@ CHECK = Check(
     facts=True,
     leads_to="Each call of CUDA fails in the node, or ranks find fewer GPUs than the host has.",
     fix="`kit deploy` recreates a node that lost GPUs. If the VM lost them, look at `nvidia-smi` there, and reboot it.",
-    lab="kit lab gpu HOST --fault lost",
+    lab="kit lab gpu HOST --fault xid:79",
 )

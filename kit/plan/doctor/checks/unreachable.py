@@ -20,5 +20,5 @@ CHECK = Check(
     judge=judge,
     leads_to="No verb of kit works on this host, and no other check of the doctor has looked at it.",
     fix="`kit ssh HOST` shows what ssh prints. The user needs sudo without a password.",
-    lab="docker pause the lab's host",
+    lab="kit doctor --ssh-user nobody",
 )

@@ -1,0 +1,143 @@
+"""kit doctor on lab hosts: it names each fault with its host, is silent after the repair, and finds nothing before.
+
+Faults are injected in rounds, many at once. Each check with a fault of the lab is a test, which reads what its round
+found. A new check needs no change here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kit.cli.verbs.table import VERBS
+from kit.plan.doctor.checks import CHECKS
+from tests.integration.conftest import LAB
+from tests.integration.rig import kit, objects, taken_down
+
+NAME = f"{LAB}-doctor"
+# The head is the reference where most hosts are not.
+HOSTS = ("gpu2", "gpu3", "gpu4")
+# A command of the lab that gives a host a fault, in `lab` of a check.
+COMMAND = re.compile(r"kit lab (fault|gpu) HOST (?:--fault )?(\S+)")
+NAMED = {check.id: match for check in CHECKS if (match := COMMAND.fullmatch(check.lab))}
+KNOWN = {verb.words[-1] for verb in VERBS if verb.words[0] == "lab"}
+COMMANDS = {name: match for name, match in NAMED.items() if match[1] in KNOWN}
+# Faults that hide others of the same host.
+HIDING = ("engine", "python", "gpu-driver-module", "gpu-xid", "gpu-lost", "gpu-mode", "gpu-count")
+# The finding also names hosts without the fault: those that share something with it, or are the other end.
+SHARED = ("machine-id", "mac")
+
+Findings = Mapping[str, Any]
+
+
+class Round(NamedTuple):
+    """What kit doctor found while hosts had these faults, and after their repair."""
+
+    faults: Mapping[str, str]
+    broken: Findings
+    repaired: Findings
+
+
+def planned() -> list[dict[str, str]]:
+    """Return rounds of faults, each with its host. A host has one fault if it hides others, or is of pairs."""
+    pairs = [check.id for check in CHECKS if check.area == "pair" and check.id in COMMANDS]
+    single = [name for name in COMMANDS if name in HIDING] + pairs
+    rounds = [{name: HOSTS[at % len(HOSTS)] for at, name in enumerate(COMMANDS) if name not in single}]
+    rounds += [dict(zip(single[at : at + len(HOSTS)], HOSTS, strict=False)) for at in range(0, len(single), len(HOSTS))]
+    return [faults for faults in rounds if faults]
+
+
+def inject(folder: Path, name: str, host: str, *, mend: bool) -> None:
+    kind, fault = COMMANDS[name].groups()
+    words = ["--mend"] if kind == "gpu" and mend else ["--fault", fault] if kind == "gpu" else [fault]
+    words += ["--mend"] if kind == "fault" and mend else []
+    done = kit(folder, "lab", kind, host, *words, "--name", NAME)
+    assert done.returncode == 0, f"{name} on {host}: {done.stderr}"
+
+
+def examine(folder: Path) -> Findings:
+    done = kit(folder, "doctor", "--json")
+    result = objects(done)[-1]
+    assert result["kind"] == "doctor", done.stdout + done.stderr
+    assert result["failed"] == []
+    assert done.returncode == result["exit_code"]
+    return {finding["id"]: finding for finding in result["findings"]}
+
+
+@pytest.fixture(scope="module")
+def folder(bases: object) -> Iterator[Path]:
+    """Four hosts with pretended GPUs. Nothing is deployed, and no image is needed."""
+    with contextlib.ExitStack() as undo:
+        here = Path(tempfile.mkdtemp(prefix=f"kit-{NAME}-"))
+        undo.callback(shutil.rmtree, here, ignore_errors=True)
+        undo.enter_context(taken_down(here, NAME))
+        up = kit(here, "lab", "up", "--name", NAME, "--hosts", "4", "--gpus", "2")
+        assert up.returncode == 0, up.stderr
+        yield here
+
+
+@pytest.fixture(scope="module")
+def clean(folder: Path) -> Findings:
+    return examine(folder)
+
+
+@pytest.fixture(scope="module")
+def rounds(folder: Path, clean: Findings) -> Iterator[list[Round]]:
+    done: list[Round] = []
+    with ThreadPoolExecutor(4) as pool:
+        for faults in planned():
+            list(pool.map(lambda pair: inject(folder, *pair, mend=False), faults.items()))
+            broken = examine(folder)
+            list(pool.map(lambda pair: inject(folder, *pair, mend=True), faults.items()))
+            done.append(Round(faults, broken, examine(folder)))
+    yield done
+    sys.stdout.write("\n| Check | Injected on | Named | After the repair |\n|---|---|---|---|\n")
+    for one in done:
+        for name, host in one.faults.items():
+            seen = one.broken.get(name, {"seen": ()})["seen"]
+            named = "; ".join(f"{', '.join(sight['hosts'])}: {sight['seen']}" for sight in seen)
+            after = "named" if name in one.repaired else "silent"
+            sys.stdout.write(f"| `{name}` | {host} | {named} | {after} |\n")
+
+
+def test_clean_hosts_have_no_finding(clean: Findings) -> None:
+    assert clean == {}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_fault_is_named_with_its_host_and_not_after_its_repair(name: str, rounds: list[Round]) -> None:
+    (one,) = [one for one in rounds if name in one.faults]
+    host = one.faults[name]
+    assert name in one.broken, f"found: {', '.join(one.broken)}"
+    finding = one.broken[name]
+    named = {word for sight in finding["seen"] for word in sight["hosts"]}
+    assert host in named
+    if finding["area"] != "pair" and name not in SHARED:
+        assert named == {host}, finding["seen"]
+    assert name not in one.repaired
+
+
+def test_nothing_is_left_of_a_round(rounds: list[Round]) -> None:
+    assert [sorted(one.repaired) for one in rounds] == [[] for _ in rounds]
+
+
+def test_a_login_that_is_refused_is_a_finding(folder: Path) -> None:
+    done = kit(folder, "doctor", "--ssh-user", "nobody", "--pairs", "none", "--json")
+    (finding,) = objects(done)[-1]["findings"]
+    assert (done.returncode, finding["id"]) == (4, "unreachable")
+    assert [sight["hosts"] for sight in finding["seen"]] == [[f"gpu{n}"] for n in range(1, 5)]
+
+
+def test_each_check_has_a_fault_here_or_another_test() -> None:
+    """If this fails: what provokes the check is a command that this file does not know."""
+    elsewhere = {"unreachable", "gpu-hook"}
+    assert {check.id for check in CHECKS if check.lab} == {*NAMED, *elsewhere}
