@@ -126,7 +126,7 @@ class FakeVM(SwarmScripts):
     inputs: list[bytes] = field(default_factory=list)
     mark: str = ""
     endless: threading.Event | None = None
-    # For kit doctor: the links to other VMs by name, the clock, and raw answers of the probe in place of its own.
+    # For kit doctor: the links to other VMs by name, the clock, and raw answers of the probe.
     links: dict[str, FakeLink] = field(default_factory=dict)
     clock_s: float = 0.0
     probe_answers: dict[str, bytes] = field(default_factory=dict)

@@ -53,7 +53,7 @@ def doctor(context: Context, *, hosts: str | None = None, pairing: Pairing | Non
     deployed = any(_has_node(one.facts, context.spec.name) for one in seen)
     between = Between()
     nodes = _deployed(seen, head, context.spec.name)
-    # The probe needs Python. The checks see in the facts that there is none.
+    # The probe needs Python. The checks see in the facts that it is missing.
     measured = [one.host for one in seen if one.facts is None or one.facts.python is not None]
     if len(seen) > 1 and (pairing != "none" or len(nodes) > 1):
         between = measure(context, measured, pairing, nodes=nodes)

@@ -175,7 +175,7 @@ class _Examination:
             if address in used:
                 twice = StepError(
                     f"its address in the cluster's network, {address}, is also that of {used[address]}",
-                    hint="write each VM once into the hosts file, with an address of its own: internal=ADDRESS",
+                    hint="write each VM once into the hosts file, with another address: internal=ADDRESS",
                     host=name,
                 )
                 self._probes.fail(name, twice)
