@@ -26,7 +26,7 @@ CHECK = Check(
     reads=(_CONTROL,),
     leads_to="Where two kinds share a link, one takes most of it. The hosts with the other kind send slower, and "
     "everybody waits for them.",
-    fix="Use one kind on all hosts: `kit setup --only sysctl`, or by hand `sudo sysctl -w "
-    "net.ipv4.tcp_congestion_control=cubic`.",
+    fix="Use one kind on all hosts, such as the kernel's default: `sudo sysctl -w "
+    "net.ipv4.tcp_congestion_control=cubic`. Look for who set another one: `grep -r congestion /etc/sysctl.*`.",
     lab="kit lab fault HOST congestion",
 )

@@ -1,4 +1,4 @@
-"""Huge pages that other hosts have reserved and this one has not."""
+"""Huge pages that other hosts have reserved, or kit.yaml asks for, and this host has not."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from kit.plan.doctor.majority import odd
 
 _RESERVED = Files(pattern="/sys/kernel/mm/hugepages/hugepages-*/nr_hugepages")
 _SIZE = re.compile(r"hugepages-([0-9]{1,9})kB", re.ASCII)
-_NAMES = {"2048": "2 MiB", "1048576": "1 GiB"}
+_GIB = "1048576"
+_NAMES = {"2048": "2 MiB", _GIB: "1 GiB"}
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
     pages: dict[str, dict[str, str]] = defaultdict(dict)
-    for host in examined.hosts:
-        for folder, text in leaf(host.glob(_RESERVED.pattern)).items():
-            match, count = _SIZE.fullmatch(folder), number(text)
-            if match and count is not None:
-                pages[match[1]][host.name] = str(count)
+    for one in examined.hosts:
+        for folder, text in leaf(one.glob(_RESERVED.pattern)).items():
+            match, reserved_now = _SIZE.fullmatch(folder), number(text)
+            if match and reserved_now is not None:
+                pages[match[1]][one.name] = str(reserved_now)
+    wanted = examined.spec.setup.hugepages
     for size, counts in pages.items():
-        for name, reserved, usual in odd(counts):
-            seen = f"{reserved} huge pages of {_NAMES.get(size, size + ' KiB')}, usual {usual}"
-            yield Sight(hosts=(name,), seen=seen)
+        name = _NAMES.get(size, f"{size} KiB")
+        lacking = {host: count for host, count in counts.items() if size == _GIB and int(count) < wanted}
+        for host, reserved in lacking.items():
+            yield Sight(hosts=(host,), seen=f"{reserved} huge pages of {name}, {wanted} in kit.yaml (setup.hugepages)")
+        for host, reserved, usual in odd(counts):
+            if host not in lacking:
+                yield Sight(hosts=(host,), seen=f"{reserved} huge pages of {name}, usual {usual}")
 
 
 CHECK = Check(
     id="huge-pages",
-    title="Reserved huge pages differ between hosts",
+    title="Huge pages are missing or differ",
     area="host",
     severity="watch",
     judge=judge,

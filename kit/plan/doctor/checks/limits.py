@@ -63,7 +63,7 @@ CHECK = Check(
     reads=(_PIDS, _LIMITS, *_PIDS_MAX, _RDMA),
     leads_to="Ranks fail at the start: `Resource temporarily unavailable`, `Too many open files`, or `ibv_reg_mr "
     "failed: Cannot allocate memory`.",
-    fix="Set `ulimits:` and `security: {pids: …}` in kit.yaml and run `kit deploy`. For the kernel: `sudo sysctl -w "
+    fix="Set `ulimits:` and `pids:` in kit.yaml and run `kit deploy`. For the kernel: `sudo sysctl -w "
     "kernel.pid_max=4194304`.",
     lab="kit lab fault HOST limits",
 )

@@ -42,8 +42,8 @@ CHECK = Check(
     reads=(ROUTES, _FILTER),
     leads_to="The host answers by one interface only, and drops what arrives at the other. NCCL and Open MPI use "
     "both and wait for messages that never arrive.",
-    fix="Accept packets at each interface: `sudo sysctl -w net.ipv4.conf.all.rp_filter=2`. Or set `network:` in "
-    "kit.yaml and put the interfaces into different networks.",
+    fix="Accept packets at each interface: `kit setup --only sysctl`, or by hand `sudo sysctl -w "
+    "net.ipv4.conf.all.rp_filter=2`.",
     lab="kit lab fault HOST rp-filter",
     deploy=True,
 )

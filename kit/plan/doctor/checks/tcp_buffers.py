@@ -43,6 +43,6 @@ CHECK = Check(
     reads=(_READ, _WRITE),
     leads_to="One connection cannot fill a fast link: it waits for acknowledgements when its buffer is full.",
     fix='Raise the limits: `kit setup --only sysctl`, or by hand `sudo sysctl -w net.ipv4.tcp_rmem="4096 131072 '
-    '16777216" net.ipv4.tcp_wmem="4096 65536 16777216"`.',
+    '67108864" net.ipv4.tcp_wmem="4096 65536 67108864"`.',
     lab="kit lab fault HOST tcp-buffers",
 )

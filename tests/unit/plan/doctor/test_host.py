@@ -178,3 +178,11 @@ def test_two_paths_of_one_disk_are_one_sight() -> None:
     full = Room(total=4, free=4, inodes=1000, inodes_free=1)
     (sight,) = judged(inodes.CHECK, HEAD.but(rooms={"/": full, "/var/lib/docker": full}))
     assert (sight.seen, sight.severity) == ("/: 1 of 1000 inodes are free", "breaks")
+
+
+def test_huge_pages_that_kit_yaml_asks_for_are_missed() -> None:
+    pages = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+    hosts = [HEAD.but(files={pages: "4\n"}), SECOND.but(files={pages: "0\n"}), THIRD.but(files={pages: "4\n"})]
+    assert rows(judged(huge_pages.CHECK, *hosts, spec={"setup": {"hugepages": 4}})) == [
+        ("gpu2", "0 huge pages of 1 GiB, 4 in kit.yaml (setup.hugepages)"),
+    ]
