@@ -18,7 +18,7 @@ AREAS: Mapping[Area, str] = {
 # The checks that prevent a deploy, with the same text.
 REFUSED = frozenset({
     "engine", "compose", "python", "disk", "port-taken", "one-machine", "arch", "swarm", "no-address",
-    "gpu-hook", "gpu-snap", "gpu-cuda",
+    "resources", "gpu-hook", "gpu-snap", "gpu-cuda",
 })  # fmt: skip
 # Verbs that this kit does not have yet are no commands to type.
 _UNKNOWN = re.compile(r"`(kit (?:setup|lab fault)\b[^`]*)`")

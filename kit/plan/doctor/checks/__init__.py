@@ -58,6 +58,7 @@ from kit.plan.doctor.checks import (
     port_filtered,
     port_taken,
     python,
+    resources,
     rp_filter,
     selinux,
     shm,
@@ -97,6 +98,7 @@ CHECKS: tuple[Check, ...] = (
     huge_pages.CHECK,
     clock_service.CHECK,
     ssh_prints.CHECK,
+    resources.CHECK,
     # cluster
     one_machine.CHECK,
     arch.CHECK,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kit.model.doctor import Check, Examined, Files, Seen, Sight
+from kit.plan.cluster.rdma import problems
 from kit.plan.doctor.majority import odd
+from kit.plan.doctor.sights import facts_of, sights_of
 
 _PORTS = "/sys/class/infiniband/*/ports/*/"
 _STATE = Files(pattern=f"{_PORTS}state")
@@ -42,13 +45,17 @@ def _roce_without_v2(host: Seen, ports: dict[tuple[str, str], str]) -> Iterator[
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
+    required = list(sights_of(problems(facts_of(examined), examined.spec)))
+    for sight in required:
+        yield replace(sight, severity="breaks")
     active: dict[str, str] = {}
+    named = {name for sight in required for name in sight.hosts}
     for host in examined.hosts:
         ports = _ports(host)
         up = [key for key, state in ports.items() if state == _ACTIVE]
         if ports:
             active[host.name] = str(len(up))
-        if ports and not up:
+        if ports and not up and host.name not in named:
             (adapter, _), state = next(iter(ports.items()))
             shown = state.partition(":")[2].strip() or "unknown"
             seen = f"no port is active: {adapter} is {shown if shown.isprintable() else 'unknown'}"
@@ -67,6 +74,7 @@ CHECK = Check(
     severity="slows",
     judge=judge,
     reads=(_STATE, _LAYER, _TYPES),
+    facts=True,
     leads_to="NCCL uses sockets instead, and large messages take several times as long. With fewer ports than the "
     "other hosts, this host is the slowest.",
     fix="Look at the ports with `ibstat` or `rdma link`. A port that is INIT waits for a subnet manager; one that is "

@@ -49,6 +49,8 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one-machine": ({"interfaces": interfaces(eth0="10.0.0.1/24")}, {}),
     "gpu-hook": ({"gpus": gpus(2), "gpu_engine": replace(GPU_ENGINE, hook_newer=True)}, {"image": {"flavour": "cpu"}}),
     "gpu-snap": ({"gpus": gpus(2), "gpu_engine": GpuEngine(snap=True)}, {"image": {"flavour": "cpu"}}),
+    "resources": ({"cores": 2}, {"cpus": 4}),
+    "infiniband": ({}, {"rdma": "require"}),
     "swarm": ({"engine": "19.03.1"}, {"orchestrator": "swarm"}),
 }
 
