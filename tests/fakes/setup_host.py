@@ -64,6 +64,7 @@ esac
     "systemctl": """
 case $1 in is-*) ;; *) echo "systemctl $*" >>"$root/fake/log" ;; esac
 case "$*" in
+  'is-failed'*) exit 1 ;;
   'is-active'*) case "$*" in *"$(cat "$root/fake/manager")"*) exit 0 ;; esac; exit 3 ;;
   'start docker'|'restart docker')
     rm -f "$root/fake/engine"

@@ -60,6 +60,8 @@ await_engine() {
   end=$(($(date +%s) + $1))
   until engine_answers; do
     [ "$(date +%s)" -lt "$end" ] || return 1
+    # systemd has given up. Waiting longer does not help.
+    if has_systemd && systemctl is-failed --quiet docker; then return 1; fi
     sleep 0.5
   done
 }

@@ -27,9 +27,9 @@ if [ "$4" = restart ]; then
     if [ -e "$before" ]; then mv -fT "$before" "$root$path"; else rm -f "$root$path"; fi
     forget
     engine_service restart >/dev/null 2>&1
-    if await_engine 60; then now='The engine runs with it'; else now='The engine does not answer with it, either'; fi
+    if await_engine 60; then now='The engine runs with them'; else now='The engine does not answer with them, either'; fi
     printf '%s\n' "$words" >&2
-    fail "the engine did not answer within 60 s, so $path is as it was before. $now"
+    fail "the engine did not start with the new settings, so $path has its former ones again. $now"
   fi
 fi
 forget
