@@ -67,7 +67,7 @@ def engine_problem(facts: HostFacts) -> StepError | None:
         return None
     return StepError(
         "no Docker Engine answers",
-        hint="install it (https://docs.docker.com/engine/install/), or start it: sudo systemctl start docker",
+        hint="install it: kit setup --only docker; or start it: sudo systemctl start docker",
         host=facts.host.name,
     )
 
@@ -77,7 +77,7 @@ def compose_problem(facts: HostFacts) -> StepError | None:
         return None
     return StepError(
         f"the engine {facts.engine} has no Compose v2 plugin",
-        hint="install docker-compose-plugin (Docker's packages) or docker-compose-v2 (Ubuntu's)",
+        hint="kit setup --only docker; or install docker-compose-plugin (Docker's) or docker-compose-v2 (Ubuntu's)",
         host=facts.host.name,
     )
 

@@ -56,7 +56,9 @@ done
 
 section kernel
 for key in $settings; do
-  if value=$(cat "$root/proc/sys/$(printf %s "$key" | tr . /)" 2>/dev/null); then echo "$key" $value; fi
+  file=$root/proc/sys/$(printf %s "$key" | tr . /)
+  # In a container, the kernel shows settings that only the machine may change.
+  if [ -w "$file" ] && value=$(cat "$file" 2>/dev/null); then echo "$key" $value; fi
 done
 
 section nics

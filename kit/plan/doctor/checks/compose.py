@@ -22,6 +22,6 @@ CHECK = Check(
     judge=judge,
     facts=True,
     leads_to="kit deploy changes nothing until each host has the plugin. With `orchestrator: swarm`, none needs it.",
-    fix="Install `docker-compose-plugin` (Docker's packages) or `docker-compose-v2` (Ubuntu's).",
+    fix="`kit setup --only docker`. Or install `docker-compose-plugin` (Docker's) or `docker-compose-v2` (Ubuntu's).",
     lab="kit lab fault HOST compose",
 )

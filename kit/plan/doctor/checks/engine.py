@@ -21,6 +21,6 @@ CHECK = Check(
     judge=judge,
     facts=True,
     leads_to="kit deploy changes nothing until each host has an engine.",
-    fix="Install Docker Engine, or start it: `sudo systemctl start docker`.",
+    fix="Install Docker Engine: `kit setup --only docker`. Or start it: `sudo systemctl start docker`.",
     lab="kit lab fault HOST engine",
 )

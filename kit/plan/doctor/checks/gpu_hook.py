@@ -31,6 +31,6 @@ CHECK = Check(
     judge=judge,
     facts=True,
     leads_to="A container would start without GPUs, or fail with `could not select device driver`.",
-    fix="Install nvidia-container-toolkit, then `sudo systemctl restart docker`.",
+    fix="`kit setup --only toolkit`. Or install nvidia-container-toolkit, then `sudo systemctl restart docker`.",
     lab="kit lab up --gpus 1 --gpu-toolkit none",
 )
