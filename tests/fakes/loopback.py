@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -97,15 +98,17 @@ class LoopbackTransport:
         try:
             while data := reader.read(1 << 16):
                 process.stdin.write(data)
-        except OSError:
+        except (OSError, ValueError):
+            # It ended, or its pipe is closed already.
             return
         finally:
             process.stdin.close()
 
     def _complain(self, live: Live, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr
-        while data := process.stderr.read(1 << 16):
-            live.err(data)
+        with contextlib.suppress(OSError, ValueError):
+            while data := process.stderr.read(1 << 16):
+                live.err(data)
 
     def close(self) -> None:
         process = self._machine.processes.get(self._host.name)

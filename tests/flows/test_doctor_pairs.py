@@ -110,6 +110,16 @@ def test_a_rate_of_busy_hosts_is_no_rate(fleet: Fleet, reporter: Remembering) ->
     assert ids(doctor(fleet.context(reporter))) == {}
 
 
+def test_suspects_that_were_not_measured_again_have_no_rate(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "AGAIN_MOST_S", -1.0)
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = FakeLink(rate=RATE / 10)
+    assert ids(doctor(fleet.context(reporter))) == {}
+    assert not [event for event in reporter.events if isinstance(event, HostStep) and "again" in event.text]
+
+
 def test_a_clock(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu3"].clock_s = -60.0
     result = doctor(fleet.context(reporter))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ CONNECT_S, STREAM_S = 2.0, 0.3
 # A suspect is measured again for longer, and then, if there are few, with nothing else at the same time.
 AGAIN_S = 0.6
 MOST_ALONE, MOST_ROUNDS = 8, 16
+# No further round of suspects begins after this time: many of them mean that the hosts are busy.
+AGAIN_MOST_S = 12.0
 # Added to the time of a measurement: a busy host.
 PATIENCE_S = 30.0
 # How many connections a probe tries at the same time.
@@ -283,15 +286,18 @@ class _Examination:
     def _again(self) -> None:
         """Measure once more what a check would report, and forget what the hosts' own load explains."""
         again = rounds.disjoint(self._suspects())[:MOST_ROUNDS]
+        end = time.monotonic() + AGAIN_MOST_S
+        done: set[rounds.Pair] = set()
         for number, pairs in enumerate(again, 1):
+            if time.monotonic() > end:
+                break
             self._step(f"measuring slow links again, round {number} of {len(again)}", 0.9)
             self._measure(pairs, AGAIN_S)
-        left = self._suspects()
-        if len(left) <= MOST_ALONE:
-            for pair in left:
-                self._step(f"measuring {pair[0]} and {pair[1]} again, alone", 0.95)
-                self._measure([pair], AGAIN_S)
-        done = {pair for pairs in again for pair in pairs}
+            done.update(pairs)
+        left = [pair for pair in self._suspects() if pair in done]
+        for pair in left if len(left) <= MOST_ALONE and time.monotonic() < end else ():
+            self._step(f"measuring {pair[0]} and {pair[1]} again, alone", 0.95)
+            self._measure([pair], AGAIN_S)
         for one, other in self._suspects():
             for way in (self.seen[one, other], self.seen[other, one]):
                 if not way.calm or (one, other) not in done:
