@@ -53,5 +53,5 @@ CHECK = Check(
     "slower than the others, and NCCL cannot join parts of one GPU.",
     fix="`sudo nvidia-smi -i NUMBER -c DEFAULT` for the mode, and `sudo nvidia-smi -i NUMBER -mig 0` for MIG. MIG "
     "changes when no program uses the GPU.",
-    lab="kit lab gpu HOST --fault mig",
+    lab="kit lab fault HOST gpu-mode",
 )
