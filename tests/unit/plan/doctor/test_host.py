@@ -96,6 +96,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (clock_service, {"runs": {CLOCK: "NTP=yes\nNTPSynchronized=no\n"}}, ["the clock is not synchronized"]),
     (clock_service, {"runs": {CLOCK: Ran(code=1, out="NTPSynchronized=no\n", err="no bus")}}, []),
     (clock_service, {"runs": {CLOCK: None}}, []),
+    (clock_service, {**file("/run/systemd/container", "docker"), "runs": {CLOCK: "NTPSynchronized=no\n"}}, []),
     (ssh_max_startups, sshd("10:30:100", "2:30:100"), ["MaxStartups 2"]),
     (ssh_max_startups, sshd("10:30:100", "2"), ["MaxStartups 2"]),
     (ssh_max_startups, sshd("10:30:100", "100:30:200"), []),
