@@ -43,7 +43,7 @@ def _finding(value: Finding, *, verbose: bool, paint: Paint) -> str:
     if len(rows) > len(shown):
         lines.append(f"  … and {len(rows) - len(shown)} more lines, which -v and --json show")
     lines.append(f"  leads to: {value.leads_to}")
-    if any(not sight.fix for _, sight in rows):
+    if value.fix not in {sight.fix for _, sight in rows}:
         lines.append(f"  → {value.fix}")
     return "\n".join(lines)
 

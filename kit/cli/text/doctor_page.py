@@ -21,7 +21,7 @@ REFUSED = frozenset({
     "resources", "gpu-hook", "gpu-snap", "gpu-cuda",
 })  # fmt: skip
 # Verbs that this kit does not have yet are no commands to type.
-_UNKNOWN = re.compile(r"`(kit (?:setup|lab fault)\b[^`]*)`")
+_UNKNOWN = re.compile(r"`(kit (?:lab fault)\b[^`]*)`")
 _HEAD = """\
 # The doctor
 

@@ -48,7 +48,12 @@ def test_hosts_are_folded() -> None:
 def test_a_sight_with_its_own_fix_and_severity() -> None:
     text = findings(result(finding(Sight(hosts=("gpu1",), seen="x", fix="do this", severity="watch"))))
     assert text.splitlines()[1:4] == ["  gpu1: x (watch)", "    → do this", "  leads to: The slowest link paces all."]
-    assert "ip link" not in text
+    assert text.count("ip link") == 1
+
+
+def test_the_same_fix_is_printed_once() -> None:
+    text = findings(result(finding(Sight(hosts=("gpu1",), seen="x", fix="`ip link set DEV mtu 9001`"))))
+    assert text.count("ip link") == 1
 
 
 def test_pairs_from_one_host_share_a_line() -> None:
