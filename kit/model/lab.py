@@ -180,6 +180,14 @@ class LabGpus:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LabFaults:
+    """The faults that `kit lab fault` gave a lab host."""
+
+    host: str
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LabRemoved:
     """What `kit lab down` removed. `kept` are files of the lab that a person changed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import ipaddress
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from kit.errors import InputError
-from kit.model.lab import FOLDER_LABEL, HOST_LABEL, LABEL, SHAPE_LABEL, HostContainer, LabSpec, network_name
+from kit.model.lab import FOLDER_LABEL, HOST_LABEL, LABEL, SHAPE_LABEL, HostContainer, LabObjects, LabSpec, network_name
 from kit.model.spec import NAME
 
 USERS = ("root", "ubuntu")
@@ -29,6 +30,7 @@ MAX_GPUS = 8
 # What the hosts have of NVIDIA's container toolkit: see images/lab/pretended/toolkit.py.
 GPU_TOOLKITS = ("hook", "runtime", "cdi", "base", "none")
 GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
+_ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,63}", re.ASCII)
 _XID = re.compile(r"xid:[1-9][0-9]{0,2}", re.ASCII)
 _DRIVER = re.compile(r"[1-9][0-9]{2}\.[0-9]{1,3}(\.[0-9]{1,3})?", re.ASCII)
 _MARK = re.compile(rf"# Made by kit for the lab '({NAME.pattern})'\. .* \[([0-9a-f]{{12}})\]", re.ASCII)
@@ -81,6 +83,22 @@ def check_fault(fault: str) -> None:
         raise InputError(f"the lab pretends no fault '{fault}'", hint=f"Write one of: {', '.join(GPU_FAULTS)}.")
 
 
+def check_host_fault(fault: str | None, argument: str, *, mend: bool, known: Sequence[str]) -> None:
+    """Raise InputError if hosts cannot have such a fault. None only shows faults; `all` is for mending."""
+    if fault is None:
+        if mend:
+            raise InputError("--mend needs a fault", hint="For example: kit lab fault gpu2 all --mend.")
+        return
+    if fault == "all" and not mend:
+        raise InputError("a host cannot have all faults at once", hint="To mend all: kit lab fault gpu2 all --mend.")
+    if fault != "all" and fault not in known:
+        near = difflib.get_close_matches(fault, known, n=3, cutoff=0.4) or known
+        raise InputError(f"the lab has no fault '{fault}'", hint=f"Write one of: {', '.join(near)}.")
+    if argument and (mend or not _ARGUMENT.fullmatch(argument)):
+        what = "mending takes no value" if mend else f"{argument!a} is no value of a fault"
+        raise InputError(what, hint="Write letters, digits, dots and dashes: kit lab fault gpu2 mtu-differs 1400.")
+
+
 def check_name(name: str) -> None:
     """Raise InputError if a lab cannot have this name, which becomes part of names and labels on the engine."""
     if not NAME.fullmatch(name):
@@ -117,6 +135,18 @@ def address(subnet: IPv4Network, index: int) -> str:
 
 def labels(spec: LabSpec, folder: str) -> dict[str, str]:
     return {LABEL: spec.name, SHAPE_LABEL: spec.shape, FOLDER_LABEL: folder}
+
+
+def helper_labels(existing: LabObjects) -> dict[str, str]:
+    """Return the labels of a short-lived container for an existing lab, so that `kit lab down` finds it."""
+    network = existing.network
+    if network is None:
+        return {}
+    return {
+        LABEL: network.name.removeprefix(network_name("")),
+        FOLDER_LABEL: network.folder,
+        SHAPE_LABEL: network.shape,
+    }
 
 
 def host_containers(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kit.cli.text.table import table
 
 if TYPE_CHECKING:
-    from kit.model.lab import LabGpus, LabRemoved, LabStatus
+    from kit.model.lab import LabFaults, LabGpus, LabRemoved, LabStatus
 
 
 def lab(value: LabStatus, *, width: int | None = None) -> str:
@@ -26,6 +26,10 @@ def gpus(value: LabGpus, *, width: int | None = None) -> str:
     if value.lost:
         head += f", lost in {value.lost} running container{'' if value.lost == 1 else 's'}"
     return f"{head}\n{table(rows, ('GPU', 'UUID', 'FAULTS'), width=width, flexible=('FAULTS', 'UUID'))}"
+
+
+def faults(value: LabFaults) -> str:
+    return f"{value.host} has {', '.join(value.faults) or 'no faults'}."
 
 
 def lab_removed(value: LabRemoved) -> str:

@@ -96,6 +96,24 @@ def lab_gpu(session: Session) -> int:
     return 0
 
 
+def lab_fault(session: Session) -> int:
+    from kit.cli.text import lab as text
+    from kit.flows.lab.fault import lab_fault
+
+    args = session.args
+    faults = lab_fault(
+        args.host, args.fault, args.value or "", _lab_name(session), folder=session.folder, mend=args.mend
+    )
+    session.show("lab-faults", faults, text.faults)
+    return 0
+
+
+def _fault_names() -> tuple[str, ...]:
+    from kit.remote.lab.fault import names
+
+    return (*names(), "all")
+
+
 def _lab_name(session: Session) -> str:
     from kit.model.lab import LabSpec
     from kit.plan.lab import lab_of
@@ -227,6 +245,35 @@ VERBS = (
         exits=(
             ("4", "the GPU cannot have this fault"),
             ("5", "the lab does not exist, has no GPUs, or the host is not running"),
+        ),
+    ),
+    Verb(
+        words=("lab", "fault"),
+        purpose="Give a lab host a fault that kit doctor finds, or mend it",
+        handler=lab_fault,
+        group=LAB,
+        operands=(
+            Operand(name="host", help="A host of the lab, such as gpu3"),
+            Operand(
+                name="fault",
+                help="The name of a check, such as path-mtu; all, with --mend. Without it, kit shows the host's faults",
+                optional=True,
+                complete=lambda _: _fault_names(),
+            ),
+            Operand(name="value", help="What the fault uses instead of its default: an MTU, a rate", optional=True),
+        ),
+        options=(Option(flags=("--mend",), help="Take the fault back"), LAB_NAME),
+        notes="docs/lab.md lists the faults. Some are real, such as an MTU or a filtered port. Others only change what "
+        "programs on the host read. After a host restarted, give it its faults again.",
+        examples=(
+            "kit lab fault gpu3 path-mtu",
+            "kit lab fault gpu3 mtu-differs 1400",
+            "kit lab fault gpu3 path-mtu --mend",
+            "kit lab fault gpu3 all --mend",
+        ),
+        exits=(
+            ("4", "the host cannot have this fault"),
+            ("5", "the lab does not exist, or the host is not running"),
         ),
     ),
 )

@@ -6,23 +6,17 @@ that Ctrl-C stops, removes the lab if it had begun it.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.flows.image.base import Consent
+from kit.flows.lab.existing import check_folder, open_engine, running_host, up_command
 from kit.flows.lab.make import make
 from kit.model.lab import (
-    FOLDER_LABEL,
-    LABEL,
-    SHAPE_LABEL,
     LabGpus,
     LabHost,
-    LabNetwork,
     LabObjects,
     LabRemoved,
     LabSpec,
@@ -36,15 +30,6 @@ from kit.remote.machine import prepare
 
 # The pretended GPUs have the numbers of NVIDIA's devices, which a real driver would answer.
 _DRIVER = Path("/proc/driver/nvidia/version")
-
-
-@contextlib.contextmanager
-def _engine() -> Iterator[LabEngine]:
-    engine = LabEngine()
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 def _ensure_engine(reporter: Reporter, consent: Consent | None) -> None:
@@ -70,7 +55,7 @@ def _ensure_engine(reporter: Reporter, consent: Consent | None) -> None:
 def lab_status(name: str = "lab", *, folder: Path) -> LabStatus:
     """Return the lab as the engine has it; `hosts` is empty if there is no lab."""
     plan.check_name(name)
-    with _engine() as engine:
+    with open_engine() as engine:
         return _status(name, folder, engine.find(name))
 
 
@@ -90,7 +75,7 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
     # First, because an engine and its images take minutes.
     access.require_client()
     _ensure_engine(reporter, consent)
-    with _engine() as engine:
+    with open_engine() as engine:
         existing = engine.find(spec.name)
         _check_same(spec, folder, existing)
         missing = set(plan.names(spec)) - {c.host for c in existing.containers if c.state == "running"}
@@ -123,17 +108,16 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
         except InputError as error:
             raise InputError(error.message, hint=f"{plan.RATE_WORDS}, or none for no limit.") from error
     folder = folder.resolve()
-    with _engine() as engine:
+    with open_engine() as engine:
         existing = engine.find(name)
-        _check_folder(name, folder, existing.network)
+        check_folder(name, folder, existing.network)
         stopped = [container.host for container in existing.containers if container.state != "running"]
         if not existing.containers or stopped:
             what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
             raise NotReadyError(
-                f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {_up(name)}"
+                f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {up_command(name)}"
             )
-        network = existing.network
-        labels = {LABEL: name, FOLDER_LABEL: str(folder), SHAPE_LABEL: network.shape if network else ""}
+        labels = plan.helper_labels(existing)
         nics = 1 + len(existing.more_nics)
         devices = [
             f"@{engine.link(container.id, container.host, nic)}"
@@ -161,26 +145,16 @@ def lab_gpu(
         if mend:
             raise InputError("--fault and --mend contradict each other", hint="Mend first, then give the fault.")
     folder = folder.resolve()
-    with _engine() as engine:
+    with open_engine() as engine:
         existing = engine.find(name)
-        _check_folder(name, folder, existing.network)
-        container = next((container for container in existing.containers if container.host == host), None)
-        if existing.containers and container is None:
-            known = ", ".join(container.host for container in existing.containers)
-            raise InputError(f"the lab '{name}' has no host '{host}'", hint=f"It has: {known}.")
-        if container is None or container.state != "running":
-            what = f"{host} does not run" if container else "there is no such lab"
-            raise NotReadyError(f"the lab '{name}' has no GPUs: {what}", hint=f"Start it: {_up(name)} --gpus 2")
+        check_folder(name, folder, existing.network)
+        container = running_host(name, host, existing, lacks="no GPUs", options=" --gpus 2")
         if existing.network and "PRETENDED" not in existing.network.shape:
             raise NotReadyError(
-                f"the lab '{name}' has no GPUs", hint=f"Recreate it: {_down(name)}, then {_up(name)} --gpus 2"
+                f"the lab '{name}' has no GPUs", hint=f"Recreate it: {_down(name)}, then {up_command(name)} --gpus 2"
             )
         argv = ["mend", "all"] if mend else ["fault", str(number), fault] if fault else ["show"]
         return engine.pretended_gpus(container.id, host, argv)
-
-
-def _up(name: str) -> str:
-    return "kit lab up" if name == LabSpec().name else f"kit lab up --name {shlex.quote(name)}"
 
 
 def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:
@@ -190,9 +164,9 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
     """
     plan.check_name(name)
     folder = folder.resolve()
-    with _engine() as engine:
+    with open_engine() as engine:
         existing = engine.find(name)
-        _check_folder(name, folder, existing.network)
+        check_folder(name, folder, existing.network)
         removed = _remove(engine, name, folder)
     if removed.empty:
         reporter.report(Note(text=f"There is no lab '{name}'. Nothing to do."))
@@ -213,16 +187,8 @@ def _status(name: str, folder: Path, existing: LabObjects, *, changed: bool = Fa
     )
 
 
-def _check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
-    if network and Path(network.folder) != folder and Path(network.folder).is_dir():
-        raise InputError(
-            f"the lab '{name}' belongs to the folder {network.folder}",
-            hint=f"Go there, or write: kit -C {network.folder} lab …",
-        )
-
-
 def _check_same(spec: LabSpec, folder: Path, existing: LabObjects) -> None:
-    _check_folder(spec.name, folder, existing.network)
+    check_folder(spec.name, folder, existing.network)
     network = existing.network
     if network and network.shape != spec.shape:
         raise InputError(

@@ -285,6 +285,14 @@ class LabEngine:
         if done.code:
             raise StepError(f"its link cannot be limited to {rate}: {done.text.strip()}", host=host)
 
+    def fault(self, container: str, host: str, argv: list[str]) -> str:
+        """Run the program of a fault in a host, and return what it prints."""
+        with _errors("cannot change its faults", host):
+            done = self._inside(container, argv)
+        if done.code:
+            raise StepError(f"it cannot have this fault: {beginning(done.text.strip())}", host=host)
+        return done.text
+
     def pretended_gpus(self, container: str, host: str, argv: list[str]) -> LabGpus:
         """Run the host's own program for its GPUs, and return what it has then."""
         with _errors("cannot change its GPUs", host):

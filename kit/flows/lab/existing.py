@@ -1,0 +1,46 @@
+"""What all verbs of an existing lab need: its engine, its folder, one of its hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from kit.errors import InputError, NotReadyError
+from kit.model.lab import LabContainer, LabNetwork, LabObjects, LabSpec
+from kit.remote.lab.engine import LabEngine
+
+
+@contextlib.contextmanager
+def open_engine() -> Iterator[LabEngine]:
+    engine = LabEngine()
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
+    """Raise InputError if the lab belongs to another folder that still exists."""
+    if network and Path(network.folder) != folder and Path(network.folder).is_dir():
+        raise InputError(
+            f"the lab '{name}' belongs to the folder {network.folder}",
+            hint=f"Go there, or write: kit -C {network.folder} lab …",
+        )
+
+
+def running_host(name: str, host: str, existing: LabObjects, *, lacks: str, options: str = "") -> LabContainer:
+    """Return a host that runs. Raises InputError if the lab has no such host, and NotReadyError if it does not run."""
+    container = next((container for container in existing.containers if container.host == host), None)
+    if existing.containers and container is None:
+        known = ", ".join(container.host for container in existing.containers)
+        raise InputError(f"the lab '{name}' has no host '{host}'", hint=f"It has: {known}.")
+    if container is None or container.state != "running":
+        what = f"{host} does not run" if container else "there is no such lab"
+        raise NotReadyError(f"the lab '{name}' has {lacks}: {what}", hint=f"Start it: {up_command(name)}{options}")
+    return container
+
+
+def up_command(name: str) -> str:
+    return "kit lab up" if name == LabSpec().name else f"kit lab up --name {shlex.quote(name)}"

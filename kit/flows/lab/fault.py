@@ -1,0 +1,66 @@
+"""`kit lab fault`: give a lab host a fault that kit doctor names, or mend it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kit.errors import InputError
+from kit.flows.lab.existing import check_folder, open_engine, running_host
+from kit.model.lab import LabContainer, LabFaults, LabObjects
+from kit.plan import lab as plan
+from kit.remote.lab import fault as faults
+from kit.remote.lab.engine import LabEngine
+
+ALL = "all"
+_FAR_END = re.compile(r"far-end ([0-9]+(?:\.[0-9]+)?[KMG]?bit|none)", re.ASCII | re.IGNORECASE)
+
+
+def lab_fault(
+    host: str,
+    fault: str | None = None,
+    argument: str = "",
+    name: str = "lab",
+    *,
+    folder: Path,
+    mend: bool = False,
+) -> LabFaults:
+    """Return the faults of a lab host, after giving it one or mending one. `all` mends every fault.
+
+    Raises InputError if there is no such fault or host, NotReadyError if the host does not run, and StepError if it
+    cannot have this fault.
+    """
+    plan.check_name(name)
+    plan.check_host_fault(fault, argument, mend=mend, known=faults.names())
+    folder = folder.resolve()
+    with open_engine() as engine:
+        existing = engine.find(name)
+        check_folder(name, folder, existing.network)
+        container = running_host(name, host, existing, lacks="no faults")
+        present = _present(engine, container)
+        if fault is not None:
+            unknown = sorted({*present} - {*faults.names()})
+            if fault == ALL and unknown:
+                raise InputError(f"this kit cannot mend '{unknown[0]}'", hint="Use the kit that injected it.")
+            for chosen in present if fault == ALL else (fault,):
+                _act(engine, existing, container, chosen, argument, mend=mend)
+            present = _present(engine, container)
+        return LabFaults(host=host, faults=present)
+
+
+def _present(engine: LabEngine, container: LabContainer) -> tuple[str, ...]:
+    return tuple(engine.fault(container.id, container.host, faults.argv("list")).split())
+
+
+def _act(
+    engine: LabEngine, existing: LabObjects, container: LabContainer, fault: str, argument: str, *, mend: bool
+) -> None:
+    argv = faults.argv("mend" if mend else "inject", fault, argument)
+    printed = engine.fault(container.id, container.host, argv)
+    # What arrives at a host is limited at the other end of its link, on this machine.
+    for line in printed.splitlines():
+        if match := _FAR_END.fullmatch(line):
+            labels = plan.helper_labels(existing)
+            engine.shape_links(
+                engine.image(container.id), match[1], [f"@{engine.link(container.id, container.host)}"], labels
+            )
