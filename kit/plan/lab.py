@@ -84,18 +84,20 @@ def check_fault(fault: str) -> None:
 
 
 def check_host_fault(fault: str | None, argument: str, *, mend: bool, known: Sequence[str]) -> None:
-    """Raise InputError if hosts cannot have such a fault. None only shows faults; `all` is for mending."""
+    """Raise InputError if hosts cannot have such a fault. None only shows faults; `all` needs `mend`."""
     if fault is None:
         if mend:
             raise InputError("--mend needs a fault", hint="For example: kit lab fault gpu2 all --mend.")
         return
     if fault == "all" and not mend:
-        raise InputError("a host cannot have all faults at once", hint="To mend all: kit lab fault gpu2 all --mend.")
+        raise InputError(
+            "a host cannot have all faults at once", hint="To take all back: kit lab fault gpu2 all --mend."
+        )
     if fault != "all" and fault not in known:
         near = difflib.get_close_matches(fault, known, n=3, cutoff=0.4) or known
         raise InputError(f"the lab has no fault '{fault}'", hint=f"Write one of: {', '.join(near)}.")
     if argument and (mend or not _ARGUMENT.fullmatch(argument)):
-        what = "mending takes no value" if mend else f"{argument!a} is no value of a fault"
+        what = "--mend takes no value" if mend else f"{argument!a} is no value of a fault"
         raise InputError(what, hint="Write letters, digits, dots and dashes: kit lab fault gpu2 mtu-differs 1400.")
 
 

@@ -47,7 +47,7 @@ def use(engine: Lab, patch: pytest.MonkeyPatch) -> Lab:
     def opened() -> Iterator[Lab]:
         yield engine
 
-    patch.setattr(lab, "_engine", opened)
+    patch.setattr(lab, "open_engine", opened)
     return engine
 
 

@@ -49,7 +49,7 @@ def test_a_lab_that_is_not_there(
     def engine() -> Iterator[NoLab]:
         yield NoLab()
 
-    monkeypatch.setattr(lab, "_engine", engine)
+    monkeypatch.setattr(lab, "open_engine", engine)
     if made_for:
         text = kit_yaml_text(LabSpec(name=made_for), IPv4Network("10.213.7.0/24"))
         (tmp_path / "kit.yaml").write_text(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -16,10 +17,12 @@ from typing import Any
 import docker
 import pytest
 
-from kit.errors import InputError
+from kit.errors import InputError, StepError
 from kit.events import Silent
+from kit.flows.lab.fault import lab_fault
 from kit.flows.lab.lab import lab_down, lab_link_rate, lab_status, lab_up
 from kit.model.lab import LABEL, LabSpec, LabStatus
+from kit.remote.lab.fault import names
 from tests.integration.rig import CONNECTIONS, ssh
 
 NAME = f"test-{os.getpid()}"
@@ -43,7 +46,7 @@ def lab(folder: Path) -> Iterator[LabStatus]:
 
 
 def spec(**changes: object) -> LabSpec:
-    return LabSpec(**{"name": NAME, "hosts": 2, "slots": 2, "link_rate": "200mbit", **changes})  # type: ignore[arg-type]
+    return LabSpec(**{"name": NAME, "hosts": 2, "slots": 2, "nics": 2, "link_rate": "200mbit", **changes})  # type: ignore[arg-type]
 
 
 def labeled(engine: docker.DockerClient, name: str) -> list[object]:
@@ -79,6 +82,51 @@ def test_each_host_is_a_machine_of_its_own(lab: LabStatus, folder: Path) -> None
 def test_hosts_reach_each_other_by_name(lab: LabStatus, folder: Path) -> None:
     first, second = lab.hosts
     assert second.address in ssh(folder, first.address, "getent", "hosts", second.name).stdout
+
+
+def test_each_nic_has_its_own_network_and_rate(lab: LabStatus, folder: Path) -> None:
+    nics = [ssh(folder, host.address, "ip", "-4", "-o", "address", "show", "eth1").stdout for host in lab.hosts]
+    addresses = [re.search(r"inet (\S+)/24", nic) for nic in nics]
+    assert addresses[0]
+    assert addresses[1]
+    first, second = addresses[0][1], addresses[1][1]
+    assert first.rpartition(".")[0] == second.rpartition(".")[0] != lab.hosts[0].address.rpartition(".")[0]
+    through = ssh(folder, lab.hosts[0].address, "ip", "route", "get", second).stdout
+    assert f"dev eth1 src {first}" in through
+    assert "rate 200Mbit" in ssh(folder, lab.hosts[0].address, "tc", "qdisc", "show", "dev", "eth1").stdout
+
+
+# What faults change: files of the host, /proc, /sys, links, rates, filters, programs.
+_STATE = r"""
+md5sum /etc/ssh/sshd_config /etc/bash.bashrc /etc/hosts /etc/machine-id /proc/swaps 2>&1
+sort /proc/mounts | md5sum; find /usr/local /etc /boot /lib/modules -newer /usr/local/sbin/init -name '*kit-lab*' 2>&1
+ls -A /sys/class /sys/devices/system /sys/devices/system/cpu/cpu0 /proc/sys/net/ipv4/neigh /usr/local/sbin /boot
+ls -d /lib/modules 2>&1; cd /proc/sys; cat kernel/osrelease kernel/pid_max net/ipv4/tcp_[rw]mem
+cat net/ipv4/tcp_congestion_control
+cat net/ipv4/conf/all/rp_filter; cd /sys/class/net; cat eth0/mtu eth0/speed eth0/address eth0/carrier_changes
+cat /sys/kernel/mm/transparent_hugepage/defrag /sys/devices/system/cpu/online
+tc qdisc show dev eth0 | sed 's/qdisc tbf [0-9a-f]*//'
+iptables -S INPUT; ip -o link show | grep -c .; ip -4 route; ss -Hltn | awk '{print $4}' | grep -v 127.0.0.11 | sort
+sshd -T | grep maxstartups; df / /tmp /var/tmp --output=target; docker compose version; ls -A /var/lib/kit-lab/faults
+"""
+
+
+def test_all_faults_at_once_leave_no_trace_once_mended(lab: LabStatus, folder: Path) -> None:
+    """What each looks like is the doctor's test. Those of GPUs and of a deployed node are not possible here."""
+    name, address = lab.hosts[1].name, lab.hosts[1].address
+    possible = [fault for fault in names() if fault not in ("shm", "head-ssh") and not fault.startswith("gpu-")]
+    with pytest.raises(StepError, match="no node runs on this host"):
+        lab_fault(name, "shm", name=NAME, folder=folder)
+    before = ssh(folder, address, _STATE).stdout
+    # python3 is gone with its fault, and clock-offset needs it.
+    for fault in sorted(possible, key="python".__eq__):
+        lab_fault(name, fault, name=NAME, folder=folder)
+    assert lab_fault(name, name=NAME, folder=folder).faults == tuple(possible)
+    assert ssh(folder, address, _STATE).stdout != before
+    lab_fault(name, "tcp-buffers", name=NAME, folder=folder)  # twice is once
+    assert lab_fault(name, "all", name=NAME, folder=folder, mend=True).faults == ()
+    assert ssh(folder, address, _STATE).stdout == before
+    assert ssh(folder, address, "python3", "-c", "'print(1)'").stdout == "1\n"
 
 
 def test_the_other_login_has_sudo(lab: LabStatus, folder: Path) -> None:
@@ -288,7 +336,7 @@ def test_down_leaves_nothing_and_keeps_what_a_person_changed(engine: docker.Dock
 
     removed = lab_down(other, folder=tmp_path, reporter=Silent())
 
-    assert (removed.containers, removed.volumes, removed.networks) == (2, 2, 1)
+    assert (removed.containers, removed.volumes, removed.networks) == (2, 2, 2)
     assert [path.name for path in removed.kept] == ["kit.yaml"]
     assert [path.name for path in tmp_path.iterdir()] == ["kit.yaml"]
     assert not labeled(engine, other)

@@ -1,4 +1,4 @@
-"""`kit lab fault`: give a lab host a fault that kit doctor names, or mend it."""
+"""`kit lab fault`: give a lab host a fault that kit doctor names, or take it back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lab_fault(
     folder: Path,
     mend: bool = False,
 ) -> LabFaults:
-    """Return the faults of a lab host, after giving it one or mending one. `all` mends every fault.
+    """Return the faults of a lab host, after giving it one or taking one back. With `mend`, `all` is every fault.
 
     Raises InputError if there is no such fault or host, NotReadyError if the host does not run, and StepError if it
     cannot have this fault.

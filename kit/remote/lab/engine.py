@@ -290,7 +290,8 @@ class LabEngine:
         with _errors("cannot change its faults", host):
             done = self._inside(container, argv)
         if done.code:
-            raise StepError(f"it cannot have this fault: {beginning(done.text.strip())}", host=host)
+            lines = done.text.strip().splitlines() or ["no reason"]
+            raise StepError(f"it cannot have this fault: {lines[-1]}", host=host)
         return done.text
 
     def pretended_gpus(self, container: str, host: str, argv: list[str]) -> LabGpus:

@@ -3,12 +3,13 @@
 #
 # A fault defines `inject` and may define `mend`. Both may use $ARG, what you gave after the fault's name. What the
 # functions below change, `main` takes back by itself, so most faults need no `mend`. What they note is on the host, so
-# any kit can mend it.
+# any kit can take it back.
 set -euo pipefail
 
 KIT=/var/lib/kit-lab
 # Mounts end with the host's run, and so does what is known of them.
 RUN=/run/kit-lab
+SBIN=/usr/local/sbin
 FAULT=
 ARG=
 
@@ -27,7 +28,7 @@ another_address() {
   if [ "$(another)" = gpu1 ]; then echo "${here%.*}.11"; else echo "${here%.*}.12"; fi
 }
 
-# make_file PATH: write a new file, and note what mending removes: it, or the first folder that was missing.
+# make_file PATH: write a new file, and note what goes with the fault: it, or the first folder that was missing.
 make_file() {
   local top=$1
   while [ ! -e "$(dirname "$top")" ]; do top=$(dirname "$top"); done
@@ -81,22 +82,22 @@ extend() {
 program() {
   local name=$1 real
   mkdir -p "$KIT/programs/$name"
-  # Until every fault of a program is mended, the first of /usr/local/sbin is the wrapper.
-  if ! grep -qs kit-lab-program "/usr/local/sbin/$name"; then
+  # Until a program has no fault, the first of /usr/local/sbin is the wrapper.
+  if ! grep -qs kit-lab-program "$SBIN/$name"; then
     real=$(command -v "$name" || true)
     printf '#!/bin/bash\n# kit-lab-program\nedit=()\nfor part in %q/*; do . "$part"; done\n' "$KIT/programs/$name" \
-      >"/usr/local/sbin/$name.kit-lab"
+      >"$SBIN/$name.kit-lab"
     if [ -n "$real" ]; then
-      cat >>"/usr/local/sbin/$name.kit-lab" <<END
+      cat >>"$SBIN/$name.kit-lab" <<END
 if [ \${#edit[@]} -eq 0 ]; then exec $real "\$@"; fi
 set -o pipefail
 $real "\$@" | sed "\${edit[@]}"
 END
     else
-      printf 'exit 127\n' >>"/usr/local/sbin/$name.kit-lab"
+      printf 'exit 127\n' >>"$SBIN/$name.kit-lab"
     fi
-    chmod 755 "/usr/local/sbin/$name.kit-lab"
-    mv "/usr/local/sbin/$name.kit-lab" "/usr/local/sbin/$name"
+    chmod 755 "$SBIN/$name.kit-lab"
+    mv "$SBIN/$name.kit-lab" "$SBIN/$name"
   fi
   cat >"$KIT/programs/$name/$FAULT"
   note programs "$name"
@@ -105,7 +106,7 @@ END
 unprogram() {
   rm -f "$KIT/programs/$1/$FAULT"
   if ! rmdir "$KIT/programs/$1" 2>/dev/null; then return; fi
-  if grep -qs kit-lab-program "/usr/local/sbin/$1"; then rm -f "/usr/local/sbin/$1"; fi
+  if grep -qs kit-lab-program "$SBIN/$1"; then rm -f "$SBIN/$1"; fi
 }
 
 # nvidia_smi SED: change what the pretended nvidia-smi prints.
@@ -225,7 +226,7 @@ main() { # inject|mend|list FAULT [ARG]
       # Twice is once.
       repair
       mkdir -p "$KIT/faults/$FAULT"
-      # What began is mended if the rest is not possible.
+      # If the rest is not possible, take back what began.
       trap 'repair' EXIT
       inject
       trap - EXIT

@@ -1,0 +1,132 @@
+"""The faults of lab hosts: which there are, how a host gets one, and how it goes without a trace."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.plan.doctor.checks import CHECKS
+from kit.remote.lab import fault
+
+LIBRARY = Path(fault.__file__).with_name("fault.sh")
+COMMAND = re.compile(r"kit lab fault HOST ([a-z-]+)")
+
+
+def test_every_fault_is_of_a_check_and_every_check_that_names_one_has_it() -> None:
+    assert set(fault.names()) <= {check.id for check in CHECKS}
+    named = {match[1] for check in CHECKS for match in COMMAND.finditer(check.lab)}
+    assert named
+    assert named <= set(fault.names())
+
+
+@pytest.mark.parametrize("name", fault.names())
+def test_each_fault_is_a_program_with_a_purpose(name: str) -> None:
+    assert fault.purpose(name).endswith(".")
+    _, _, program, *_ = fault.argv("inject", name)
+    assert subprocess.run(["bash", "-n"], input=program, text=True, check=False).returncode == 0
+    assert "\ninject() {" in program
+
+
+def test_the_guide_has_every_fault() -> None:
+    guide = (Path(__file__).parents[4] / "docs/lab.md").read_text().partition("## Faults")[2].partition("\n## ")[0]
+    assert {*re.findall(r"`([a-z-]+)`", guide)} >= {*fault.names()}
+
+
+def test_values_are_words_of_the_command_and_no_part_of_the_program() -> None:
+    argv = fault.argv("inject", "mtu-differs", "1400; reboot")
+    assert argv[3:] == ["kit-lab-fault", "inject", "mtu-differs", "1400; reboot"]
+    assert argv[2] == fault.argv("mend", "mtu-differs")[2]
+
+
+def test_a_machine_that_is_no_lab_host_is_left_alone() -> None:
+    done = subprocess.run(fault.argv("inject", "machine-id"), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "this is no host of a lab\n")
+
+
+def shell(folder: Path, *lines: str) -> str:
+    """Run lines after the functions of fault.sh, with all that they write below `folder`."""
+    start = (
+        f"KIT={folder}/kit",
+        f"RUN={folder}/run",
+        f"SBIN={folder}/bin",
+        f"PATH={folder}/bin:$PATH",
+        "shopt -s nullglob",
+    )
+    text = "\n".join((LIBRARY.read_text(), *start, f"mkdir -p {folder}/kit/faults {folder}/bin", *lines))
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def begin(name: str) -> str:
+    return f'FAULT={name}; mkdir -p "$KIT/faults/{name}"'
+
+
+def test_a_line_comes_first_and_goes_again_with_its_inode_unchanged(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("127.0.0.1 localhost\n\n10.0.0.1 gpu1\n")
+    inode = file.stat().st_ino
+    shell(
+        tmp_path,
+        begin("own-name"),
+        f"first_line {file} '127.0.1.1 gpu1'",
+        begin("name-differs"),
+        f"first_line {file} x",
+    )
+    assert file.read_text().splitlines()[:2] == ["x # kit-lab name-differs", "127.0.1.1 gpu1 # kit-lab own-name"]
+    shell(tmp_path, "FAULT=own-name; repair")
+    assert file.read_text().splitlines()[:2] == ["x # kit-lab name-differs", "127.0.0.1 localhost"]
+    shell(tmp_path, "FAULT=name-differs; repair")
+    assert (file.read_text(), file.stat().st_ino) == ("127.0.0.1 localhost\n\n10.0.0.1 gpu1\n", inode)
+
+
+def test_two_faults_of_one_program_are_independent(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "smi").write_text("#!/bin/sh\necho mode=Default width=16x; exit 3\n")
+    (real / "smi").chmod(0o755)
+    path = f"PATH={tmp_path}/bin:{real}:$PATH"
+    one = (begin("gpu-mode"), "echo 'edit+=(-e s/Default/Exclusive/)' | program smi")
+    two = (begin("gpu-pcie"), "echo 'edit+=(-e s/16x/4x/)' | program smi")
+    call = "code=0; smi || code=$?; echo $code"
+    assert shell(tmp_path, path, *one, *two, call) == "mode=Exclusive width=4x\n3\n"
+    assert shell(tmp_path, path, "FAULT=gpu-mode; repair", call) == "mode=Default width=4x\n3\n"
+    assert shell(tmp_path, path, "FAULT=gpu-pcie; repair", call) == "mode=Default width=16x\n3\n"
+    assert not list((tmp_path / "bin").iterdir())
+
+
+def test_a_program_that_the_host_lacks_is_gone_again(tmp_path: Path) -> None:
+    lines = (begin("clock-service"), "echo 'echo NTP=no; exit 0' | program kit-no-such", "kit-no-such")
+    assert shell(tmp_path, *lines) == "NTP=no\n"
+    shell(tmp_path, "FAULT=clock-service; repair")
+    assert not list((tmp_path / "bin").iterdir())
+
+
+def test_new_files_go_with_the_folders_made_for_them(tmp_path: Path) -> None:
+    (tmp_path / "boot").mkdir()
+    shell(
+        tmp_path, begin("gpu-next-kernel"), f"make_file {tmp_path}/boot/a/b/c <<<x", f"make_file {tmp_path}/boot/d <<<y"
+    )
+    assert (tmp_path / "boot/a/b/c").read_text() == "x\n"
+    shell(tmp_path, "FAULT=gpu-next-kernel; repair")
+    assert not list((tmp_path / "boot").iterdir())
+
+
+def test_a_fault_that_fails_halfway_is_taken_back(tmp_path: Path) -> None:
+    file = tmp_path / "made"
+    lines = (f"inject() {{ make_file {file} <<<x; fail no; }}", f"mkdir -p {tmp_path}/lib; : >{tmp_path}/lib/prepare")
+    text = "\n".join(
+        (
+            LIBRARY.read_text().replace("/usr/lib/kit-lab/prepare", f"{tmp_path}/lib/prepare"),
+            f"KIT={tmp_path}",
+            *lines,
+            "main inject disk",
+        )
+    )
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "no\n")
+    assert not file.exists()
+    assert not list((tmp_path / "faults").iterdir())
