@@ -82,7 +82,7 @@ extend() {
 program() {
   local name=$1 real
   mkdir -p "$KIT/programs/$name"
-  # Until a program has no fault, the first of /usr/local/sbin is the wrapper.
+  # The wrapper stays as long as the program has a fault.
   if ! grep -qs kit-lab-program "$SBIN/$name"; then
     real=$(command -v "$name" || true)
     printf '#!/bin/bash\n# kit-lab-program\nedit=()\nfor part in %q/*; do . "$part"; done\n' "$KIT/programs/$name" \
