@@ -375,6 +375,14 @@ def test_down_names_the_host_that_fails_and_takes_the_others_down(
     assert [name for name, vm in fleet.vms.items() if vm.containers or vm.files] == ["gpu2"]
 
 
+def test_a_device_that_a_host_lacks_prevents_the_deploy(fleet: Fleet, reporter: Remembering) -> None:
+    with pytest.raises(HostsFailed) as caught:
+        deploy(fleet.context(reporter, devices=["/dev/gdrdrv"]))
+    message = "has no /dev/gdrdrv, which devices: in kit.yaml names"
+    assert {problem.host: problem.message for problem in caught.value.failures} == dict.fromkeys(fleet.vms, message)
+    assert fleet.changes == {}
+
+
 def test_a_source_of_a_volume_that_no_host_has_is_a_warning(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu3"].folders.add("/data")
     volumes = ("/data:/data:ro", "/typo:/typo", "named:/named")

@@ -33,13 +33,15 @@ _CLIENT_ROW = {**_ROW, "Names": "kit-lab-mpihead", "Labels": "kit.cluster=lab,ki
 def look(containers: str) -> bytes:
     sections = {
         "system": "arch x86_64\ncores 96\npython 3.11.2\nmemory_kib 1056489000\nos Ubuntu 22.04.4 LTS\n"
-        "disk_free_kib 461373440",
+        "disk_free_kib 461373440\nhugepages_kib 4194304\nhugepages_free_kib 4194304",
         "addresses": "2: eth0    inet 10.0.0.4/24 brd 10.0.0.255 scope global eth0\n"
         "9: tun0    inet 10.8.0.6 peer 10.8.0.5/32 scope global tun0",
         "route": "default via 10.0.0.254 dev eth0",
         "listening": "0400000A:0021\n00000000:0016",
         "udp": "00000000:0044",
         "absent": "/data",
+        "rdma": "device uverbs0\nport mlx5_0 1 4: ACTIVE|InfiniBand\nport mlx5_1 1 4: ACTIVE|Ethernet\n"
+        "gid mlx5_1 1 3 eth0|RoCE v2|0000:0000:0000:0000:0000:ffff:0a00:0004",
         "gpus": "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled\n"
         "Tesla T4, [N/A], GPU-77aa\nGPU 0: A100 (UUID: GPU-5c3b)\n  MIG 1g.5gb  Device  0: (UUID: MIG-5c3b-1)",
         "gpu_engine": "program /usr/bin/dockerd\nstarted 1760000000\nhook /usr/bin/nvidia-container-runtime-hook\n"
