@@ -47,8 +47,8 @@ class Machine:
             tar.addfile(entry, io.BytesIO(STATUS))
         programs = {
             "docker": DOCKER,
-            "mmdebstrap": f"#!/bin/sh\ncat {archive}\n",
-            "apt-get": "#!/bin/sh\n",
+            "mmdebstrap": f'#!/bin/sh\nfor word; do echo "$word" >>"$CALLS.made"; done\ncat {archive}\n',
+            "apt-get": f'#!/bin/sh\nif [ "$1" = indextargets ]; then cat {folder}/archives 2>/dev/null; fi\n',
             "id": "#!/bin/sh\necho 0\n",
         }
         for name, text in programs.items():
@@ -56,7 +56,9 @@ class Machine:
             path.write_text(text)
             path.chmod(0o755)
 
-    def base(self, *words: str, images: tuple[str, ...] = (), registry: bool = False) -> tuple[list[str], str]:
+    def base(
+        self, *words: str, images: tuple[str, ...] = (), registry: bool = False, code: int = 0
+    ) -> tuple[list[str], str]:
         """Return what the program asked the engine, and what it said."""
         calls, names = self.folder / "calls", self.folder / "names"
         calls.write_text("")
@@ -72,7 +74,7 @@ class Machine:
             ["bash", self.folder / "scripts" / "base", *words],
             env=environment, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return calls.read_text().splitlines(), done.stderr
 
 
@@ -117,3 +119,36 @@ def test_the_lock_can_be_ignored(locked: Machine, monkeypatch: pytest.MonkeyPatc
 
 def test_an_unlocked_base_needs_only_its_tag(unlocked: Machine) -> None:
     assert unlocked.base("bookworm", images=("debian:bookworm-slim",))[0] == ["image inspect debian:bookworm-slim"]
+
+
+def test_ubuntu_is_pulled_under_its_own_name(unlocked: Machine) -> None:
+    calls, _ = unlocked.base("noble", registry=True)
+    assert calls == ["image inspect ubuntu:24.04", "pull --quiet ubuntu:24.04"]
+
+
+@pytest.mark.parametrize("of_apt", [True, False])
+def test_ubuntu_is_made_from_the_mirror_that_this_machine_has(
+    unlocked: Machine, monkeypatch: pytest.MonkeyPatch, *, of_apt: bool
+) -> None:
+    keyring = unlocked.folder / "keyring.gpg"
+    keyring.touch()
+    monkeypatch.setenv("KIT_UBUNTU_KEYRING", str(keyring))
+    if of_apt:
+        (unlocked.folder / "archives").write_text("http://mirror.example/ubuntu/\nhttp://other.example/ubuntu/\n")
+    else:
+        monkeypatch.setenv("KIT_UBUNTU_MIRROR", "http://mirror.example/ubuntu/")
+    calls, said = unlocked.base("noble")
+    assert calls[-1].startswith("import ")
+    assert calls[-1].endswith(" ubuntu:24.04")
+    assert "from Ubuntu's packages" in said
+    sources = (unlocked.folder / "calls.made").read_text().splitlines()[-3:]
+    start = f"deb [signed-by={keyring}] http://mirror.example/ubuntu/"
+    assert sources == [f"{start} {suite} main universe" for suite in ("noble", "noble-updates", "noble-security")]
+
+
+def test_without_a_mirror_of_ubuntu_nothing_is_made(unlocked: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KIT_UBUNTU_MIRROR", raising=False)
+    calls, said = unlocked.base("noble", code=1)
+    assert calls == ["image inspect ubuntu:24.04", "pull --quiet ubuntu:24.04"]
+    assert "KIT_UBUNTU_MIRROR=URL" in said
+    assert not (unlocked.folder / "calls.made").exists()

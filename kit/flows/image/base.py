@@ -1,4 +1,4 @@
-"""The image that a build starts from: found, pulled, or made from Debian's packages once you agree."""
+"""The image that a build starts from: found, pulled, or made from its distribution's packages once you agree."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from kit.remote.machine import prepare
 Consent = Callable[[str], bool]
 
 _DEBIAN = re.compile(r"debian:([a-z]+)-slim")
+
+
+def _made_of(name: str) -> tuple[str, str] | None:
+    """Return the distribution and its suite if scripts/base can make the image."""
+    if debian := _DEBIAN.fullmatch(name):
+        return "Debian", debian[1]
+    return ("Ubuntu", "noble") if name == "ubuntu:24.04" else None
 
 
 def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> None:
@@ -36,19 +43,20 @@ def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, cons
                 f"{unlocked}, and the image has another tag"
             )
             raise
-        debian = _DEBIAN.fullmatch(name)
-        if debian is None or engine.host is not None:
+        made_of = _made_of(name)
+        if made_of is None or engine.host is not None:
             raise
-        command = prepare.command_line("base", debian[1])
-        what = f"make {name} from Debian's packages, with mmdebstrap as root (about a minute): {command}"
+        distribution, suite = made_of
+        command = prepare.command_line("base", suite)
+        what = f"make {name} from {distribution}'s packages, with mmdebstrap as root (about a minute): {command}"
         if consent is None or not consent(f"{error.message}\nkit can {what}\nDo that now?"):
             error.hint = what + ("" if consent is None else "; or repeat the command with --yes")
             raise
         reporter.report(Note(text=f"{error.message}\nkit makes it now: {command}"))
         failure = prepare.run(
-            "base", "--no-pull", debian[1], on_line=lambda line: reporter.report(HostStep(host=task, text=line))
+            "base", "--no-pull", suite, on_line=lambda line: reporter.report(HostStep(host=task, text=line))
         )
         if failure is not None or engine.image(name) is None:
             why = failure or "the engine does not have it"
             raise ImageError(f"{name} cannot be made: {why}", hint=f"by hand: {command}") from error
-        reporter.report(HostDone(host=task, text=f"{name} made from Debian's packages"))
+        reporter.report(HostDone(host=task, text=f"{name} made from {distribution}'s packages"))

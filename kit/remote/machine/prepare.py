@@ -1,4 +1,4 @@
-"""The programs that prepare this machine: `engine` (a Docker Engine) and `base` (Debian base images).
+"""The programs that prepare this machine: `engine` (a Docker Engine) and `base` (base images of Debian and Ubuntu).
 
 They install packages as root, so kit runs one only after you agreed. A person can run them by hand as well.
 """
@@ -34,9 +34,9 @@ def run(program: Program, *arguments: str, on_line: Callable[[str], None]) -> st
     """Run the program as root, through sudo if need be, and pass its lines on. Return why it failed, or None."""
     words = ["bash", str(scripts_dir() / program), *arguments]
     if os.geteuid() != 0:
-        # sudo drops DOCKER_HOST from the environment; the program must use the same engine as kit.
-        named = os.environ.get("DOCKER_HOST")
-        words = ["sudo", "env", *([f"DOCKER_HOST={named}"] if named else []), *words]
+        # sudo drops these from the environment; the program must use the same engine as kit.
+        passed = [f"{name}={os.environ[name]}" for name in ("DOCKER_HOST", "KIT_UBUNTU_MIRROR") if os.environ.get(name)]
+        words = ["sudo", "env", *passed, *words]
     lines: deque[str] = deque(maxlen=_LAST_LINES)
     try:
         process = subprocess.Popen(

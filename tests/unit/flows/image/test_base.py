@@ -83,6 +83,14 @@ def test_a_yes_makes_it(programs: list[tuple[str, ...]], monkeypatch: pytest.Mon
     assert "scripts/base trixie" in questions[0]
 
 
+def test_ubuntu_is_made_of_its_own_packages(programs: list[tuple[str, ...]]) -> None:
+    questions = []
+    with pytest.raises(ImageError, match="cannot be"):
+        bring(FakeEngine(), "ubuntu:24.04", consent=lambda question: questions.append(question) or True)
+    assert "ubuntu:24.04 from Ubuntu's packages" in questions[0]
+    assert programs == [("base", "--no-pull", "noble")]
+
+
 @pytest.mark.parametrize("consent", [None, lambda question: False])
 def test_without_a_yes_it_prints_what_to_run(programs: list[tuple[str, ...]], consent: base.Consent | None) -> None:
     with pytest.raises(ImageError) as caught:

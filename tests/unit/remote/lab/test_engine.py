@@ -143,3 +143,24 @@ def test_what_it_never_removes_is_reported(
     monkeypatch.setattr(module, "_PATIENCE_S", -1.0)
     with pytest.raises(StepError, match="active endpoints"):
         engine_with(Api(remove_network=[refusal(403, "has active endpoints")])).remove(FOUND)
+
+
+def test_a_bare_host_boots_itself_and_gets_its_further_nics_and_certificates(
+    engine_with: Callable[[Api], LabEngine],
+) -> None:
+    spec = LabSpec(name="lab", hosts=1, bare=True, nics=2)
+    subnets = [NETWORK.subnet, IPv4Network("10.213.1.0/24")]
+    (host,) = plan.host_containers(
+        spec, folder="/f", image="i", subnets=subnets, public_key="k", certificates=b"-----BEGIN"
+    )
+    api = Api(inspect_container=[{"NetworkSettings": {"Networks": {"kit-lab-lab": {}}}}])
+    engine_with(api).create(host)
+    assert api.calls.index("create_container") < api.calls.index("connect_container_to_network")
+    assert "put_archive" in api.calls
+
+
+def test_a_bare_host_that_cannot_boot_is_not_alive(engine_with: Callable[[Api], LabEngine]) -> None:
+    state = {"State": {"Running": True, "Restarting": True, "ExitCode": 1}}
+    api = Api(inspect_container=[state], logs=[b"mount: permission denied\n"])
+    with pytest.raises(StepError, match="exit code 1: mount: permission denied"):
+        engine_with(api).alive("c", "gpu1")

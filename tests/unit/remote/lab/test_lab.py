@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from kit.errors import StepError
+from kit.plan import lab as plan
 from kit.remote.engine import hiccups
+from kit.remote.lab import image
 from kit.remote.lab.engine import LabEngine
 from tests.fakes.vm import RESET
 
@@ -52,3 +54,13 @@ def test_a_link_that_cannot_be_read(answers: list[tuple[int, bytes]]) -> None:
 def test_a_link_that_cannot_be_shaped() -> None:
     with pytest.raises(StepError, match="cannot be limited to 1gbit: no such device"):
         engine((2, b"no such device\n")).shape_own_links("c", "gpu1", "1gbit", 1)
+
+
+@pytest.mark.parametrize("system", plan.SYSTEMS)
+def test_a_bare_host_starts_from_its_system_and_shares_what_others_do_first(system: str) -> None:
+    content = image.bare_content(system, plan.SYSTEMS[system])
+    assert f"\nFROM {plan.SYSTEMS[system]}\n" in content.files["Dockerfile"].decode()
+    assert content.files["prepare"] == image.content().files["prepare"]
+    assert {"boot", "link-rate"} <= content.executables & content.files.keys()
+    assert "docker.io" not in content.files["Dockerfile"].decode()
+    assert content.tag.startswith(f"kit-lab:bare-{system}-")
