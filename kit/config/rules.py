@@ -112,7 +112,7 @@ def network(value: str) -> str:
 
 
 def interfaces(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Return networks in their canonical form, and names of interfaces as they are."""
+    """Return networks in their canonical form, and names of interfaces unchanged."""
     wanted = []
     for word in value:
         if "/" not in word and _INTERFACE.fullmatch(word) and not word.replace(".", "").isdigit():

@@ -17,6 +17,7 @@ import pytest
 
 from kit.errors import StepError
 from kit.flows.image.build import ImageResult
+from kit.flows.lab.fault import lab_fault
 from kit.model.host import Host
 from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
@@ -314,6 +315,20 @@ def test_a_deploy_recreates_a_node_that_lost_its_gpus(gpu_cluster: Cluster, mend
     inside = gpu_cluster.inside(mended, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
     assert inside.stdout.split() == has(mended)
     assert lost not in gpu_cluster.kit("ps").stdout
+    assert doctor(gpu_cluster) == {}
+
+
+def test_the_doctor_looks_into_nodes(gpu_cluster: Cluster) -> None:
+    """Shared memory of a node that is too small, and a head that cannot log in to a node."""
+    try:
+        for name in ("shm", "head-ssh"):
+            lab_fault("gpu2", name, name=gpu_cluster.name, folder=gpu_cluster.folder)
+        found = doctor(gpu_cluster)
+        assert set(found) == {"shm", "head-ssh"}, found
+        assert set(found["shm"]) == {"gpu2"}
+        assert "gpu2" in found["head-ssh"]
+    finally:
+        lab_fault("gpu2", "all", name=gpu_cluster.name, folder=gpu_cluster.folder, mend=True)
     assert doctor(gpu_cluster) == {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from kit.model.doctor import Area, Check, Command, Disk, File, Files, Links, Lookup, Read
@@ -20,8 +19,6 @@ REFUSED = frozenset({
     "engine", "compose", "python", "disk", "port-taken", "one-machine", "arch", "swarm", "no-address",
     "resources", "gpu-hook", "gpu-snap", "gpu-cuda",
 })  # fmt: skip
-# Verbs that this kit does not have yet are no commands to type.
-_UNKNOWN = re.compile(r"`(kit (?:lab fault)\b[^`]*)`")
 _HEAD = """\
 # The doctor
 
@@ -98,7 +95,7 @@ def markdown(checks: Sequence[Check] = CHECKS) -> str:
         if members:
             introduction = [_INTRODUCTIONS[area]] if area in _INTRODUCTIONS else []
             parts += [f"## {title}\n", *introduction, *map(_section, members)]
-    return _UNKNOWN.sub(r"\1", "\n".join(parts))
+    return "\n".join(parts)
 
 
 def _table(checks: Sequence[Check]) -> str:
