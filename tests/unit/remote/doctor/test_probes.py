@@ -12,6 +12,7 @@ import pytest
 from kit.errors import StepError
 from kit.model.host import Host
 from kit.remote.doctor import probes
+from kit.remote.ssh.transport import LiveTransport
 
 ROOT = Path(__file__).parents[4]
 
@@ -42,7 +43,7 @@ def test_it_lowers_no_limit() -> None:
     ],
 )
 def test_no_host_waits_for_a_connection_that_failed_here(error: Exception, text: str) -> None:
-    def connect(_host: Host) -> probes.LiveTransport:
+    def connect(_host: Host) -> LiveTransport:
         raise error
 
     with probes.Probes([Host(name="gpu1", address="10.0.0.1")], connect) as made:
