@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -130,3 +131,54 @@ def test_a_fault_that_fails_halfway_is_taken_back(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "no\n")
     assert not file.exists()
     assert not list((tmp_path / "faults").iterdir())
+
+
+SMI = """<?xml version="1.0" ?>
+<nvidia_smi_log>
+\t<driver_version>550.54.15</driver_version>
+\t<attached_gpus>2</attached_gpus>
+GPUS</nvidia_smi_log>
+"""
+GPU = """\t<gpu id="00000000:NUMBER:00.0">
+\t\t<persistence_mode>Enabled</persistence_mode>
+\t\t<link_widths>
+\t\t\t<max_link_width>16x</max_link_width>
+\t\t\t<current_link_width>16x</current_link_width>
+\t\t</link_widths>
+\t\t<compute_mode>Default</compute_mode>
+\t\t<max_clocks>
+\t\t\t<graphics_clock>1980 MHz</graphics_clock>
+\t\t</max_clocks>
+\t\t<fabric>
+\t\t\t<state>Completed</state>
+\t\t</fabric>
+\t</gpu>
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "before", "after"),
+    [
+        ("gpu-persistence", "gpu/persistence_mode", ["Enabled"] * 2, ["Disabled"] * 2),
+        ("gpu-mode", "gpu/compute_mode", ["Default"] * 2, ["Exclusive_Process"] * 2),
+        ("gpu-fabric", "gpu/fabric/state", ["Completed"] * 2, ["In Progress"] * 2),
+        ("gpu-pcie", "gpu/link_widths/current_link_width", ["16x"] * 2, ["4x"] * 2),
+        ("gpu-versions", "driver_version", ["550.54.15"], ["535.104.05"]),
+        ("gpu-clocks", "gpu/applications_clocks/graphics_clock", [], ["900 MHz"] * 2),
+        ("gpu-count", "gpu/compute_mode", ["Default"] * 2, ["Default"]),
+    ],
+)
+def test_what_nvidia_smi_prints_changes(
+    name: str, path: str, before: list[str], after: list[str], *, tmp_path: Path
+) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    text = SMI.replace("GPUS", GPU.replace("NUMBER", "19") + GPU.replace("NUMBER", "3B"))
+    (real / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+    (real / "nvidia-smi").chmod(0o755)
+    lines = (f"PATH={tmp_path}/bin:{real}:$PATH", LIBRARY.with_name("faults").joinpath(f"{name}.sh").read_text())
+    values = []
+    for doing in ("", f"{begin(name)}; inject"):
+        log = ElementTree.fromstring(shell(tmp_path, *lines, doing, "nvidia-smi -q -x"))  # noqa: S314  (written above)
+        values.append([element.text for element in log.iterfind(path)])
+    assert values == [before, after]
