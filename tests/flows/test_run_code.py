@@ -18,7 +18,7 @@ from kit.flows.run import code as codeflow
 from kit.flows.run.listing import show
 from kit.flows.run.planning import dry_run
 from kit.model.code import Snapshot
-from kit.model.launch import ClusterRecord, RunRequest
+from kit.model.launch import ClusterRecord, RunPolicy, RunRequest
 from kit.remote.code.pack import Changed, write_pack
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.porter import manifest
@@ -98,6 +98,9 @@ class Coded:
             vm.diffs[record["id"]] = self.cluster.head.read_runs("read", record["id"], "code.diff").decode()
 
 
+AFFINITY = "import os; print(len(os.sched_getaffinity(0)))"
+
+
 @pytest.fixture
 def coded(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Coded:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -111,6 +114,15 @@ def coded(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     cluster.head.values["code_STORE"] = str(tmp_path)
     cluster.reach()
     return Coded(cluster, store, folder)
+
+
+def test_again_keeps_what_the_run_may_use_of_its_hosts(coded: Coded) -> None:
+    first = coded.run(cpus=1, policy=RunPolicy(memory=1 << 40), command=("python3", "-c", AFFINITY))
+    second = coded.again()
+    for record in (first, second):
+        assert (record["options"]["cpus"], record["options"]["memory"]) == (1, 1 << 40)
+    # kit-rank has bound both to one CPU of this machine.
+    assert coded.cluster.out == ["1"] * 2
 
 
 def test_again_takes_the_code_that_the_hosts_still_have(coded: Coded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def data_interfaces(facts: HostFacts, wanted: Sequence[str]) -> tuple[Interface,
 
     Raises StepError, which lists the host's addresses.
     """
-    candidates = [interface for interface in facts.interfaces if usable(interface)]
+    candidates = [interface for interface in facts.interfaces if usable(interface)] if wanted else []
     chosen = []
     for word in wanted:
         inside = _network(word) if "/" in word else None

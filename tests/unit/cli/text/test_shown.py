@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kit.cli.text import shown
 from kit.model.run import Failure, Place, RunCode, RunRecord, ShownRun
@@ -79,3 +80,13 @@ def test_what_git_says() -> None:
 def test_the_difference_alone() -> None:
     assert shown.diff(SHOWN) == "+a\n-b"
     assert shown.diff(replace(SHOWN, diff="")) == ""
+
+
+def test_what_a_run_may_use_of_each_host() -> None:
+    def limits(**more: Any) -> str | None:
+        return rows(replace(SHOWN, record=replace(RUN, **more))).get("Limits")
+
+    assert limits() is None
+    assert limits(exclusive=True) == "the CPUs of its slots, for itself; on each host"
+    assert limits(cpus=1, memory=64 << 30) == "1 CPU, 68.7 GB of memory; on each host"
+    assert limits(exclusive=True, cpus=8) == "the CPUs of its slots, for itself, 8 CPUs; on each host"
