@@ -88,5 +88,5 @@ def test_what_a_run_may_use_of_each_host() -> None:
 
     assert limits() is None
     assert limits(exclusive=True) == "the CPUs of its slots, for itself; on each host"
-    assert limits(cpus=1, memory=64 << 30) == "1 CPU, 68.7 GB of memory; on each host"
+    assert limits(cpus=1, memory=64 << 30) == "1 CPU, 68.72 GB of memory; on each host"
     assert limits(exclusive=True, cpus=8) == "the CPUs of its slots, for itself, 8 CPUs; on each host"
