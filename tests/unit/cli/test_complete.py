@@ -65,6 +65,8 @@ OFFERS = [
     ("bench --session ", ["20261121-101500-egs"]),
     ("bench compare 2026", ["20261121-101500-egs"]),
     ("predict --model resnet5", ["resnet50"]),
+    ("doctor --explain own", ["own-name"]),
+    ("doctor --pairs ", ["all", "quick", "none"]),
     ("predict --library ", ["nccl", "mpi"]),
     ("completion ", ["bash", "zsh", "fish"]),
     # Words that kit would refuse.
