@@ -110,6 +110,20 @@ def test_a_rate_of_busy_hosts_is_no_rate(fleet: Fleet, reporter: Remembering) ->
     assert ids(doctor(fleet.context(reporter))) == {}
 
 
+def test_a_round_trip_of_busy_hosts_is_none(fleet: Fleet, reporter: Remembering) -> None:
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = FakeLink(trip_s=0.02, waited_s=0.5)
+        fleet[name].links["gpu2"] = FakeLink(trip_s=0.02, waited_s=0.5)
+    between = measured(fleet, reporter)
+    trips = {(pair.source, pair.target): pair.rtt_s for pair in between.pairs}
+    assert trips["gpu2", "gpu1"] is None
+    assert trips["gpu1", "gpu3"] == 1e-4
+    assert ids(doctor(fleet.context(reporter))) == {}
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(trip_s=0.02)
+    assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
+
+
 def test_suspects_that_were_not_measured_again_have_no_rate(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +202,7 @@ def test_real_probes_on_loopback(reporter: Remembering) -> None:
     for pair in between.pairs:
         assert all(port.open for port in pair.ports)
         assert pair.mtu == pair.mtu_local == 65535
-        assert pair.rtt_s
+        assert pair.clock_error_s
         assert pair.clock_s is not None
         assert abs(pair.clock_s) < 1
     assert all(process.poll() == 0 for process in machine.processes.values())

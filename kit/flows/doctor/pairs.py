@@ -71,15 +71,16 @@ class _Pair:
     local: int | None = None
     rtt_s: float | None = None
     clock_s: float | None = None
+    clock_error_s: float | None = None
     rate: float | None = None
-    # The rate was measured while both hosts had a core for it.
+    # A measurement was made while both hosts had a core for it.
     calm: bool = False
     resolved: tuple[str, ...] = ()
     ssh: str | None = None
 
     def learn(self, rtt_s: float, clock_s: float, flow: answers.Flow) -> None:
         if self.rtt_s is None or rtt_s < self.rtt_s:
-            self.rtt_s, self.clock_s = rtt_s, clock_s
+            self.rtt_s, self.clock_s, self.clock_error_s = rtt_s, clock_s, rtt_s / 2
         self.rate = max(self.rate or 0.0, flow.rate)
         self.calm = self.calm or not flow.busy
 
@@ -118,7 +119,7 @@ def measure(context: Context, hosts: Sequence[Host], pairing: Pairing, *, nodes:
                 rtt_s=pair.rtt_s,
                 rate=pair.rate,
                 clock_s=pair.clock_s,
-                clock_error_s=None if pair.rtt_s is None else pair.rtt_s / 2,
+                clock_error_s=pair.clock_error_s,
                 resolved=pair.resolved,
                 ssh=pair.ssh,
             )
@@ -301,7 +302,7 @@ class _Examination:
         for one, other in self._suspects():
             for way in (self.seen[one, other], self.seen[other, one]):
                 if not way.calm or (one, other) not in done:
-                    way.rate = None
+                    way.rate = way.rtt_s = None
 
     def _suspects(self) -> tuple[rounds.Pair, ...]:
         return links.suspects(

@@ -6,7 +6,8 @@ trip, so the best of several measurements counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_high, median_low
 from typing import Literal
@@ -16,6 +17,8 @@ from kit.model.doctor import PairSeen
 # In the order of the hosts file, or (source, target).
 Pair = tuple[str, str]
 Direction = Literal["in", "out", "both"]
+# A host, and a side of it.
+_Side = tuple[str, Direction]
 # A rate must be this many times lower than that of the others, or a round trip this many times longer and this much.
 SLOW, LATE, LATE_S = 2.5, 4.0, 0.001
 
@@ -93,32 +96,40 @@ def blame(bad: Collection[Pair], measured: Collection[Pair], *, directed: bool) 
 
     Greedy: the host that explains most bad pairs first. A host needs two connections: with one, either end may be it.
     """
-    sides: tuple[tuple[Direction, Callable[[str, Pair], bool]], ...] = (
-        (("in", lambda host, pair: pair[1] == host), ("out", lambda host, pair: pair[0] == host))
-        if directed
-        else (("both", lambda host, pair: host in pair),)
-    )
-    left = list(bad)
     hosts = dict.fromkeys(name for pair in measured for name in pair)
     if len(hosts) > 2 and {*bad} == {*measured}:
         # It is no host, but the network or the same setting on all of them.
-        return [Blame(host=host, direction=sides[0][0]) for host in hosts], []
+        return [Blame(host=host, direction="in" if directed else "both") for host in hosts], []
+    counts = Counter(side for pair in measured for side in _sides(pair, directed=directed))
+    groups: dict[_Side, set[Pair]] = {}
+    for pair in bad:
+        for side in _sides(pair, directed=directed):
+            groups.setdefault(side, set()).add(pair)
+    # A host is to blame for a side if more than half of its connections there are bad.
+    bad_sides = {side: {*group} for side, group in groups.items() if counts[side] > 1 and len(group) * 2 > counts[side]}
+    whole = {side for side, group in bad_sides.items() if len(group) == counts[side]}
     blamed: dict[str, Direction] = {}
-    while left:
-        ranked = []
-        for host in hosts:
-            for direction, has in sides:
-                count = sum(has(host, pair) for pair in measured)
-                explained = sum(has(host, pair) for pair in left)
-                share = sum(has(host, pair) for pair in bad) / count if count else 0.0
-                if count > 1 and share > 0.5 and (explained > 1 or (explained and share == 1)):
-                    ranked.append((explained, share, host, direction, has))
-        if not ranked:
-            break
-        _, _, host, direction, has = max(ranked, key=lambda row: row[:2])
-        blamed[host] = direction if host not in blamed else "both"
-        left = [pair for pair in left if not has(host, pair)]
-    return [Blame(host=host, direction=blamed[host]) for host in hosts if host in blamed], left
+    left = {*bad}
+    while bad_sides:
+        # Python's max takes the first of equals, so the order is that of the pairs.
+        side = max(bad_sides, key=lambda one: (len(bad_sides[one]), len(groups[one]) / counts[one]))
+        explained = bad_sides.pop(side)
+        if len(explained) > 1 or (explained and side in whole):
+            host, direction = side
+            blamed[host] = direction if host not in blamed else "both"
+            left -= explained
+            for pair in explained:
+                for other in _sides(pair, directed=directed):
+                    if other in bad_sides:
+                        bad_sides[other].discard(pair)
+    rest = [pair for pair in bad if pair in left]
+    return [Blame(host=host, direction=blamed[host]) for host in hosts if host in blamed], rest
+
+
+def _sides(pair: Pair, *, directed: bool) -> tuple[_Side, _Side]:
+    """Return the two ends of a connection: of whom, and on which side of it."""
+    source, target = pair
+    return ((source, "out"), (target, "in")) if directed else ((source, "both"), (target, "both"))
 
 
 def _links(pairs: Sequence[PairSeen]) -> Iterable[tuple[Pair, PairSeen, PairSeen | None]]:

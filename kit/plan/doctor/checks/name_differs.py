@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_address
 
@@ -14,6 +15,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
     A name that nobody resolves does no harm: MPI uses addresses. Nor does one that is the same everywhere.
     """
     own = {host.name: {*host.addresses.get("", ())} for host in examined.hosts}
+    asked = Counter(pair.target for pair in examined.pairs)
     by_target: dict[str, dict[str, frozenset[str]]] = {}
     address = {}
     for pair in examined.pairs:
@@ -25,8 +27,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
         # What the host itself resolves. A loopback address is the check own-name's.
         itself = frozenset(one for one in own.get(target, set()) if not ip_address(one).is_loopback)
         views |= {itself} if itself else set()
-        asked = sum(pair.target == target for pair in examined.pairs)
-        if len(views) == 1 and len(by_source) == asked:
+        if len(views) == 1 and len(by_source) == asked[target]:
             continue
         for source, addresses in by_source.items():
             if address[target] not in addresses and addresses != itself:
