@@ -26,6 +26,8 @@ ENDED_S = 10.0
 TICK_S = 2.0
 # How often to look at the memory of the ranks: seldom while they use less than half of what they may.
 NEAR_S, FAR_S = 0.2, 0.5
+# An exact look at large ranks takes the kernel long. The pause after it is this many times longer.
+PAUSE = 9
 
 
 def say(**fields: Any) -> bool:
@@ -77,7 +79,8 @@ class Watch:
         if self.most and not self._over and now >= self._due:
             used = procs.memory_of(self.run_id, self.most)
             self._over = used if used > self.most else 0
-            self._due = time.monotonic() + (NEAR_S if used * 2 > self.most else FAR_S)
+            end = time.monotonic()
+            self._due = end + max(NEAR_S if used * 2 > self.most else FAR_S, PAUSE * (end - now))
         return self._over
 
 

@@ -339,3 +339,21 @@ def test_memory_that_processes_share_counts_once(head: Head, spawn: Spawn) -> No
     for pid in list(procs.ranks(run)):
         os.kill(pid, signal.SIGKILL)
     process.wait()
+
+
+def test_a_look_that_takes_long_is_followed_by_a_longer_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = launcher.load("kitrun.guard")
+    clock, looks = [100.0], []
+
+    def memory_of(_run: str, _enough: int) -> int:
+        looks.append(clock[0])
+        clock[0] += 2.0
+        return 10
+
+    monkeypatch.setattr(guard.procs, "memory_of", memory_of)
+    monkeypatch.setattr(guard.time, "monotonic", lambda: clock[0])
+    watch = guard.Watch("run", 100)
+    for _ in range(100):
+        watch.look(clock[0])
+        clock[0] += 0.5
+    assert looks == [100.0, 120.0, 140.0]
