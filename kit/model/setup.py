@@ -124,13 +124,13 @@ class SetupFacts:
     """One observed host.
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
-    each installed package that matters to its version. `engine` and `compose` are versions, or "". `engine_fault` is
-    the engine's complaint if it is installed and does not answer. `docker` is the path of its client, with links
-    resolved. `running` counts containers. `gpus_on_bus` counts NVIDIA's devices on the PCI bus. `driver` is the
-    version of the loaded driver, or "". `driver_fault` is the complaint of nvidia-smi. `pages` counts reserved pages of
-    1 GiB, None if the processor or the kernel has none. `boot_pages`: the running kernel was started with pages of
-    1 GiB. `sources` has URI, suite and component of each source of packages. `saved_packages` are those that kit
-    installed, with their area.
+    each installed package that matters to its version. `sources` has URI, suite and component of each source of
+    packages. `docker` is the path of its client, with links resolved. `engine` and `compose` are versions, or "".
+    `engine_fault` is the engine's complaint if it is installed and does not answer. `pending`: kit wrote daemon.json,
+    and was killed before the engine answered. `running` counts containers. `gpus_on_bus` counts NVIDIA's devices on
+    the PCI bus. `driver` is the version of the loaded driver, or "". `driver_fault` is the complaint of nvidia-smi.
+    `pages` counts reserved pages of 1 GiB, None if the processor or the kernel has none. `boot_pages`: the running
+    kernel was started with pages of 1 GiB. `saved_packages` are those that kit installed, with their area.
     """
 
     host: Host
@@ -151,6 +151,7 @@ class SetupFacts:
     engine: str = ""
     compose: str = ""
     engine_fault: str = ""
+    pending: bool = False
     running: int = 0
     live_restore: bool = False
     files: Mapping[str, SystemFile] = field(default_factory=dict)

@@ -143,6 +143,26 @@ def test_a_broken_file_is_refused_with_its_place(reporter: Remembering, vm: Setu
     assert vm.read("/etc/docker/daemon.json") == text
 
 
+def test_a_change_that_was_killed_before_the_restart_is_finished(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    vm.write("/opt/kit/.setup/daemon.json.before.absent", "")
+    restarts = vm.log.count("systemctl restart docker")
+    assert up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+    assert vm.log.count("systemctl restart docker") == restarts + 1
+    assert not up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+
+
+def test_packages_of_an_interrupted_installation_are_kits(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/opt/kit/.setup/before", "base-files\n")
+    vm.write("/opt/kit/.setup/before.area", "docker\n")
+    vm.write("/fake/packages", "base-files 13 installed\ndocker.io 26.1.5 half-configured\n")
+    up(reporter, vm)
+    assert vm.read("/opt/kit/.setup/packages") == "docker.io docker\n"
+    assert not vm.path("/opt/kit/.setup/before").exists()
+
+
 def test_containers_that_a_restart_would_end_prevent_it(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     vm.write("/fake/containers", "abc\ndef\n")

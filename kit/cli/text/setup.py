@@ -15,8 +15,9 @@ def setup(value: SetupResult) -> str:
         return f"Undid kit setup on {hosts([host.host for host in value.hosts if host.steps])} ({value.seconds:.1f} s)."
     if not value.changed:
         waits = sum(bool(host.waiting) for host in value.hosts)
+        verb = "needs" if waits == 1 else "need"
         if waits:
-            return f"Nothing to do without a reboot, which {plural(waits, 'host')} needs: kit setup --allow-reboot"
+            return f"Nothing to do without a reboot, which {plural(waits, 'host')} {verb}: kit setup --allow-reboot"
         return f"Nothing to do: {where} {'is' if len(value.hosts) == 1 else 'are'} ready for kit deploy."
     if any(host.waiting for host in value.hosts):
         return f"Set up {where} ({value.seconds:.1f} s). Some need a reboot: kit setup --allow-reboot"

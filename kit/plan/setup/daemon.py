@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kit.errors import StepError
+from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup import DAEMON_JSON, SetupFacts
+from kit.model.setup import DAEMON_JSON, ConfigureEngine, SetupFacts
 
 # The runtime that NVIDIA's toolkit installs. Its own `nvidia-ctk runtime configure` writes the same.
 NVIDIA_RUNTIME: Mapping[str, Any] = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}}
@@ -46,6 +47,16 @@ def settings_of(facts: SetupFacts) -> dict[str, Any]:
 
 def _unreadable(facts: SetupFacts, what: str, hint: str) -> StepError:
     return StepError(f"{DAEMON_JSON} {what}", hint=hint, host=facts.host.name)
+
+
+def unfinished(facts: SetupFacts, area: str) -> list[Step]:
+    """Return the step that finishes a change which a killed kit began; [] without one."""
+    file = facts.files.get(DAEMON_JSON)
+    if not facts.pending or file is None or file.content is None:
+        return []
+    why = "kit was killed before the engine answered with it"
+    content = text_of(facts, settings_of(facts))
+    return [ConfigureEngine(area=area, content=content, keys=("all settings",), restart=True, why=why)]
 
 
 def missing(settings: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, ...]:

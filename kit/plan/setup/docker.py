@@ -9,6 +9,7 @@ from kit.errors import KitError, NotReadyError, StepError
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup import (
+    DAEMON_JSON,
     DOCKER_KEY,
     DOCKER_PROXY,
     DOCKER_SOURCES,
@@ -64,7 +65,7 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
             return part
     part.steps += _installs(facts, spec)
     try:
-        part.steps += _proxy(facts, spec)
+        part.steps += _proxy(facts, spec) or daemon.unfinished(facts, "docker")
     except KitError as error:
         part.problems.append(error)
     if not facts.engine and not any(isinstance(step, StartEngine) for step in part.steps):
@@ -144,7 +145,9 @@ def proxies(spec: SetupSpec) -> dict[str, Any]:
 def _proxy(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     """Return the steps that tell the engine its proxy. Raises StepError for a daemon.json that kit cannot read."""
     wanted = proxies(spec)
-    settings = daemon.settings_of(facts)
+    file = facts.files.get(DAEMON_JSON)
+    # A link is somebody's way to manage the file. Without something to change, kit leaves it alone.
+    settings = daemon.settings_of(facts) if wanted or (file is not None and file.content is not None) else {}
     if not wanted:
         return []
     why = "kit.yaml has setup.proxy"

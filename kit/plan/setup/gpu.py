@@ -193,6 +193,8 @@ def toolkit(facts: SetupFacts, spec: SetupSpec, areas: tuple[Area, ...]) -> Part
         ]
         if facts.running and not facts.live_restore:
             part.problems.append(docker.containers_run(facts))
+    elif "docker" not in areas:
+        part.steps += daemon.unfinished(facts, "toolkit")
     return part
 
 

@@ -51,15 +51,22 @@ work() {
 rm -f "$state/apt.status.code"
 : >"$log"
 # A killed installation left this list: what was there before it.
-[ -e "$state/before" ] || { installed >"$state/before.new" && mv "$state/before.new" "$state/before"; }
+if [ ! -e "$state/before" ]; then
+  printf '%s\n' "$area" >"$state/before.area"
+  installed >"$state/before.new" && mv "$state/before.new" "$state/before"
+fi
+# record: what is new is kit's. A package that was there before is not.
+record() {
+  area=$(cat "$state/before.area")
+  installed | comm -13 "$state/before" - | while read -r package; do
+    grep -qs "^$package " "$state/packages" || echo "$package ${area:-docker}"
+  done >"$state/packages.more"
+  cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before" "$state/before.area"
+}
 work dpkg --configure -a
-[ $# -gt 0 ] || exit 0
+[ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'
 work apt-get -q -o APT::Status-Fd=3 -o APT::Update::Error-Mode=any update
 work apt-get -q -y -o APT::Status-Fd=3 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
   --no-install-recommends install -- "$@"
-# A package that was there before keeps its place in nobody's list.
-installed | comm -13 "$state/before" - | while read -r package; do
-  grep -qs "^$package " "$state/packages" || echo "$package $area"
-done >"$state/packages.more"
-cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before"
+record

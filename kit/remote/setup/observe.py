@@ -84,6 +84,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         engine=_version(docker.get("engine")),
         compose=_version((docker.get("compose") or "").removeprefix("v")),
         engine_fault=_text(docker.get("fault")),
+        pending="pending" in docker,
         running=number(docker.get("running") or "0"),
         live_restore=docker.get("live_restore") == "true",
         files=dict(_file(line) for line in parts.get("files", ())),

@@ -29,6 +29,7 @@ section sources
 apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null | sort -u | head -n 200
 
 section docker
+if [ -e "$state/daemon.json.before" ] || [ -e "$state/daemon.json.before.absent" ]; then echo 'pending yes'; fi
 if client=$(command -v docker); then
   echo "path $(readlink -f "$client")"
   # Ask for one thing at a time: a client without an engine still answers.

@@ -2,7 +2,9 @@
 saved=$state/files/$(key_of "$1")
 [ -d "$saved" ] || exit 0
 if [ -e "$saved/original" ]; then
-  cp -p -- "$saved/original" "$root$1.kit-setup" && mv -fT "$root$1.kit-setup" "$root$1" || fail "$1 cannot be restored; is the disk full?"
+  # A later write removes this name if the host stops now.
+  temporary=$root${1%/*}/.kit-setup-undo00
+  cp -p -- "$saved/original" "$temporary" && mv -fT "$temporary" "$root$1" || fail "$1 cannot be restored; is the disk full?"
 else
   rm -f -- "$root$1" || fail "$1 cannot be removed"
 fi
