@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 _FILES = {
     "cluster": "cluster code collectives local_engine lock mxnet predict run runs security transport tune wheel",
     "faults": "bench fault_matrix faults gpus neighbors results swarm",
-    "bare": "bench_report completion cuda doctor image lab pytorch registry ship tensorflow",
+    "bare": "bench_report completion cuda doctor image lab pytorch registry setup ship tensorflow",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 

@@ -1,0 +1,201 @@
+"""kit setup on bare hosts of the lab: systemd, sshd, sudo, and real packages of the distribution. In this order."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kit.config import settings
+from kit.config.selection import select_hosts
+from kit.errors import StepError
+from kit.events import Silent
+from kit.flows.context import Context, open_context
+from kit.flows.setup.setup import SetupRequest, setup
+from kit.model.setup import ChangeMtu, Reboot
+from kit.plan.setup import system
+from kit.remote.cluster.execution import Execution
+from kit.remote.setup import steps
+from kit.remote.ssh.transport import Transport
+from tests.integration.rig import CONNECTIONS, kit, kit_argv, kit_environ, objects, ssh, taken_down, until
+
+NAME = f"test-{os.getpid()}-setup"
+DAEMON = "/etc/docker/daemon.json"
+# Odd on purpose: kit must bring exactly these bytes back.
+BEFORE = '{ "debug":false,\n\t"log-driver": "local" }'
+
+
+class Lab:
+    """The folder of the lab, and commands on its hosts as root."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        loaded = settings.load(folder, hosts_flag=None, config_flag=None, flags={}, environ={})
+        self.addresses = {host.name: host.address for host in loaded.inventory.hosts}
+
+    def on(self, host: str, script: str, stdin: str = "") -> str:
+        done = ssh(self.folder, self.addresses[host], script, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def setup(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = kit(self.folder, "setup", *words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def context(self, host: str, flags: dict[str, object]) -> Context:
+        """Return a context on one host."""
+        flags = {"ssh.keep": False, **flags}
+        loaded = settings.load(self.folder, hosts_flag=None, config_flag=None, flags=flags, environ={})
+        return open_context(select_hosts(loaded.inventory, host), loaded.spec, loaded.folder, Silent())
+
+
+@pytest.fixture(scope="module")
+def lab(bases: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("bare")
+    with taken_down(folder, NAME):
+        up = kit(folder, "lab", "up", "--bare", "--hosts", "2", "--user", "ubuntu", "--name", NAME)
+        assert up.returncode == 0, up.stderr
+        yield Lab(folder)
+
+
+def test_a_killed_setup_goes_on_and_the_second_time_there_is_nothing_to_do(lab: Lab) -> None:
+    """kit and dpkg are both killed on gpu2, in the middle of the engine's package."""
+    process = subprocess.Popen(
+        kit_argv("-C", str(lab.folder), "setup", "-H", "gpu2", "--only", "docker"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=kit_environ(),
+        start_new_session=True,
+    )
+    try:
+        unpacked = "ls /var/lib/dpkg/info/docker.io.list 2>/dev/null || :"
+        until("dpkg unpacks the engine", lambda: lab.on("gpu2", unpacked))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    lab.on("gpu2", "pkill -9 apt-get; pkill -9 dpkg; ! docker version >/dev/null 2>&1")
+
+    (result,) = objects(lab.setup("--only", "docker", "--json"))
+    assert [host["host"] for host in result["hosts"]] == ["gpu1", "gpu2"]
+    for host in ("gpu1", "gpu2"):
+        assert lab.on(host, "docker version --format '{{.Server.Version}}'").startswith("26.")
+        assert lab.on(host, "docker compose version --short").startswith("2.")
+        assert lab.on(host, "systemctl is-enabled docker").strip() == "enabled"
+        assert lab.on(host, "dpkg --audit") == ""
+    look = "find /etc /opt/kit -type f -printf '%p %T@\\n' | sort; systemctl show docker -p MainPID"
+    before = lab.on("gpu1", look)
+    assert lab.setup("--only", "docker").stdout.startswith("Nothing to do: 2 hosts: gpu[1-2] are ready")
+    assert lab.on("gpu1", look) == before
+
+
+def test_daemon_json_is_merged_and_comes_back_byte_for_byte(lab: Lab) -> None:
+    lab.on("gpu1", f"mkdir -p /etc/docker && cat >{DAEMON} && chmod 640 {DAEMON} && systemctl restart docker", BEFORE)
+    proxy = {"KIT_SETUP_PROXY": "http://proxy.example:3128"}
+    done = kit(lab.folder, "setup", "-H", "gpu1", "--only", "docker", **proxy)
+    assert done.returncode == 0, done.stderr
+    merged = json.loads(lab.on("gpu1", f"cat {DAEMON}"))
+    assert merged["log-driver"] == "local"
+    assert lab.on("gpu1", "docker info --format '{{.HTTPProxy}}'").strip() == "http://proxy.example:3128"
+    assert lab.on("gpu1", f"stat -c %a {DAEMON}").strip() == "640"
+
+    lab.setup("-H", "gpu1", "--only", "docker", "--undo")
+    assert lab.on("gpu1", f"cat {DAEMON}") == BEFORE
+    assert lab.on("gpu1", f"stat -c '%a %U' {DAEMON}").strip() == "640 root"
+    assert lab.on("gpu1", "docker info --format '{{.HTTPProxy}}|{{.LoggingDriver}}'").strip() == "|local"
+
+
+def test_an_engine_that_does_not_start_gets_its_former_settings(lab: Lab) -> None:
+    """The engine of gpu1 refuses to start with a proxy, as one of another version might."""
+    unit = "/etc/systemd/system/docker.service.d/refuse.conf"
+    refuse = f"[Service]\nExecStartPre=/bin/sh -c '! grep -q proxies {DAEMON}'\n"
+    lab.on("gpu1", f"mkdir -p {unit.rpartition('/')[0]} && cat >{unit} && systemctl daemon-reload", refuse)
+    done = kit(lab.folder, "setup", "-H", "gpu1", "--only", "docker", KIT_SETUP_PROXY="http://proxy.example:3128")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "The engine runs with them" in done.stderr
+    assert lab.on("gpu1", f"cat {DAEMON}") == BEFORE
+    assert lab.on("gpu1", "docker version --format '{{.Server.Version}}'")
+    lab.on("gpu1", f"rm {unit} && systemctl daemon-reload")
+
+
+def test_containers_that_run_prevent_a_restart(lab: Lab) -> None:
+    lab.on("gpu1", "tar -cf - --files-from /dev/null | docker import - empty >/dev/null")
+    mounts = "-v /bin:/bin -v /lib:/lib -v /lib64:/lib64 -v /usr:/usr"
+    lab.on("gpu1", f"docker run -d --name busy {mounts} --entrypoint sleep empty 600")
+    done = kit(lab.folder, "setup", "-H", "gpu1", "--only", "docker", KIT_SETUP_PROXY="http://proxy.example:3128")
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "1 container runs" in done.stderr
+    assert lab.on("gpu1", f"cat {DAEMON}") == BEFORE
+    lab.on("gpu1", "docker rm -f busy")
+
+
+def test_kernel_settings_are_set_and_come_back(lab: Lab) -> None:
+    keys = "net.ipv4.tcp_rmem net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing"
+    look = f"sysctl {keys}; ls /etc/sysctl.d /etc/security/limits.d"
+    before = lab.on("gpu2", look)
+    lab.setup("-H", "gpu2", "--only", "sysctl")
+    during = lab.on("gpu2", look)
+    assert "tcp_rmem = 4096\t131072\t67108864" in during
+    assert "tcp_mtu_probing = 1" in during
+    assert "Nothing to do" in lab.setup("-H", "gpu2", "--only", "sysctl").stdout
+    lab.setup("-H", "gpu2", "--only", "sysctl", "--undo")
+    assert lab.on("gpu2", look) == before
+    assert "Nothing to undo" in lab.setup("-H", "gpu2", "--only", "sysctl", "--undo").stdout
+
+
+def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "ChangeMtu", functools.partial(ChangeMtu, seconds=6))
+    mtu = "cat /sys/class/net/eth0/mtu"
+    connect, rule = steps.new_connection, "INPUT -p tcp --dport 22 -m conntrack --ctstate NEW -j REJECT"
+
+    def cut(execution: Execution, name: str) -> Transport:
+        """What was connected stays connected, and nobody gets in any more."""
+        lab.on("gpu1", f"iptables -I {rule} --reject-with tcp-reset")
+        return connect(execution, name)
+
+    monkeypatch.setattr(steps, "new_connection", cut)
+    with pytest.raises(StepError, match="the MTU of eth0 is not confirmed"):
+        setup(lab.context("gpu1", {"setup.mtu": 9000}), SetupRequest(areas=("mtu",)))
+    until("the host takes its MTU back", lambda: lab.on("gpu1", mtu).strip() == "1500")
+    lab.on("gpu1", f"iptables -D {rule} --reject-with tcp-reset")
+
+    monkeypatch.setattr(steps, "new_connection", connect)
+    assert setup(lab.context("gpu1", {"setup.mtu": 9000}), SetupRequest(areas=("mtu",))).changed
+    until("the timer has ended", lambda: not lab.on("gpu1", "pgrep -f [k]it-mtu || :"))
+    assert lab.on("gpu1", mtu).strip() == "9000"
+    lab.setup("-H", "gpu1", "--only", "mtu", "--undo")
+    assert lab.on("gpu1", mtu).strip() == "1500"
+
+
+def test_a_host_reboots_and_keeps_what_was_set_up(lab: Lab) -> None:
+    """No driver and no boot loader is here, which a plan reboots for. So this does the step alone."""
+    boot_id = lab.on("gpu2", "cat /proc/sys/kernel/random/boot_id").strip()
+    context = lab.context("gpu2", {})
+    execution = Execution(
+        cluster=NAME,
+        hosts={host.name: host for host in context.inventory.hosts},
+        logins=context.logins,
+        connect=context.connect,
+        engine_of=context.engine_of,
+        reporter=Silent(),
+    )
+    with closing(context.connect(context.host("gpu2"))) as transport:
+        steps.reboot(execution, transport, Reboot(boot_id=boot_id, why="a test needs it"))
+    CONNECTIONS.forget()
+    assert lab.on("gpu2", "cat /proc/sys/kernel/random/boot_id").strip() != boot_id
+    assert "Nothing to do" in lab.setup("--only", "docker").stdout
+
+
+def test_undo_names_the_packages_that_stay(lab: Lab) -> None:
+    done = lab.setup("--undo")
+    assert "packages that kit setup installed stay: containerd docker-cli docker-compose docker.io" in done.stderr
+    assert lab.on("gpu1", "docker version --format '{{.Server.Version}}'")
+    assert lab.on("gpu1", "stat -c %a /opt/kit/.setup").strip() == "700"
+    assert lab.on("gpu1", "ls /opt/kit/.setup/files /opt/kit/.setup/values | grep -v :") == "\n"
