@@ -124,6 +124,20 @@ def test_a_round_trip_of_busy_hosts_is_none(fleet: Fleet, reporter: Remembering)
     assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
 
 
+def test_where_all_hosts_are_busy_only_calm_suspects_are_measured_again(fleet: Fleet, reporter: Remembering) -> None:
+    """The processes of a slow link sleep most of the time, whatever else the hosts do."""
+    for one in fleet.vms.values():
+        for other in fleet.vms:
+            one.links[other] = FakeLink(waited_s=0.5)
+    for name in ("gpu1", "gpu3"):
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 10, waited_s=0.5)
+    assert ids(doctor(fleet.context(reporter))) == {}
+    assert not [event for event in reporter.events if isinstance(event, HostStep) and "again" in event.text]
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 10)
+    assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
+
+
 def test_suspects_that_were_not_measured_again_have_no_rate(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:

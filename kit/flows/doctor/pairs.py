@@ -286,7 +286,15 @@ class _Examination:
 
     def _again(self) -> None:
         """Measure once more what a check would report, and forget what the hosts' own load explains."""
-        again = rounds.disjoint(self._suspects())[:MOST_ROUNDS]
+        # Where most hosts are busy, another measurement of them would be disturbed, too.
+        known = [way for way in self.seen.values() if way.rate is not None]
+        disturbed = sum(not way.calm for way in known) > len(known) / 2
+        worth = [
+            (one, other)
+            for one, other in self._suspects()
+            if not disturbed or self.seen[one, other].calm or self.seen[other, one].calm
+        ]
+        again = rounds.disjoint(worth)[:MOST_ROUNDS]
         end = time.monotonic() + AGAIN_MOST_S
         done: set[rounds.Pair] = set()
         for number, pairs in enumerate(again, 1):

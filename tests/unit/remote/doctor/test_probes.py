@@ -13,7 +13,6 @@ from kit.errors import StepError
 from kit.model.host import Host
 from kit.remote.doctor import probes
 from kit.remote.ssh.transport import LiveTransport
-from kit.remote.ssh.transport import LiveTransport
 
 ROOT = Path(__file__).parents[4]
 
