@@ -16,7 +16,7 @@ from kit.config.setting import Setting
 from kit.config.setting import field as _field
 from kit.config.setting import section as _section
 from kit.model import names
-from kit.model.spec import Binding, FlavourSetting, Framework, Orchestrator
+from kit.model.spec import Binding, FlavourSetting, Framework, NcclNetwork, Orchestrator
 
 _PORT = Whole(1, 65535)
 _ON_GPUS = "write gpu, or cuda-tensorflow, cuda-mxnet or cuda-pytorch"
@@ -303,6 +303,19 @@ def _table() -> tuple[Setting, ...]:
             Command(),
             "More arguments for mpirun, placed before the command.",
             example="--mca coll_tuned_use_dynamic_rules 1",
+        ),
+        _section("nccl", "The network of NCCL, which GPUs use (docs/nccl.md).", {"require": "IB"}),
+        _field(
+            "nccl.plugin",
+            Text(),
+            "Folder of the VMs with NCCL's network plugin (libnccl-net*.so), which nodes get read-only.",
+            example="/opt/aws-ofi-nccl/lib",
+            rule=rules.nccl_plugin,
+        ),
+        _field(
+            "nccl.require",
+            Choice(get_args(NcclNetwork)),
+            "Network that NCCL must use between hosts. If it uses another one, the run ends with exit code 5.",
         ),
         _section("runs", "How kit cleans up after runs.", {"clean": "all"}),
         _field(

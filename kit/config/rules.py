@@ -243,6 +243,18 @@ def devices(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def nccl_plugin(value: str) -> str:
+    if not value.startswith("/"):
+        raise FieldError(
+            f"{value!r} is no folder of the VMs, and kit does not copy a plugin out of an image",
+            write="copy the plugin to the same folder of every VM, and name that: /opt/nccl-plugin",
+        )
+    if ":" in value:
+        raise FieldError(f"{value!r} has a colon, which no mounted folder can have")
+    _volume_target(f"{value}:{names.NCCL_PLUGIN}:ro")
+    return value
+
+
 def image(values: Mapping[str, Any]) -> None:
     if values.get("flavour") == "ssh-layer" and not values.get("base", "invalid"):
         raise FieldError(

@@ -14,7 +14,17 @@ from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
 from kit.config.words import listed, near, plain, shown
 from kit.errors import InputError, InputErrors
-from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SecuritySpec, SetupSpec, SshSpec, UlimitSpec
+from kit.model.spec import (
+    ClusterSpec,
+    ImageSpec,
+    MpiSpec,
+    NcclSpec,
+    RunsSpec,
+    SecuritySpec,
+    SetupSpec,
+    SshSpec,
+    UlimitSpec,
+)
 
 _LONGEST = 300
 _SECTIONS = {
@@ -23,6 +33,7 @@ _SECTIONS = {
     "ulimits": UlimitSpec,
     "security": SecuritySpec,
     "mpi": MpiSpec,
+    "nccl": NcclSpec,
     "runs": RunsSpec,
     "setup": SetupSpec,
 }

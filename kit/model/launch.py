@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kit.model.run import Place
+from kit.model.spec import NcclNetwork
 
 # More slots or cores than any host has. kit makes lists of them.
 MOST_SLOTS = 65536
@@ -128,7 +129,7 @@ class RunRequest:
     its top. `again` is the run to start once more. `given` are the fields, here and of `policy`, that the command line
     sets, and that the earlier run does not. `stdin` is the descriptor of a pipe or file whose content rank 0 gets as
     its standard input. `terminal`: the only rank gets kit's terminal. `gpus_per_rank` replaces that of kit.yaml.
-    `cpus` is how many CPUs the ranks of a host may use together.
+    `cpus` is how many CPUs the ranks of a host may use together. `nccl_require` replaces that of kit.yaml.
     `ignore_busy_gpus`: start even if other processes use the GPUs. `gpus` is the value of `kit local --gpus`.
     """
 
@@ -139,6 +140,7 @@ class RunRequest:
     oversubscribe: bool = False
     gpus_per_rank: int | None = None
     cpus: int | None = None
+    nccl_require: NcclNetwork | None = None
     gpus: str | None = None
     report_bindings: bool = False
     ignore_busy_gpus: bool = False

@@ -69,6 +69,8 @@ SECRETS_MOUNT = "/run/secrets"
 # In the image.
 IMAGE_BIN = "/opt/kit/bin"
 IMAGE_LIB = "/opt/kit/lib"
+# Where a node has the folder of NCCL's network plugin (nccl.plugin).
+NCCL_PLUGIN = "/opt/nccl-plugin"
 
 # Swarm's ports cannot be changed: managers, members (tcp and udp), data of overlay networks (udp).
 MANAGER_PORT, GOSSIP_PORT, DATA_PORT = 2377, 7946, 4789

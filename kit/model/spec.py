@@ -33,6 +33,7 @@ _BENCHMARKS: Mapping[str, tuple[str, ...]] = {
 }
 Framework = Literal["tensorflow", "mxnet", "pytorch"]
 Orchestrator = Literal["compose", "swarm"]
+NcclNetwork = Literal["any", "IB", "PLUGIN", "Socket"]
 Binding = Literal["auto", "none", "core", "socket", "numa", "hwthread"]
 
 
@@ -87,6 +88,14 @@ class MpiSpec:
     yield_when_idle: Literal["auto"] | bool = "auto"
     allreduce: Literal["auto", "openmpi"] = "auto"
     args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcclSpec:
+    """The network of NCCL. `plugin` is a folder of the VMs. A run ends if NCCL does not use what it must `require`."""
+
+    plugin: str | None = None
+    require: NcclNetwork = "any"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +155,7 @@ class ClusterSpec:
     security: SecuritySpec = field(default_factory=SecuritySpec)
     user: str | None = None
     mpi: MpiSpec = field(default_factory=MpiSpec)
+    nccl: NcclSpec = field(default_factory=NcclSpec)
     runs: RunsSpec = field(default_factory=RunsSpec)
     setup: SetupSpec = field(default_factory=SetupSpec)
     code: str | None = None

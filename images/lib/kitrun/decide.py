@@ -14,6 +14,8 @@ STOPPED = 143
 # kit's own exit codes for a host that it cannot reach, and for one on which a step failed.
 HOST_LOST = 3
 HOST_FAILED = 4
+# kit-rank's exit code if NCCL uses another network than the run requires, and its words (kitrun.nccl).
+NOT_READY, OTHER_NETWORK = 5, ", and nccl.require is "
 # The operator in the foreground sends a beat more often than this. When its stream ends, the front shortens the wait.
 OPERATOR_S = 60.0
 # How long ranks have to end after a limit, or after their operator went away.
@@ -272,6 +274,9 @@ def exit_code(stop: Optional[Stop], failure: Optional[Mapping[str, Any]], code: 
     """Return the exit code of the run. `code` is that of mpirun."""
     if stop is not None:
         return stop.code
+    # torchrun ends with another code than its ranks.
+    if failure and failure.get("exit_code") == NOT_READY and OTHER_NETWORK in "\n".join(failure["lines"]):
+        return NOT_READY
     return {"host": HOST_LOST, "code": HOST_FAILED}.get(failure["kind"] if failure else "", code)
 
 

@@ -128,6 +128,12 @@ SHARES = (
         help="End the run if its ranks on a host use more memory together: 64gb",
     ),
 )
+NCCL_REQUIRE = Option(
+    flags=("--nccl-require",),
+    value="NETWORK",
+    choices=("any", "IB", "PLUGIN", "Socket"),
+    help="End the run if NCCL uses another network between hosts: IB, PLUGIN, Socket or any (nccl.require)",
+)
 REPORT_BINDINGS = Option(
     flags=("-report-bindings", "--report-bindings"), help="Report the GPUs and the cores of each rank when it starts"
 )

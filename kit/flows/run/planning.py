@@ -17,7 +17,7 @@ from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
-from kit.plan.run import cores, gpus, leases, roles, terminal, torchrun
+from kit.plan.run import cores, gpus, leases, nccl, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -114,6 +114,7 @@ def plan_launch(
         torchrun=request.launcher == "torchrun",
         in_terminal=request.terminal,
         devices=gpus.variables(request, context.spec)
+        | nccl.variables(context.spec, placement, request.nccl_require)
         | cores.variables(context.spec, placement, chosen, exclusive=exclusive, count=request.cpus),
         data=data,
     )

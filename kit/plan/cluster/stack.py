@@ -127,6 +127,12 @@ def own_environment(
     }
 
 
+def volumes(spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the user's volumes, and the folder of NCCL's plugin."""
+    plugin = (f"{spec.nccl.plugin}:{names.NCCL_PLUGIN}:ro",) if spec.nccl.plugin else ()
+    return (*spec.volumes, *plugin)
+
+
 def definition(
     spec: ClusterSpec, *, name: str, image: str, gpus: Driver, own: Mapping[str, str], key: str, rdma: bool = False
 ) -> dict[str, Any]:
@@ -156,7 +162,7 @@ def definition(
             _state(spec),
             *_scratch(spec),
             *fence.huge_pages(spec),
-            *spec.volumes,
+            *volumes(spec),
         ],
         "labels": {
             names.LABEL_CLUSTER: spec.name,

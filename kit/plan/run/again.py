@@ -10,6 +10,7 @@ from kit.errors import InputError
 from kit.model.answer import convert, number
 from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
+from kit.model.spec import NcclNetwork
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
 _REQUEST = (
@@ -19,6 +20,7 @@ _REQUEST = (
     "oversubscribe",
     "gpus_per_rank",
     "cpus",
+    "nccl_require",
     "launcher",
     "servers",
     "max_restarts",
@@ -42,6 +44,7 @@ class _Options:
     oversubscribe: bool = False
     gpus_per_rank: int | None = None
     cpus: int | None = None
+    nccl_require: NcclNetwork | None = None
     launcher: Literal["mpi", "ps", "torchrun"] | None = None
     servers: int | None = None
     max_restarts: int | None = None

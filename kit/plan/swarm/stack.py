@@ -142,7 +142,7 @@ def _service(
             *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
             *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
             *(_bind(fence.HUGE_PAGES, fence.HUGE_PAGES) for _ in fence.huge_pages(spec)),
-            *(_mount(volume) for volume in spec.volumes),
+            *(_mount(volume) for volume in stack.volumes(spec)),
         ],
         "labels": labels,
         "deploy": deploy,

@@ -22,6 +22,13 @@ NETWORK = (
         says=("Bootstrap : no socket interface found", "no NCCL_SOCKET_IFNAME interface found"),
     ),
     Rule(
+        name="nccl-network",
+        text="NCCL uses another network between hosts than nccl.require names",
+        hint="mend what NCCL names above (kit doctor checks the hosts' networks), or allow this network: "
+        "kit run --nccl-require any",
+        says=(", and nccl.require is ",),
+    ),
+    Rule(
         name="nccl-connect",
         text="NCCL could not connect to {address}: a firewall between the VMs, a wrong network, or a rank "
         "that had already ended",
