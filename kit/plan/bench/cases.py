@@ -29,7 +29,7 @@ class BenchFacts:
     """The facts of the cluster that decide which cases exist. `nodes` are those that run ranks, in the hosts' order.
 
     `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
-    manages. `pythons` are the hosts that have python3.
+    manages. `pythons` are the hosts that have python3. `plugin`: kit.yaml names a network plugin of NCCL.
     """
 
     nodes: tuple[Node, ...]
@@ -37,6 +37,7 @@ class BenchFacts:
     frameworks: tuple[str, ...] = ()
     members: frozenset[str] = frozenset()
     pythons: frozenset[str] = frozenset()
+    plugin: bool = False
 
     @property
     def slots(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from kit.errors import InputError
 from kit.model.bench import Case, Rung
@@ -98,7 +99,54 @@ def networks(facts: BenchFacts, options: BenchOptions) -> Planned:
                 timeout_s=min(options.timeout_s, 120.0),
             )
         )
+    if not options.networks:
+        more = _stacks(facts, options)
+        cases, skipped = [*cases, *more.cases], {**skipped, **more.skipped}
     return Planned(cases=tuple(cases), skipped=skipped)
+
+
+# An all-reduce of 64 MB is as large as the gradients that Horovod joins.
+_LARGE = ("allreduce", "--sizes", "64M", "--seconds", "3", "--json")
+
+
+def _stacks(facts: BenchFacts, options: BenchOptions) -> Planned:
+    """All-reduces of all ranks through what plain Horovod has and through what kit.yaml adds, one after the other.
+
+    All run in the same image: only settings and variables differ.
+    """
+    if len(facts.nodes) < 2:
+        return Planned(cases=(), skipped={"all-reduce": "there is one host alone, and no network between ranks"})
+    untuned = {"mpi.args": (), "mpi.allreduce": "openmpi"}
+    rows: list[tuple[str, str, tuple[str, ...], Mapping[str, Any], tuple[tuple[str, str], ...]]] = [
+        ("mpi-plain", "MPI as Open MPI comes", (), untuned, ()),
+        ("mpi", "MPI as kit.yaml tunes it", (), {}, ()),
+    ]
+    skipped = {}
+    through = ("--through", "nccl")
+    bare = {"nccl.plugin": None, "nccl.require": "any"}
+    if facts.gpus:
+        socket = (("NCCL_NET", "Socket"),)
+        rows += [
+            ("nccl-socket", "NCCL over TCP", through, bare, socket),
+            ("nccl-built-in", "NCCL without a plugin", through, bare, ()),
+        ]
+        if facts.plugin:
+            rows.append(("nccl-plugin", "NCCL with the plugin of kit.yaml", through, {}, ()))
+        else:
+            skipped["nccl-plugin"] = "kit.yaml names no plugin (nccl.plugin)"
+    else:
+        skipped["nccl"] = "it requires GPUs, with and without a plugin"
+    cases = tuple(
+        replace(
+            _everybody(
+                facts, options, id=f"networks/allreduce/{name}", title=f"all-reduce, {what}", rung="collectives",
+                command=("mpi_perf", *_LARGE, *flags), series="all-reduce", x=name, env=env,
+            ),
+            settings=settings,
+        )
+        for name, what, flags, settings, env in rows
+    )  # fmt: skip
+    return Planned(cases=cases, skipped=skipped)
 
 
 _NETWORKS = {

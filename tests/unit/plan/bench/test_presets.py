@@ -13,8 +13,10 @@ import pytest
 
 from kit.cli.text import bench as benchtext
 from kit.errors import InputError
+from kit.flows.bench.launch import with_settings
 from kit.flows.bench.measure import BenchPlan
 from kit.model.launch import Node
+from kit.model.spec import ClusterSpec, MpiSpec, NcclSpec
 from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts
 from kit.plan.bench.models import GLUON, MXNET_TRAIN, PACED
 from kit.plan.bench.order import seconds_left, turns
@@ -144,12 +146,41 @@ def test_what_cannot_be_tried_is_left_out_with_its_reason() -> None:
     assert [case.id for case in one.cases][:2] == ["reach", "hello"]
     assert set(one.skipped) == {"ring", "collectives"}
     nets = plan(facts(pythons=frozenset()), BenchOptions(preset="networks"))
-    assert [case.network for case in nets.cases] == ["host", "bridge"]
+    assert [case.network for case in nets.cases if case.command == ("tcp_probe",)] == ["host", "bridge"]
     assert "no python3 on gpu1 and gpu2" in nets.skipped["bare"]
     both = plan(facts(members=frozenset({"gpu1", "gpu2"})), BenchOptions(preset="networks"))
-    assert [case.network for case in both.cases] == ["bare", "host", "bridge", "overlay"]
+    probes = [case.network for case in both.cases if case.command == ("tcp_probe",)]
+    assert probes == ["bare", "host", "bridge", "overlay"]
     with pytest.raises(InputError, match="nothing of it can be measured here"):
         plan(facts(1, 2), BenchOptions(preset="networks"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "plugin", "names", "skipped"),
+    [
+        (0, False, ["mpi-plain", "mpi"], "nccl"),
+        (0, True, ["mpi-plain", "mpi"], "nccl"),
+        (8, False, ["mpi-plain", "mpi", "nccl-socket", "nccl-built-in"], "nccl-plugin"),
+        (8, True, ["mpi-plain", "mpi", "nccl-socket", "nccl-built-in", "nccl-plugin"], None),
+    ],
+)
+def test_plain_and_tuned_stacks_are_rows_of_one_session(
+    gpus: int, plugin: bool, names: list[str], skipped: str | None
+) -> None:
+    planned = plan(facts(gpus=gpus, plugin=plugin), BenchOptions(preset="networks"))
+    rows = {case.x: case for case in planned.cases if case.command[0] == "mpi_perf"}
+    assert list(rows) == names
+    assert [name for name in planned.skipped if name.startswith("nccl")] == ([skipped] if skipped else [])
+    tuned = ClusterSpec(
+        mpi=MpiSpec(args=("--mca", "btl_tcp_links", "2")), nccl=NcclSpec(plugin="/opt/x", require="PLUGIN")
+    )
+    plain = with_settings(tuned, rows["mpi-plain"].settings)
+    assert plain.mpi == MpiSpec(allreduce="openmpi")
+    assert with_settings(tuned, rows["mpi"].settings) == tuned
+    for name in names[2:4]:
+        assert with_settings(tuned, rows[name].settings).nccl == NcclSpec()
+    only = plan(facts(gpus=gpus), BenchOptions(preset="networks", networks=("host",)))
+    assert [case.command for case in only.cases] == [("tcp_probe",)]
 
 
 def test_ranks_of_cpus_have_their_share_of_cores_on_every_count() -> None:
