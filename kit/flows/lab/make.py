@@ -120,7 +120,8 @@ def _write_files(folder: Path, spec: LabSpec, subnet: plan.IPv4Network) -> None:
 
 def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: Reporter, stop: threading.Event) -> str:
     """Start the host, wait for its host key, and return the public half."""
-    if state is None:
+    # A killed `up` may have created the container, and not what it needs before its first start.
+    if state in (None, "created"):
         reporter.report(HostStep(host=host.host, text="making", fraction=0.0))
         engine.create(host)
     if state != "running":
