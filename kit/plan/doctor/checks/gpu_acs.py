@@ -38,5 +38,5 @@ CHECK = Check(
     "machines.",
     fix="Turn ACS or IOMMU off in the firmware. Or turn ACS off for each bridge until the next start: `sudo setpci "
     "-s BRIDGE ECAP_ACS+0x6.w=0000`. Only for machines without VMs.",
-    untested="It needs a machine that is no VM, with PCIe switches.",
+    lab="kit lab fault HOST gpu-acs",
 )

@@ -36,5 +36,5 @@ CHECK = Check(
     leads_to="NCCL copies each message through the VM's memory, which costs half of the bandwidth or more.",
     fix="`sudo modprobe nvidia_peermem`, and at each start: `echo nvidia_peermem | sudo tee "
     "/etc/modules-load.d/nvidia-peermem.conf`. Or install NVIDIA's open kernel modules.",
-    untested="The lab has no RDMA adapter, and no NVIDIA driver in /proc.",
+    lab="kit lab fault HOST gpu-peermem",
 )

@@ -29,5 +29,5 @@ CHECK = Check(
     leads_to="Nodes get `Permission denied` for the folders that kit mounts, and their sshd does not start.",
     fix='Remove `"selinux-enabled": true` from `/etc/docker/daemon.json` and run `sudo systemctl restart docker`. Or '
     "label the folder of kit: `sudo chcon -R -t container_file_t /opt/kit`.",
-    untested="The lab shares your machine's kernel, and a container cannot have an SELinux that differs.",
+    lab="kit lab fault HOST selinux",
 )

@@ -1,12 +1,10 @@
 # shellcheck shell=bash
-# Gives a bridge an address of the lab's network, so that another host cannot be reached.
+# Gives a bridge the route to another host, as a network of the engine does that contains it.
 
 inject() {
-  local other
-  other=$(another_address)
   ip link add br-kitfault type bridge
   note link br-kitfault
-  ip address add "$other/32" dev br-kitfault
   ip link set br-kitfault up
+  ip route add "$(another_address)/32" dev br-kitfault
 }
 mend() { ip link delete br-kitfault 2>/dev/null || true; }
