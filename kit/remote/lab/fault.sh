@@ -51,6 +51,8 @@ stand_in() {
   fi
   folder=$(dirname "$path")
   while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
+  # A copy of all of /proc would hide the processes themselves.
+  case $folder in / | /proc | /sys) fail "this kernel has nothing like $path" ;; esac
   if ! [ "$(stat -f -c %T "$folder")" = tmpfs ]; then extend "$folder"; fi
   make_file "$path" <<<"$text"
 }

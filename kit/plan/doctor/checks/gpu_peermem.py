@@ -8,7 +8,8 @@ from kit.model.doctor import Check, Examined, File, Links, Sight
 from kit.plan.doctor.gpus import STATE, state_of
 
 _DRIVERS = Links(pattern="/sys/class/infiniband/*/device/driver")
-_MODULES = File(path="/proc/modules")
+# nvidia_peermem, or nv_peer_mem of older drivers.
+_MODULE = Links(pattern="/sys/module/nv*_peer*mem")
 _VERSION = File(path="/proc/driver/nvidia/version")
 # Adapters of clouds, such as efa, have their own way.
 _MELLANOX = ("mlx5_core", "mlx4_core")
@@ -17,12 +18,11 @@ _MELLANOX = ("mlx5_core", "mlx4_core")
 def judge(examined: Examined) -> Iterator[Sight]:
     for host in examined.hosts:
         adapters = [path for path, target in host.link(_DRIVERS.pattern).items() if target.endswith(_MELLANOX)]
-        modules, version = host.file(_MODULES.path), host.file(_VERSION.path)
-        state = state_of(host)
+        version, state = host.file(_VERSION.path), state_of(host)
         # The open kernel modules share memory as dma-buf, and need no other module.
-        if not adapters or not modules or not version or "Open Kernel Module" in version or not (state and state.gpus):
+        if not adapters or not version or "Open Kernel Module" in version or not (state and state.gpus):
             continue
-        if not any(line.startswith(("nvidia_peermem ", "nv_peer_mem ")) for line in modules.splitlines()):
+        if not host.link(_MODULE.pattern):
             yield Sight(hosts=(host.name,), seen="the module nvidia_peermem is not loaded")
 
 
@@ -32,7 +32,7 @@ CHECK = Check(
     area="gpu",
     severity="slows",
     judge=judge,
-    reads=(STATE, _DRIVERS, _MODULES, _VERSION),
+    reads=(STATE, _DRIVERS, _MODULE, _VERSION),
     leads_to="NCCL copies each message through the VM's memory, which costs half of the bandwidth or more.",
     fix="`sudo modprobe nvidia_peermem`, and at each start: `echo nvidia_peermem | sudo tee "
     "/etc/modules-load.d/nvidia-peermem.conf`. Or install NVIDIA's open kernel modules.",

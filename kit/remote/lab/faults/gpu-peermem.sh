@@ -7,7 +7,6 @@ inject() {
   stand_in "$adapter/node_type" <<<'1: CA'
   mkdir -p "$adapter/device"
   ln -s /sys/bus/pci/drivers/mlx5_core "$adapter/device/driver"
-  stand_in /proc/modules <<<'nvidia 1 0 - Live 0x0000000000000000'
   stand_in /proc/driver/nvidia/version \
     <<<'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024'
 }

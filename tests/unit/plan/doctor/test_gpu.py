@@ -45,6 +45,7 @@ LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder)\n"
 NVRM = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, x\n"
 KERNEL = "6.1.0-27-cloud-amd64"
+PEERMEM = "/sys/module/nvidia_peermem"
 NODE = "a" * 64
 FAR = """\
 	GPU0	GPU1	NIC0	CPU Affinity	NUMA Affinity
@@ -68,7 +69,6 @@ def gpus(number: int) -> Machine:
     return machine(number).but(
         files={
             "/proc/driver/nvidia/version": LOADED,
-            "/proc/modules": "nvidia 1 0 - Live 0x0\nnvidia_peermem 1 0 - Live 0x0\n",
         },
         runs={
             SMI: capture(),
@@ -84,6 +84,7 @@ def gpus(number: int) -> Machine:
         links={
             "/proc/driver/nvidia-nvswitch/devices/0000:c1:00.0": "",
             "/sys/class/infiniband/mlx5_0/device/driver": "x/mlx5_core",
+            PEERMEM: "",
         },
     )
 
@@ -255,9 +256,11 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ["GPU 0: MIG will be off after a reset", "GPU 0: MIG is on, usual off"],
     ),
     (gpu_mode, smi(MIG, MIG.replace("Disabled", "Enabled")), ["GPU [0-1]: MIG is on, usual off"]),
-    (gpu_peermem, {"files": {"/proc/modules": "nvidia 1 0 - Live 0x0\n"}}, ["the module nvidia_peermem is not loaded"]),
-    (gpu_peermem, {"files": {"/proc/modules": "nvidia 1 0\n", "/proc/driver/nvidia/version": OPEN}}, []),
-    (gpu_peermem, {"files": {"/proc/modules": None}}, []),
+    (gpu_peermem, {"links": {PEERMEM: None}}, ["the module nvidia_peermem is not loaded"]),
+    (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": OPEN}}, []),
+    (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": None}}, []),
+    (gpu_peermem, {"links": {PEERMEM: None, "/sys/class/infiniband/mlx5_0/device/driver": "drivers/efa"}}, []),
+    (gpu_peermem, {"links": {PEERMEM: None}, "runs": {SMI: None}}, []),
     (
         gpu_acs,
         run(("lspci", "-vvv", "-d", "::0604"), "00:01.0 PCI\n\t\tACSCtl:\tSrcValid+ TransBlk-\n"),
