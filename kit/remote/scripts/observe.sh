@@ -27,8 +27,13 @@ by_client() {
   for pages in /sys/kernel/mm/hugepages/hugepages-*kB; do
     [ -r "$pages/nr_hugepages" ] || continue
     size=${pages##*-}
-    huge=$((huge + ${size%kB} * $(cat "$pages/nr_hugepages")))
-    huge_free=$((huge_free + ${size%kB} * $(cat "$pages/free_hugepages")))
+    count=0
+    unused=0
+    read -r count <"$pages/nr_hugepages"
+    read -r unused <"$pages/free_hugepages"
+    case ${size%kB}$count$unused in *[!0-9]*) continue ;; esac
+    huge=$((huge + ${size%kB} * count))
+    huge_free=$((huge_free + ${size%kB} * unused))
   done
   if [ "$huge" -gt 0 ]; then printf 'hugepages_kib %d\nhugepages_free_kib %d\n' "$huge" "$huge_free"; fi
   if [ -r /etc/os-release ]; then (. /etc/os-release && echo "os ${PRETTY_NAME:-unknown}"); fi
