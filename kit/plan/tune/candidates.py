@@ -247,6 +247,12 @@ def _gpu_advice(machines: Sequence[Machine]) -> list[str]:
         "GPUs: their tensors travel by NCCL, and mpi.args affects host memory only. NCCL tunes itself; "
         "measure it with: kit run -- mpi_perf --through nccl"
     ]
+    share = max(1, min((m.cores or m.threads) // len(m.gpus) for m in machines))
+    advice += [
+        f"input pipelines: {share} threads for each GPU (physical cores divided by GPUs), such as "
+        f"num_parallel_calls={share} in your own script; tf_benchmark divides them by itself",
+        "clocks: kit doctor names GPUs below their maximum application clocks, and kit setup --only clocks raises them",
+    ]
     nvlink = any(link.startswith("NV") for link in links)
     if len(machines) > 1 and nvlink and min(len(m.gpus) for m in machines) > 1:
         advice.append(

@@ -89,9 +89,12 @@ def test_the_host_with_the_fewest_cores_decides() -> None:
         (machines(1, congestion="bbr"), ()),
         (
             machines(gpus=("A100", "A100"), gpu_links=("NV12",)),
-            ("NCCL tunes itself", "HOROVOD_HIERARCHICAL_ALLREDUCE=1"),
+            ("NCCL tunes itself", "num_parallel_calls=4", "clocks: kit doctor", "HOROVOD_HIERARCHICAL_ALLREDUCE=1"),
         ),
-        (machines(gpus=("T4", "T4"), gpu_links=("SYS",)), ("NCCL tunes itself", "across sockets (SYS)")),
+        (
+            machines(cores=0, gpus=("T4", "T4"), gpu_links=("SYS",)),
+            ("NCCL tunes itself", "num_parallel_calls=8", "clocks: kit doctor", "across sockets (SYS)"),
+        ),
         ([*machines(1, gpus=("T4",)), *machines(1)], ()),
     ],
     ids=lambda value: str(value)[:40],
