@@ -102,12 +102,22 @@ def test_a_host_that_sends_slowly(fleet: Fleet, reporter: Remembering) -> None:
 
 def test_a_rate_of_busy_hosts_is_no_rate(fleet: Fleet, reporter: Remembering) -> None:
     for name in OTHERS:
-        fleet["gpu2"].links[name] = FakeLink(rate=RATE / 100, waited_s=0.5)
+        fleet["gpu2"].links[name] = FakeLink(rate=RATE / 100, waited_s=0.9)
     between = measured(fleet, reporter)
     rates = {(pair.source, pair.target): pair.rate for pair in between.pairs}
     assert rates["gpu2", "gpu1"] is None
     assert rates["gpu1", "gpu3"] == RATE
     assert ids(doctor(fleet.context(reporter))) == {}
+
+
+def test_the_wait_for_a_core_does_not_count(fleet: Fleet, reporter: Remembering) -> None:
+    """Half of the time makes half of the rate. A limited link is slow also then."""
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 3, waited_s=0.5)
+    assert ids(doctor(fleet.context(reporter))) == {}
+    for name in OTHERS:
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 30, waited_s=0.5)
+    assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
 
 
 def test_a_round_trip_of_busy_hosts_is_none(fleet: Fleet, reporter: Remembering) -> None:
@@ -128,9 +138,9 @@ def test_where_all_hosts_are_busy_only_calm_suspects_are_measured_again(fleet: F
     """The processes of a slow link sleep most of the time, whatever else the hosts do."""
     for one in fleet.vms.values():
         for other in fleet.vms:
-            one.links[other] = FakeLink(waited_s=0.5)
+            one.links[other] = FakeLink(waited_s=0.9)
     for name in ("gpu1", "gpu3"):
-        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 10, waited_s=0.5)
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 10, waited_s=0.9)
     assert ids(doctor(fleet.context(reporter))) == {}
     assert not [event for event in reporter.events if isinstance(event, HostStep) and "again" in event.text]
     for name in OTHERS:

@@ -73,7 +73,8 @@ class _Pair:
     clock_s: float | None = None
     clock_error_s: float | None = None
     rate: float | None = None
-    # A measurement was made while both hosts had a core for it.
+    # Whether both ends had a core in one of the measurements: enough for a rate, and at once for a round trip.
+    fed: bool = False
     calm: bool = False
     resolved: tuple[str, ...] = ()
     ssh: str | None = None
@@ -82,6 +83,7 @@ class _Pair:
         if self.rtt_s is None or rtt_s < self.rtt_s:
             self.rtt_s, self.clock_s, self.clock_error_s = rtt_s, clock_s, rtt_s / 2
         self.rate = max(self.rate or 0.0, flow.rate)
+        self.fed = self.fed or not flow.starved
         self.calm = self.calm or not flow.busy
 
 
@@ -288,11 +290,11 @@ class _Examination:
         """Measure once more what a check would report, and forget what the hosts' own load explains."""
         # Where most hosts are busy, another measurement of them would be disturbed, too.
         known = [way for way in self.seen.values() if way.rate is not None]
-        disturbed = sum(not way.calm for way in known) > len(known) / 2
+        disturbed = sum(not way.fed for way in known) > len(known) / 2
         worth = [
             (one, other)
             for one, other in self._suspects()
-            if not disturbed or self.seen[one, other].calm or self.seen[other, one].calm
+            if not disturbed or self.seen[one, other].fed or self.seen[other, one].fed
         ]
         again = rounds.disjoint(worth)[:MOST_ROUNDS]
         end = time.monotonic() + AGAIN_MOST_S
@@ -309,8 +311,10 @@ class _Examination:
             self._measure([pair], AGAIN_S)
         for one, other in self._suspects():
             for way in (self.seen[one, other], self.seen[other, one]):
+                if not way.fed or (one, other) not in done:
+                    way.rate = None
                 if not way.calm or (one, other) not in done:
-                    way.rate = way.rtt_s = None
+                    way.rtt_s = None
 
     def _suspects(self) -> tuple[rounds.Pair, ...]:
         return links.suspects(

@@ -33,20 +33,28 @@ class Blame:
 
 def slow(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
     """Return the links that are slow in both directions."""
-    rates = _rates(pairs)
     usual = reference(pairs)
-    return tuple(link for link, (there, back) in rates.items() if max(there, back) * SLOW < usual)
+    return tuple(
+        link
+        for link, (there, back) in _rates(pairs).items()
+        if max(there, back) * SLOW < usual and not _differ(there, back, usual)
+    )
 
 
 def lopsided(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
-    """Return (source, target) of directions that are slow beside their own reverse, which is not slow itself."""
+    """Return (source, target) of directions that are slow beside their own reverse."""
     usual = reference(pairs)
-    slower = []
-    for (one, other), (there, back) in _rates(pairs).items():
-        fast = max(there, back)
-        if min(there, back) * SLOW < min(fast, usual) and fast * SLOW >= usual:
-            slower.append((one, other) if there < back else (other, one))
-    return tuple(slower)
+    return tuple(
+        link if there < back else (link[1], link[0])
+        for link, (there, back) in _rates(pairs).items()
+        if _differ(there, back, usual)
+    )
+
+
+def _differ(there: float, back: float, usual: float) -> bool:
+    """Return whether one direction is slow. The other one is as fast as those of other hosts, or very much faster."""
+    least, most = sorted((there, back))
+    return least * SLOW < min(most, usual) and (most * SLOW >= usual or least * SLOW**2 < most)
 
 
 def late(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:

@@ -69,10 +69,14 @@ class Packets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """A stream: its bytes/s, and whether a host was too busy to send or receive."""
+    """A stream: its bytes/s, without the time in which an end waited for a core.
+
+    `busy`: an end waited for so long that short times mean little; `starved`: that the rate means nothing.
+    """
 
     rate: float
     busy: bool
+    starved: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,8 +89,8 @@ class Measured:
     back: Flow
 
 
-# A thread that waits for a core for this part of a stream measures the host, not the network.
-BUSY = 0.15
+# The part of a stream in which an end waited for a core.
+BUSY, STARVED = 0.15, 0.7
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,8 @@ def _flow(totals: tuple[float, float, float]) -> Flow:
     within(count, 0, MOST_BYTES, "a number of bytes")
     within(seconds, LEAST_S, MOST_S, "a time")
     within(waited, 0, MOST_S, "a time")
-    return Flow(rate=count / seconds, busy=waited / seconds > BUSY)
+    part = waited / seconds
+    return Flow(rate=count / seconds / (1 - min(part, STARVED)), busy=part > BUSY, starved=part > STARVED)
 
 
 def _address(text: str) -> str:

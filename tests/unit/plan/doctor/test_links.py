@@ -117,7 +117,7 @@ def test_suspects_are_links_in_the_order_of_the_hosts() -> None:
 
 
 def test_a_link_that_is_slow_in_both_directions_is_not_lopsided() -> None:
-    rates = {("gpu1", "gpu2"): FAST / 100, ("gpu2", "gpu1"): FAST / 10}
+    rates = {("gpu1", "gpu2"): FAST / 40, ("gpu2", "gpu1"): FAST / 10}
     seen = pairs(3, lambda one, other: rates.get((one, other), FAST))
     assert links.slow(seen) == (("gpu1", "gpu2"),)
     assert links.lopsided(seen) == ()
@@ -133,3 +133,10 @@ def test_a_thousand_bad_pairs_are_judged_at_once() -> None:
     assert len(blamed) > 100
     assert {*rest} < {*bad}
     assert time.process_time() - began < 5
+
+
+def test_a_busy_host_that_sends_very_slowly_is_lopsided() -> None:
+    rates = {("gpu1", "gpu2"): FAST / 400, ("gpu2", "gpu1"): FAST / 4}
+    seen = pairs(3, lambda one, other: rates.get((one, other), FAST))
+    assert links.slow(seen) == ()
+    assert links.lopsided(seen) == (("gpu1", "gpu2"),)
