@@ -158,6 +158,24 @@ def test_suspects_that_were_not_measured_again_have_no_rate(
     assert not [event for event in reporter.events if isinstance(event, HostStep) and "again" in event.text]
 
 
+@pytest.mark.parametrize(
+    ("closed", "lossy", "limited"), [("gpu1", "gpu2", "gpu3"), ("gpu4", "gpu1", "gpu2"), ("gpu2", "gpu3", "gpu1")]
+)
+def test_three_of_four_hosts_have_a_fault(
+    closed: str, lossy: str, limited: str, fleet: Fleet, reporter: Remembering
+) -> None:
+    for one, vm in fleet.vms.items():
+        for other in fleet.vms:
+            link = FakeLink(closed={33, 1024} if other == closed else set())
+            if other == lossy:
+                link.mtu, link.rate = 1400, 0.0
+            elif limited in (one, other):
+                link.rate = RATE / 30
+            vm.links[other] = link
+    named = {"port-filtered": [(closed,)], "path-mtu": [(lossy,)], "slow-link": [(limited,)]}
+    assert ids(doctor(fleet.context(reporter))) == named
+
+
 def test_a_clock(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu3"].clock_s = -60.0
     result = doctor(fleet.context(reporter))
