@@ -34,9 +34,24 @@ COMMANDS = {check.id: match for check in CHECKS if (match := COMMAND.fullmatch(c
 # These need a deployed cluster: test_gpus.py has one.
 DEPLOYED = ("shm", "head-ssh")
 HERE = [name for name in COMMANDS if name not in DEPLOYED]
-PAIRS = [check.id for check in CHECKS if check.area == "pair" and check.id in HERE]
-# Faults that hide others of the same host.
-HIDING = ("engine", "python", "gpu-lost", "gpu-xid", "gpu-driver-module", "gpu-mode")
+# Rounds of faults that hide others, or are measured between hosts.
+APART = (
+    {"gpu-driver-module": "gpu2", "engine": "gpu3", "python": "gpu4"},
+    {"gpu-xid": "gpu2", "gpu-lost": "gpu2", "gpu-mode": "gpu3", "gpu-busy": "gpu4"},
+    {"name-differs": "gpu2", "port-filtered": "gpu3", "path-mtu": "gpu4"},
+    {"slow-link": "gpu2", "clock-offset": "gpu4"},
+    {"one-way": "gpu3"},
+)
+# They contradict each other on one host.
+PLACED = {
+    "kernels": "gpu2",
+    "gpu-next-kernel": "gpu4",
+    "compose": "gpu3",
+    "selinux": "gpu4",
+    "infiniband": "gpu4",
+    "gpu-peermem": "gpu3",
+}
+PAIRS = {check.id for check in CHECKS if check.measures}
 # The finding also names hosts without the fault: those that share something with it, or are the other end.
 SHARED = ("machine-id", "mac")
 
@@ -50,21 +65,22 @@ class Round(NamedTuple):
     findings: Findings
 
 
-def planned() -> list[dict[str, str]]:
-    """Return rounds of faults, each with its host. A host has one fault if it hides others, or is of pairs."""
-    rounds = [{name: HOSTS[at % len(HOSTS)] for at, name in enumerate(HERE) if name not in (*HIDING, *PAIRS)}]
-    for single in ([name for name in HERE if name in HIDING], PAIRS):
-        for at in range(0, len(single), len(HOSTS)):
-            rounds.append(dict(zip(single[at : at + len(HOSTS)], HOSTS, strict=False)))
-    return rounds
+def planned() -> list[Mapping[str, str]]:
+    """Return rounds of faults, each with its host."""
+    apart = {name for faults in APART for name in faults}
+    together = [name for name in HERE if name not in apart]
+    return [{name: PLACED.get(name, HOSTS[at % len(HOSTS)]) for at, name in enumerate(together)}, *APART]
 
 
 def inject(folder: Path, name: str, host: str) -> None:
     kind, fault = COMMANDS[name].groups()
     if kind == "gpu":
         lab_gpu(host, NAME, folder=folder, fault=fault)
-    else:
-        lab_fault(host, fault, name=NAME, folder=folder)
+        return
+    lab_fault(host, fault, name=NAME, folder=folder)
+    if name == "machine-id":
+        # It is that of another host.
+        lab_fault(next(other for other in HOSTS if other != host), fault, name=NAME, folder=folder)
 
 
 def repair(folder: Path, host: str) -> None:
@@ -83,12 +99,15 @@ def examine(folder: Path, *words: str) -> Findings:
 
 @pytest.fixture(scope="module")
 def folder(bases: object) -> Iterator[Path]:
-    """Four hosts with pretended GPUs. Nothing is deployed, and no image is needed."""
+    """Four hosts with pretended GPUs. Nothing is deployed, and no image is needed.
+
+    At the rate of this machine's memory, a limit for what a host sends also slows what it receives: it sends answers.
+    """
     with contextlib.ExitStack() as undo:
         here = Path(tempfile.mkdtemp(prefix=f"kit-{NAME}-"))
         undo.callback(shutil.rmtree, here, ignore_errors=True)
         undo.enter_context(taken_down(here, NAME))
-        up = kit(here, "lab", "up", "--name", NAME, "--hosts", "4", "--gpus", "2")
+        up = kit(here, "lab", "up", "--name", NAME, "--hosts", "4", "--gpus", "2", "--link-rate", "1gbit")
         assert up.returncode == 0, up.stderr
         yield here
 
@@ -105,7 +124,7 @@ def rounds(folder: Path, clean: Findings) -> Iterator[list[Round]]:
     with ThreadPoolExecutor(4) as pool:
         for faults in planned():
             list(pool.map(lambda pair: inject(folder, *pair), faults.items()))
-            done.append(Round(faults, examine(folder, *([] if {*PAIRS} & {*faults} else ["--pairs", "none"]))))
+            done.append(Round(faults, examine(folder, *([] if PAIRS & {*faults} else ["--pairs", "none"]))))
             list(pool.map(lambda host: repair(folder, host), HOSTS))
     done.append(Round({}, examine(folder)))
     yield done

@@ -25,6 +25,7 @@ TIMEOUT_S = 60.0
 MOST_BYTES = 40 * 2**20
 _LOOK_S = 38.0
 _NO_PYTHON = 69
+_NOT_FOUND = 127
 _START = f"command -v python3 >/dev/null 2>&1 || exit {_NO_PYTHON}; exec python3 -I -S -"
 # Docker's exit codes if a container has no such program, and for its own failures. A shell's, if there is no docker.
 _NOT_RUN = (125, 126, 127)
@@ -122,7 +123,7 @@ def answered(host: Host, asked: Sequence[Read], done: Completed, *, mark: str, l
 def _failed(host: Host, done: Completed) -> KitError:
     """Return the error of a reader that did not print its answer."""
     last = (done.error_text.splitlines() or [f"exit {done.code}"])[-1][:_SHOWN]
-    if done.code == _NO_PYTHON:
+    if done.code in (_NO_PYTHON, _NOT_FOUND):
         return NoPython("has no python3", host=host.name)
     if "sudo" in done.error_text:
         return StepError(

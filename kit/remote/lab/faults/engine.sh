@@ -1,9 +1,8 @@
 # shellcheck shell=bash
-# Lets the docker command say that no engine answers.
+# Hides the engine's socket, so that no engine answers.
 
 inject() {
-  program docker <<'END'
-echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?' >&2
-exit 1
-END
+  mv /run/docker.sock /run/docker.sock.kit-lab-fault
+  note moved yes
 }
+mend() { if [ -n "$(noted moved)" ]; then mv /run/docker.sock.kit-lab-fault /run/docker.sock; fi; }

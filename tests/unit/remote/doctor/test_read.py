@@ -67,6 +67,7 @@ def test_another_mark_is_no_answer() -> None:
     ("code", "errors", "error", "text"),
     [
         (69, b"", NoPython, "no python3"),
+        (127, b"sh: python3: not found", NoPython, "no python3"),
         (1, b'  File "<stdin>"\nSyntaxError: invalid syntax', NoPython, "older"),
         (1, b"sudo: a password is required", StepError, "cannot become it"),
         (137, b"", StepError, "exit 137"),
