@@ -1,4 +1,4 @@
-"""Tests what a run reports kit-rank about NCCL, and what nodes get."""
+"""Tests what a run passes to kit-rank about NCCL, and what nodes get."""
 
 from __future__ import annotations
 
