@@ -431,3 +431,17 @@ def test_ranks_that_use_too_much_memory_end_at_once() -> None:
         "its ranks on gpu2 used 2300 MiB of memory, and --memory allows 2048 MiB on each host", 0.0, 137
     )
     assert not decide.retries({"retries": 3}, 1, stop, {"kind": "rank"})
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "expected"),
+    [
+        (5, "kit-rank: gpu2: NCCL uses the network Socket, and nccl.require is IB; NCCL did not say why", 5),
+        (5, "my own words", 1),
+        (3, "kit-rank: gpu2: NCCL uses the network Socket, and nccl.require is IB", 1),
+    ],
+)
+def test_a_network_that_the_run_does_not_allow_is_5_under_torchrun_too(code: int, line: str, expected: int) -> None:
+    """torchrun, whose end mpirun reports, exits with 1 whatever its rank exits with."""
+    failure = {"kind": "rank", "exit_code": code, "lines": [line]}
+    assert decide.exit_code(None, failure, 1) == expected
