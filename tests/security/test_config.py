@@ -123,7 +123,7 @@ OPERANDS = {
 # Verbs that do not read kit.yaml, or only to show what is on this machine.
 WITHOUT = {
     "init", "schema", "completion", "version", "predict", "bench report", "bench compare", "bench list",
-    "lab up", "lab down", "lab status", "lab link-rate", "lab gpu",
+    "lab up", "lab down", "lab status", "lab link-rate", "lab gpu", "lab fault",
 }  # fmt: skip
 VERBS_WITH_FILES = [verb.name for verb in VERBS if verb.name not in WITHOUT]
 

@@ -275,7 +275,7 @@ def exit_code(stop: Optional[Stop], failure: Optional[Mapping[str, Any]], code: 
     if stop is not None:
         return stop.code
     # torchrun ends with another code than its ranks.
-    if failure and failure.get("exit_code") == NOT_READY and OTHER_NETWORK in "\n".join(failure["lines"]):
+    if failure and failure.get("exit_code") == NOT_READY and OTHER_NETWORK in "\n".join(failure.get("lines", ())):
         return NOT_READY
     return {"host": HOST_LOST, "code": HOST_FAILED}.get(failure["kind"] if failure else "", code)
 

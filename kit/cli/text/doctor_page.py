@@ -69,7 +69,7 @@ Each host runs one small program while kit measures, over one connection. It wri
 address only, serves only who knows the secret of this examination, and ends with its connection, also after Ctrl-C.
 
 1. **Ports.** Every host connects to its peers at once: to `ssh_port`, to the first port of MPI's ranks (1024, or your
-   `btl_tcp_port_min_v4`), to an ephemeral port, with Swarm also to 2377 and 7946. The program listens there for a few
+   `btl_tcp_port_min_v4`), to an ephemeral port, and with Swarm to Swarm's two. The program listens there for a few
    seconds where nothing else does, so do not deploy at the same time. A port of mpirun's daemons is tried if your
    arguments fix it. UDP is only used to find the largest packet.
 2. **The largest packet** that arrives with the don't-fragment bit, to the byte.

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from kit.errors import KitError, NotReadyError, StepError
+from kit.model import names
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup import (
@@ -100,7 +101,7 @@ def _foreign(facts: SetupFacts) -> StepError | None:
     name = facts.host.name
     if "/snap/" in f"{facts.docker}/" or facts.docker.endswith("/snap"):
         return StepError(
-            "its Docker is a snap, which cannot read /opt/kit and gives no GPU to containers",
+            f"its Docker is a snap, which cannot read {names.ROOT} and gives no GPU to containers",
             hint=f"remove it, with its containers and images: kit ssh {name} -- snap remove docker; then: kit setup",
             host=name,
         )

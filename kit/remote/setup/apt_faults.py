@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kit.model import names
+
 # (what the log has, what it means, what to type). The first that fits is the cause.
 _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
@@ -90,4 +92,4 @@ def first_cause(log: str, host: str) -> tuple[str, str]:
     last = errors or log.strip().splitlines()
     return (
         last[0][:300] if last else "it printed nothing"
-    ), f"see the log: kit ssh {host} -- tail /opt/kit/.setup/apt.log"
+    ), f"see the log: kit ssh {host} -- tail {names.ROOT}/.setup/apt.log"

@@ -264,10 +264,12 @@ def test_no_failure_after_success_or_a_stop() -> None:
         (None, None, 7),
         (None, {"kind": "rank"}, 7),
         (None, {"kind": "host"}, 3),
+        # mpirun did not start a rank, so no rank printed anything.
+        (None, {"kind": "mpirun", "exit_code": 5}, 7),
         (decide.Stop("why", 1.0, 124), {"kind": "host"}, 124),
     ],
 )
-def test_exit_codes(stop: Any, failure_: dict[str, str] | None, code: int) -> None:
+def test_exit_codes(stop: Any, failure_: dict[str, Any] | None, code: int) -> None:
     assert decide.exit_code(stop, failure_, 7) == code
 
 

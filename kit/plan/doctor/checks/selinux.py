@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kit.model import names
 from kit.model.doctor import Check, Command, Examined, File, Sight
 
 _ENFORCE = File(path="/sys/fs/selinux/enforce")
@@ -28,6 +29,6 @@ CHECK = Check(
     reads=(_ENFORCE, _OPTIONS),
     leads_to="Nodes get `Permission denied` for the folders that kit mounts, and their sshd does not start.",
     fix='Remove `"selinux-enabled": true` from `/etc/docker/daemon.json` and run `sudo systemctl restart docker`. Or '
-    "label the folder of kit: `sudo chcon -R -t container_file_t /opt/kit`.",
+    f"label the folder of kit: `sudo chcon -R -t container_file_t {names.ROOT}`.",
     lab="kit lab fault HOST selinux",
 )
