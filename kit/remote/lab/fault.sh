@@ -70,6 +70,9 @@ extend() {
     elif [ -d "$child" ]; then
       mkdir "$copy/${child##*/}"
       mount --rbind "$child" "$copy/${child##*/}"
+      # What is unmounted in a copy goes away below it, too: a fault may be in the copy of a later one. The host's own
+      # mounts must stay.
+      if [ "$child" = /sys/fs/cgroup ]; then mount --make-rprivate "$copy/cgroup"; fi
     elif [ -e "$child" ]; then
       : >"$copy/${child##*/}"
       mount --bind "$child" "$copy/${child##*/}"
