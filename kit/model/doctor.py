@@ -41,11 +41,15 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 512 KiB of its output."""
+    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 512 KiB of its output.
+
+    `only_with` is a path or a program: a VM that lacks it does not run the command, as if its program were missing.
+    """
 
     argv: tuple[str, ...]
     node: bool = False
     timeout_s: float = 10.0
+    only_with: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -147,7 +147,8 @@ def _source(read: Read) -> str:
         case Files() | Links():
             return f"`{read.pattern}`"
         case Command():
-            return f"`{_shown(read.argv)}`" + (" in the node" if read.node else "")
+            where = " in the node" if read.node else f" (only with `{read.only_with}`)" if read.only_with else ""
+            return f"`{_shown(read.argv)}`{where}"
         case Disk():
             return f"the room of `{read.path}`"
         case Lookup():

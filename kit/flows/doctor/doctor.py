@@ -94,7 +94,7 @@ def _read_all(context: Context, head: Host, reads: Sequence[Read]) -> tuple[tupl
         node = in_node(names.container(spec.name, service), ())
         with closing(context.connect(host)) as transport:
             try:
-                seen, answer = read_host(transport, reads, node=node, look=look)
+                seen, answer = read_host(transport, reads, node=node, folder=folder, look=look)
             except NoPython:
                 # The checks see it in the facts.
                 seen = Seen(host=host)

@@ -12,7 +12,9 @@ from kit.model.nvidia.values import failure
 from kit.model.text import fold
 
 # Without persistence mode, the driver starts each GPU first, which takes a second or more.
-STATE = Command(argv=("nvidia-smi", "-q", "-x"), timeout_s=30.0)
+# Comes with the driver. Without it, checks of GPUs run no program.
+PROGRAM = "nvidia-smi"
+STATE = Command(argv=(PROGRAM, "-q", "-x"), timeout_s=30.0)
 # How many ranges and single GPUs a finding names.
 _NAMED = 8
 

@@ -68,11 +68,17 @@ def _program() -> str:
 
 
 def read_host(
-    transport: Transport, reads: Sequence[Read], *, node: Sequence[str] = (), look: Look | None = None
+    transport: Transport,
+    reads: Sequence[Read],
+    *,
+    node: Sequence[str] = (),
+    folder: str = "",
+    look: Look | None = None,
 ) -> Answered:
     """Return what is there on a host.
 
-    `node` is the command before the argv of a read in the node. Without it, reads in the node are left out.
+    `node` is the command before the argv of a read in the node. Without it, reads in the node are left out. A VM
+    without `folder`, the cluster's, has no node.
 
     Raises NoPython, UnreachableError, StepError if the login cannot become root, and AnswerError for odd output.
     """
@@ -81,7 +87,7 @@ def read_host(
     request = {
         "mark": mark,
         "limit": LIMIT_S,
-        "reads": [_word(read, node) for read in asked],
+        "reads": [_word(read, node, folder) for read in asked],
         "look": [list(look.argv), f"{look.mark}\n", _LOOK_S] if look else None,
     }
     # The text of the request is a literal of Python, too.
@@ -90,7 +96,7 @@ def read_host(
     return answered(transport.host, asked, done, mark=mark, look=look)
 
 
-def _word(read: Read, node: Sequence[str]) -> list[Any]:
+def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
     """Return a read as reader.py knows it."""
     match read:
         case File():
@@ -100,7 +106,8 @@ def _word(read: Read, node: Sequence[str]) -> list[Any]:
         case Links():
             return ["links", read.pattern]
         case Command():
-            return ["run", [*node, *read.argv] if read.node else list(read.argv), read.timeout_s]
+            before, only_with = (node, read.only_with or folder) if read.node else ((), read.only_with)
+            return ["run", [*before, *read.argv], read.timeout_s, only_with]
         case Disk():
             return ["disk", read.path]
         case Lookup():

@@ -15,6 +15,7 @@ import json
 import os
 import queue
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -94,8 +95,8 @@ class Reading:
             argv, stdin, limit = self.request["look"]
             return self.run(argv, stdin.encode(), limit, LOOK)
         if kind == "run":
-            argv, limit = words
-            return self.run(argv, None, limit, OUTPUT)
+            argv, limit, only_with = words
+            return self.run(argv, None, limit, OUTPUT) if has(only_with) else None
         read_one: Any = {
             "file": self.file,
             "files": self.files,
@@ -207,6 +208,11 @@ class Reading:
         missing = sorted(late + full)
         reads = [None if number in missing else answers[number] for number in range(len(self.request["reads"]))]
         return {"reads": reads, "missing": missing, "look": look}
+
+
+def has(name: str) -> bool:
+    """Return whether the VM has this path or program. "" needs nothing."""
+    return not name or (os.path.lexists(name) if name.startswith("/") else shutil.which(name) is not None)
 
 
 def shown(path: str) -> str:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from kit.model.doctor import Check, Command, Examined, File, Sight
-from kit.plan.doctor.gpus import STATE, state_of
+from kit.plan.doctor.gpus import PROGRAM, STATE, state_of
 
 # Class 0604: bridges between PCI buses. As root, lspci shows their control registers.
-_BRIDGES = Command(argv=("lspci", "-vvv", "-d", "::0604"))
+_BRIDGES = Command(argv=("lspci", "-vvv", "-d", "::0604"), only_with=PROGRAM)
 _CPUS = File(path="/proc/cpuinfo")
 _ON = re.compile(r"^\s{1,8}ACSCtl:\s{1,8}SrcValid\+", re.MULTILINE)
 _VIRTUAL = re.compile(r"^flags\b.* hypervisor\b", re.MULTILINE)

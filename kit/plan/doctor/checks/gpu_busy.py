@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 
 from kit.model import names
 from kit.model.doctor import Check, Command, Examined, Seen, Sight
-from kit.plan.doctor.gpus import STATE, named, state_of
+from kit.plan.doctor.gpus import PROGRAM, STATE, named, state_of
 from kit.plan.doctor.kernel import shown
 
-_PROCESSES = Command(argv=("ps", "-eo", "pid=,user:32=,comm:20=,cgroup="))
-_NODES = Command(argv=("docker", "ps", "--no-trunc", "--filter", f"label={names.LABEL_CLUSTER}", "--format", "{{.ID}}"))
+_PROCESSES = Command(argv=("ps", "-eo", "pid=,user:32=,comm:20=,cgroup="), only_with=PROGRAM)
+_NODES = Command(
+    argv=("docker", "ps", "--no-trunc", "--filter", f"label={names.LABEL_CLUSTER}", "--format", "{{.ID}}"),
+    only_with=PROGRAM,
+)
 _ROW = re.compile(r" {0,12}([0-9]{1,10}) (\S{1,64}) {1,40}(\S.{0,19}?) {2,20}(\S.*)")
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 # How many programs of a host a finding names.

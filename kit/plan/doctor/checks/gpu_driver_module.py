@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from kit.model.doctor import Check, Command, Examined, File, Sight
-from kit.plan.doctor.gpus import STATE, complaint
+from kit.plan.doctor.gpus import PROGRAM, STATE, complaint
 
 _LOADED = File(path="/proc/driver/nvidia/version")
-_INSTALLED = Command(argv=("modinfo", "-F", "version", "nvidia"))
+_INSTALLED = Command(argv=("modinfo", "-F", "version", "nvidia"), only_with=PROGRAM)
 # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …", and "… Open Kernel Module for x86_64  550.54.15 …"
 _VERSION = re.compile(r"Kernel Module(?: for \S{1,20})? {1,4}([0-9]{3,4}(?:\.[0-9]{1,4}){1,2})\b")
 _NUMBER = re.compile(r"[0-9]{3,4}(?:\.[0-9]{1,4}){1,2}")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from kit.model.doctor import Check, Command, Examined, Links, Seen, Sight
 from kit.model.nvidia.state import State
-from kit.plan.doctor.gpus import STATE, named, state_of
+from kit.plan.doctor.gpus import PROGRAM, STATE, named, state_of
 
 _SWITCHES = Links(pattern="/proc/driver/nvidia-nvswitch/devices/*")
-_ACTIVE = Command(argv=("systemctl", "is-active", "nvidia-fabricmanager"))
+_ACTIVE = Command(argv=("systemctl", "is-active", "nvidia-fabricmanager"), only_with=PROGRAM)
 _VERSION = Command(argv=("nv-fabricmanager", "--version"))
 _NUMBER = re.compile(r"\b([0-9]{3,4}(?:\.[0-9]{1,4}){1,2})\b")
 _SHOWN = 40

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 
 from kit.model.doctor import Check, Command, Examined, Sight
+from kit.plan.doctor.gpus import PROGRAM
 
 _SETTINGS = Command(
-    argv=("apt-config", "dump", "APT::Periodic::Unattended-Upgrade", "Unattended-Upgrade::Package-Blacklist")
+    argv=("apt-config", "dump", "APT::Periodic::Unattended-Upgrade", "Unattended-Upgrade::Package-Blacklist"),
+    only_with=PROGRAM,
 )
-_PACKAGES = Command(argv=("dpkg-query", "-W", "-f=${db:Status-Want} ${Package}\\n", "*nvidia*"))
+_PACKAGES = Command(argv=("dpkg-query", "-W", "-f=${db:Status-Want} ${Package}\\n", "*nvidia*"), only_with=PROGRAM)
 _ON = re.compile(r'^APT::Periodic::Unattended-Upgrade "([0-9]{1,4})";$', re.MULTILINE)
 # The module and the libraries that must have its version. Others of NVIDIA's packages are harmless.
 _DRIVER = re.compile(

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from kit.model.doctor import Check, Command, Examined, Severity, Sight
+from kit.plan.doctor.gpus import PROGRAM
 
 # The driver writes them as errors. The lines of a start that only inform would fill the answer.
-_LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"))
+_LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"), only_with=PROGRAM)
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,4})\b")
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), ([A-Za-z-]{1,20})")
 # Of a program that did something wrong, or that was ended: https://docs.nvidia.com/deploy/xid-errors

@@ -8,7 +8,7 @@ from kit.model import names
 from kit.model.doctor import Check, Command, Examined, File, Sight
 
 _ENFORCE = File(path="/sys/fs/selinux/enforce")
-_OPTIONS = Command(argv=("docker", "info", "--format", "{{json .SecurityOptions}}"))
+_OPTIONS = Command(argv=("docker", "info", "--format", "{{json .SecurityOptions}}"), only_with=_ENFORCE.path)
 
 
 def judge(examined: Examined) -> Iterator[Sight]:

@@ -150,6 +150,20 @@ def test_a_read_in_the_node_gets_the_words_before_it_and_is_left_out_without() -
     assert seen(none, node=("sh", "-c")).commands == {none: None}
 
 
+def test_a_command_waits_for_what_it_is_about(tmp_path: Path) -> None:
+    here, gone = (Command(argv=("echo", "x"), only_with=name) for name in (str(tmp_path), f"{tmp_path}/gone"))
+    some, none = (Command(argv=("echo", "x"), only_with=name) for name in ("sh", "no-such-program-of-kit"))
+    ran = {command: ran.out if ran else None for command, ran in seen(here, gone, some, none).commands.items()}
+    assert ran == {here: "x\n", gone: None, some: "x\n", none: None}
+
+
+def test_a_host_without_the_clusters_folder_has_no_node(tmp_path: Path) -> None:
+    inside = Command(argv=("x",), node=True)
+    for folder, out in ((str(tmp_path), "x\n"), (f"{tmp_path}/gone", None)):
+        ran = read_host(Here(), [inside], node=("echo",), folder=folder).seen.commands[inside]
+        assert (ran.out if ran else None) == out
+
+
 def test_the_look_runs_beside_and_gets_its_mark() -> None:
     look = Look(["sh", "-c", "read -r mark; echo found $mark; exit 7"], "m1")
     answer = read_host(Here(), [File(path="/etc/hostname")], look=look).look
@@ -169,7 +183,7 @@ def test_sbin_is_on_the_path_and_programs_speak_english() -> None:
 
 def test_the_reader_ends_when_kit_is_gone() -> None:
     request: dict[str, Any] = {
-        "mark": "m", "limit": 60, "look": None, "reads": [["run", ["sleep", "61.5"], 60]]
+        "mark": "m", "limit": 60, "look": None, "reads": [["run", ["sleep", "61.5"], 60, ""]]
     }  # fmt: skip
     text = f"{Path(reader.__file__).read_text()}\nmain({json.dumps(json.dumps(request))})\n"
     process = subprocess.Popen(
