@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -18,34 +19,31 @@ TEXT = bytes(range(256)) * 1000
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        try:
-            os.close(end)
-        except OSError:
-            continue
+def pipe() -> Iterator[tuple[FileIO, FileIO]]:
+    """The ends of a pipe. They may be closed twice: that of a number could close a file of somebody else."""
+    read_end, write_end = os.pipe()
+    with FileIO(read_end, "rb") as reading, FileIO(write_end, "wb") as writing:
+        yield reading, writing
 
 
 def all_of(reader: Reader) -> bytes:
     return b"".join(iter(lambda: reader.read(1000), b""))
 
 
-def write_all(end: int, data: bytes) -> threading.Thread:
+def write_all(end: FileIO, data: bytes) -> None:
     def write() -> None:
-        with os.fdopen(end, "wb") as file:
-            file.write(data)
+        view = memoryview(data)
+        while view:
+            view = view[end.write(view) or 0 :]
+        end.close()
 
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=write, daemon=True).start()
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_each_host_gets_all_of_a_pipe(pipe: tuple[int, int], hosts: int) -> None:
+def test_each_host_gets_all_of_a_pipe(pipe: tuple[FileIO, FileIO], hosts: int) -> None:
     write_all(pipe[1], TEXT)
-    source = Input(pipe[0], hosts=hosts)
+    source = Input(pipe[0].fileno(), hosts=hosts)
     got: list[bytes] = []
     threads = [threading.Thread(target=lambda: got.append(all_of(source.reader()))) for _ in range(hosts)]
     for thread in threads:
@@ -63,33 +61,33 @@ def test_a_file_is_read_from_where_it_is(tmp_path: Path) -> None:
         assert [all_of(source.reader()), all_of(source.reader())] == [TEXT[10:]] * 2
 
 
-def test_a_pipe_is_read_only_as_far_as_the_fastest_host(pipe: tuple[int, int]) -> None:
-    os.write(pipe[1], b"abcdef")
-    source = Input(pipe[0], hosts=2)
+def test_a_pipe_is_read_only_as_far_as_the_fastest_host(pipe: tuple[FileIO, FileIO]) -> None:
+    pipe[1].write(b"abcdef")
+    source = Input(pipe[0].fileno(), hosts=2)
     fast, slow = source.reader(), source.reader()
     assert (fast.read(2), slow.read(1), slow.read(9)) == (b"ab", b"a", b"b")
-    assert os.read(pipe[0], 9) == b"cdef"
+    assert pipe[0].read(9) == b"cdef"
 
 
-def test_a_command_that_did_not_begin_reads_again(pipe: tuple[int, int]) -> None:
+def test_a_command_that_did_not_begin_reads_again(pipe: tuple[FileIO, FileIO]) -> None:
     write_all(pipe[1], b"abc")
-    source = Input(pipe[0], hosts=1)
+    source = Input(pipe[0].fileno(), hosts=1)
     assert source.reader().read(2) == b"ab"
     assert all_of(source.reader()) == b"abc"
 
 
-def test_a_single_hosts_long_input_is_not_kept(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_hosts_long_input_is_not_kept(pipe: tuple[FileIO, FileIO], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdin, "KEPT", 3000)
     write_all(pipe[1], TEXT)
-    source = Input(pipe[0], hosts=1)
+    source = Input(pipe[0].fileno(), hosts=1)
     assert all_of(source.reader()) == TEXT
     with pytest.raises(StepError, match="did not start"):
         source.reader()
     assert isinstance(source.error, StepError)
 
 
-def test_a_reader_that_waits_for_another_can_be_closed(pipe: tuple[int, int]) -> None:
-    source = Input(pipe[0], hosts=2)
+def test_a_reader_that_waits_for_another_can_be_closed(pipe: tuple[FileIO, FileIO]) -> None:
+    source = Input(pipe[0].fileno(), hosts=2)
     first, second = source.reader(), source.reader()
     one = threading.Thread(target=first.read, args=(1,), daemon=True)
     one.start()
@@ -98,19 +96,21 @@ def test_a_reader_that_waits_for_another_can_be_closed(pipe: tuple[int, int]) ->
     two.start()
     second.close()
     two.join(30)
-    os.write(pipe[1], b"x")
+    pipe[1].write(b"x")
     one.join(30)
     assert got in ([b""], [b"x"])
 
 
-def test_a_full_disk_is_an_error_and_not_an_early_end(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_and_not_an_early_end(
+    pipe: tuple[FileIO, FileIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_all(pipe[1], b"abc")
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    source = Input(pipe[0], hosts=2)
+    source = Input(pipe[0].fileno(), hosts=2)
     assert all_of(source.reader()) == b""
     assert source.error is not None
     assert "No space left" in source.error.message
