@@ -151,6 +151,7 @@ def test_where_all_hosts_are_busy_only_calm_suspects_are_measured_again(fleet: F
 def test_suspects_that_were_not_measured_again_have_no_rate(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(flow, "AGAIN_ROUNDS_S", -1.0)
     monkeypatch.setattr(flow, "AGAIN_MOST_S", -1.0)
     for name in OTHERS:
         fleet["gpu2"].links[name] = FakeLink(rate=RATE / 10)

@@ -32,8 +32,8 @@ CONNECT_S, STREAM_S = 2.0, 0.3
 # A suspect is measured again for longer, and then, if there are few, with nothing else at the same time.
 AGAIN_S = 0.6
 MOST_ALONE, MOST_ROUNDS = 8, 16
-# No further round of suspects begins after this time: many of them mean that the hosts are busy.
-AGAIN_MOST_S = 12.0
+# No further round of suspects begins after this time, and no further suspect alone: many mean that the hosts are busy.
+AGAIN_ROUNDS_S, AGAIN_MOST_S = 6.0, 12.0
 # Added to the time of a measurement: a busy host.
 PATIENCE_S = 30.0
 # How many connections a probe tries at the same time.
@@ -297,16 +297,16 @@ class _Examination:
             if not disturbed or self.seen[one, other].fed or self.seen[other, one].fed
         ]
         again = rounds.disjoint(worth)[:MOST_ROUNDS]
-        end = time.monotonic() + AGAIN_MOST_S
+        start = time.monotonic()
         done: set[rounds.Pair] = set()
         for number, pairs in enumerate(again, 1):
-            if time.monotonic() > end:
+            if time.monotonic() > start + AGAIN_ROUNDS_S:
                 break
             self._step(f"measuring slow links again, round {number} of {len(again)}", 0.9)
             self._measure(pairs, AGAIN_S)
             done.update(pairs)
         left = [pair for pair in self._suspects() if pair in done]
-        for pair in left if len(left) <= MOST_ALONE and time.monotonic() < end else ():
+        for pair in left if len(left) <= MOST_ALONE and time.monotonic() < start + AGAIN_MOST_S else ():
             self._step(f"measuring {pair[0]} and {pair[1]} again, alone", 0.95)
             self._measure([pair], AGAIN_S)
         for one, other in self._suspects():
