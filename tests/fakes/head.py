@@ -19,6 +19,7 @@ from typing import Any
 from kit.remote import scripts
 from kit.remote.run.log import LogEntry, RunLog
 from tests.fakes import launcher
+from tests.processes import files_of_processes
 
 WAIT_S = 60.0
 # The environment of a run whose ranks ignore TERM.
@@ -37,7 +38,7 @@ def marked(run: str) -> list[int]:
     """Return the processes with the run's mark, without zombies."""
     wanted = f"KIT_RUN={run}".encode()
     pids = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
+    for environ in files_of_processes("environ"):
         with contextlib.suppress(OSError):
             state = environ.with_name("stat").read_bytes().rpartition(b")")[2].split()[0]
             if state not in (b"Z", b"X") and wanted in environ.read_bytes().split(b"\0"):
@@ -172,7 +173,7 @@ class Head:
     def processes(self) -> list[int]:
         """Return the launchers, supervisors and guards of this head."""
         pids = []
-        for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        for cmdline in files_of_processes("cmdline"):
             with contextlib.suppress(OSError):
                 if f'"{self.runs}"'.encode() in cmdline.read_bytes():
                     pids.append(int(cmdline.parent.name))

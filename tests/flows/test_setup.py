@@ -17,6 +17,7 @@ from kit.model.setup import AREAS, Area, SetupResult
 from kit.remote.ssh.transport import Completed
 from tests.fakes.reporter import Remembering
 from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
+from tests.processes import files_of_processes
 
 DOCKER: tuple[Area, ...] = ("docker",)
 
@@ -424,7 +425,7 @@ def _alive(vm: SetupHost) -> bool:
 
 def _commands() -> list[str]:
     lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in files_of_processes("cmdline"):
         try:
             lines.append(path.read_text(errors="replace"))
         except OSError:

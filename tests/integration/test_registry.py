@@ -29,6 +29,7 @@ from kit.remote.engine.client import Engine
 from tests.integration.conftest import missing
 from tests.integration.private_registry import USER, Registry, binary, running
 from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, kit, objects, taken_down, until
+from tests.processes import files_of_processes
 
 # With this, kit does not find this machine's engine.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:1"}
@@ -323,7 +324,7 @@ def _watched(site: Site) -> Iterator[set[str]]:
     def here() -> None:
         secret = site.registry.password.encode()
         while not over.wait(0.05):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
+            for path in files_of_processes("cmdline"):
                 with contextlib.suppress(OSError):
                     if secret in path.read_bytes():
                         seen.add(str(path))

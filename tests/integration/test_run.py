@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.rig import Cluster, everywhere, objects, until
+from tests.processes import files_of_processes
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
 NONE: dict[str, list[int]] = {"gpu1": [], "gpu2": [], "gpu3": [], "gpu4": []}
@@ -216,7 +217,7 @@ def test_variables_reach_every_rank_and_no_command_line(cluster: Cluster) -> Non
         search = "grep -lzsF -f /dev/stdin /proc/[0-9]*/cmdline || true"
         places = everywhere(cluster.hosts, lambda host: host.text("sh", "-c", search, stdin=needle))
         assert places == dict.fromkeys(ALL, "")
-        assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if needle.encode() in _bytes(p)]
+        assert not [p for p in files_of_processes("cmdline") if needle.encode() in _bytes(p)]
         # The search itself works: what is on a command line, it finds.
         seen = everywhere(cluster.hosts, lambda host: host.text("sh", "-c", search, stdin="ITEST_SECRET|"))
         assert all(seen.values())
