@@ -148,6 +148,19 @@ def test_where_all_hosts_are_busy_only_calm_suspects_are_measured_again(fleet: F
     assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
 
 
+@pytest.mark.parametrize("slow", [("gpu2",), ("gpu2", "gpu40")])
+def test_slow_hosts_are_named_if_only_some_of_their_links_are_measured_again(
+    reporter: Remembering, monkeypatch: pytest.MonkeyPatch, slow: tuple[str, ...]
+) -> None:
+    """Among many hosts, the time is over after about five rounds of suspects."""
+    monkeypatch.setattr(flow, "MOST_ROUNDS", 5)
+    fleet = Fleet(64)
+    for name in slow:
+        for other in fleet.vms.keys() - {name}:
+            fleet[other].links[name] = fleet[name].links[other] = FakeLink(rate=RATE / 10)
+    assert ids(doctor(fleet.context(reporter), pairing="quick")) == {"slow-link": [(name,) for name in slow]}
+
+
 def test_suspects_that_were_not_measured_again_have_no_rate(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:

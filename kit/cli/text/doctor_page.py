@@ -58,7 +58,8 @@ _LAB = """\
 ## How the checks are tested
 
 Each check has unit tests. Most also have a fault for [the lab](lab.md): a test brings up hosts, finds nothing,
-injects the fault, expects the check to name that host and no other, repairs the host, and finds nothing again. The
+injects the fault, expects the check to name that host, repairs the host, and finds nothing again. Except for checks
+between hosts, and those that name hosts that are alike, it must name no other host. The
 sections say how to provoke a finding yourself, or why the lab cannot. No check has met a real GPU, InfiniBand, or a
 fault of real hardware.
 """
