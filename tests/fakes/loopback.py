@@ -16,17 +16,17 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory
 from kit.remote.ssh.transport import Completed, Live
+from tests.sockets import own_addresses
 
 
 @dataclass
 class Loopback:
-    """gpu1, gpu2, … at 127.X.0.1, 127.X.0.2, … `processes` has what runs there, by host.
+    """gpu1, gpu2, … at addresses of the loopback device. `processes` has what runs there, by host.
 
     `altered` replaces what a host runs, and a host in `down` cannot be reached.
     """
 
     count: int
-    part: int = 88
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     altered: dict[str, Sequence[str]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
@@ -34,9 +34,9 @@ class Loopback:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        addresses = [f"127.{self.part}.0.{n}" for n in range(1, self.count + 1)]
         return tuple(
-            Host(name=f"gpu{n}", address=address, slots=1, internal=address) for n, address in enumerate(addresses, 1)
+            Host(name=f"gpu{n}", address=address, slots=1, internal=address)
+            for n, address in enumerate(own_addresses(self.count), 1)
         )
 
     def connect(self, host: Host) -> LoopbackTransport:

@@ -73,7 +73,7 @@ def in_time(vm: RealMachine, *words: str) -> bytes:
     """Run a script. It ends soon, whatever a rank planted."""
     start = time.monotonic()
     done = vm.run(*words)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 30
     assert done.code in (0, 1)
     return done.stdout
 
@@ -234,7 +234,7 @@ def log_of(folder: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> bytes:
     text, start = b"", time.monotonic()
     while (piece := file.read(5)) is not None:
         text += piece
-        assert time.monotonic() - start < 8
+        assert time.monotonic() - start < 30
     file.close()
     return text
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.fakes import launcher
 from tests.fakes.head import until
+from tests.sockets import own_addresses
 
 KIT_ROLE = launcher.IMAGES / "bin" / "kit-role"
 # Runs kit-role with a clock that is ahead by what a file says, and that counts in another how often it was looked at.
@@ -34,7 +35,7 @@ class Clock(launcher.Clock):
 module.time = Clock(pathlib.Path(sys.argv[2]))
 module.main(sys.argv[3:])
 """
-HERE = "127.0.0.1"
+(HERE,) = own_addresses(1)
 # A scheduler, as far as connections go: it listens, and is connected to itself. A server is connected to it.
 STAND_IN = """
 import os, socket, sys, time
@@ -135,7 +136,8 @@ def test_a_worker_becomes_the_command(start: Start, port: int) -> None:
     names = ("DMLC_ROLE", "DMLC_NODE_HOST", "DMLC_PS_ROOT_PORT", "PORT")
     code = f"import os; print([os.environ.get(name) for name in {names}])"
     out, _ = start(0, sys.executable, "-c", code).communicate(timeout=60)
-    assert out.strip() == str(["worker", HERE, str(port), None])
+    # The address from which this host reaches the scheduler's.
+    assert out.strip() == str(["worker", "127.0.0.1", str(port), None])
 
 
 def test_a_command_that_is_not_there(start: Start) -> None:

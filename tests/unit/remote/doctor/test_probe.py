@@ -21,9 +21,10 @@ import pytest
 
 from kit.remote.doctor import probe as program
 from kit.remote.doctor import probes
+from tests.sockets import listening, own_addresses
 
 SECRET = "00112233445566778899aabbccddeeff"
-HERE, THERE = "127.91.0.1", "127.91.0.2"
+HERE, THERE = own_addresses(2)
 
 
 class Running:
@@ -56,7 +57,7 @@ class Running:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.stdin = None
-        return self.process.wait(10)
+        return self.process.wait(60)
 
 
 @contextlib.contextmanager
@@ -79,7 +80,7 @@ def free(address: str) -> int:
 
 def refused(address: str, port: int) -> bool:
     with socket.socket() as peer:
-        peer.settimeout(5)
+        peer.settimeout(60)
         return peer.connect_ex((address, port)) == errno.ECONNREFUSED
 
 
@@ -95,11 +96,11 @@ def test_two_hosts_measure_each_other() -> None:
     with running(HERE, THERE) as (one, other):
         mine, theirs = one.listen(), other.listen()
         seen = one.ask("measure", target=[THERE, theirs["control"]], seconds=0.1)
-        assert 0 < seen["rtt"] < 1
+        assert 0 < seen["rtt"] < 30
         assert abs(seen["clock"]) < seen["rtt"] / 2 + 1e-3
         for total, seconds, waited in (seen["there"], seen["back"]):
             assert total > 1e6
-            assert 0 < seconds < 1
+            assert 0 < seconds < 30
             assert waited >= 0
         back = other.ask("measure", target=[HERE, mine["control"]], seconds=0.1)
         assert back["there"][0] > 0
@@ -160,13 +161,13 @@ def test_it_listens_on_the_address_of_the_cluster_only() -> None:
     with running(HERE) as (one,):
         port = free(HERE)
         answer = one.listen((port, port, False))
-        socket.create_connection((HERE, port), timeout=5).close()
-        assert refused("127.0.0.1", port)
-        assert refused("127.0.0.1", answer["control"])
+        socket.create_connection((HERE, port), timeout=60).close()
+        assert listening(one.process.pid) == {(HERE, port), (HERE, answer["control"])}
         one.ask("close")
+        assert listening(one.process.pid) == {(HERE, answer["control"])}
         assert refused(HERE, port)
         # Measurements go on.
-        socket.create_connection((HERE, answer["control"]), timeout=5).close()
+        socket.create_connection((HERE, answer["control"]), timeout=60).close()
 
 
 def test_it_ends_with_its_input() -> None:
@@ -183,19 +184,19 @@ def test_it_ends_with_its_input_while_it_measures() -> None:
         control = other.listen()["control"]
         one.listen()
         assert one.process.stdin
-        order = {"do": "measure", "serial": 9, "target": [THERE, control], "seconds": 9.0}
+        order = {"do": "measure", "serial": 9, "target": [THERE, control], "seconds": 90.0}
         one.process.stdin.write(json.dumps(order).encode() + b"\n")
         time.sleep(0.3)
         began = time.monotonic()
         one.end()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
 
 
 def test_it_ends_if_no_order_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that breaks without notice leaves nothing behind for long."""
     text = (Path(probes.__file__).parent / "probe.py").read_text().replace("LIFE_S = 120", "LIFE_S = 1")
     with subprocess.Popen([sys.executable, "-Ic", text], stdin=subprocess.PIPE) as process:
-        assert process.wait(10) == -signal.SIGALRM
+        assert process.wait(60) == -signal.SIGALRM
 
 
 def test_an_order_that_fails_is_answered() -> None:
@@ -212,7 +213,7 @@ def test_another_program_on_the_port_learns_nothing() -> None:
 
         def pretend() -> None:
             peer, _ = taken.accept()
-            peer.settimeout(5)
+            peer.settimeout(60)
             peer.sendall(b"c" * program.CHALLENGE)
             seen.append(program.exactly(peer, program.PROOF + program.CHALLENGE))
             peer.sendall(b"x" * program.PROOF)
@@ -227,8 +228,8 @@ def test_strangers_are_cut_and_block_nobody() -> None:
     with running(HERE, THERE) as (one, other):
         control = other.listen()["control"]
         one.listen()
-        silent = [socket.create_connection((THERE, control), timeout=5) for _ in range(20)]
-        wrong = socket.create_connection((THERE, control), timeout=5)
+        silent = [socket.create_connection((THERE, control), timeout=60) for _ in range(20)]
+        wrong = socket.create_connection((THERE, control), timeout=60)
         wrong.recv(program.CHALLENGE)
         wrong.sendall(b"\0" * (program.PROOF + program.CHALLENGE))
         assert wrong.recv(1) == b""
