@@ -137,7 +137,7 @@ def rounds(folder: Path, clean: Findings) -> Iterator[list[Round]]:
 
 
 def test_clean_hosts_have_no_finding(clean: Findings) -> None:
-    assert clean == {}
+    assert clean == {}, [finding["seen"] for finding in clean.values()]
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -149,11 +149,11 @@ def test_a_fault_is_named_with_its_host_and_not_after_its_repair(name: str, roun
     assert host in named
     if finding["area"] != "pair" and name not in SHARED:
         assert named == {host}, finding["seen"]
-    assert name not in after.findings
+    assert name not in after.findings, after.findings[name]["seen"]
 
 
 def test_nothing_is_left_of_the_faults(rounds: list[Round]) -> None:
-    assert rounds[-1].findings == {}
+    assert rounds[-1].findings == {}, [finding["seen"] for finding in rounds[-1].findings.values()]
 
 
 def test_a_login_that_is_refused_is_a_finding(folder: Path) -> None:

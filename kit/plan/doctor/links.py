@@ -51,6 +51,12 @@ def lopsided(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
     )
 
 
+def one_way(pairs: Sequence[PairSeen]) -> tuple[list[Blame], list[Pair]]:
+    """Return the hosts that are slow in one direction on most of their links, and the lopsided pairs of no such host."""
+    rates = {(pair.source, pair.target): pair.rate for pair in pairs if pair.rate is not None}
+    return blame(lopsided(pairs), rates, directed=True)
+
+
 def _differ(there: float, back: float, usual: float) -> bool:
     """Return whether one direction is slow. The other one is as fast as those of other hosts, or very much faster."""
     least, most = sorted((there, back))

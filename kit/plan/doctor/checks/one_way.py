@@ -15,7 +15,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
     lost = {frozenset(pair) for pair in lossy(examined)}
     pairs = [pair for pair in examined.pairs if frozenset((pair.source, pair.target)) not in lost]
     rates = {(pair.source, pair.target): pair.rate for pair in pairs if pair.rate is not None}
-    blamed, rest = links.blame(links.lopsided(pairs), rates, directed=True)
+    blamed, rest = links.one_way(pairs)
     for one in blamed:
         sends = median([rate for (source, _), rate in rates.items() if source == one.host] or [0.0])
         receives = median([rate for (_, target), rate in rates.items() if target == one.host] or [0.0])

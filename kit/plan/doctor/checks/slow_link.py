@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 
 from kit.model.doctor import Check, Examined, PairSeen, Sight
@@ -14,14 +14,18 @@ def judge(examined: Examined) -> Iterator[Sight]:
     # A path that loses large packets carries nothing, and has its own finding.
     lost = {frozenset(pair) for pair in lossy(examined)}
     pairs = [pair for pair in examined.pairs if frozenset((pair.source, pair.target)) not in lost]
-    yield from _slow(pairs)
-    yield from _late(pairs)
+    # A host that is slow in one direction has its own finding. Its answers wait in the same queue as its data, so on
+    # busy hosts a link of it can look slow in both directions, or late.
+    other = {one.host for one in links.one_way(pairs)[0]}
+    yield from _slow(pairs, other)
+    yield from _late(pairs, other)
 
 
-def _slow(pairs: Sequence[PairSeen]) -> Iterator[Sight]:
+def _slow(pairs: Sequence[PairSeen], other: Collection[str]) -> Iterator[Sight]:
     rates = links.best_rates(pairs)
     usual = rate_text(links.reference(pairs))
-    blamed, rest = links.blame(links.slow(pairs), rates, directed=False)
+    slow = [link for link in links.slow(pairs) if not {*link} & {*other}]
+    blamed, rest = links.blame(slow, rates, directed=False)
     for one in blamed:
         own = median(rate for link, rate in rates.items() if one.host in link)
         yield Sight(hosts=(one.host,), seen=f"{rate_text(own)} with other hosts, which reach {usual}")
@@ -29,9 +33,9 @@ def _slow(pairs: Sequence[PairSeen]) -> Iterator[Sight]:
         yield Sight(hosts=link, seen=f"{rate_text(rates[link])} both ways; other hosts reach {usual}")
 
 
-def _late(pairs: Sequence[PairSeen]) -> Iterator[Sight]:
+def _late(pairs: Sequence[PairSeen], other: Collection[str]) -> Iterator[Sight]:
     trips = links.round_trips(pairs)
-    late = links.late(pairs)
+    late = [link for link in links.late(pairs) if not {*link} & {*other}]
     blamed, rest = links.blame(late, trips, directed=False)
     usual = trip_text(median(trip for link, trip in trips.items() if link not in late)) if late else ""
     for one in blamed:

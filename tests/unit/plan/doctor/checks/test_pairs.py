@@ -168,6 +168,26 @@ def test_a_host_that_sends_slowly() -> None:
     assert seen(slow_link.CHECK, value) == []
 
 
+@pytest.mark.parametrize("disturbed", [{"rate": FAST / 3}, {"rtt_s": 0.012}])
+def test_a_disturbed_link_of_a_host_that_sends_slowly_is_no_second_finding(disturbed: dict[str, float]) -> None:
+    def change(pair: PairSeen) -> PairSeen:
+        if pair.source == "gpu1":
+            pair = changed(pair, rate=FAST / 10)
+        if {pair.source, pair.target} == {"gpu1", "gpu4"} and ("rtt_s" in disturbed or pair.target == "gpu1"):
+            pair = replace(pair, **disturbed)
+        return pair
+
+    value = examined(change)
+    assert [hosts for hosts, _ in seen(one_way.CHECK, value)] == [("gpu1",)]
+    assert seen(slow_link.CHECK, value) == []
+    # Without the slow direction, both are findings.
+    link = {"gpu1", "gpu4"}
+    alone = examined(
+        lambda pair: replace(pair, **{"rate": FAST / 3, **disturbed}) if {pair.source, pair.target} == link else pair
+    )
+    assert seen(slow_link.CHECK, alone)
+
+
 def test_two_hosts_and_one_direction() -> None:
     value = examined(lambda pair: changed(pair, rate=FAST / 100) if pair.source == "gpu1" else pair, count=2)
     assert seen(one_way.CHECK, value) == [(("gpu1", "gpu2"), "100 Mbit/s, and 10 Gbit/s back")]
