@@ -52,7 +52,7 @@ def lopsided(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
 
 
 def one_way(pairs: Sequence[PairSeen]) -> tuple[list[Blame], list[Pair]]:
-    """Return the hosts that are slow in one direction on most of their links, and the lopsided pairs of no such host."""
+    """Return the hosts that are slow in one direction on most of their links, and the other lopsided pairs."""
     rates = {(pair.source, pair.target): pair.rate for pair in pairs if pair.rate is not None}
     return blame(lopsided(pairs), rates, directed=True)
 
