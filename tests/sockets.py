@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-LISTEN = "0A"
-"""The state of a listening socket in /proc/net/tcp."""
+# States of a socket in /proc/net/tcp.
+_CONNECTED, _LISTENING = "01", "0A"
 
 
 def own_addresses(count: int) -> list[str]:
@@ -21,15 +22,27 @@ def own_addresses(count: int) -> list[str]:
 
 def listening(pid: int) -> set[tuple[str, int]]:
     """Return the address and port of each TCP socket on which this process listens."""
+    return {here for here, _ in _sockets(pid, _LISTENING)}
+
+
+def connected(pid: int) -> set[tuple[str, int]]:
+    """Return the address and port at the other end of each TCP connection of this process."""
+    return {there for _, there in _sockets(pid, _CONNECTED)}
+
+
+def _sockets(pid: int, state: str) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """Yield both ends of each TCP socket of the process that is in this state."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         target = str(descriptor.readlink())
         if target.startswith("socket:["):
             inodes.add(target[len("socket:[") : -1])
-    found = set()
     for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
         words = line.split()
-        if words[3] == LISTEN and words[9] in inodes:
-            address, _, port = words[1].partition(":")
-            found.add((".".join(str(byte) for byte in reversed(bytes.fromhex(address))), int(port, 16)))
-    return found
+        if words[3] == state and words[9] in inodes:
+            yield _end(words[1]), _end(words[2])
+
+
+def _end(word: str) -> tuple[str, int]:
+    address, _, port = word.partition(":")
+    return ".".join(str(byte) for byte in reversed(bytes.fromhex(address))), int(port, 16)

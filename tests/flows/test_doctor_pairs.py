@@ -250,7 +250,6 @@ def test_many_hosts_are_paired_quickly(reporter: Remembering) -> None:
 
 def test_real_probes_on_loopback(reporter: Remembering) -> None:
     machine = Loopback(3)
-    began = time.monotonic()
     between = measure(machine.context(reporter), machine.hosts, "all")
     assert between.failures == {}
     assert len(between.pairs) == 6
@@ -259,9 +258,9 @@ def test_real_probes_on_loopback(reporter: Remembering) -> None:
         assert pair.mtu == pair.mtu_local == 65535
         assert pair.clock_error_s
         assert pair.clock_s is not None
-        assert abs(pair.clock_s) < 30
+        # They share one clock, which somebody may set meanwhile by a moment.
+        assert abs(pair.clock_s) <= pair.clock_error_s + 0.05
     assert all(process.poll() == 0 for process in machine.processes.values())
-    assert time.monotonic() - began < 300
 
 
 def test_a_host_that_dies_hangs_or_is_down_is_named(reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,14 +31,18 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def probe(port: int, after: int, *, seconds: str = "0.5") -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program as a host does."""
+def probe(port: int, after: int, *, seconds: str = "0.5", patient: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the program as a host does; `patient`: it gives everybody ten minutes."""
+    program = wire.probe_program(SECRET)
+    for usual, other in ((b"PATIENCE_S = 20.0", b"PATIENCE_S = 600.0"), (b"HELLO_S = 5.0", b"HELLO_S = 600.0")):
+        assert program.count(usual) == 1
+        program = program.replace(usual, other) if patient else program
     process = subprocess.Popen(
         [sys.executable, "-I", "-", HERE, str(port), HERE, str(after), seconds],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdin is not None
-    process.stdin.write(wire.probe_program(SECRET))
+    process.stdin.write(program)
     process.stdin.close()
     process.stdin = None
     try:
@@ -78,7 +82,8 @@ def test_strangers_are_not_measured_and_block_nobody() -> None:
 
 def test_a_stranger_who_answers_wrongly_is_cut() -> None:
     port = free_port()
-    with probe(port, free_port()):
+    # With its usual patience, a stranger would be cut soon whatever it answers.
+    with probe(port, free_port(), patient=True):
         for answer in (b"\0" * wire_probe.ANSWER, bytes.fromhex(SECRET) * 2, SECRET.encode()):
             stranger = dial(port)
             stranger.recv(wire_probe.CHALLENGE)

@@ -15,7 +15,7 @@ from tests.fakes.doctor import Machine, judged
 from tests.unit.plan.doctor.clean import THREE, machine
 
 each = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-# Far below the time limits of kit doctor for 256 hosts, and far above what a slow machine needs.
+# Of a core. Far below the time limits of kit doctor for 256 hosts, and far above what a slow machine needs.
 _LONG_S = 2.0
 
 
@@ -27,9 +27,9 @@ def test_sound_hosts_have_no_finding(check: Check) -> None:
 @each
 def test_many_sound_hosts_take_a_moment(check: Check) -> None:
     hosts = [machine(number) for number in range(1, 250)]
-    start = time.monotonic()
+    start = time.process_time()
     assert list(judged(check, *hosts)) == []
-    assert time.monotonic() - start < _LONG_S
+    assert time.process_time() - start < _LONG_S
 
 
 @each
@@ -98,12 +98,12 @@ def test_no_text_ends_a_check_or_keeps_it_busy(check: Check, data: st.DataObject
                 path = getattr(read, "path", "")
                 rooms[path] = Room(total=sizes[0], free=sizes[1], inodes=sizes[2], inodes_free=sizes[3])
         machines.append(Machine(files=texts, links=texts, runs=runs, rooms=rooms))
-    start = time.monotonic()
+    start = time.process_time()
     for sight in judged(check, *machines):
         # Nothing that a VM says reaches a terminal as it came, and nothing fills it.
         assert sight.seen.isprintable()
         assert len(sight.seen) < 300
-    assert time.monotonic() - start < _LONG_S
+    assert time.process_time() - start < _LONG_S
 
 
 @each
@@ -128,6 +128,6 @@ def test_large_texts_take_a_moment(check: Check) -> None:
         runs: dict[tuple[str, ...], str | Ran] = {
             ("node", *read.argv) if read.node else read.argv: text for read in check.reads if isinstance(read, Command)
         }
-        start = time.monotonic()
+        start = time.process_time()
         list(judged(check, Machine(files=files, links=files, runs=runs)))
-        assert time.monotonic() - start < _LONG_S
+        assert time.process_time() - start < _LONG_S
