@@ -147,7 +147,8 @@ class PairSeen:
     `address` is the target's address in the cluster's network. `mtu` is the largest IPv4 packet in bytes that arrived
     with the don't-fragment bit, and `mtu_local` the MTU of the source's interface. `rtt_s` and `rate` (bytes/s) are of
     TCP.
-    `rate` is also None if the hosts were too busy to measure it.
+    `rate` is also None if the hosts were too busy to measure it. `possible` is what it may be, in bytes/s, when the
+    hosts need not wait for a core; None means that they did not.
     `clock_s` is the target's clock minus the source's, and `clock_error_s` how wrong that can be. `resolved` has the
     addresses that the target's name has on the source. `ssh` says how the cluster's own ssh failed from the head's node
     to the target's: "" if it works.
@@ -161,6 +162,7 @@ class PairSeen:
     mtu_local: int | None = None
     rtt_s: float | None = None
     rate: float | None = None
+    possible: float | None = None
     clock_s: float | None = None
     clock_error_s: float | None = None
     resolved: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -73,6 +74,9 @@ class _Pair:
     clock_s: float | None = None
     clock_error_s: float | None = None
     rate: float | None = None
+    # What the calmest of these measurements says, and the part of its time that was a wait for a core.
+    possible: float | None = None
+    waited: float = math.inf
     # Whether both ends had a core in one of the measurements: enough for a rate, and at once for a round trip.
     fed: bool = False
     calm: bool = False
@@ -83,6 +87,8 @@ class _Pair:
         if self.rtt_s is None or rtt_s < self.rtt_s:
             self.rtt_s, self.clock_s, self.clock_error_s = rtt_s, clock_s, rtt_s / 2
         self.rate = max(self.rate or 0.0, flow.rate)
+        if flow.waited < self.waited:
+            self.waited, self.possible = flow.waited, flow.possible
         self.fed = self.fed or not flow.starved
         self.calm = self.calm or not flow.busy
 
@@ -120,6 +126,7 @@ def measure(context: Context, hosts: Sequence[Host], pairing: Pairing, *, nodes:
                 mtu_local=pair.local,
                 rtt_s=pair.rtt_s,
                 rate=pair.rate,
+                possible=pair.possible,
                 clock_s=pair.clock_s,
                 clock_error_s=pair.clock_error_s,
                 resolved=pair.resolved,
@@ -312,14 +319,16 @@ class _Examination:
         for one, other in self._suspects():
             for way in (self.seen[one, other], self.seen[other, one]):
                 if not way.fed or (one, other) not in done:
-                    way.rate = None
+                    way.rate = way.possible = None
                 if not way.calm or (one, other) not in done:
                     way.rtt_s = None
 
     def _suspects(self) -> tuple[rounds.Pair, ...]:
         return links.suspects(
             [
-                PairSeen(source=source, target=target, address="", rate=pair.rate, rtt_s=pair.rtt_s)
+                PairSeen(
+                    source=source, target=target, address="", rate=pair.rate, possible=pair.possible, rtt_s=pair.rtt_s
+                )
                 for (source, target), pair in self.seen.items()
             ]
         )

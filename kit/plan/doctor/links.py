@@ -1,7 +1,8 @@
 """Which links are slow, lopsided or late beside the others, and which host causes it. Noise must not look like a fault.
 
 A rate is compared with what the other hosts reach, never with a number. Load only lowers a rate and raises a round
-trip, so the best of several measurements counts.
+trip, so the best of several measurements counts. A suspect counts as if nothing on its hosts had waited for a core, and
+what it is compared with as it was measured.
 """
 
 from __future__ import annotations
@@ -31,13 +32,24 @@ class Blame:
     direction: Direction
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rate:
+    """What one direction of a link reached, and what it may reach if its hosts do not wait for a core, in bytes/s."""
+
+    rate: float
+    possible: float
+
+
+_NOTHING = _Rate(rate=0.0, possible=0.0)
+
+
 def slow(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
     """Return the links that are slow in both directions."""
     usual = reference(pairs)
     return tuple(
         link
         for link, (there, back) in _rates(pairs).items()
-        if max(there, back) * SLOW < usual and not _differ(there, back, usual)
+        if max(there.possible, back.possible) * SLOW < usual and not _slower(there, back, usual)
     )
 
 
@@ -45,9 +57,9 @@ def lopsided(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
     """Return (source, target) of directions that are slow beside their own reverse."""
     usual = reference(pairs)
     return tuple(
-        link if there < back else (link[1], link[0])
+        link if there.rate < back.rate else (link[1], link[0])
         for link, (there, back) in _rates(pairs).items()
-        if _differ(there, back, usual)
+        if _slower(there, back, usual)
     )
 
 
@@ -57,10 +69,12 @@ def one_way(pairs: Sequence[PairSeen]) -> tuple[list[Blame], list[Pair]]:
     return blame(lopsided(pairs), rates, directed=True)
 
 
-def _differ(there: float, back: float, usual: float) -> bool:
+def _slower(there: _Rate, back: _Rate, usual: float) -> bool:
     """Return whether one direction is slow. The other one is as fast as those of other hosts, or very much faster."""
-    least, most = sorted((there, back))
-    return least * SLOW < min(most, usual) and (most * SLOW >= usual or least * SLOW**2 < most)
+    least, most = sorted((there, back), key=lambda one: one.rate)
+    return least.possible * SLOW < min(most.rate, usual) and (
+        most.possible * SLOW >= usual or least.possible * SLOW**2 < most.rate
+    )
 
 
 def late(pairs: Sequence[PairSeen]) -> tuple[Pair, ...]:
@@ -92,7 +106,7 @@ def reference(pairs: Sequence[PairSeen]) -> float:
 
 def best_rates(pairs: Sequence[PairSeen]) -> Mapping[Pair, float]:
     """Return the rate of each link in bytes/s: the better one of both directions."""
-    return {link: max(rates) for link, rates in _rates(pairs).items()}
+    return {link: max(there.rate, back.rate) for link, (there, back) in _rates(pairs).items()}
 
 
 def round_trips(pairs: Sequence[PairSeen]) -> Mapping[Pair, float]:
@@ -156,15 +170,20 @@ def _links(pairs: Sequence[PairSeen]) -> Iterable[tuple[Pair, PairSeen, PairSeen
             yield (source, target), pair, by_pair.get((target, source))
 
 
-def _rates(pairs: Sequence[PairSeen]) -> dict[Pair, tuple[float, float]]:
+def _rates(pairs: Sequence[PairSeen]) -> dict[Pair, tuple[_Rate, _Rate]]:
     """Return the rates of each link in both directions. A direction that is not known is as fast as the other."""
-    rates: dict[Pair, tuple[float, float]] = {}
+    rates: dict[Pair, tuple[_Rate, _Rate]] = {}
     for link, one, other in _links(pairs):
-        there, back = one.rate, other.rate if other is not None else None
-        if there is not None or back is not None:
-            known = (there if there is not None else back or 0.0, back if back is not None else there or 0.0)
-            rates[link] = known
+        there, back = _rate(one), _rate(other)
+        if there or back:
+            rates[link] = (there or back or _NOTHING, back or there or _NOTHING)
     return rates
+
+
+def _rate(pair: PairSeen | None) -> _Rate | None:
+    if pair is None or pair.rate is None:
+        return None
+    return _Rate(rate=pair.rate, possible=max(pair.rate, pair.possible or 0.0))
 
 
 def _by_host(values: Mapping[Pair, float]) -> dict[str, list[float]]:

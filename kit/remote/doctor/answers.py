@@ -69,14 +69,25 @@ class Packets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """A stream: its bytes/s, without the time in which an end waited for a core.
-
-    `busy`: an end waited for so long that short times mean little; `starved`: that the rate means nothing.
-    """
+    """A stream: its bytes/s, and the part of its time in which an end waited for a core."""
 
     rate: float
-    busy: bool
-    starved: bool
+    waited: float
+
+    @property
+    def busy(self) -> bool:
+        """Whether an end waited for so long that short times mean little."""
+        return self.waited > BUSY
+
+    @property
+    def starved(self) -> bool:
+        """Whether an end waited for so long that the rate means nothing."""
+        return self.waited > STARVED
+
+    @property
+    def possible(self) -> float:
+        """The rate that the hosts may reach if they need not wait for a core."""
+        return self.rate / (1 - min(self.waited, STARVED))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,8 +223,7 @@ def _flow(totals: tuple[float, float, float]) -> Flow:
     within(count, 0, MOST_BYTES, "a number of bytes")
     within(seconds, LEAST_S, MOST_S, "a time")
     within(waited, 0, MOST_S, "a time")
-    part = waited / seconds
-    return Flow(rate=count / seconds / (1 - min(part, STARVED)), busy=part > BUSY, starved=part > STARVED)
+    return Flow(rate=count / seconds, waited=waited / seconds)
 
 
 def _address(text: str) -> str:

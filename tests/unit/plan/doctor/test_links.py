@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
@@ -76,6 +77,19 @@ def test_a_late_host() -> None:
     assert {*links.late(seen)} == {("gpu1", "gpu3"), ("gpu2", "gpu3"), ("gpu3", "gpu4")}
     # Four times a tiny round trip is no fault.
     assert links.late(pairs(3, lambda *_: FAST, trip_s=1e-5)) == ()
+
+
+def test_a_wait_for_a_core_is_never_a_fault_of_a_calm_link() -> None:
+    """On busy hosts with a limited network, what a link may be is far above what any link is."""
+    busy = [replace(pair, possible=FAST * 3.3) for pair in pairs(4, lambda *_: FAST)]
+    calm = [
+        replace(pair, possible=FAST * 1.2) if {pair.source, pair.target} == {"gpu2", "gpu4"} else pair for pair in busy
+    ]
+    assert links.suspects(calm) == ()
+    assert links.reference(calm) == FAST
+    # A suspect has the benefit of the doubt.
+    waited = [replace(pair, possible=FAST) for pair in pairs(4, lambda one, _: FAST / 3 if one == "gpu2" else FAST)]
+    assert links.suspects(waited) == ()
 
 
 @given(st.integers(2, 9), st.data())

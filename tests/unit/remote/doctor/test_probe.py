@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -269,6 +270,24 @@ def test_a_path_that_loses_all_data_has_no_rate() -> None:
     total, seconds, _ = program.TOTALS.unpack(program.exactly(peer, program.TOTALS.size))
     assert (total, seconds > 0) == (0, True)
     program.hang_up(peer)
+
+
+def test_bytes_that_waited_here_arrived_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader without a core finds a full queue. That it then empties it in no time is not the network's rate."""
+    sender, peer = socket.socketpair()
+    ticks = itertools.count()
+
+    def later() -> float:
+        sender.send(b"0123456789")
+        return next(ticks) * 0.15
+
+    monkeypatch.setattr(program, "CHUNK", 1000)
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=later))
+    with sender, peer:
+        sender.send(bytes(10_000))
+        total, seconds, _ = program.receive(peer, 0.3)
+    # It counts from the third tick to the fifth.
+    assert (total, seconds) == (20, pytest.approx(0.3))
 
 
 def test_hanging_up_sends_no_more() -> None:
