@@ -136,7 +136,11 @@ def engine(*words: str) -> str:
 
 @contextlib.contextmanager
 def cut(cluster: Cluster, host: str) -> Iterator[None]:
-    """The link of a host is down."""
+    """The link of a host is down. Afterwards it can be reached again.
+
+    This machine may still be asking for its hardware address, and refuses connections until it gives up.
+    """
+    (vm,) = (one for one in cluster.hosts if one.name == host)
     route = f"default via {cluster.head.address.rpartition('.')[0]}.1"
     power(cluster, host, "exec", "ip", "link", "set", "eth0", "down")
     try:
@@ -144,6 +148,7 @@ def cut(cluster: Cluster, host: str) -> Iterator[None]:
     finally:
         power(cluster, host, "exec", "ip", "link", "set", "eth0", "up")
         power(cluster, host, "exec", "ip", "route", "replace", *route.split())
+        until(f"{host} can be reached again", lambda: vm.ssh("true").returncode == 0)
 
 
 @contextlib.contextmanager
