@@ -28,6 +28,8 @@ class FakeLink:
     # How long an end waited for a core, in a stream of a second.
     waited_s: float = 0.0
     resolved: list[str] | None = None
+    # What it is like after the first measurement.
+    again: FakeLink | None = None
 
 
 @dataclass
@@ -92,6 +94,8 @@ class FakeProbe:
         assert target is not None
         assert port == CONTROL
         there, back = self._link(address), target.links.get(self.vm.host.name, FakeLink())
+        self.vm.links[target.host.name] = there.again or there
+        target.links[self.vm.host.name] = back.again or back
         return {
             "rtt": there.trip_s,
             "clock": target.clock_s - self.vm.clock_s,

@@ -119,6 +119,14 @@ def test_the_wait_for_a_core_does_not_count(fleet: Fleet, reporter: Remembering)
     assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
 
 
+def test_the_calmest_measurement_says_what_a_link_can_do(fleet: Fleet, reporter: Remembering) -> None:
+    """The second one waited so long that the link may be fast. The first one says that it is not."""
+    for name in OTHERS:
+        busy = FakeLink(rate=RATE / 6, waited_s=0.65)
+        fleet["gpu2"].links[name] = fleet[name].links["gpu2"] = FakeLink(rate=RATE / 10, again=busy)
+    assert ids(doctor(fleet.context(reporter))) == {"slow-link": [("gpu2",)]}
+
+
 def test_a_round_trip_of_busy_hosts_is_none(fleet: Fleet, reporter: Remembering) -> None:
     for name in OTHERS:
         fleet["gpu2"].links[name] = FakeLink(trip_s=0.02, waited_s=0.5)

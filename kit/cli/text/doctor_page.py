@@ -82,9 +82,9 @@ address only, serves only who knows the secret of this examination, and ends wit
 places apart: about 1 + log2 N rounds. The head's connections to all hosts are tried in both.
 
 A rate or a round trip is compared with what the other hosts reach, never with a fixed number. A slow link is measured
-once more, for longer, and then alone. Time in which a program waited for a core does not count against a link, and not
-for those that it is compared with; if a program waited most of the time, kit has no rate. If most links of a host are
-bad, kit names the host. Clocks are compared within half a round trip.
+once more, for longer, and then alone. For a link that looks slow, time in which a program waited for a core does not
+count; the links that it is compared with count as measured. If a program waited most of the time, kit has no rate. If
+most links of a host are bad, kit names the host. Clocks are compared within half a round trip.
 
 On a lab of four hosts on two cores, all checks with all pairs took 2.5 to 2.8 s, and 0.5 s with `--pairs none`.
 """,

@@ -218,7 +218,8 @@ class Door:
                 peer.sendall(TOTALS.pack(*receive(peer, seconds)))
                 drain(peer)
             elif what == DOWN:
-                pour(peer, seconds + 1)
+                # The reader hangs up. It may wait for a core first.
+                pour(peer, seconds + HELLO_S)
         except (OSError, struct.error):
             pass
         finally:

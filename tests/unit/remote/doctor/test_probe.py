@@ -290,6 +290,17 @@ def test_bytes_that_waited_here_arrived_before(monkeypatch: pytest.MonkeyPatch) 
     assert (total, seconds) == (20, pytest.approx(0.3))
 
 
+def test_a_reader_that_waits_for_a_core_still_gets_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[float] = []
+    monkeypatch.setattr(program, "pour", lambda _peer, seconds: lengths.append(seconds))
+    door = program.Door(THERE, bytes.fromhex(SECRET))
+    quiet = program.Door(HERE, bytes.fromhex(SECRET))
+    peer = quiet.dial((THERE, door.control.getsockname()[1]), program.DOWN, 0.2)
+    assert peer.recv(1) == b""
+    peer.close()
+    assert lengths == [0.2 + program.HELLO_S]
+
+
 def test_hanging_up_sends_no_more() -> None:
     one, other = socket.socketpair()
     with other, socket.create_server((HERE, 0)) as server:
