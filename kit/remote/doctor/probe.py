@@ -291,9 +291,11 @@ def receive(peer: socket.socket, seconds: float) -> Tuple[int, float, float]:
                 counting, since, before = True, now, waited()
                 total, end = -unread(peer), now + seconds * (1 - START)
     except TimeoutError:
-        now = time.monotonic()
+        pass
     if counting:
         total += unread(peer)
+    # The time is taken before the first count and after the last one. So a pause only lowers the rate.
+    now = time.monotonic()
     return total, max(now - since, 1e-6), max(waited() - before, 0.0)
 
 
