@@ -8,7 +8,6 @@ takes a second, and the image exists once on this machine's disk.
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from kit.model.lab import LABEL, network_name
 from kit.plan.bases import pin_bases
 from kit.remote.lab import image as lab_image
 from kit.remote.ship.broadcast import ship
-from tests.integration.rig import kit, taken_down
+from tests.integration.rig import engine, kit, taken_down
 from tests.integration.shipper import OWNER, targets
 
 # Hard links do not cross mounts, so the container gets all volumes by one mount, that of their folder. A copy has the
@@ -62,10 +61,9 @@ class Template:
         for volume in volumes:
             client.volumes.create(volume, labels={LABEL: lab})
         folder = PurePosixPath(client.volumes.get(self.volume).attrs["Mountpoint"]).parents[1]
-        words = ["docker", "run", "--rm", "--network", "none", "--volume", f"{folder}:/volumes"]
+        words = ["run", "--rm", "--network", "none", "--volume", f"{folder}:/volumes"]
         words += [pin_bases(lab_image.content(), locked_bases()).tag, "sh", "-c", _COPY, "copy", self.volume, *volumes]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        engine(*words)
 
 
 def disk(lab: str, host: str) -> str:

@@ -203,6 +203,14 @@ def begun(ask: Callable[[], Done]) -> Done:
     return persistently(ask, lambda done: done.returncode != 0 and nothing_began(done.stdout + done.stderr))
 
 
+def engine(*words: str) -> str:
+    """This machine's engine: what it prints."""
+    argv = ["docker", *words]
+    done = begun(lambda: subprocess.run(argv, capture_output=True, text=True, check=False))
+    assert done.returncode == 0, f"{argv}: {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Marked:
     """A process of a run, as a host's /proc shows it. `rank` is None for mpirun and the daemons."""
@@ -227,8 +235,9 @@ class VM:
 
     def text(self, *argv: str, stdin: str = "") -> str:
         """Standard output of a command that must succeed."""
-        done = self.ssh(*argv, stdin=stdin)
-        assert done.returncode == 0, f"{self.name}: {argv}: {done.stderr}"
+        # An engine may report on either stream that it could not begin.
+        done = begun(lambda: self.ssh(*argv, stdin=stdin)) if argv[0] == "docker" else self.ssh(*argv, stdin=stdin)
+        assert done.returncode == 0, f"{self.name}: {argv}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def script(self, text: str, *arguments: str) -> str:

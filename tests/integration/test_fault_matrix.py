@@ -23,7 +23,7 @@ import pytest
 
 from tests.integration import faults
 from tests.integration.faults import CELLS, CODE, LAUNCH, MID_RUN, PULL, SHIP, STOP, UP
-from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, kit_argv, kit_environ, objects, until
+from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, engine, kit_argv, kit_environ, objects, until
 from tests.pipes import rest
 
 pytestmark = pytest.mark.timeout(600)
@@ -124,14 +124,6 @@ def power(cluster: Cluster, host: str, *words: str) -> None:
     name = f"kit-lab-{cluster.name}-{host}"
     CONNECTIONS.forget()
     engine(words[0], name, *words[1:])
-
-
-def engine(*words: str) -> str:
-    """This machine's engine: what it prints."""
-    argv = ["docker", *words]
-    done = begun(lambda: subprocess.run(argv, capture_output=True, text=True, check=False))
-    assert done.returncode == 0, f"{argv}: {done.stderr}"
-    return done.stdout.strip()
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from kit.flows.lab.fault import lab_fault
 from kit.flows.lab.lab import lab_down, lab_link_rate, lab_status, lab_up
 from kit.model.lab import LABEL, LabSpec, LabStatus
 from kit.remote.lab.fault import names
+from tests.integration import rig
 from tests.integration.rig import CONNECTIONS, ssh
 
 NAME = f"test-{os.getpid()}"
@@ -207,8 +208,8 @@ def test_links_are_shaped_both_ways(lab: LabStatus, engine: docker.DockerClient,
         far = next(p.parent.name for p in Path("/sys/class/net").glob("*/ifindex") if p.read_text().strip() == index)
         image = engine.containers.list(filters={"label": f"{LABEL}={NAME}"})[0].image
         assert image
-        words = ["docker", "run", "--rm", "--network", "host", str(image.id), "tc", "qdisc", "show", "dev", far]
-        assert b"rate 200Mbit" in subprocess.run(words, capture_output=True, check=True).stdout
+        show = rig.engine("run", "--rm", "--network", "host", str(image.id), "tc", "qdisc", "show", "dev", far)
+        assert "rate 200Mbit" in show
 
 
 def test_what_shapes_links_leaves_no_volume(lab: LabStatus, engine: docker.DockerClient, folder: Path) -> None:
