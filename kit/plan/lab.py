@@ -24,6 +24,9 @@ FIRST_ADDRESS = 11
 
 # The engine of each lab host takes its bridges from here.
 _INNER_ENGINES = ipaddress.IPv4Network("172.16.0.0/12")
+# Without a size, a memory file system may take half of the memory, as /dev/shm of a VM. The engine's own has 64 MB, too
+# little for data that is staged in memory.
+_TMPFS = {"/run": "exec,mode=755", "/dev/shm": "exec,mode=1777"}  # noqa: S108  (the hosts' own)
 # The hosts' models in images/lab/pretended/models.py, which has their facts.
 GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
 MAX_GPUS = 8
@@ -194,7 +197,7 @@ def host_containers(
             cap_drop=("SYS_RESOURCE",),
             security_opt=("seccomp=unconfined", "apparmor=unconfined"),
             device_cgroup_rules=("a *:* rwm",),
-            tmpfs={"/run": "exec,mode=755"},
+            tmpfs=_TMPFS,
             own_init=spec.bare,
             more_nics=tuple(
                 (network_name(spec.name, nic), address(subnet, index)) for nic, subnet in enumerate(subnets) if nic

@@ -80,6 +80,16 @@ def test_each_host_is_a_machine_of_its_own(lab: LabStatus, folder: Path) -> None
         assert f"inet {host.address}/24" in ssh(folder, host.address, "ip", "-4", "addr", "show", "eth0").stdout
 
 
+def test_the_shared_memory_of_a_host_has_half_of_the_memory(lab: LabStatus, folder: Path) -> None:
+    (total,) = re.findall(r"MemTotal: +([0-9]+) kB", Path("/proc/meminfo").read_text())
+    for host in lab.hosts:
+        row = ssh(folder, host.address, "df", "-k", "--output=size,target", "/dev/shm").stdout.splitlines()[-1]
+        size, target = row.split()
+        assert target == "/dev/shm"
+        assert int(total) * 0.45 < int(size) < int(total) * 0.55
+        assert "drwxrwxrwt" in ssh(folder, host.address, "ls", "-ld", "/dev/shm").stdout
+
+
 def test_hosts_reach_each_other_by_name(lab: LabStatus, folder: Path) -> None:
     first, second = lab.hosts
     assert second.address in ssh(folder, first.address, "getent", "hosts", second.name).stdout

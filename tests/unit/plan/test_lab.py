@@ -82,6 +82,16 @@ def test_containers_are_labeled_and_never_privileged() -> None:
         assert container.env == {"KIT_LAB_KEY": "ssh-ed25519 AAAA t", "KIT_LAB_RATE": "200mbit"}
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_the_shared_memory_of_a_host_is_that_of_a_vm(bare: bool) -> None:
+    """Without a size, the kernel allows half of the memory. With the engine's 64 MB, no data fits into it."""
+    spec = LabSpec(hosts=1, bare=bare)
+    (host,) = plan.host_containers(spec, folder="/f", image="i", subnets=[SUBNET], public_key="k")
+    options = host.tmpfs["/dev/shm"].split(",")
+    assert "mode=1777" in options
+    assert not [option for option in options if option.startswith("size=")]
+
+
 def test_the_shape_distinguishes_labs() -> None:
     shapes = {
         LabSpec().shape,
