@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kit.config import rules
@@ -112,6 +112,17 @@ def _dotted(place: Path) -> str:
 def spec_from(data: Mapping[str, object], *, source: str = "kit.yaml") -> ClusterSpec:
     """Return the spec of values that Python code made, validated as a file is. Raises InputErrors."""
     return validate(Document(source=source, text="", data=dict(data)))
+
+
+def values_of(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the values of a spec as `spec_from` reads them: what a kit.yaml with every setting would have."""
+    values = asdict(spec)
+    data = {one.name: {"from": one.source.text, **_without(asdict(one), "name", "source")} for one in spec.data}
+    return {**_without(values, "data"), **({"data": data} if data else {})}
+
+
+def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _overridden(data: Mapping[str, object], over: Mapping[str, Override]) -> dict[str, object]:

@@ -16,6 +16,8 @@ LABEL_CLUSTER = "kit.cluster"
 LABEL_SERVICE = "kit.service"
 LABEL_IMAGE = "kit.image"
 LABEL_BENCH = "kit.bench"
+# Of a stager, the container that brings a data set to its host: CLUSTER/NAME. It has no LABEL_CLUSTER: it is no node.
+LABEL_DATA = "kit.data"
 # The digest of a service's definition.
 LABEL_SPEC = "kit.spec"
 # sshd reads its host key when it starts, so a new key needs a new container.
@@ -55,6 +57,13 @@ RUNS = f"{STATE}/runs"
 SCRATCH = "tmp"
 # The snapshots of code that runs start from. A deploy ignores them.
 CODE = "code"
+
+# Staged data sets on every VM: the folders of all clusters on its disk and in its memory, and the name below `dir`.
+DATA_DISK = f"{ROOT}/.data"
+DATA_BELOW = "kit-data"
+DATA_MEMORY = f"/dev/shm/{DATA_BELOW}"  # noqa: S108  (who makes it checks its owner)
+# In the folder of a data set: what the nodes see.
+DATA_FILES = "files"
 
 # In containers: the cluster's folder (read-only), the host's state, Swarm's secrets.
 MOUNT = "/etc/kit"
@@ -109,3 +118,13 @@ def swarm_service(cluster: str, service: str) -> str:
 def node_label(cluster: str) -> str:
     """Return the label by which Swarm places the services. Its value is head, node or left."""
     return f"kit.{cluster}"
+
+
+def data_container(cluster: str, data: str) -> str:
+    """Return the name of the container that stages a data set on its host."""
+    return f"{project(cluster)}-data-{data}"
+
+
+def data_variable(data: str) -> str:
+    """Return the variable with the folder of a data set in the nodes."""
+    return "KIT_DATA_" + data.upper().replace("-", "_")

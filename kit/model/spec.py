@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kit.model.data import DataSpec
+
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
 # The value of `code` that means: no folder, also if kit.yaml names one.
 NO_CODE = "none"
@@ -143,6 +145,7 @@ class ClusterSpec:
     gpus_per_rank: int = 0
     head_runs_ranks: bool = True
     volumes: tuple[str, ...] = ()
+    data: tuple[DataSpec, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     shm_size: str = "1gb"
     cpus: float | Literal["exclusive"] | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kit.config.validate import spec_from
+from kit.config.validate import spec_from, values_of
 from kit.errors import Interrupted, KitError
 from kit.events import Event, Note, OutputLine, Reporter, Warned
 from kit.flows.context import Context
@@ -94,7 +94,7 @@ def with_settings(spec: ClusterSpec, settings: Mapping[str, Any]) -> ClusterSpec
     """kit.yaml with some places (`mpi.args`) changed for a case; validated as the file is."""
     if not settings:
         return spec
-    data: dict[str, Any] = asdict(spec)
+    data = values_of(spec)
     for place, value in settings.items():
         *sections, last = place.split(".")
         inner = data

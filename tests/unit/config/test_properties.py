@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from kit.config.hostrange import RangeError, expand
 from kit.config.hosts import parse_hosts, render_hosts
 from kit.config.selection import select_hosts
 from kit.config.settings import load_spec as load_spec_of_folder
-from kit.config.validate import spec_from
+from kit.config.validate import spec_from, values_of
 from kit.config.yaml import load_spec
 from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory
@@ -146,7 +145,7 @@ def test_any_kit_yaml(text: str) -> None:
     except InputError as error:
         check(error, text)
         return
-    assert spec_from(asdict(spec)) == spec
+    assert spec_from(values_of(spec)) == spec
 
 
 @MODERATE
@@ -166,7 +165,7 @@ def test_any_flags(flags: dict[str, object]) -> None:
             assert problem.file is None
             assert problem.message.startswith("--")
         return
-    assert spec_from(asdict(spec)) == spec
+    assert spec_from(values_of(spec)) == spec
 
 
 @MODERATE
