@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import get_args
 
-from kit.config import rules
+from kit.config import data, rules
 from kit.config.kinds import Auto, Choice, Command, Cpus, Days, Items, Text, Truth, Variables, Whole
 from kit.config.setting import Setting
 from kit.config.setting import field as _field
@@ -181,6 +181,14 @@ def _table() -> tuple[Setting, ...]:
             f"{names.ROOT}, or a named volume.",
             example=["/data/imagenet:/data:ro"],
             rule=rules.volumes,
+        ),
+        _field(
+            "data",
+            data.DataSets(),
+            "Data sets, each in a folder of every node (docs/data.md). KIT_DATA_NAME has that folder.",
+            example=data.EXAMPLE,
+            default={},
+            rule=data.separate,
         ),
         _field(
             "env",

@@ -32,17 +32,20 @@ class FieldError(ValueError):
     """A value that a rule refuses.
 
     The message may start with "is", "has" or "holds"; the value is then put before it. `write` says what to write
-    instead. `key` is the key at fault if a rule of a whole section refuses.
+    instead. `key` is the key at fault if a rule of a whole section refuses; a tuple leads to a value inside of it.
     """
 
-    def __init__(self, message: str, *, write: str | None = None, key: str | None = None) -> None:
+    def __init__(self, message: str, *, write: str | None = None, key: str | tuple[str, ...] | None = None) -> None:
         super().__init__(message)
         self.write = write
         self.key = key
 
 
 class WrongItemsError(ValueError):
-    """Some items of a list or mapping that are wrong: index or key → the item and its error."""
+    """Some items of a list or mapping that are wrong: index or key → the item and its error.
+
+    The error may be another WrongItemsError, about values inside of the item.
+    """
 
     def __init__(self, items: Mapping[int | str, tuple[object, ValueError]]) -> None:
         super().__init__()

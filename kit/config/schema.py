@@ -6,9 +6,7 @@ import json
 
 from kit.config.fields import fields_of
 from kit.config.kinds import Shape
-from kit.config.setting import Setting
-
-_NULL: Shape = {"type": "null"}
+from kit.config.setting import NULL, Setting
 
 
 def schema_text() -> str:
@@ -29,14 +27,9 @@ def _object(section: str, description: str) -> Shape:
 
 
 def _property(setting: Setting) -> Shape:
-    """Return the schema of a field. null is always valid, because a key without a value counts as not set."""
-    if setting.kind is None:
-        return {"description": setting.description, "anyOf": [{"$ref": f"#/$defs/{_name(setting)}"}, _NULL]}
-    field: Shape = {"title": setting.key.replace("_", " ").title(), "description": setting.description}
-    field["default"] = setting.default
-    if setting.example != setting.default:
-        field["examples"] = [setting.example]
-    return {**field, "anyOf": [*setting.kind.shapes(), _NULL]}
+    if setting.is_section:
+        return {"description": setting.description, "anyOf": [{"$ref": f"#/$defs/{_name(setting)}"}, NULL]}
+    return setting.shape()
 
 
 def _name(section: Setting) -> str:

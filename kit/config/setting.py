@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kit.config.kinds import Kind
+from kit.config.kinds import Kind, Shape
 from kit.model.spec import ClusterSpec
 
 _PLAIN = re.compile(r"[A-Za-z0-9~./_-][A-Za-z0-9~./_=+@ -]*(?::[A-Za-z0-9~./_=+@-]+)*", re.ASCII)
 _DEFAULTS = ClusterSpec()
+NULL: Shape = {"type": "null"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,16 @@ class Setting:
     @property
     def is_section(self) -> bool:
         return self.kind is None
+
+    def shape(self) -> Shape:
+        """Return the JSON schema of the field. null is always valid: a key without a value counts as not set."""
+        if self.kind is None:
+            raise ValueError(f"{self.path} is a section")
+        shape: Shape = {"title": self.key.replace("_", " ").title(), "description": self.description}
+        shape["default"] = self.default
+        if self.example != self.default:
+            shape["examples"] = [self.example]
+        return {**shape, "anyOf": [*self.kind.shapes(), NULL]}
 
     @property
     def wants(self) -> str:
@@ -85,12 +96,14 @@ def field(
     *,
     example: object = None,
     variable: str = "",
+    default: object = None,
     rule: Callable[[Any], object] | None = None,
 ) -> Setting:
-    """Return a field. Its default comes from the model, and its variable from its path, unless `variable` names it."""
-    default: object = _DEFAULTS
-    for key in path.split("."):
-        default = getattr(default, key)
+    """Return a field. Its default comes from the model, and its variable from its path, unless they are given."""
+    if default is None:
+        default = _DEFAULTS
+        for key in path.split("."):
+            default = getattr(default, key)
     named = variable or "KIT_" + path.upper().replace(".", "_")
     return Setting(
         path=path,

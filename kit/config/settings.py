@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from kit.config.datasource import is_here
 from kit.config.document import Document
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
@@ -178,6 +179,11 @@ def _make_absolute(data: dict[str, object], base: Path) -> None:
         value = section.get(key) if isinstance(section, dict) else None
         if isinstance(section, dict) and isinstance(value, str) and _is_path(path, value):
             section[key] = absolute(value, base)
+    sets = data.get("data")
+    for one in sets.values() if isinstance(sets, dict) else ():
+        source = one.get("from") if isinstance(one, dict) else None
+        if isinstance(source, str) and is_here(source):
+            one["from"] = absolute(source, base)
     volumes = data.get("volumes")
     if isinstance(volumes, list):
         for position, volume in enumerate(volumes):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kit.config import rules
+from kit.config import data, rules
 from kit.config.document import Document, Path
 from kit.config.fields import fields_of, keys_of, settings
 from kit.config.kinds import FieldError, WrongItemsError, WrongKindError
@@ -37,7 +37,6 @@ _SECTIONS = {
     "runs": RunsSpec,
     "setup": SetupSpec,
 }
-_SECTION_RULES = {"": rules.cluster, "image": rules.image}
 _VMS = "list the VMs in the file hosts beside kit.yaml, one on each line: 10.0.0.11"
 # Keys that people write at the top level, and what to write instead.
 _INSTEAD = {
@@ -81,6 +80,14 @@ def validate(document: Document, overrides: Mapping[str, Override] | None = None
     return ClusterSpec(**{**values, **sections})
 
 
+def _check_cluster(values: Mapping[str, Any]) -> None:
+    rules.cluster(values)
+    data.check(values.get("data") or (), values.get("volumes", ()), values.get("env", {}))
+
+
+_SECTION_RULES = {"": _check_cluster, "image": rules.image}
+
+
 def _problems(faults: Mapping[Path, _Fault], document: Document, over: Mapping[str, Override]) -> list[InputError]:
     """Return the problems of the document and those of its values. A line has problems of one of the two kinds."""
     problems = list(document.problems)
@@ -117,8 +124,8 @@ def spec_from(data: Mapping[str, object], *, source: str = "kit.yaml") -> Cluste
 def values_of(spec: ClusterSpec) -> dict[str, Any]:
     """Return the values of a spec as `spec_from` reads them: what a kit.yaml with every setting would have."""
     values = asdict(spec)
-    data = {one.name: {"from": one.source.text, **_without(asdict(one), "name", "source")} for one in spec.data}
-    return {**_without(values, "data"), **({"data": data} if data else {})}
+    sets = {one.name: {"from": one.source.text, **_without(asdict(one), "name", "source")} for one in spec.data}
+    return {**values, "data": sets}
 
 
 def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -159,8 +166,8 @@ def _read_section(section: str, data: Mapping[str, object], faults: dict[Path, _
             defaults = {key: setting.default for key, setting in fields.items() if key not in data}
             _SECTION_RULES[section](defaults | values)
     except FieldError as error:
-        place = (*above, error.key) if error.key else above
-        faults[place] = _Fault(value=data[error.key] if error.key else data, error=error)
+        inside = (error.key,) if isinstance(error.key, str) else error.key or ()
+        faults[(*above, *inside)] = _Fault(value=_value_at(data, inside), error=error)
     return values
 
 
@@ -174,15 +181,37 @@ def _read_field(
         read = setting.kind.read(value) if setting.kind else value
         values[setting.key] = setting.rule(read) if setting.rule else read
     except WrongItemsError as error:
-        faults.update({(*place, key): _Fault(value=item, error=wrong) for key, (item, wrong) in error.items.items()})
+        faults.update(_faults_in(place, error))
     except (WrongKindError, FieldError) as error:
         faults[place] = _Fault(value=value, error=error)
+
+
+def _faults_in(place: Path, error: WrongItemsError) -> Iterator[tuple[Path, _Fault]]:
+    for key, (item, wrong) in error.items.items():
+        if isinstance(wrong, WrongItemsError):
+            yield from _faults_in((*place, key), wrong)
+        else:
+            yield (*place, key), _Fault(value=item, error=wrong)
+
+
+def _value_at(value: object, place: Path) -> object:
+    for key in place:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _setting_at(place: Path) -> Setting | None:
+    """Return the setting that a value belongs to: its own, or that of the list or mapping around it."""
+    if place[0] == "data" and len(place) == 3 and place[2] in data.FIELDS:
+        return data.FIELDS[str(place[2])]
+    path = _dotted(place)
+    return settings().get(path) or settings().get(path.partition(".")[0])
 
 
 def _problem(place: Path, fault: _Fault, document: Document, over: Mapping[str, Override]) -> InputError:
     path = _dotted(place)
     override = _override(path, over)
-    setting = settings().get(path) or settings().get(path.partition(".")[0])
+    setting = _setting_at(place)
     if isinstance(fault.error, _UnknownKeyError) or setting is None:
         message, hint = _unknown(place)
         return InputError(message, hint=hint, file=document.source, line=document.line_of(place))

@@ -6,8 +6,11 @@ turns text into numbers. Aliases, tags, deep nesting and large files are refused
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import yaml
 
+from kit.config.data import FIELDS as DATA_FIELDS
 from kit.config.document import Document, Path
 from kit.config.fields import keys_of, settings
 from kit.config.validate import validate
@@ -100,6 +103,16 @@ def _check_events(document: Document) -> None:
                 return
 
 
+def _known_keys(path: Path) -> Collection[str] | None:
+    """Return the keys that may be there without a value, or None if all need one. Others are reported later."""
+    if path == ("data",):
+        return ()
+    if path[:1] == ("data",) and len(path) == 2:
+        return DATA_FIELDS
+    inside = ".".join(str(part) for part in path)
+    return keys_of(inside) if not path or (inside in settings() and settings()[inside].is_section) else None
+
+
 def _value(node: yaml.Node, path: Path, document: Document) -> object:
     index = node.start_mark.index
     if node.tag not in _TAGS:
@@ -130,8 +143,7 @@ def _item(node: yaml.Node, path: Path, document: Document) -> object:
 
 def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str, object]:
     values: dict[str, object] = {}
-    inside = ".".join(str(part) for part in path)
-    is_section = not path or (inside in settings() and settings()[inside].is_section)
+    known = _known_keys(path)
     for key_node, value_node in node.value:
         index = key_node.start_mark.index
         if not isinstance(key_node, yaml.ScalarNode):
@@ -149,8 +161,8 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str
         value = _value(value_node, here, document)
         if value is not None:
             values[key] = value
-        elif not is_section:
+        elif known is None:
             document.add_problem(index, f"{shown(key)} has no value", f'write {plain(key)}: "" for an empty one')
-        elif key not in keys_of(inside):
+        elif key not in known:
             values[key] = None  # so that an unknown key is reported even without a value
     return values

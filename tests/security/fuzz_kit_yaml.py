@@ -20,6 +20,10 @@ volumes:
 - /data:/data:ro
 - cache:/root/.cache
 env: {OMP_NUM_THREADS: 4, VERSION: 1.10, OCTAL: 010, TIME: 1:30, DAY: 2024-01-02, EMPTY: ""}
+data:
+  web: {from: s3://corpus/web, to: /data/web, stage: ram, size: 60gb, split: hosts}
+  images: {from: nfs://10.0.0.9/images, to: /data/images, stage: none}
+  labels: {from: ../labels, to: /data/labels, dir: /nvme, write: yes}
 runs: {ttl_days: 36h, keep: 10}
 code: git+https://example.com/team/repository@main
 mpi:

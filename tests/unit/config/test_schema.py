@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import jsonschema
 import pytest
 import yaml
 
+from kit.config.data import FIELDS as DATA_FIELDS
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
 from kit.config.sample import HOSTS, sample_config
 from kit.config.schema import schema_text
-from kit.config.setting import as_yaml
+from kit.config.setting import Setting, as_yaml
+from kit.config.validate import values_of
 from kit.config.yaml import load_spec
 from kit.errors import InputError
 from kit.model.spec import ClusterSpec
@@ -51,7 +54,7 @@ def uncommented() -> str:
 def test_the_sample_says_the_defaults_and_where_the_code_is(validator: Any) -> None:
     assert load_spec(sample_config(), source="kit.yaml") == ClusterSpec(code=".")
     validator.validate(yaml.safe_load(sample_config()))
-    spec = asdict(load_spec(uncommented(), source="kit.yaml"))
+    spec = values_of(load_spec(uncommented(), source="kit.yaml"))
     validator.validate(yaml.safe_load(uncommented()))
     for path, setting in settings().items():
         if setting.is_section:
@@ -85,6 +88,10 @@ def test_every_example_of_the_model_is_valid() -> None:
         "image: {flavour: gpu, frameworks: [pytorch]}",
         "image: {flavour: cuda}",
         "volumes:",
+        "data:",
+        "data: {}",
+        "data: {web: {from: s3://bucket/web, to: /data/web}}",
+        "data: {web: {from: ., to: /data/web, stage: ram, size: 2gb, split: hosts, write: true, dir: }}",
     ],
 )
 def test_what_kit_takes_an_editor_takes(validator: Any, text: str) -> None:
@@ -94,7 +101,21 @@ def test_what_kit_takes_an_editor_takes(validator: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["nmae: x", "ssh: {usr: x}", "image: {flavour: cud}", "ssh_port: 0", "slots: many", "env: [a]", "name: [a]"],
+    [
+        "nmae: x",
+        "ssh: {usr: x}",
+        "image: {flavour: cud}",
+        "ssh_port: 0",
+        "slots: many",
+        "env: [a]",
+        "name: [a]",
+        "data: [a]",
+        "data: {web: s3://bucket/web}",
+        "data: {web: {from: s3://bucket/web}}",
+        "data: {Web: {from: s3://bucket/web, to: /data}}",
+        "data: {web: {from: s3://b/web, to: /data, stage: disc}}",
+        "data: {web: {from: s3://bucket/web, to: /data, frm: x}}",
+    ],
 )
 def test_what_kit_refuses_an_editor_refuses(validator: Any, text: str) -> None:
     with pytest.raises(InputError):
@@ -111,13 +132,20 @@ def test_the_sample_hosts_file_names_no_vm() -> None:
 
 def test_the_reference_names_every_field_variable_and_default() -> None:
     text = (ROOT / "docs" / "input.md").read_text(encoding="utf-8")
-    for row in reference_rows():
+    for row in reference_rows(settings().values()):
         assert row in text
 
 
-def reference_rows() -> list[str]:
+def test_the_page_on_data_names_every_field_of_a_data_set() -> None:
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    for setting in DATA_FIELDS.values():
+        default = "" if setting.default is None else f"`{as_yaml(setting.default)}`"
+        assert f"| `{setting.key}` | {default} | {setting.description} |" in text
+
+
+def reference_rows(table: Iterable[Setting]) -> list[str]:
     rows = []
-    for setting in settings().values():
+    for setting in table:
         if setting.is_section:
             continue
         default = "" if setting.default is None else f"`{as_yaml(setting.default)}`"
@@ -134,4 +162,4 @@ def test_the_reference_and_the_model_have_the_same_fields() -> None:
             field.name,
             *(f"{field.name}.{inner.name}" for inner in (fields(value) if is_dataclass(value) else ())),
         }
-    assert {*settings(), "data"} == model
+    assert set(settings()) == model
