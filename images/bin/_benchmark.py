@@ -222,35 +222,100 @@ class Report:
         `watch()` is called while the clock is stopped, after the warm-up and after each measurement. It returns numbers
         by name for the time since the last call. They are printed beside the rate, and are lists in the JSON object.
         """
+        times = self._warm_up(step)
+        rates, seen = self._rates("Iter #%d", self._args.num_iters, self._args.num_batches_per_iter, step, watch)
+        totals = [float(value) for value in total(rates)]
+        self._result(totals, totals, seen, times)
+
+    def measure_epochs(
+        self,
+        made_up: Callable[[], object],
+        step: Callable[[], object],
+        total: Callable[[List[float]], Iterable[Any]],
+        watch: Callable[[], Dict[str, float]],
+        *,
+        steps: int,
+    ) -> None:
+        """Measure steps on synthetic images, as measure() does, then args.epochs of `steps` steps on real ones.
+
+        The rate that counts is that of all epochs after the first, or of the first if it is the only one: the first
+        one reads from the storage, the others may read from memory.
+        """
         args = self._args
+        times = self._warm_up(made_up)
+        rates, _ = self._rates("Synthetic #%d", args.num_iters, args.num_batches_per_iter, made_up, None)
+        self.say("Running %d epochs of %d steps..." % (args.epochs, steps))
+        rates_of_epochs, seen = self._rates("Epoch %d", args.epochs, steps, step, watch, first=1)
+        totals = [float(value) for value in total([*rates, *rates_of_epochs])]
+        synthetic, epochs = totals[: len(rates)], totals[len(rates) :]
+        later = epochs[1:] or epochs
+        figures = [("synthetic", synthetic), ("first epoch", epochs[:1])]
+        figures += [("later epochs", later)] if len(epochs) > 1 else []
+        words = ", ".join("%s %.1f" % (name, statistics(values)[0]) for name, values in figures)
+        self.say("images/sec on %d ranks: %s" % (self._size, words))
+        self.add(
+            epoch_images=args.batch_size * steps * self._size,
+            epoch_steps=steps,
+            synthetic_img_sec_total=statistics(synthetic)[0],
+            first_epoch_img_sec_total=epochs[0],
+        )
+        self._result(later, epochs, seen, times)
+
+    def _warm_up(self, step: Callable[[], object]) -> Tuple[float, float]:
+        """Return the seconds until now, and those of the first step."""
         ready = time.monotonic() - START
         self.say("Running warmup...")
         began = time.monotonic()
         step()
         first = time.monotonic() - began
         self.say("First step: %.1f s, after %.1f s of start-up" % (first, ready))
-        for _ in range(args.num_warmup - 1):
+        for _ in range(self._args.num_warmup - 1):
             step()
         self.say("Running benchmark...")
+        return ready, first
+
+    def _rates(
+        self,
+        name: str,
+        count: int,
+        steps: int,
+        step: Callable[[], object],
+        watch: Optional[Callable[[], Dict[str, float]]],
+        *,
+        first: int = 0,
+    ) -> Tuple[List[float], List[Dict[str, float]]]:
+        """Return this rank's images a second in each of `count` measurements, and what `watch` returns after each.
+
+        `name` has a place for the number, which counts from `first`.
+        """
         rates: List[float] = []
         seen: List[Dict[str, float]] = []
         if watch:
             watch()
-        for number in range(args.num_iters):
+        for number in range(first, first + count):
             began = time.monotonic()
-            for _ in range(args.num_batches_per_iter):
+            for _ in range(steps):
                 step()
-            rates.append(args.batch_size * args.num_batches_per_iter / (time.monotonic() - began))
-            words = "Iter #%d: %.1f img/sec per rank" % (number, rates[-1])
+            rates.append(self._args.batch_size * steps / (time.monotonic() - began))
+            words = "%s: %.1f img/sec per rank" % (name % number, rates[-1])
             if watch:
                 seen.append(watch())
                 words += "".join(", %s %.4g" % pair for pair in seen[-1].items())
             self.say(words)
-        totals = [float(value) for value in total(rates)]
-        mean, deviation = statistics(totals)
+        return rates, seen
+
+    def _result(
+        self,
+        counted: Sequence[float],
+        totals: Sequence[float],
+        seen: Sequence[Dict[str, float]],
+        times: Tuple[float, float],
+    ) -> None:
+        """Print the result. `counted` are the measurements of all ranks whose mean it is, of all `totals`."""
+        mean, deviation = statistics(counted)
         self.say("Img/sec per rank: %.1f +-%.1f" % (mean / self._size, 1.96 * deviation / self._size))
         self.say("total images/sec on %d ranks: %.1f +-%.1f" % (self._size, mean, 1.96 * deviation))
-        if args.json and self._rank == 0:
+        if self._args.json and self._rank == 0:
             result = dict(
                 self._facts,
                 options={},
@@ -260,8 +325,8 @@ class Report:
                 img_sec_total=mean,
                 img_sec_total_ci=1.96 * deviation,
                 iters=totals,
-                startup_s=ready,
-                first_step_s=first,
+                startup_s=times[0],
+                first_step_s=times[1],
             )
             if seen:
                 result.update({name: [values[name] for values in seen] for name in seen[0]})

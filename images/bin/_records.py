@@ -4,11 +4,10 @@ Each rank reads its share, in its own order. Separate threads decode, resize and
 name the file (Unreadable).
 """
 
-import os
 import re
-import time
 
-import _benchmark
+import _data
+import kit_records
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 # Encoded images in the shuffle buffer, and files that are read at the same time.
@@ -27,29 +26,16 @@ def plain(error):
     return (assertion.group(1) if assertion else text).replace("\\'", "'")
 
 
-def files(tf, patterns):
-    """Return the names that the patterns match, in order, each once."""
-    names = set()
-    for pattern in patterns:
-        try:
-            matches = tf.io.gfile.glob(pattern)
-        except tf.errors.OpError as error:
-            raise Unreadable("--data %s: %s" % (pattern, plain(error))) from None
-        folders = [name for name in matches if tf.io.gfile.isdir(name)]
-        if folders:
-            raise Unreadable(
-                "--data %s: %s is a folder; say which files, '%s/train-*'" % (pattern, folders[0], folders[0])
-            )
-        if not matches:
-            raise Unreadable(
-                "--data %s: no file matches. Paths are the container's; volumes: in kit.yaml adds folders" % pattern
-            )
-        names.update(matches)
-    return sorted(names)
-
-
 def check(tf, name, first_label, classes):
-    """Check the first record of a file, to report what is wrong with all records before anything is computed."""
+    """Return what is wrong with the first record of a file, or None. What is wrong with all records shows there."""
+    try:
+        _check(tf, name, first_label, classes)
+    except Unreadable as error:
+        return str(error)
+    return None
+
+
+def _check(tf, name, first_label, classes):
     try:
         raw = next(iter(tf.data.TFRecordDataset(name).take(1)), None)
     except tf.errors.OpError as error:
@@ -79,32 +65,31 @@ def check(tf, name, first_label, classes):
         )
     label = features[LABEL].int64_list.value[0]
     if not first_label <= label < first_label + classes:
-        raise Unreadable("%s: %s" % (name, outside(label, first_label, classes)))
+        raise Unreadable("%s: %s" % (name, _data.outside(label, first_label, classes)))
     try:
         tf.io.decode_image(features[IMAGE].bytes_list.value[0], channels=3)
     except tf.errors.OpError:
         raise Unreadable("%s: %s of its first record is no JPEG, PNG, GIF or BMP" % (name, IMAGE)) from None
 
 
-def outside(label, first_label, classes):
-    return (
-        "label %s is not within %d to %d: --first-label says where labels begin (1, as in ImageNet's records), "
-        "--classes how many there are" % (label, first_label, first_label + classes - 1)
-    )
+def images_of(tf, hvd, prog, args, labels):
+    """Return this rank's share of --data."""
+    place = _data.Place(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+
+    def check_first(piece):
+        return check(tf, piece.path, **labels)
+
+    return _data.share(prog, args, "tfrecord", place, hvd.allgather_object, check_first=check_first)
 
 
-def batches(tf, names, *, rank, size, batch_size, image_size, first_label, classes, calls):
-    """Return an endless dataset of (images [batch, size, size, 3] in -1..1, labels [batch] from 0), for this rank.
+def batches(tf, pieces, *, batch_size, image_size, first_label, classes, calls):
+    """Return an endless dataset of (images [batch, size, size, 3] in -1..1, labels [batch] from 0), of this rank.
 
-    If there are at least as many files as ranks, each rank reads some of them. Otherwise every rank reads all files and
-    takes each size-th record. `calls`: images decoded at a time; 0 lets TensorFlow choose.
+    `pieces`: its records (kit_shards.Piece). `calls`: images decoded at a time; 0 lets TensorFlow choose.
     """
-    whole = len(names) >= size
-    mine = names[rank::size] if whole else names
 
-    def records(name):
-        records_of_file = tf.data.TFRecordDataset(name, buffer_size=4 << 20)
-        return records_of_file if whole else records_of_file.shard(size, rank)
+    def records(name, skip, size):
+        return tf.data.TFRecordDataset(name, buffer_size=4 << 20).skip(skip).take(size)
 
     def decoded(raw):
         features = tf.io.parse_single_example(
@@ -114,14 +99,16 @@ def batches(tf, names, *, rank, size, batch_size, image_size, first_label, class
         image = tf.image.resize(image, [image_size, image_size])
         image = tf.image.random_flip_left_right(image)
         label = features[LABEL] - first_label
-        message = outside("of a record", first_label, classes)
+        message = _data.outside("of a record", first_label, classes)
         with tf.control_dependencies([tf.debugging.Assert(tf.logical_and(label >= 0, label < classes), [message])]):
             return image / 127.5 - 1.0, tf.identity(label)
 
     parallel = calls or tf.data.AUTOTUNE
-    dataset = tf.data.Dataset.from_tensor_slices(mine).shuffle(len(mine), reshuffle_each_iteration=True)
+    columns = [[piece.path for piece in pieces]]
+    columns += [tf.constant(values, tf.int64) for values in zip(*((piece.skip, piece.size) for piece in pieces))]
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(columns)).shuffle(len(pieces), reshuffle_each_iteration=True)
     dataset = dataset.interleave(
-        records, cycle_length=min(len(mine), SIDE_BY_SIDE), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+        records, cycle_length=min(len(pieces), SIDE_BY_SIDE), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
     )
     dataset = dataset.shuffle(SHUFFLED, reshuffle_each_iteration=True).repeat()
     dataset = dataset.map(decoded, num_parallel_calls=parallel, deterministic=False)
@@ -132,40 +119,26 @@ def batches(tf, names, *, rank, size, batch_size, image_size, first_label, class
     return dataset.with_options(options)
 
 
-def _agree(prog, hvd, problem):
-    """End all ranks if one of them has a problem. The first rank prints it, with the rank and the host."""
-    problems = hvd.allgather_object((os.uname().nodename, problem))
-    for rank, (host, text) in enumerate(problems):
-        if text:
-            alike = all(other == text for _, other in problems)
-            _benchmark.wrong(prog, text if alike else "rank %d on %s: %s" % (rank, host, text))
+def broken(tf, error, pieces):
+    """Return the words for an error while images are read. TensorFlow names the place of damaged bytes alone."""
+    if not isinstance(error, tf.errors.OpError):
+        return "its share has no record"
+    text = plain(error)
+    place = re.search(r"record at (\d+)", text)
+    names = kit_records.broken_at([piece.path for piece in pieces], int(place.group(1))) if place else []
+    return "%s: %s" % (names[0], text) if names else text
 
 
-def readable(tf, hvd, prog, patterns, *, first_label, classes):
-    """Return the names of the files of --data. If a rank cannot read its files, end all ranks."""
-    names, problem = [], None
-    try:
-        names = files(tf, patterns)
-        check(tf, names[hvd.rank() % len(names)], first_label, classes)
-    except Unreadable as error:
-        problem = str(error)
-    _agree(prog, hvd, problem)
-    counts = hvd.allgather_object(len(names))
-    if len(set(counts)) > 1:
-        seen = ", ".join("rank %d: %d" % pair for pair in enumerate(counts) if pair[1] != counts[0] or pair[0] == 0)
-        _benchmark.wrong(prog, "--data: the ranks do not see the same files (%s)" % seen)
-    return names
-
-
-def fed(tf, hvd, learn, dataset):
-    """Return (once() -> loss, watch()): a step on real images, and figures of all ranks since the last watch.
+def fed(tf, hvd, learn, dataset, made_up):
+    """Return (once() -> loss, synthetic() -> loss, watch()): a step on real images, a step on synthetic ones, and
+    figures of all ranks since the last watch.
 
     loss and accuracy are means over the trained batches. input_wait is the share of its time that this rank waited for
-    images.
+    images. `made_up`: a batch of synthetic images and labels, as the dataset has.
     """
     source = iter(dataset)
     loss_sum, right = tf.Variable(0.0, trainable=False), tf.Variable(0.0, trainable=False)
-    clock = {"since": time.monotonic(), "waited": 0.0, "steps": 0}
+    clock, steps = _data.Clock(), [0]
 
     @tf.function
     def train(images, labels):
@@ -175,18 +148,20 @@ def fed(tf, hvd, learn, dataset):
         return loss
 
     def once():
-        began = time.monotonic()
-        images, labels = next(source)
-        clock["waited"] += time.monotonic() - began
-        clock["steps"] += 1
+        images, labels = clock.wait(lambda: next(source))
+        steps[0] += 1
         return train(images, labels)
 
+    def synthetic():
+        return train(*made_up)
+
     def watch():
-        share = clock["waited"] / max(1e-9, time.monotonic() - clock["since"])
-        means = hvd.allreduce(tf.stack([loss_sum, right]) / max(1, clock["steps"]), name="watch").numpy()
+        waited = clock.watch()
+        means = hvd.allreduce(tf.stack([loss_sum, right]) / max(1, steps[0]), name="watch").numpy()
         loss_sum.assign(0.0)
         right.assign(0.0)
-        clock.update(since=time.monotonic(), waited=0.0, steps=0)
-        return {"loss": float(means[0]), "accuracy": float(means[1]), "input_wait": round(share, 4)}
+        steps[0] = 0
+        clock.watch()
+        return dict(loss=float(means[0]), accuracy=float(means[1]), **waited)
 
-    return once, watch
+    return once, synthetic, watch

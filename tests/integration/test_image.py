@@ -252,6 +252,51 @@ def test_benchmark_reports_both_rates(command: str, model: str, client: Any, ima
     assert "total images/sec on 2 ranks:" in stderr
 
 
+# Images are of one size, so that both ranks get the same number of them.
+RECORDS = """
+data_shards --kind recordio --files 3 --images 8 --size 40 --classes 10 --distinct 1 /tmp/made-up >&2 || exit
+hvd-local.sh 2 mxnet_benchmark --data made-up "$@" || exit
+hvd-local.sh 2 mxnet_benchmark --data made-up --first-label 3 "$@" >&2
+echo $?
+"""
+# What each rank reads, beside what kit_shards deals to it.
+SHARES = """
+import sys
+import mxnet, kit_shards
+shards = kit_shards.find([sys.argv[1]], "recordio", {})
+for rank in range(4):
+    source = mxnet.io.ImageRecordIter(
+        path_imgrec=";".join(shards.paths), data_shape=(3, 8, 8), resize=8, batch_size=1, part_index=rank, num_parts=4,
+        round_batch=False, verbose=False)
+    print(sum(1 for _ in source), sum(piece.size for piece in kit_shards.deal(shards, rank, 4)))
+"""
+
+
+def test_mxnet_reads_epochs_of_a_data_set(client: Any, image: ImageResult) -> None:
+    words = ["--model", "mobilenet0.25", "--image-size", "32", "--classes", "5", "--epochs", "2", *QUICK]
+    environ = {"KIT_DATA_MADE_UP": "/tmp/made-up"}
+    code, stdout, stderr = run(client, image.tag, ["bash", "-c", RECORDS, "records", *words], environment=environ)
+    assert code == 0, stderr
+    line, second = stdout.splitlines()
+    result = json.loads(line)
+    assert (result["epoch_steps"], result["epoch_images"], len(result["iters"])) == (6, 24, 2)
+    assert result["img_sec_total"] == result["iters"][1]
+    assert "Images: 24 in RecordIO files (3), 12 a rank, 6 steps an epoch" in stderr
+    assert second == "2"
+    assert "label 0 is not within 3 to 7: --first-label says where labels begin" in stderr
+
+
+def test_mxnet_splits_files_as_kit_counts_them(client: Any, image: ImageResult) -> None:
+    make = (
+        'data_shards --kind recordio --files 3 --images 30 --size 50 /tmp/made-up >&2 && python3 -c "$0" /tmp/made-up'
+    )
+    code, stdout, stderr = run(client, image.tag, ["bash", "-c", make, SHARES])
+    assert code == 0, stderr
+    pairs = [tuple(map(int, line.split())) for line in stdout.splitlines()]
+    assert all(read == dealt for read, dealt in pairs), pairs
+    assert sum(read for read, _ in pairs) == 90
+
+
 @pytest.mark.parametrize("command", ["tf_benchmark", "mxnet_benchmark"])
 def test_benchmark_lists_models_for_a_wrong_name(command: str, client: Any, image: ImageResult) -> None:
     code, _, stderr = run(client, image.tag, [command, "--model", "resnet51"])

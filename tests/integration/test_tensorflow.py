@@ -152,7 +152,41 @@ def test_records_that_cannot_be_read_are_reported_once(digits: Digits, client: A
     assert codes == ["2", "2", "2"], stdout
     two, none, junk = output.split("==\n")
     assert "--data /digits/none-*: no file matches" in none
-    assert "/digits/digits.npz cannot be read as TFRecords (compressed ones are not): corrupted record" in junk
+    assert "--data: /digits/digits.npz is broken at byte 0: no TFRecord begins there (compressed ones" in junk
     assert "function_node" not in output
     assert two.count("lack image/encoded (bytes); they have: image/class/label (int64_list), picture (bytes_list)") == 1
     assert "Traceback" not in output
+
+
+# Two ranks read what data_shards made, as a data set of kit.yaml: two epochs of it. Then a byte of an image changes.
+EPOCHS = """
+data_shards --files 3 --images 16 --size 40 --distinct 1 --classes 10 --first-label 0 /tmp/made-up >&2 || exit
+"$@" --data made-up --epochs 2 --json || exit
+python3 -c '
+path = "/tmp/made-up/train-00001-of-00003"
+text = bytearray(open(path, "rb").read())
+text[100] ^= 255
+open(path, "wb").write(text)'
+"$@" --data made-up --epochs 1 >&2
+echo $?
+"""
+
+
+def test_epochs_of_a_data_set_are_measured_beside_synthetic_images(client: Any, image: ImageResult) -> None:
+    short = ["--batch-size", "8", "--num-warmup", "1", "--num-iters", "2", "--num-batches-per-iter", "1"]
+    argv = ["bash", "-c", EPOCHS, "epochs", *TWO, "tf_benchmark", *SHORT, *short]
+    code, stdout, stderr = run(client, image.tag, argv, environment={"KIT_DATA_MADE_UP": "/tmp/made-up"})
+    assert code == 0, stderr
+    line, second = stdout.splitlines()
+    result = json.loads(line)
+    assert (result["epoch_steps"], result["epoch_images"]) == (3, 48)
+    assert len(result["iters"]) == len(result["input_wait"]) == len(result["loss"]) == 2
+    assert result["first_epoch_img_sec_total"] == result["iters"][0]
+    assert result["img_sec_total"] == result["iters"][1]
+    assert result["synthetic_img_sec_total"] > 0
+    assert "Images: 48 in TFRecord files (3), 24 a rank, 3 steps an epoch" in stderr
+    assert "images/sec on 2 ranks: synthetic " in stderr
+    # TensorFlow names the place alone.
+    assert second == "2"
+    assert "--data: /tmp/made-up/train-00001-of-00003: corrupted record at 12" in stderr
+    assert "Traceback" not in stderr

@@ -28,7 +28,8 @@ def parsed(knobs: Any, *words: str) -> argparse.Namespace:
 def program(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """tf_benchmark, on a Python that has no TensorFlow: what it refuses comes before that."""
     argv = [sys.executable, "-B", str(launcher.BIN / "tf_benchmark"), *words]
-    return subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **env}, check=False)
+    environ = {**os.environ, "PYTHONPATH": str(launcher.LIB), **env}
+    return subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
 
 
 def test_options_become_what_horovod_reads(knobs: Any) -> None:
