@@ -80,7 +80,7 @@ def data_sets(environ: Mapping[str, str]) -> List[str]:
 def find(words: Sequence[str], kind: str, environ: Mapping[str, str]) -> Shards:
     """Return the shards that `words` name: data sets (NAME or NAME/PATTERN), folders, files or patterns of files.
 
-    Raises DataProblem if there are none.
+    Raises DataProblem if a word names no shard.
     """
     paths: Set[str] = set()
     splits: Set[bool] = set()
