@@ -1,0 +1,315 @@
+"""Decides which host reads which piece, and on which way a piece passes from host to host.
+
+Pure: it gets what members report, and returns orders. A host is a number, and a set of hosts is a bit mask. A piece is
+in flight from its order until every host on its way has it, or has reported why not. Then it is dealt again, if a
+host still needs it. A piece that a living host has is never read from the source.
+"""
+
+import collections
+from typing import Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from kitdata.plan import Piece, bits
+
+# The pieces that one host may be reading or beginning to send at the same time.
+SLOTS = 4
+# A host that gets the same piece wrong this often, or loses what it had this often, is out.
+MOST_WRONG = 5
+# Two hosts whose connection ends this often do not use it any more.
+MOST_BROKEN = 10
+# Pieces whose senders are all busy, and that `deal` looks past.
+LOOK = 256
+
+
+class Order(NamedTuple):
+    """`host` reads the piece from the source, or sends what it has, to the first of `route`, which passes it on."""
+
+    host: int
+    piece: int
+    read: bool
+    route: Tuple[int, ...]
+
+
+class _Flight:
+    def __init__(self, order: Order, waiting: int) -> None:
+        self.way = (order.host, *order.route)
+        self.waiting = waiting
+        # The connection on which a host has sent the piece.
+        self.sent: Dict[int, int] = {}
+
+
+class Dealer:
+    """Deals the pieces of one plan to hosts 0…count-1. `readers` is the set of those that can read the source."""
+
+    def __init__(self, pieces: Sequence[Piece], count: int, living: int, readers: int, slots: int = SLOTS) -> None:
+        self._need = [piece.need & living for piece in pieces]
+        self._have = [piece.have & living for piece in pieces]
+        self._living = living
+        self._readers = readers & living
+        self._slots = slots
+        self._ring = list(range(count))
+        self._busy: List[Set[int]] = [set() for _ in range(count)]
+        self._flights: Dict[int, _Flight] = {}
+        self._skipped: Set[int] = set()
+        self._left = 0
+        self._sends: Deque[int] = collections.deque()
+        # By the one host that must read it itself; None for pieces that any reader may read.
+        self._reads: Dict[Optional[int], Deque[int]] = {}
+        self._bad: Set[Tuple[int, int]] = set()
+        self._broken: Dict[Tuple[int, int], int] = {}
+        self._dead: Set[Tuple[int, int, int]] = set()
+        self._wrong: Dict[Tuple[int, int], int] = {}
+        # Hosts that the caller must take for lost, and why.
+        self.out: Dict[int, str] = {}
+        for piece, need in enumerate(self._need):
+            if need:
+                self._left += 1
+                self._queue(piece)
+
+    @property
+    def left(self) -> int:
+        """How many pieces some living host still needs, without those that were skipped."""
+        return self._left
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._flights and not any(self._busy)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether pieces are left that nobody can deliver. Ask after `deal`."""
+        return self._left > 0 and self.idle
+
+    @property
+    def readers(self) -> int:
+        return self._readers
+
+    def deal(self) -> List[Order]:
+        """Return the next orders. Nothing is ordered twice."""
+        return [*self._deal_sends(), *self._deal_reads()]
+
+    def _deal_sends(self) -> List[Order]:
+        orders, kept = [], []
+        for _ in range(min(len(self._sends), LOOK)):
+            piece = self._sends.popleft()
+            if not self._wanted(piece):
+                continue
+            if not self._have[piece]:
+                self._queue(piece)
+                continue
+            order = self._send(piece)
+            if order is None:
+                kept.append(piece)
+            else:
+                orders.append(self._fly(order))
+        self._sends.extendleft(reversed(kept))
+        return orders
+
+    def _send(self, piece: int) -> Optional[Order]:
+        best: Optional[Order] = None
+        for host in bits(self._have[piece]):
+            if len(self._busy[host]) >= self._slots:
+                continue
+            route = self._route(host, self._need[piece])
+            if route and (best is None or len(self._busy[host]) < len(self._busy[best.host])):
+                best = Order(host, piece, False, route)
+        return best
+
+    def _deal_reads(self) -> List[Order]:
+        orders: List[Order] = []
+        hosts = bits(self._readers)
+        while hosts:
+            # The host with the least to do. A slow one reads less.
+            host = min(hosts, key=lambda one: (len(self._busy[one]), one))
+            piece = self._next_read(host) if len(self._busy[host]) < self._slots else None
+            if piece is None:
+                hosts.remove(host)
+                continue
+            need = self._need[piece]
+            orders.append(self._fly(Order(host, piece, True, self._route(host, need & ~(1 << host)))))
+        return orders
+
+    def _next_read(self, host: int) -> Optional[int]:
+        for owner in (host, None):
+            queue = self._reads.get(owner)
+            while queue:
+                piece = queue.popleft()
+                if not self._wanted(piece):
+                    continue
+                if self._have[piece] or self._owner(piece) != owner:
+                    self._queue(piece)
+                    continue
+                if self._need[piece] >> host & 1 or self._route(host, self._need[piece]):
+                    return piece
+                # It can reach no host that needs the piece. Another reader may.
+                queue.append(piece)
+                break
+        return None
+
+    def _wanted(self, piece: int) -> bool:
+        return bool(self._need[piece]) and piece not in self._flights and piece not in self._skipped
+
+    def _owner(self, piece: int) -> Optional[int]:
+        """Return the one host that needs the piece if it can read it itself."""
+        need = self._need[piece]
+        return need.bit_length() - 1 if not need & (need - 1) and need & self._readers else None
+
+    def _queue(self, piece: int, first: bool = False) -> None:
+        reads = self._reads.setdefault(self._owner(piece), collections.deque())
+        queue = self._sends if self._have[piece] else reads
+        if first:
+            queue.appendleft(piece)
+        else:
+            queue.append(piece)
+
+    def _route(self, origin: int, need: int) -> Tuple[int, ...]:
+        """Return the way around the ring of members, without steps that are known not to work."""
+        route: List[int] = []
+        at = origin
+        todo = [host for host in (*self._ring[origin + 1 :], *self._ring[:origin]) if need >> host & 1]
+        while todo:
+            host = next((host for host in todo if (at, host) not in self._bad), None)
+            if host is None:
+                break
+            route.append(host)
+            todo.remove(host)
+            at = host
+        return tuple(route)
+
+    def _fly(self, order: Order) -> Order:
+        waiting = sum(1 << host for host in order.route)
+        if order.read:
+            waiting |= self._need[order.piece] & (1 << order.host)
+        self._flights[order.piece] = _Flight(order, waiting)
+        self._busy[order.host].add(order.piece)
+        return order
+
+    def over(self, host: int, piece: int) -> None:
+        """The host has carried out its order, with whatever result: it has room for another."""
+        self._busy[host].discard(piece)
+
+    def arrived(self, host: int, piece: int) -> None:
+        """The host has the piece, and its bytes are right."""
+        bit = 1 << host
+        if not self._living & bit:
+            return
+        before = self._need[piece]
+        self._have[piece] |= bit
+        self._need[piece] = before & ~bit
+        if before and not self._need[piece] and piece not in self._skipped:
+            self._left -= 1
+        self._settled(piece, bit)
+
+    def wrong(self, host: int, piece: int) -> None:
+        """The piece came to the host with wrong bytes."""
+        self._count(host, piece, "a piece came with wrong bytes %d times" % MOST_WRONG)
+        self._settled(piece, 1 << host)
+
+    def rotten(self, host: int, piece: int) -> None:
+        """The host does not have what it said that it has."""
+        bit = 1 << host
+        if not self._living & bit or not self._have[piece] & bit:
+            return
+        self._have[piece] &= ~bit
+        if not self._need[piece] and piece not in self._skipped:
+            self._left += 1
+        self._need[piece] |= bit
+        self._count(host, piece, "what its disk returns is not what it wrote")
+        self._cut(piece, host)
+        if piece not in self._flights:
+            self._queue(piece, first=True)
+
+    def _count(self, host: int, piece: int, text: str) -> None:
+        count = self._wrong[host, piece] = self._wrong.get((host, piece), 0) + 1
+        if count >= MOST_WRONG:
+            self.out.setdefault(host, text)
+
+    def unread(self, host: int, piece: int, lost: bool) -> None:
+        """The host could not read the piece. `lost`: the source does not answer it, so it gets no other one to read."""
+        if lost:
+            self._readers &= ~(1 << host)
+            self._spread(host)
+        self._cut(piece, host)
+
+    def _spread(self, host: int) -> None:
+        for piece in self._reads.pop(host, ()):
+            self._queue(piece)
+
+    def skip(self, piece: int) -> None:
+        """Give the piece up: a file of it has changed."""
+        if piece not in self._skipped:
+            self._skipped.add(piece)
+            if self._need[piece]:
+                self._left -= 1
+
+    def sent(self, host: int, piece: int, to: int, connection: int) -> None:
+        """The host has put all of the piece on a connection to `to`."""
+        flight = self._flights.get(piece)
+        if flight is not None and host in flight.way:
+            flight.sent[host] = connection
+            if (host, to, connection) in self._dead:
+                self._cut(piece, to)
+
+    def unsent(self, host: int, piece: int, to: int, reached: bool) -> None:
+        """The host could not send the piece to `to`. `reached`: only the piece was the matter, not the connection."""
+        if not reached:
+            self._avoid(host, to)
+        self._cut(piece, to)
+
+    def broken(self, host: int, to: int, connection: int) -> None:
+        """A connection ended. What was sent on it may not have arrived."""
+        self._dead.add((host, to, connection))
+        count = self._broken[host, to] = self._broken.get((host, to), 0) + 1
+        if count >= MOST_BROKEN:
+            self._avoid(host, to)
+        for piece, flight in list(self._flights.items()):
+            if flight.sent.get(host) == connection and _follows(flight.way, host, to):
+                self._cut(piece, to)
+
+    def _avoid(self, host: int, to: int) -> None:
+        self._bad.add((host, to))
+        others = [other for other in bits(self._living) if other != to]
+        if all((other, to) in self._bad for other in others):
+            # The lead's own host is where the reports meet, so it is the other one that is out.
+            self.out.setdefault(to or host, "the other hosts cannot reach it")
+
+    def lost(self, host: int) -> None:
+        """The host is out. The others close the ring around it."""
+        bit = 1 << host
+        if not self._living & bit:
+            return
+        self._living &= ~bit
+        self._readers &= ~bit
+        self.out.pop(host, None)
+        self._busy[host].clear()
+        for piece, need in enumerate(self._need):
+            self._have[piece] &= ~bit
+            if need & bit:
+                self._need[piece] = need & ~bit
+                if need == bit and piece not in self._skipped:
+                    self._left -= 1
+        for piece in list(self._flights):
+            self._cut(piece, host)
+        self._spread(host)
+
+    def _cut(self, piece: int, host: int) -> None:
+        """The piece gets to neither this host nor those behind it, by this flight."""
+        flight = self._flights.get(piece)
+        if flight is not None and host in flight.way:
+            behind = flight.way[flight.way.index(host) :]
+            self._settled(piece, sum(1 << other for other in behind))
+
+    def _settled(self, piece: int, hosts: int) -> None:
+        """Wait no more for these hosts. The flight ends with the last one."""
+        flight = self._flights.get(piece)
+        if flight is None:
+            return
+        flight.waiting &= ~hosts
+        if not flight.waiting:
+            del self._flights[piece]
+            if self._wanted(piece):
+                self._queue(piece, first=True)
+
+
+def _follows(way: Sequence[int], host: int, to: int) -> bool:
+    return any(pair == (host, to) for pair in zip(way, way[1:]))

@@ -1,0 +1,96 @@
+"""Carries out one plan: turns what members report into calls of the Dealer, and its orders into orders to members."""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from kitdata import manifest
+from kitdata.crew import Calls, Crew, Failed
+from kitdata.deal import Dealer
+from kitdata.events import Events
+from kitdata.plan import Plan
+from kitdata.source import Entry, shown
+
+# Pieces in one frame. Each has at most plan.MOST_PARTS extents.
+BATCH = 100
+
+
+class Dealing:
+    """One plan. `label` is what people call the source."""
+
+    def __init__(self, crew: Crew, events: Events, entries: Sequence[Entry], step: Plan, label: str) -> None:
+        self._crew = crew
+        self._events = events
+        self._entries = entries
+        self._step = step
+        self._label = label
+        self._tried: Optional[Failed] = None
+        # Files that changed meanwhile, with what the source says of them now.
+        self._changed: Dict[int, Optional[Entry]] = {}
+        # The pieces of each file, so that no more of a changed file is read.
+        self._of_file: Dict[int, List[int]] = {}
+        readers = sum(1 << member for member in crew.readers)
+        self._dealer = Dealer(step.pieces, len(crew.hosts), crew.living, readers)
+
+    def run(self) -> Dict[int, Optional[Entry]]:
+        """Bring all pieces to all living hosts that need them. Return the files that changed meanwhile.
+
+        Raises Failed.
+        """
+        for number, piece in enumerate(self._step.pieces):
+            for file, _ in piece.parts:
+                self._of_file.setdefault(file, []).append(number)
+        rows = [[piece.parts, piece.need, piece.have] for piece in self._step.pieces]
+        for at in range(0, len(rows), BATCH):
+            self._crew.everybody({"pieces": {"rows": rows[at : at + BATCH], "more": at + BATCH < len(rows)}})
+        self._crew.on_lost = self._dealer.lost
+        try:
+            self._crew.pump(self._step_on, self._calls())
+        finally:
+            self._crew.on_lost = lambda _: None
+        return self._changed
+
+    def _calls(self) -> Calls:
+        dealer = self._dealer
+        return {
+            "changed": self._change,
+            "wrong": self._wrong,
+            "unread": self._unread,
+            "has": lambda member, values: dealer.arrived(member, values[0]),
+            "over": lambda member, values: dealer.over(member, values[0]),
+            "rotten": lambda member, values: dealer.rotten(member, values[0]),
+            "sent": lambda member, values: dealer.sent(member, *values),
+            "unsent": lambda member, values: dealer.unsent(member, *values),
+            "broken": lambda member, values: dealer.broken(values[0], member, values[1]),
+        }
+
+    def _step_on(self) -> bool:
+        """Send the next orders. Return whether nothing is left to bring."""
+        for member, text in list(self._dealer.out.items()):
+            self._crew.lose(member, Failed("hosts-lost", text))
+        tasks: Dict[int, List[Any]] = {}
+        for order in self._dealer.deal():
+            tasks.setdefault(order.host, []).append([order.piece, order.read, order.route])
+        for member, orders in tasks.items():
+            self._crew.send(member, {"tasks": orders})
+        if self._dealer.stuck:
+            raise self._tried or Failed("source-lost", "no host is left that can read %s" % self._label)
+        return not self._dealer.left
+
+    def _change(self, _: int, values: List[Any]) -> None:
+        _, file, newest = values
+        self._changed[file] = manifest.entry_of(newest) if newest is not None else None
+        for piece in self._of_file[file]:
+            self._dealer.skip(piece)
+
+    def _wrong(self, member: int, values: List[Any]) -> None:
+        piece, file = values
+        self._events.add({"wrong": {"host": self._crew.hosts[member], "file": shown(self._entries[file].path)}})
+        self._dealer.wrong(member, piece)
+
+    def _unread(self, member: int, values: List[Any]) -> None:
+        piece, kind, text = values
+        error = Failed(kind, text, self._crew.hosts[member])
+        if kind != "source-lost":
+            raise error
+        # Another host may still reach the source.
+        self._tried = error
+        self._dealer.unread(member, piece, True)

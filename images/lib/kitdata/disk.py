@@ -1,0 +1,371 @@
+"""The folder of a data set on one host: files/ is what nodes see, coming/ has what is not complete.
+
+An unfinished file is coming/KEY, where KEY belongs to one version of one file. coming/done lists the extents that are
+written, with their checksums, so that a staging continues after any kill. After a restart of the machine, what is
+listed may never have reached the disk. Then a checksum decides.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import stat
+import threading
+from typing import Any, Dict, List, Sequence, Set, Tuple
+
+from kitdata import manifest
+from kitdata.manifest import Kept
+from kitdata.plan import Have
+from kitdata.source import Entry
+
+FILES, COMING = "files", "coming"
+DONE = "done"
+BOOT = "/proc/sys/kernel/random/boot_id"
+_NANO = 10**9
+_BLOCK = 4096
+
+
+class Folder:
+    """What one host has of a data set, and where new bytes go. `expect` must be called first, and again for a new list.
+
+    Errors of the disk are OSError. Calls for different extents may come from several threads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._files = os.path.join(path, FILES)
+        self._coming = os.path.join(path, COMING)
+        self._lock = threading.Lock()
+        self._entries: List[Entry] = []
+        # For each file of the list: the checksums of its extents, empty where it is not here.
+        self._sums: List[List[bytes]] = []
+        # Whether the file is in files/, in its newest version.
+        self._placed: List[bool] = []
+        self._left: List[int] = []
+        self._keys: List[str] = []
+        self._old: Dict[str, Kept] = {}
+        self._done: Any = None
+        self._made: Set[str] = set()
+        os.makedirs(self._files, mode=0o755, exist_ok=True)
+
+    def free(self) -> Tuple[int, int]:
+        """Return (free bytes, free inodes); the latter is very large where a file system has no limit."""
+        disk = os.statvfs(self.path)
+        return disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else 1 << 60
+
+    def expect(self, entries: Sequence[Entry]) -> Have:
+        """Take this list of files as the newest, and return what of it is here. Remove unfinished files of no use."""
+        self._close_done()
+        known = manifest.read(self.path)
+        self._old = known.files if known else {}
+        journal = self._journal()
+        self._entries = list(entries)
+        self._sums, self._placed, self._left, self._keys = [], [], [], []
+        whole: List[int] = []
+        parts: Dict[int, frozenset[int]] = {}
+        for number, entry in enumerate(entries):
+            kept = self._old.get(entry.path)
+            count = manifest.extents(entry.size)
+            if kept is not None and kept.entry == entry and self._is_placed(entry):
+                self._add(list(kept.sums), True, 0, "")
+                whole.append(number)
+                continue
+            name = manifest.key(entry)
+            sums = self._unfinished(name, entry, journal.get(name, {}))
+            left = sums.count(b"")
+            # A staging that was killed while it gave files their names.
+            placed = left == 0 and not os.path.exists(self._part(name))
+            self._add(sums, placed, left, name)
+            if left == 0:
+                whole.append(number)
+            elif left < count:
+                parts[number] = frozenset(part for part in range(count) if sums[part])
+        self._clean()
+        self._restart_journal()
+        return Have(frozenset(whole), parts)
+
+    def _add(self, sums: List[bytes], placed: bool, left: int, name: str) -> None:
+        self._sums.append(sums)
+        self._placed.append(placed)
+        self._left.append(left)
+        self._keys.append(name)
+
+    def _unfinished(self, name: str, entry: Entry, listed: Dict[int, bytes]) -> List[bytes]:
+        """Return the checksums of the extents that an interrupted staging wrote."""
+        count = manifest.extents(entry.size)
+        sums = [listed.get(part, b"") for part in range(count)]
+        if not listed:
+            return sums
+        try:
+            about = os.stat(self._part(name))
+            size = about.st_size
+        except FileNotFoundError:
+            return sums if all(sums) and self._is_placed(entry) else [b""] * count
+        for part in range(count):
+            offset, length = manifest.extent(entry.size, part)
+            if offset + length > size:
+                sums[part] = b""
+        if not self._same_boot:
+            for part in range(count):
+                if sums[part] and hashlib.sha256(self._at(self._part(name), entry, part)).digest() != sums[part]:
+                    sums[part] = b""
+        return sums
+
+    def _is_placed(self, entry: Entry) -> bool:
+        try:
+            about = os.lstat(self._final(entry.path))
+        except (OSError, ValueError):
+            return False
+        # Some file systems keep whole seconds.
+        same_time = abs(about.st_mtime_ns - entry.mtime) < _NANO
+        return stat.S_ISREG(about.st_mode) and about.st_size == entry.size and same_time
+
+    def _part(self, name: str) -> str:
+        return os.path.join(self._coming, name)
+
+    def _final(self, path: str) -> str:
+        return os.path.join(self._files, path)
+
+    def _journal(self) -> Dict[str, Dict[int, bytes]]:
+        """Return the extents that coming/done lists: {key: {number of extent: checksum}}."""
+        result: Dict[str, Dict[int, bytes]] = {}
+        self._same_boot = True
+        try:
+            with open(self._part(DONE)) as file:
+                self._same_boot = file.readline().strip() == _boot()
+                for line in file:
+                    for name, part, digest in json.loads(line):
+                        result.setdefault(str(name), {})[int(part)] = bytes.fromhex(digest)
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError):
+            # A kill may have cut the last line. What it listed comes again.
+            pass
+        return result
+
+    def _clean(self) -> None:
+        """Remove unfinished files that belong to no file of the list."""
+        wanted = {name for name, sums in zip(self._keys, self._sums) if name and any(sums)}
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self._coming):
+                if name not in wanted and name != DONE:
+                    with contextlib.suppress(OSError):
+                        os.unlink(self._part(name))
+
+    def _restart_journal(self) -> None:
+        """Write the journal without lines that were cut or that no longer matter."""
+        if not any(self._left) and not any(self._keys):
+            shutil.rmtree(self._coming, ignore_errors=True)
+            return
+        os.makedirs(self._coming, mode=0o700, exist_ok=True)
+        new = self._part(DONE + ".new")
+        self._done = open(new, "w")  # noqa: SIM115
+        self._done.write(_boot() + "\n")
+        for name, sums in zip(self._keys, self._sums):
+            if name:
+                self._note([[name, part, digest.hex()] for part, digest in enumerate(sums) if digest])
+        self._done.flush()
+        os.rename(new, self._part(DONE))
+
+    def _note(self, rows: List[List[Any]]) -> None:
+        if rows:
+            self._done.write(json.dumps(rows) + "\n")
+
+    def gone(self) -> int:
+        """Return how many files this host has that the list no longer has."""
+        names = {entry.path for entry in self._entries}
+        return sum(path not in names for path in self._old)
+
+    def has(self, parts: Sequence[Tuple[int, int]]) -> bool:
+        """Return whether all of these extents are here."""
+        return all(self._sums[number][part] for number, part in parts)
+
+    def sums(self, parts: Sequence[Tuple[int, int]]) -> List[bytes]:
+        """Return the checksums of extents that are here."""
+        return [self._sums[number][part] for number, part in parts]
+
+    def write(self, parts: Sequence[Tuple[int, int]], data: memoryview, sums: Sequence[bytes]) -> List[int]:
+        """Write extents, whose bytes follow each other in `data`. Return the files that this completes."""
+        at = 0
+        rows: List[List[Any]] = []
+        whole: List[int] = []
+        for (number, part), digest in zip(parts, sums):
+            entry = self._entries[number]
+            offset, length = manifest.extent(entry.size, part)
+            with self._lock:
+                known = bool(self._sums[number][part])
+            if not known:
+                alone = length == entry.size
+                self._put(number, entry, offset, data[at : at + length], alone)
+                rows.append([self._keys[number], part, digest.hex()])
+            at += length
+        with self._lock:
+            self._note(rows)
+            self._done.flush()
+            for (number, part), digest in zip(parts, sums):
+                if not self._sums[number][part]:
+                    self._sums[number][part] = digest
+                    self._left[number] -= 1
+                    if self._left[number] == 0:
+                        whole.append(number)
+        return whole
+
+    def _put(self, number: int, entry: Entry, offset: int, data: memoryview, alone: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        file = os.open(self._part(self._keys[number]), flags, 0o644)
+        try:
+            while data:
+                count = os.pwrite(file, data, offset)
+                data, offset = data[count:], offset + count
+            if alone:
+                os.utime(file, ns=(entry.mtime, entry.mtime))
+        finally:
+            os.close(file)
+
+    def read(self, parts: Sequence[Tuple[int, int]]) -> bytes:
+        """Return the bytes of extents that are here. Raises OSError if a file is gone, or shorter than it was."""
+        return b"".join(self.extent(number, part) for number, part in parts)
+
+    def extent(self, number: int, part: int) -> bytes:
+        """Return the bytes of one extent. Raises OSError."""
+        entry = self._entries[number]
+        path = self._final(entry.path) if self._placed[number] else self._part(self._keys[number])
+        return self._at(path, entry, part)
+
+    def _at(self, path: str, entry: Entry, part: int) -> bytes:
+        offset, length = manifest.extent(entry.size, part)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            data = os.pread(file, length, offset)
+            while len(data) < length:
+                more = os.pread(file, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            os.close(file)
+
+    def forget(self, parts: Sequence[Tuple[int, int]]) -> None:
+        """Take these extents as not here, because their bytes are wrong, so that they come again."""
+        with self._lock:
+            for number, part in parts:
+                entry = self._entries[number]
+                if self._placed[number]:
+                    # What is in files/ stays until the new one is complete. All of the file comes again.
+                    self._placed[number] = False
+                    self._keys[number] = manifest.key(entry)
+                    self._sums[number] = [b""] * manifest.extents(entry.size)
+                    self._left[number] = len(self._sums[number])
+                elif self._sums[number][part]:
+                    self._sums[number][part] = b""
+                    self._left[number] += 1
+            if self._done is None:
+                self._restart_journal()
+
+    def finish(self, mine: Sequence[int], summary: Dict[str, Any]) -> int:
+        """Give the complete files of `mine` their names, remove what the source no longer has, and write the manifest.
+
+        `mine` are the numbers of the files that this host must have, by number. Return how many files were removed.
+        """
+        wanted = [number for number in mine if self._left[number] == 0]
+        fresh = [number for number in wanted if not self._placed[number]]
+        for number in fresh:
+            entry = self._entries[number]
+            if manifest.extents(entry.size) > 1:
+                os.utime(self._part(self._keys[number]), ns=(entry.mtime, entry.mtime))
+        kept = [Kept(self._entries[number], tuple(self._sums[number])) for number in wanted]
+        names = {item.entry.path for item in kept}
+        gone = [path for path in self._old if path not in names]
+        if fresh:
+            self._sync()
+        # First, because a file may have become a folder, or a folder a file.
+        for path in gone:
+            self._remove(path)
+        for number in fresh:
+            self._place(number)
+        same = not fresh and not gone and len(names) == len(self._old)
+        if not same or manifest.summary(self.path).get("id") != summary.get("id"):
+            if fresh:
+                self._sync()
+            manifest.write(self.path, kept, summary)
+        self._close_done()
+        shutil.rmtree(self._coming, ignore_errors=True)
+        return len(gone)
+
+    def close(self) -> None:
+        self._close_done()
+
+    def _close_done(self) -> None:
+        if self._done is not None:
+            with contextlib.suppress(OSError):
+                self._done.close()
+            self._done = None
+
+    def _sync(self) -> None:
+        """Bring all files to the disk at once: one call for each of many small files would take minutes."""
+        handle = os.open(self._files, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+            if call is None:
+                os.sync()
+            elif call(handle):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
+        finally:
+            os.close(handle)
+
+    def _place(self, number: int) -> None:
+        path = self._entries[number].path
+        self._folder_of(path)
+        target = self._final(path)
+        try:
+            os.rename(self._part(self._keys[number]), target)
+        except IsADirectoryError:
+            shutil.rmtree(target)
+            os.rename(self._part(self._keys[number]), target)
+        self._placed[number] = True
+
+    def _folder_of(self, path: str) -> None:
+        """Make the folders above a file. A link, or a file, in the place of one makes way: it could lead elsewhere."""
+        folder = os.path.dirname(path)
+        if folder in self._made:
+            return
+        at = self._files
+        for name in folder.split("/") if folder else []:
+            at = os.path.join(at, name)
+            try:
+                if stat.S_ISDIR(os.lstat(at).st_mode):
+                    continue
+                os.unlink(at)
+            except FileNotFoundError:
+                pass
+            os.mkdir(at, 0o755)
+        self._made.add(folder)
+
+    def _remove(self, path: str) -> None:
+        """Remove a file that the source no longer has, and the folders that this leaves empty."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._final(path))
+        folder = os.path.dirname(path)
+        while folder:
+            try:
+                os.rmdir(self._final(folder))
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+
+def _boot() -> str:
+    try:
+        with open(BOOT) as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def room(entries: Sequence[Entry], numbers: Sequence[int]) -> int:
+    """Return the bytes that files take on a disk, in whole blocks."""
+    return sum(-(-entries[number].size // _BLOCK) * _BLOCK for number in numbers)

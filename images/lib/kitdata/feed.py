@@ -1,0 +1,195 @@
+"""A source on the operator's machine: reads go over the order `feed` to the operator's kit, which answers them.
+
+A frame is four bytes of length, a JSON object, and then as many bytes as its "bytes" says. The lead sends {"list": 1},
+{"entry": path, "n"} and {"read": path, "offset", "length", "n"}. The kit answers {"entries": [[path, size, mtime]],
+"more"}, {"n", "entry": [path, size, mtime] or null}, {"n", "bytes"}, or {"n", "error", "kind"}.
+"""
+
+import json
+import struct
+import threading
+import time
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional
+
+from kitdata import manifest
+from kitdata.source import Entry, Source, SourceError, shown
+
+_HEAD = struct.Struct(">I")
+MOST_HEADER = 1 << 24
+_PART = 1 << 16
+# How long to wait for the operator's kit: before it feeds, when its connection breaks, and for an answer.
+PATIENCE_S = 30.0
+KINDS = ("source-missing", "source-refused", "source-lost", "source-changed", "source-name")
+
+
+def write_frame(stream: BinaryIO, header: Dict[str, Any], data: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    stream.write(_HEAD.pack(len(text)) + text + data)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> Optional[Dict[str, Any]]:
+    """Return the next header; None at the end of the stream. Raises ValueError."""
+    head = stream.read(_HEAD.size)
+    if not head or len(head) < _HEAD.size:
+        return None
+    (length,) = _HEAD.unpack(head)
+    if length > MOST_HEADER:
+        raise ValueError("a frame of an impossible length")
+    value = json.loads(stream.read(length).decode())
+    if not isinstance(value, dict):
+        raise ValueError("a frame that is no JSON object")
+    return value
+
+
+class Feed(Source):
+    """The operator's folder. The kit may connect before or after the first call, and connect again."""
+
+    def __init__(self, label: str, patience: float = PATIENCE_S) -> None:
+        self.label = label
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._stream: Optional[BinaryIO] = None
+        self._turn = 0
+        self._serial = 0
+        self._closed = False
+        # What each open question got: None while it waits.
+        self._answers: Dict[int, Any] = {}
+        self._listed: List[Dict[str, Any]] = []
+        self._writing = threading.Lock()
+        self._heard = 0.0
+
+    def serve(self, stream: BinaryIO) -> None:
+        """Use this connection until it ends. Questions that are open then fail."""
+        with self._changed:
+            self._turn += 1
+            turn = self._turn
+            self._stream = stream
+            self._changed.notify_all()
+        try:
+            self._follow(stream)
+        except (OSError, ValueError):
+            pass
+        finally:
+            with self._changed:
+                if turn == self._turn:
+                    self._stream = None
+                self._changed.notify_all()
+
+    def _follow(self, stream: BinaryIO) -> None:
+        while True:
+            header = read_frame(stream)
+            if header is None:
+                return
+            count = header.get("bytes", 0)
+            if type(count) is not int or not 0 <= count <= manifest.EXTENT:
+                raise ValueError("an answer of an impossible length")
+            data = self._data(stream, count)
+            if len(data) != count:
+                return
+            with self._changed:
+                self._heard = time.monotonic()
+                if "entries" in header:
+                    self._listed.append(header)
+                elif header.get("n") in self._answers:
+                    self._answers[header["n"]] = (header, data)
+                self._changed.notify_all()
+
+    def _data(self, stream: BinaryIO, count: int) -> bytes:
+        """Return the bytes of an answer. On a slow line they may take longer than the patience: each part counts."""
+        parts = []
+        while count:
+            part = stream.read(min(count, _PART))
+            if not part:
+                break
+            self._heard = time.monotonic()
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def entries(self) -> Iterator[Entry]:
+        self._listed = []
+        turn = self._ask({"list": 1})
+        more = True
+        while more:
+            header = self._wait(turn, lambda: self._listed.pop(0) if self._listed else None)
+            if "error" in header:
+                raise _error(header)
+            for row in header["entries"]:
+                yield _entry(row)
+            more = bool(header.get("more"))
+
+    def entry(self, path: str) -> Entry:
+        header, _ = self._question({"entry": path})
+        if header.get("entry") is None:
+            raise SourceError("source-changed", "%s is no longer in %s" % (shown(path), self.label))
+        return _entry(header["entry"])
+
+    def read(self, entry: Entry, offset: int, length: int) -> bytes:
+        question = {"read": entry.path, "offset": offset, "length": length, "size": entry.size, "mtime": entry.mtime}
+        _, data = self._question(question)
+        return bytes(data)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _question(self, question: Dict[str, Any]) -> Any:
+        with self._changed:
+            self._serial += 1
+            serial = self._serial
+            self._answers[serial] = None
+        try:
+            turn = self._ask(dict(question, n=serial))
+            answer = self._wait(turn, lambda: self._answers[serial])
+        finally:
+            with self._changed:
+                del self._answers[serial]
+        if "error" in answer[0]:
+            raise _error(answer[0])
+        return answer
+
+    def _ask(self, question: Dict[str, Any]) -> int:
+        """Send a question, and return the number of the connection that has it."""
+        end = time.monotonic() + self._patience
+        with self._changed:
+            while self._stream is None:
+                left = end - time.monotonic()
+                if self._closed or left <= 0:
+                    raise self._lost()
+                self._changed.wait(left)
+            stream, turn = self._stream, self._turn
+        try:
+            with self._writing:
+                write_frame(stream, question)
+        except (OSError, ValueError):
+            raise self._lost() from None
+        return turn
+
+    def _wait(self, turn: int, answer: Callable[[], Any]) -> Any:
+        start = time.monotonic()
+        with self._changed:
+            while True:
+                value = answer()
+                if value is not None:
+                    return value
+                left = max(start, self._heard) + self._patience - time.monotonic()
+                if self._closed or left <= 0 or turn != self._turn or self._stream is None:
+                    raise self._lost()
+                self._changed.wait(left)
+
+    def _lost(self) -> SourceError:
+        return SourceError("source-lost", "the connection to the machine that has %s ended" % self.label)
+
+
+def _entry(row: Any) -> Entry:
+    try:
+        return manifest.entry_of(row)
+    except ValueError:
+        raise SourceError("source-lost", "the machine that has the folder sent something else than a list") from None
+
+
+def _error(header: Dict[str, Any]) -> SourceError:
+    kind = header.get("kind")
+    return SourceError(kind if kind in KINDS else "source-lost", shown(str(header["error"]), 500))

@@ -1,0 +1,251 @@
+"""Leads one staging: asks for the list of files, plans, has the pieces dealt, and says when all have all.
+
+A round is one list of files and one plan. Another round follows where a file of the source changed meanwhile.
+"""
+
+import time
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+from kitdata import manifest, plan, room, wire
+from kitdata.crew import PROGRESS_S, Crew, Failed
+from kitdata.dealing import Dealing
+from kitdata.events import Events
+from kitdata.plan import Have, Plan
+from kitdata.room import Room
+from kitdata.source import Entry, SourceError, arranged, shown
+
+# A file that changes more often while it is read is given up.
+MOST_CHANGES = 3
+
+
+class Lead:
+    """One staging. `run` returns when it has ended, well or not; then `events` has said how."""
+
+    def __init__(self, request: Dict[str, Any], id_: str, client: Any) -> None:
+        self.id = id_
+        self._source: Dict[str, Any] = request["source"]
+        self._label = str(self._source.get("label", "the source"))
+        self._request = {name: value for name, value in request.items() if name != "source"}
+        self._split = request.get("split") == "hosts"
+        self._limit = int(request.get("limit") or 0)
+        about = {"id": id_, "source": self._label, "limit": self._limit, "since": time.time()}
+        self.events = Events(about)
+        self._crew = Crew(request, id_, client, self.events)
+        # For each file the set of hosts that must have it.
+        self._owners: List[int] = []
+        self._planned: Optional[Plan] = None
+        self._removed = 0
+
+    def stop(self) -> None:
+        """End the staging soon. What came stays."""
+        self._crew.stop()
+
+    def run(self) -> None:
+        """Stage, and end with the event `done` or `failed`."""
+        start = time.monotonic()
+        try:
+            self._begin()
+            self._finish(self._bring(self._list()), start)
+        except Failed as error:
+            self._fail(error)
+        except SourceError as error:
+            self._fail(Failed(error.kind, error.text))
+        except Exception as error:
+            # The text of a bug may have anything in it, also what is secret.
+            self._fail(Failed("internal", "the stager failed with %s" % type(error).__name__))
+        finally:
+            # The secrets of the source.
+            self._source = {}
+            self._crew.end()
+
+    def _fail(self, error: Failed) -> None:
+        self.events.add({"failed": {"kind": error.kind, "host": error.host, "text": error.text}})
+
+    def _begin(self) -> None:
+        """Connect to all members. One that cannot be reached is out."""
+        members = self._request["members"]
+        places = [{"address": member["address"], "port": member["port"]} for member in members]
+        for number in range(len(members)):
+            order = {"members": places, "me": number, "limit": self._limit, "source": self._source}
+            self._crew.send(number, {"begin": order})
+        linked: Set[int] = set()
+        self._crew.pump(lambda: self._crew.all(linked), {"linked": lambda member, _: linked.add(member)})
+
+    # The list of files
+
+    def _list(self) -> List[Entry]:
+        """Return the files of the source, as one host that can read it lists them. Raises Failed and SourceError."""
+        while True:
+            readers = self._crew.readers
+            if not readers:
+                raise Failed("source-lost", "no host is left that can read %s" % self._label)
+            entries = self._listed(readers[0])
+            if entries is not None:
+                return arranged(entries)
+
+    def _listed(self, reader: int) -> Optional[List[Entry]]:
+        """Return the list; None if the host is lost meanwhile."""
+        entries: List[Entry] = []
+        state = {"bytes": 0, "ended": 0}
+        last = time.monotonic()
+
+        def tell() -> None:
+            nonlocal last
+            last = time.monotonic()
+            self.events.add({"listing": {"files": len(entries), "bytes": state["bytes"]}})
+
+        def rows(_: int, values: List[Any]) -> None:
+            for row in values[0]:
+                entries.append(manifest.entry_of(row))
+                state["bytes"] += entries[-1].size
+            if time.monotonic() - last > PROGRESS_S:
+                tell()
+
+        def unlisted(member: int, values: List[Any]) -> None:
+            raise Failed(values[0], values[1], self._crew.hosts[member])
+
+        def ended(_: int, __: List[Any]) -> None:
+            state["ended"] = 1
+
+        self._crew.send(reader, {"list": 1})
+        calls = {"list": rows, "unlisted": unlisted, "listed": ended}
+        self._crew.pump(lambda: bool(state["ended"]) or not self._crew.lives(reader), calls)
+        if not state["ended"]:
+            return None
+        tell()
+        return entries
+
+    # Rounds
+
+    def _bring(self, entries: List[Entry]) -> List[Entry]:
+        """Bring all files to all hosts that need them. Return the list of files in their newest versions."""
+        changes: Dict[str, int] = {}
+        while True:
+            self._crew.round += 1
+            rooms, haves = self._compare(entries)
+            self._owners = self._assign(entries, haves)
+            step = plan.plan(entries, haves, self._owners)
+            rooms = {member: rooms[member] for member in self._crew.members}
+            room.check(step, rooms, self._crew.hosts, str(self._request.get("stage")), self._request.get("size"))
+            if self._planned is None:
+                self._tell_plan(entries, step, rooms)
+            changed: Dict[int, Optional[Entry]] = {}
+            if step.pieces:
+                changed = Dealing(self._crew, self.events, entries, step, self._label).run()
+            if not changed:
+                changed = self._check_md5(entries, step)
+            if not changed:
+                return entries
+            entries = self._newest(entries, changed, changes)
+
+    def _compare(self, entries: Sequence[Entry]) -> Tuple[Dict[int, Room], List[Have]]:
+        """Send the list to all members. Return what room each has, and what each has of it."""
+        rows = [list(entry) if entry.md5 else list(entry[:3]) for entry in entries]
+        for at in range(0, max(1, len(rows)), wire.BATCH):
+            part, more = rows[at : at + wire.BATCH], at + wire.BATCH < len(rows)
+            self._crew.everybody({"entries": {"round": self._crew.round, "rows": part, "more": more}})
+        rooms: Dict[int, Room] = {}
+        haves = [Have(frozenset(), {}) for _ in self._crew.hosts]
+
+        def have(member: int, values: List[Any]) -> None:
+            value = values[0]
+            rooms[member] = Room(value["free"], value["inodes"], value["gone"])
+            haves[member] = Have(wire.numbers(value["whole"]), haves[member].parts)
+
+        def some(member: int, values: List[Any]) -> None:
+            haves[member].parts.update((number, frozenset(parts)) for number, parts in values[0])
+
+        self._crew.pump(lambda: self._crew.all(set(rooms)), {"have": have, "parts": some})
+        return rooms, haves
+
+    def _assign(self, entries: Sequence[Entry], haves: Sequence[Have]) -> List[int]:
+        """Return for each file the set of hosts that must have it."""
+        if not self._split:
+            return [self._crew.living] * len(entries)
+        members = self._crew.members
+        holders = [0] * len(entries)
+        for place, member in enumerate(members):
+            for number in (*haves[member].whole, *haves[member].parts):
+                holders[number] |= 1 << place
+        return [1 << members[place] for place in plan.split(entries, len(members), holders)]
+
+    def _tell_plan(self, entries: Sequence[Entry], step: Plan, rooms: Dict[int, Room]) -> None:
+        self._planned = step
+        self._crew.need = step.need
+        gone = [one.gone for one in rooms.values()]
+        self._removed = sum(gone) if self._split else max(gone)
+        hosts = {
+            self._crew.hosts[member]: {"need": step.need[member], "have": step.have[member]}
+            for member in self._crew.members
+        }
+        total = sum(entry.size for entry in entries)
+        value = {"files": len(entries), "bytes": total, "new": step.new, "removed": self._removed}
+        self.events.add({"plan": dict(value, read=step.read, hosts=hosts)})
+
+    def _check_md5(self, entries: Sequence[Entry], step: Plan) -> Dict[int, Optional[Entry]]:
+        """Let hosts compare new files with the source's MD5. Small ones were compared as they were read."""
+        new = sorted({file for piece in step.pieces for file, _ in piece.parts if entries[file].md5})
+        work: Dict[int, List[int]] = {}
+        for file in new:
+            owners = plan.bits(self._owners[file] & self._crew.living)
+            if owners and manifest.extents(entries[file].size) > 1:
+                work.setdefault(owners[file % len(owners)], []).append(file)
+        for member, files in work.items():
+            self._crew.send(member, {"check": files})
+        ended: Set[int] = set()
+        bad: List[int] = []
+
+        def checked(member: int, values: List[Any]) -> None:
+            ended.add(member)
+            bad.extend(values[0])
+
+        self._crew.pump(lambda: all(one in ended or not self._crew.lives(one) for one in work), {"checked": checked})
+        if bad:
+            self._crew.everybody({"forget": bad})
+        return {file: entries[file] for file in bad}
+
+    def _newest(
+        self, entries: Sequence[Entry], changed: Dict[int, Optional[Entry]], counts: Dict[str, int]
+    ) -> List[Entry]:
+        """Return the list with the newest versions of changed files. Raises Failed if one changes all the time."""
+        result = []
+        for number, entry in enumerate(entries):
+            newest: Optional[Entry] = entry
+            if number in changed:
+                counts[entry.path] = counts.get(entry.path, 0) + 1
+                self.events.add({"changed": {"file": shown(entry.path)}})
+                if counts[entry.path] > MOST_CHANGES:
+                    text = "%s in %s keeps changing: each of %d reads got something else than its list says"
+                    raise Failed("source-changed", text % (shown(entry.path), self._label, counts[entry.path]))
+                newest = changed[number]
+            if newest is not None:
+                result.append(newest)
+        return result
+
+    def _finish(self, entries: Sequence[Entry], start: float) -> None:
+        """Let all members give the files their names, and end with `done`."""
+        summary = {
+            "name": self._request["data"],
+            "source": self._label,
+            "stage": self._request.get("stage"),
+            "split": self._request.get("split"),
+            "id": manifest.listing_id(entries),
+            "at": int(time.time()),
+        }
+        for member in self._crew.members:
+            mine = [number for number, owner in enumerate(self._owners) if owner >> member & 1] if self._split else None
+            self._crew.send(member, {"finish": {"summary": summary, "mine": mine}})
+        finished: Set[int] = set()
+        self._crew.pump(lambda: self._crew.all(finished), {"finished": lambda member, _: finished.add(member)})
+        assert self._planned is not None
+        done = {
+            "files": len(entries),
+            "bytes": sum(entry.size for entry in entries),
+            "new": self._planned.new,
+            "removed": self._removed,
+            "read": self._crew.read,
+            "seconds": round(time.monotonic() - start, 3),
+            "hosts": [self._crew.hosts[member] for member in self._crew.members],
+            "lost": [self._crew.hosts[member] for member in sorted(self._crew.lost)],
+        }
+        self.events.add({"done": done})

@@ -1,0 +1,136 @@
+"""What a host has of a data set: manifest.json lists the files with checksums, and staged.json is a short summary.
+
+A file consists of extents of at most EXTENT bytes, and each has a SHA-256. An empty file has one empty extent. Both
+files are written last, and each replaces the earlier one at once: what a manifest lists was on the disk before it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+
+from kitdata.source import Entry, SourceError, check_path
+
+EXTENT = 4 * 1024 * 1024
+VERSION = 1
+MANIFEST, SUMMARY = "manifest.json", "staged.json"
+# SHA-256.
+SUM_BYTES = 32
+EMPTY_SUM = hashlib.sha256(b"").digest()
+
+
+class Kept(NamedTuple):
+    """A file that a host has. `sums` has the SHA-256 of each extent."""
+
+    entry: Entry
+    sums: Tuple[bytes, ...]
+
+
+class Manifest(NamedTuple):
+    """All files that a host has, by path."""
+
+    files: Dict[str, Kept]
+
+
+def extents(size: int) -> int:
+    """Return how many extents a file of this size has."""
+    return max(1, -(-size // EXTENT))
+
+
+def extent(size: int, number: int) -> Tuple[int, int]:
+    """Return (offset, length) of an extent, in bytes."""
+    offset = number * EXTENT
+    return offset, min(EXTENT, size - offset)
+
+
+def listing_id(entries: Sequence[Entry]) -> str:
+    """Return 16 hexadecimal digits that say which version of the source this listing is."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        digest.update(_identity(entry))
+    return digest.hexdigest()[:16]
+
+
+def key(entry: Entry) -> str:
+    """Return the name of an unfinished file: the same for the same version of a file, and for no other."""
+    return hashlib.blake2b(_identity(entry), digest_size=16).hexdigest()
+
+
+def _identity(entry: Entry) -> bytes:
+    text = "%s\0%d\0%d\0%s\0" % (entry.path, entry.size, entry.mtime, entry.md5)
+    return text.encode("utf-8", "surrogateescape")
+
+
+def entry_of(value: Any) -> Entry:
+    """Return the entry that came as JSON. Raises SourceError (source-name) for a bad path, ValueError for the rest."""
+    if not isinstance(value, list) or len(value) not in (3, 4):
+        raise ValueError("this is not an entry of a listing")
+    path, size, mtime = value[:3]
+    md5 = value[3] if len(value) > 3 else ""
+    if not isinstance(path, str) or type(size) is not int or type(mtime) is not int or not isinstance(md5, str):
+        raise ValueError("this is not an entry of a listing")
+    if not 0 <= size <= 1 << 50 or abs(mtime) >= 1 << 63 or len(md5) not in (0, 32):
+        raise ValueError("this is not an entry of a listing")
+    check_path(path)
+    return Entry(path, size, mtime, md5)
+
+
+def write(folder: str, kept: Sequence[Kept], summary: Dict[str, Any]) -> None:
+    """Write manifest.json, and then staged.json. Raises OSError."""
+    files = [[*item.entry, [digest.hex() for digest in item.sums]] for item in kept]
+    replace(os.path.join(folder, MANIFEST), json.dumps({"version": VERSION, "files": files}))
+    replace(os.path.join(folder, SUMMARY), json.dumps(summary))
+
+
+def read(folder: str) -> Optional[Manifest]:
+    """Return the manifest of a host; None if it has no readable one."""
+    try:
+        with open(os.path.join(folder, MANIFEST)) as file:
+            value = json.load(file)
+        if value["version"] != VERSION:
+            return None
+        files = {}
+        for item in value["files"]:
+            entry = entry_of(item[:4])
+            sums = tuple(map(bytes.fromhex, item[4]))
+            if len(sums) != extents(entry.size) or any(len(digest) != SUM_BYTES for digest in sums):
+                return None
+            files[entry.path] = Kept(entry, sums)
+        return Manifest(files)
+    except (OSError, ValueError, LookupError, TypeError, SourceError):
+        return None
+
+
+def summary(folder: str) -> Dict[str, Any]:
+    """Return staged.json, or {}."""
+    try:
+        with open(os.path.join(folder, SUMMARY)) as file:
+            value = json.load(file)
+        return value if isinstance(value, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def replace(path: str, text: str) -> None:
+    """Write a file so that another process finds the old text or all of the new, also after a power failure."""
+    new = path + ".new"
+    try:
+        with open(new, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,140 @@
+"""The program kit-data: `serve` is the stager of one host, `order` passes an order of the operator on to it.
+
+An order is one line of JSON on standard input; the answers are lines of JSON on standard output, each with one key.
+{"op": "hello"}, {"op": "join", "id", "address", "certificate", "key"}, {"op": "stage", "id", "request"} and
+{"op": "watch"} on the lead, {"op": "stop", "id"}, {"op": "verify", "write"}, and {"op": "feed", "id"}, after which
+frames go both ways (kitdata.feed). A staging goes on when the process that ordered it ends.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, BinaryIO, Dict, List, cast
+
+from kitdata.station import Station, memory_folder
+
+FOLDER, SOCKET = "KIT_DATA_FOLDER", "KIT_DATA_SOCKET"
+# The longest order: a request names every member.
+MOST_LINE = 1 << 24
+_PART = 1 << 16
+USAGE = "usage: kit-data serve | kit-data order"
+
+
+def main(arguments: List[str]) -> int:
+    path = os.environ.get(SOCKET, "/run/kit-data/socket")
+    if arguments == ["serve"]:
+        return serve(os.environ.get(FOLDER, "/data"), path)
+    if arguments == ["order"]:
+        return order(path)
+    print(USAGE, file=sys.stderr)
+    return 2
+
+
+def serve(folder: str, path: str) -> int:
+    """Carry out orders until there have been none for a while."""
+    # The first process of a container ignores this signal unless it asks for it, and would be killed only later.
+    signal.signal(signal.SIGTERM, _end)
+    os.umask(0o022)
+    station = Station(folder, memory_folder(os.path.dirname(path)))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(16)
+    threading.Thread(target=_accept, args=(listener, station), daemon=True).start()
+    while not station.finished:
+        time.sleep(0.5)
+    # Do not wait for threads that wait for a source or another host.
+    os._exit(0)
+
+
+def _end(*_: Any) -> None:
+    os._exit(0)
+
+
+def _accept(listener: socket.socket, station: Station) -> None:
+    while True:
+        peer, _ = listener.accept()
+        threading.Thread(target=_answer, args=(peer, station), daemon=True).start()
+
+
+def _answer(peer: socket.socket, station: Station) -> None:
+    writing = threading.Lock()
+    # Reading and writing are apart: a feed does both at once.
+    reader = cast(BinaryIO, peer.makefile("rb"))
+
+    def say(value: Dict[str, Any]) -> None:
+        with writing:
+            peer.sendall(json.dumps(value).encode() + b"\n")
+
+    try:
+        line = reader.readline(MOST_LINE)
+        value = json.loads(line.decode())
+        if not isinstance(value, dict):
+            raise ValueError("no JSON object")
+        station.carry_out(value, say, _Both(reader, peer))  # type: ignore[arg-type]
+    except OSError:
+        # Nobody reads the answers any more.
+        pass
+    except Exception as error:
+        # Not the traceback, which could show a request with its secrets.
+        with contextlib.suppress(OSError):
+            text = "the stager cannot carry out the order: %s" % type(error).__name__
+            say({"failed": {"kind": "internal", "host": None, "text": text}})
+    finally:
+        with contextlib.suppress(OSError):
+            peer.shutdown(socket.SHUT_RDWR)
+        reader.close()
+        peer.close()
+
+
+class _Both:
+    """A connection as a stream that is read and written."""
+
+    def __init__(self, reader: BinaryIO, peer: socket.socket) -> None:
+        self.read = reader.read
+        self.write = peer.sendall
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+
+def order(path: str) -> int:
+    """Pass standard input on to the stager of this container, and its answers to standard output."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        peer.connect(path)
+    except OSError as error:
+        text = "the stager does not run: %s" % error.strerror
+        print(json.dumps({"failed": {"kind": "internal", "host": None, "text": text}}), flush=True)
+        return 1
+    threading.Thread(target=_feed, args=(peer,), daemon=True).start()
+    with contextlib.suppress(OSError):
+        while True:
+            data = peer.recv(_PART)
+            if not data:
+                break
+            _write(1, data)
+    # Not through the interpreter's end, which waits for the thread that reads.
+    os._exit(0)
+
+
+def _feed(peer: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            data = os.read(0, _PART)
+            if not data:
+                break
+            peer.sendall(data)
+        peer.shutdown(socket.SHUT_WR)
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]

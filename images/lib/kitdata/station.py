@@ -1,0 +1,188 @@
+"""What one stager is doing: the staging that it takes part in, the one that it leads, a verification.
+
+Each order of the operator comes on a connection of a unix socket, one line of JSON. kitdata.orders has the protocol.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from typing import Any, BinaryIO, Callable, Dict, Optional
+
+from kitdata import feed, opening, tls, verify
+from kitdata.lead import Lead
+from kitdata.member import Joining, Member
+from kitdata.source import Source
+
+VERSION = 1
+# For how long a host that joined waits for its lead.
+LEAD_S = 60.0
+# A stager ends when it has had nothing to do for this long, and when nobody has ordered anything since its start.
+IDLE_S, UNUSED_S = 10.0, 60.0
+
+Say = Callable[[Dict[str, Any]], None]
+
+
+class Refused(Exception):
+    """An order that cannot be carried out."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
+class Station:
+    """One stager. `folder` is where the data set is, and `memory` a folder in memory for what must be on no disk."""
+
+    def __init__(self, folder: str, memory: str) -> None:
+        self._folder = folder
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._member: Optional[Member] = None
+        self._client: Any = None
+        self._lead: Optional[Lead] = None
+        self._feeds: Dict[str, feed.Feed] = {}
+        self._working = 0
+        self._used = False
+        self._since = time.monotonic()
+
+    @property
+    def finished(self) -> bool:
+        """Whether this stager has had nothing to do for so long that it ends."""
+        with self._lock:
+            if self._working or self._member is not None:
+                return False
+            return time.monotonic() - self._since > (IDLE_S if self._used else UNUSED_S)
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Any:
+        with self._lock:
+            self._working += 1
+            self._used = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._working -= 1
+                self._since = time.monotonic()
+
+    def carry_out(self, order: Dict[str, Any], say: Say, stream: BinaryIO) -> None:
+        """Carry out one order to its end. `say` answers, and `stream` has what comes after the order."""
+        with self._at_work():
+            try:
+                calls: Dict[Any, Callable[[Dict[str, Any], Say], None]] = {
+                    "hello": self._hello,
+                    "join": self._join,
+                    "stage": self._stage,
+                    "watch": self._watch,
+                    "stop": self._stop,
+                    "verify": self._verify,
+                    "feed": lambda order, _: self._feed(str(order["id"]), "").serve(stream),
+                }
+                if order.get("op") not in calls:
+                    raise Refused("internal", "this stager does not know the order")
+                calls[order["op"]](order, say)
+            except Refused as error:
+                say({"failed": {"kind": error.kind, "host": None, "text": error.text}})
+            except OSError as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                text = error.strerror or "the system refused something"
+                say({"failed": {"kind": "disk", "host": None, "text": text}})
+
+    def _hello(self, _: Dict[str, Any], say: Say) -> None:
+        with self._lock:
+            member, lead = self._member, self._lead
+        leads = member is not None and lead is not None and lead.id == member.id
+        say({"hello": {"version": VERSION, "staging": member.id if member else None, "lead": leads}})
+
+    def _join(self, order: Dict[str, Any], say: Say) -> None:
+        id_ = str(order["id"])
+        with self._lock:
+            before = self._member
+        if before is not None and (before.id != id_ or before.led.is_set()):
+            raise Refused("busy", "another staging of this data set is running here")
+        if before is not None:
+            before.close()
+        try:
+            contexts = tls.contexts(order["certificate"], order["key"], self._memory)
+        except (OSError, ValueError, TypeError):
+            raise Refused("internal", "the certificate of the staging cannot be read") from None
+        joining = Joining(id_, str(order["address"]), *contexts)
+        member = Member(self._folder, joining, lambda source: self._source(id_, source), lambda: self._left(id_))
+        with self._lock:
+            other = self._member
+            if other is None:
+                self._member, self._client = member, contexts[1]
+        if other is not None:
+            member.close()
+            raise Refused("busy", "another staging of this data set is running here")
+        threading.Thread(target=self._await_lead, args=(member,), daemon=True).start()
+        say({"joined": {"port": member.port, "free": member.free}})
+
+    def _await_lead(self, member: Member) -> None:
+        if not member.led.wait(LEAD_S):
+            member.close()
+
+    def _left(self, id_: str) -> None:
+        with self._lock:
+            if self._member is not None and self._member.id == id_ and self._member.closed:
+                self._member = None
+            self._since = time.monotonic()
+            self._feeds.pop(id_, None)
+
+    def _source(self, id_: str, source: Dict[str, Any]) -> Source:
+        return opening.open_source(source, lambda label: self._feed(id_, label))
+
+    def _feed(self, id_: str, label: str) -> feed.Feed:
+        with self._lock:
+            found = self._feeds.setdefault(id_, feed.Feed(label))
+        if label:
+            found.label = label
+        return found
+
+    def _stage(self, order: Dict[str, Any], say: Say) -> None:
+        id_ = str(order["id"])
+        with self._lock:
+            member, lead = self._member, self._lead
+            if lead is None or lead.id != id_:
+                if member is None or member.id != id_:
+                    raise Refused("busy", "this host has not joined the staging")
+                lead = self._lead = Lead(order["request"], id_, self._client)
+                events = lead.events.follow(late=False)
+                threading.Thread(target=lead.run, daemon=True).start()
+            else:
+                events = lead.events.follow(late=True)
+        for event in events:
+            say(event)
+
+    def _watch(self, _: Dict[str, Any], say: Say) -> None:
+        with self._lock:
+            lead = self._lead
+        if lead is None:
+            raise Refused("not-staged", "no staging is running here")
+        for event in lead.events.follow(late=True):
+            say(event)
+
+    def _stop(self, order: Dict[str, Any], say: Say) -> None:
+        with self._lock:
+            lead, member = self._lead, self._member
+        if lead is not None and lead.id == order.get("id"):
+            lead.stop()
+        elif member is not None and member.id == order.get("id"):
+            member.close()
+        say({"stopped": True})
+
+    def _verify(self, order: Dict[str, Any], say: Say) -> None:
+        with self._lock:
+            if self._member is not None:
+                raise Refused("busy", "a staging of this data set is running here")
+        verify.verify(self._folder, bool(order.get("write")), say)
+
+
+def memory_folder(path: str) -> str:
+    """Make a folder that only this user can read, and return it."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    os.chmod(path, 0o700)
+    return path

@@ -1,0 +1,237 @@
+"""Stagers (images/bin/kit-data) as real processes of this machine, each with its own address, folder and socket.
+
+A stager may run with a hook: a line of Python before it begins, to break something inside it on purpose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kit.remote.ship.certificate import certificate
+from tests.fakes.launcher import LIB
+from tests.sockets import own_addresses
+
+WAIT_S = 60.0
+_PROGRAM = """
+import sys
+sys.path.insert(0, {lib!r})
+sys.dont_write_bytecode = True
+{hook}
+from kitdata import orders
+sys.exit(orders.main({arguments!r}))
+"""
+
+
+def _python(hook: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-IS", "-c", _PROGRAM.format(lib=str(LIB), hook=hook, arguments=list(arguments))]
+
+
+class Order:
+    """An order and its answers, by `kit-data order` as a process."""
+
+    def __init__(self, stager: Stager, **words: Any) -> None:
+        self.process = subprocess.Popen(
+            _python("", "order"), env=stager.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.answers: list[dict[str, Any]] = []
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(words).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the answers as they come."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            answer = json.loads(line)
+            self.answers.append(answer)
+            yield answer
+
+    def until(self, key: str) -> Any:
+        """Return the value of the next answer with this key."""
+        for answer in self:
+            if key in answer:
+                return answer[key]
+        raise AssertionError(f"no {key}: {self.answers}")
+
+    def end(self) -> dict[str, Any]:
+        """Return the last answer."""
+        for _ in self:
+            pass
+        return self.answers[-1]
+
+    def all(self, key: str) -> list[Any]:
+        return [answer[key] for answer in self.answers if key in answer]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+class Stager:
+    def __init__(self, host: str, address: str, folder: Path, runtime: Path) -> None:
+        self.host = host
+        self.address = address
+        self.folder = folder
+        self.files = folder / "files"
+        self.hook = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        self._runtime = runtime
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "KIT_DATA_FOLDER": str(folder),
+            "KIT_DATA_SOCKET": str(runtime / "socket"),
+        }
+        folder.mkdir(exist_ok=True)
+
+    def start(self) -> None:
+        """Start the stager if it does not run, and wait until it takes orders."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        ready = self._runtime / "socket"
+        ready.unlink(missing_ok=True)
+        self._runtime.mkdir(exist_ok=True, mode=0o700)
+        self.process = subprocess.Popen(_python(self.hook, "serve"), env=self.env)
+        while not ready.exists() or not self._answers():
+            assert self.process.poll() is None, f"the stager of {self.host} ended"
+
+    def _answers(self) -> bool:
+        order = Order(self, op="hello")
+        try:
+            return "hello" in order.end()
+        finally:
+            order.close()
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+    def tree(self) -> dict[str, bytes]:
+        """Return the files that nodes see, by path."""
+        return tree(self.files)
+
+    def summary(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads((self.folder / "staged.json").read_text())
+        return value
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder, by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Stagers:
+    """Some hosts gpu1, gpu2, … and the orders that kit gives them. The source is a folder unless a test says else."""
+
+    def __init__(self, count: int, folder: Path) -> None:
+        self.source = folder / "source"
+        self.source.mkdir()
+        self._short = Path(tempfile.mkdtemp(prefix="kit-data-"))  # the path of a socket has at most 107 bytes
+        self.all = [
+            Stager(f"gpu{number + 1}", address, folder / f"host{number + 1}", self._short / str(number))
+            for number, address in enumerate(own_addresses(count))
+        ]
+        self.orders: list[Order] = []
+        self.id = ""
+
+    def close(self) -> None:
+        for order in self.orders:
+            order.close()
+        for stager in self.all:
+            stager.kill()
+        for path in sorted(self._short.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        self._short.rmdir()
+
+    def order(self, stager: Stager, **words: Any) -> Order:
+        order = Order(stager, **words)
+        self.orders.append(order)
+        return order
+
+    def folder(self, **more: Any) -> dict[str, Any]:
+        return {"kind": "folder", "path": str(self.source), "label": "./source", "readers": None, **more}
+
+    def join(self, hosts: Sequence[Stager] = ()) -> list[dict[str, Any]]:
+        """Start and join the hosts; return the members of a request."""
+        cert, key = certificate()
+        self.id = secrets.token_hex(4)
+        members = []
+        for stager in hosts or self.all:
+            stager.start()
+            words = {"id": self.id, "address": stager.address, "certificate": cert, "key": key.reveal().decode()}
+            joined = self.order(stager, op="join", **words).until("joined")
+            members.append({"host": stager.host, "address": stager.address, "port": joined["port"]})
+        return members
+
+    def stage(self, hosts: Sequence[Stager] = (), **request: Any) -> Order:
+        """Join the hosts and begin a staging, led by the first one."""
+        hosts = hosts or self.all
+        full = {
+            "data": "set", "cluster": "c", "stage": "disk", "split": "none", "size": None, "limit": 0,
+            "source": self.folder(), "members": self.join(hosts), **request,
+        }  # fmt: skip
+        return self.order(hosts[0], op="stage", id=self.id, request=full)
+
+    def staged(self, hosts: Sequence[Stager] = (), **request: Any) -> Order:
+        """Stage to the end, which must be good."""
+        order = self.stage(hosts, **request)
+        assert "done" in order.end(), order.answers
+        return order
+
+
+class Feeder:
+    """The operator's end of a feed: answers questions about a folder in memory, until it is closed."""
+
+    def __init__(self, order: Order, files: dict[str, bytes], answer: Callable[[dict[str, Any]], Any] = id) -> None:
+        self._order = order
+        self._files = files
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.questions: list[dict[str, Any]] = []
+        self._answer = answer
+        self._thread.start()
+
+    def _run(self) -> None:
+        reading, writing = self._order.process.stdout, self._order.process.stdin
+        assert reading is not None
+        assert writing is not None
+        with contextlib.suppress(OSError, ValueError):
+            while head := reading.read(4):
+                question = json.loads(reading.read(int.from_bytes(head, "big")))
+                self.questions.append(question)
+                self._answer(question)
+                header, data = self._reply(question)
+                text = json.dumps(header).encode()
+                writing.write(len(text).to_bytes(4, "big") + text + data)
+                writing.flush()
+
+    def _reply(self, question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        if "list" in question:
+            return {"entries": [[path, len(data), 10**18] for path, data in self._files.items()], "more": False}, b""
+        path = question.get("read") or question["entry"]
+        if path not in self._files:
+            return {"n": question["n"], "error": f"{path} is gone", "kind": "source-changed"}, b""
+        data = self._files[path]
+        if "entry" in question:
+            return {"n": question["n"], "entry": [path, len(data), 10**18]}, b""
+        part = data[question["offset"] : question["offset"] + question["length"]]
+        return {"n": question["n"], "bytes": len(part)}, part
