@@ -73,7 +73,16 @@ class DataSets:
 
 
 def separate(sets: tuple[DataSpec, ...]) -> tuple[DataSpec, ...]:
-    """Refuse data sets that would hide each other in the nodes. Raises WrongItemsError."""
+    """Refuse data sets that would hide each other in the nodes, or share a variable. Raises WrongItemsError."""
+    splits = {names.data_split_variable(one.name): one.name for one in sets if one.split != "none"}
+    for one in sets:
+        variable = names.data_variable(one.name)
+        if variable in splits:
+            taken = FieldError(
+                f"{variable} would be the folder of {one.name}, and says how {splits[variable]} is split",
+                write="give this data set another name",
+            )
+            raise WrongItemsError({one.name: (None, taken)})
     for position, later in enumerate(sets):
         for earlier in sets[:position]:
             if _overlap(later.to, earlier.to):
@@ -86,13 +95,13 @@ def check(sets: tuple[DataSpec, ...], volumes: tuple[str, ...], env: Mapping[str
     """Refuse data sets that do not fit the rest of kit.yaml. Raises WrongItemsError for `data`, or FieldError."""
     targets = {posixpath.normpath(volume.split(":")[1]): volume for volume in volumes}
     for one in sets:
-        variable = names.data_variable(one.name)
-        if variable in env:
-            raise FieldError(
-                f"kit sets {variable} itself, for the data set {one.name}",
-                write="remove it here, or give the variable another name",
-                key=("env", variable),
-            )
+        for variable in (names.data_variable(one.name), names.data_split_variable(one.name)):
+            if variable in env:
+                raise FieldError(
+                    f"kit sets {variable} itself, for the data set {one.name}",
+                    write="remove it here, or give the variable another name",
+                    key=("env", variable),
+                )
         for target, volume in targets.items():
             if _overlap(one.to, target):
                 where = f"{one.to} overlaps with {shown(volume)} of volumes:"

@@ -194,9 +194,10 @@ def _lustre(text: str, place: str, path: str) -> DataSource:
 
 def _option(path: str) -> str:
     """Return a path that can be an option of a mount."""
-    if any(character in path for character in ",\\\"'") or " " in path:
+    # Swarm expands what is between braces.
+    if any(character in path for character in " ,\\\"'{}"):
         raise FieldError(
-            "has a space, a comma, a quote or a backslash in its path, which no option of a mount can have",
+            "has a space, a comma, a quote, a brace or a backslash in its path, which no option of a mount can have",
             write="name a folder without them",
         )
     return path

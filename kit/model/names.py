@@ -62,8 +62,9 @@ CODE = "code"
 DATA_DISK = f"{ROOT}/.data"
 DATA_BELOW = "kit-data"
 DATA_MEMORY = f"/dev/shm/{DATA_BELOW}"  # noqa: S108  (who makes it checks its owner)
-# In the folder of a data set: what the nodes see.
+# In the folder of a data set: what the nodes see, and the summary that a staging writes last.
 DATA_FILES = "files"
+DATA_SUMMARY = "staged.json"
 
 # In containers: the cluster's folder (read-only), the host's state, Swarm's secrets.
 MOUNT = "/etc/kit"
@@ -128,3 +129,8 @@ def data_container(cluster: str, data: str) -> str:
 def data_variable(data: str) -> str:
     """Return the variable with the folder of a data set in the nodes."""
     return "KIT_DATA_" + data.upper().replace("-", "_")
+
+
+def data_split_variable(data: str) -> str:
+    """Return the variable that says how a data set is split among the hosts. It is set only if it is."""
+    return f"{data_variable(data)}_SPLIT"

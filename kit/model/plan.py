@@ -115,6 +115,17 @@ class DeleteFile(Step):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MakeDataFolder(Step):
+    """Make the folder of a data set from which nodes mount it. On a host, only root may have made what is there."""
+
+    path: str
+    why: str
+
+    def line(self) -> tuple[str, str]:
+        return "make", f"the folder {self.path}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ComposeUp(Step):
     """`docker compose up` of the host's file. `recreate` when a mounted secret or config changed."""
 

@@ -187,6 +187,14 @@ class ScriptContract:
         assert vm.lines("make_folder", path, "755") == []
         assert vm.facts(path).absent == frozenset()
 
+    def test_a_folder_for_a_data_set(self, vm: Machine) -> None:
+        vm.lines("make_folder", f"{vm.root}/nvme", "755")
+        path = f"{vm.root}/nvme/kit-data/lab/web/files"
+        assert vm.facts(path).absent == {path}
+        assert vm.lines("make_data_folder", path) == []
+        assert vm.lines("make_data_folder", path) == []
+        assert vm.facts(path).absent == frozenset()
+
     def test_the_tail_of_a_file(self, vm: Machine) -> None:
         assert vm.lines("tail", f"{vm.folder}/log", "2") == []
         vm.put("log", b"one\ntwo\nthree\n")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import yaml
 
 from kit.model.observed import Container, HostFacts
-from kit.model.plan import ComposeUp, DeleteFile, Pull, Ship, Step, WaitSshd, WriteFile
+from kit.model.plan import ComposeUp, DeleteFile, MakeDataFolder, Pull, Ship, Step, WaitSshd, WriteFile
 from kit.model.secret import Secret
 
 
@@ -38,6 +38,8 @@ def after_steps(facts: HostFacts, steps: Iterable[Step], compose: bytes = b"") -
                 modes.pop(step.path)
             case ComposeUp():
                 facts = replace(facts, containers=containers_of(compose))
+            case MakeDataFolder():
+                facts = replace(facts, absent=facts.absent - {step.path})
             case WaitSshd():
                 facts = replace(facts, listening=frozenset({*facts.listening, f"{step.address}:{step.port}"}))
     return replace(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
-    "engine hiccups", "no ps",
+    "engine hiccups", "no ps", "data folder of another",
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
@@ -205,6 +205,13 @@ class FakeVM(SwarmScripts):
             return failed(f"only a part of {path} arrived")
         self.files[f"{folder}/{path}"] = (stdin, mode)
         self.changed.append(f"write {path}")
+        return completed()
+
+    def _make_data_folder(self, _stdin: bytes, path: str) -> Completed:
+        if "data folder of another" in self.faults:
+            return failed(f"{path.rpartition('/')[0]} is a link, or another user's: remove it first")
+        self.folders.add(path)
+        self.changed.append(f"make {path}")
         return completed()
 
     def _wait_sshd(self, _stdin: bytes, word: str, _seconds: str, container: str) -> Completed:

@@ -8,7 +8,7 @@ import pytest
 
 from kit.cli.text import ps as text
 from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
-from kit.events import HostDone, Phase
+from kit.events import HostDone, Note, Phase
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
 from kit.flows.cluster.ps import ps
@@ -389,6 +389,40 @@ def test_a_source_of_a_volume_that_no_host_has_is_a_warning(fleet: Fleet, report
     deploy(fleet.context(reporter, volumes=volumes))
     (warned,) = reporter.warnings
     assert "no host has /typo, which volumes: in kit.yaml mounts" in warned.text
+
+
+WEB = {"web": {"from": "s3://corpus/web", "to": "/data/web"}}
+STAGED = "/opt/kit/.data/lab/web/staged.json"
+
+
+def test_folders_of_data_sets_are_made_and_a_missing_staging_is_named(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter, data=WEB))
+    assert all("/opt/kit/.data/lab/web/files" in vm.folders for vm in fleet.vms.values())
+    notes = [note.text for note in reporter.of(Note) if "staged" in note.text]
+    assert notes == ["the data set web is not staged yet: kit data stage web"]
+    reporter.events.clear()
+    fleet["gpu1"].folders.add(STAGED)
+    assert deploy(fleet.context(reporter, data=WEB)).plan.empty
+    assert [note.text for note in reporter.of(Note)] == [
+        "the data set web is not staged yet on gpu[2-4]: kit data stage web"
+    ]
+
+
+def test_a_host_without_the_disk_of_a_data_set_prevents_the_deploy(fleet: Fleet, reporter: Remembering) -> None:
+    for name in ("gpu1", "gpu2", "gpu3"):
+        fleet[name].folders.add("/nvme")
+    with pytest.raises(StepError, match="has no folder /nvme, which dir: of a data set names") as caught:
+        deploy(fleet.context(reporter, data={"web": {**WEB["web"], "dir": "/nvme"}}))
+    assert caught.value.host == "gpu4"
+    assert fleet.changes == {}
+
+
+def test_a_folder_that_is_another_users_stops_the_deploy_on_that_host(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].faults.add("data folder of another")
+    with pytest.raises(StepError, match="is a link, or another user's") as caught:
+        deploy(fleet.context(reporter, data=WEB))
+    assert caught.value.host == "gpu2"
+    assert "kit ssh gpu2 -- ls -ld /opt/kit/.data/lab/web" in (caught.value.hint or "")
 
 
 def image_tags(fleet: Fleet) -> set[str]:

@@ -17,8 +17,9 @@ from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan
 from kit.model.result import DeployResult, HostResult
 from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
+from kit.model.text import fold
 from kit.plan import flavour
-from kit.plan.cluster import checks
+from kit.plan.cluster import checks, data
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.gpus import too_few
@@ -91,6 +92,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _warn_of_leavers(context, observed, nodes)
         _warn_of_heartbeat(context, observed[0])
         _warn_of_missing_sources(context, observed)
+        _note_unstaged(context, observed)
         _warn_of_gpus(context, observed)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
     plan = plans.deploy_plan(spec, observed, nodes, image, keys)
@@ -153,6 +155,12 @@ def _warn_of_missing_sources(context: Context, observed: Sequence[HostFacts]) ->
     for path in checks.missing_sources(observed, context.spec):
         text = f"no host has {path}, which volumes: in kit.yaml mounts; ranks will see an empty folder"
         context.reporter.report(Warned(text=text, hint="put the data there on every host, or correct the path"))
+
+
+def _note_unstaged(context: Context, observed: Sequence[HostFacts]) -> None:
+    for name, hosts in data.unstaged(observed, context.spec).items():
+        where = "" if len(hosts) == len(observed) else f" on {fold(hosts)}"
+        context.reporter.report(Note(text=f"the data set {name} is not staged yet{where}: kit data stage {name}"))
 
 
 def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:

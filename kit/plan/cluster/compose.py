@@ -11,7 +11,7 @@ from kit.model.observed import HostFacts
 from kit.model.plan import ComposeUp, HostPlan, Step
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import checks, network, rdma, ssh, stack, wires
+from kit.plan.cluster import checks, data, network, rdma, ssh, stack, wires
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
 from kit.plan.cluster.files import PRIVATE, PUBLIC, File, file_steps, launch_files, login_file, record_file, stale_steps
 from kit.plan.cluster.gpus import file_driver, lost, verify_gpus
@@ -20,8 +20,8 @@ from kit.plan.swarm.leave import leaving
 
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the sources of mounts, and devices. Compose creates missing folders, so the plan has no step for them."""
-    return tuple(dict.fromkeys([*checks.bind_sources(spec), *checks.needed_paths(spec)]))
+    """Return the sources of mounts, and devices. Compose creates missing sources, so the plan has no step for them."""
+    return tuple(dict.fromkeys([*checks.bind_sources(spec), *data.paths(spec), *checks.needed_paths(spec)]))
 
 
 def problems(_observed: Sequence[HostFacts], _nodes: Sequence[Node]) -> list[KitError]:
@@ -77,6 +77,7 @@ def _steps(
     files = [*_files(site, compose, node), login, *(_head_files(site) if service == names.HEAD else ())]
     yield from file_steps(files, facts)
     yield from stale_steps(files, facts, head=service == names.HEAD)
+    yield from data.steps(facts, spec)
     new_key = site.keys.hosts[node.name].private is not None
     lacks = lost(facts, spec.env)
     starts = new_key or bool(lacks) or not checks.container_is_current(facts, spec, service, compose.digest)

@@ -13,7 +13,7 @@ from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import SET_UP, Plan, Round, plan_of
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import checks, compose, rdma, record, resources
+from kit.plan.cluster import checks, compose, data, rdma, record, resources
 from kit.plan.cluster.dialect import Dialect, Site
 from kit.plan.cluster.files import is_current
 from kit.plan.cluster.nodes import cluster_record
@@ -39,6 +39,7 @@ def problems_of(
     for facts in observed:
         problems += checks.host_problems(facts, image_size=image.size, compose=uses_compose, ships=ships)
         problems += resources.problems(facts, spec)
+        problems += data.problems(facts, spec)
     problems += [problem for facts in observed for problem in checks.arch_problems(facts, image.arches)]
     by_name = {node.name: node for node in nodes}
     for facts in observed:

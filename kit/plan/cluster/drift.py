@@ -13,6 +13,7 @@ from typing import Any
 
 from kit.errors import NotReadyError
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster import data
 
 # How a value is shown: a list of packages may be long.
 _LONGEST = 60
@@ -32,6 +33,7 @@ def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
         "interfaces": list(spec.interfaces),
         "slots": spec.slots,
         "volumes": list(spec.volumes),
+        **data.settings(spec),
         **{f"env.{name}": {"sha256": _digest(spec.name, name, value)} for name, value in sorted(spec.env.items())},
         "shm_size": spec.shm_size,
         "cpus": spec.cpus,
@@ -58,18 +60,16 @@ def refusal(differing: tuple[str, ...]) -> NotReadyError:
 
 
 def _differences(deployed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
-    # A setting that the record does not have is newer than the deploy. Only variables come and go.
+    # A setting that the record does not have is newer than the deploy. Only variables and data sets come and go.
     for path in dict.fromkeys([*wanted, *deployed]):
-        is_variable = path.startswith("env.")
+        comes_and_goes, is_secret = path.startswith(("env.", "data.")), path.startswith("env.")
         before, after = deployed.get(path), wanted.get(path)
-        if before == after or not (is_variable or (path in deployed and path in wanted)):
+        if before == after or not (comes_and_goes or (path in deployed and path in wanted)):
             continue
-        if not is_variable:
-            yield f"{path}: {_shown(before)} → {_shown(after)}"
-        elif path not in deployed:
-            yield f"{path}: added"
+        if path in deployed and path in wanted:
+            yield f"{path}: changed" if is_secret else f"{path}: {_shown(before)} → {_shown(after)}"
         else:
-            yield f"{path}: {'changed' if path in wanted else 'removed'}"
+            yield f"{path}: {'added' if path in wanted else 'removed'}"
 
 
 def _plain(value: object) -> object:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kit.model import names
-from kit.plan.cluster import fence, yamltext
+from kit.plan.cluster import data, fence, yamltext
 from kit.plan.cluster.gpus import Driver
 from kit.plan.cluster.rdma import DEVICES as RDMA_DEVICES
 
@@ -128,9 +128,15 @@ def own_environment(
 
 
 def volumes(spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the user's volumes, and the folder of NCCL's plugin."""
+    """Return the user's volumes, the data sets, and the folder of NCCL's plugin."""
     plugin = (f"{spec.nccl.plugin}:{names.NCCL_PLUGIN}:ro",) if spec.nccl.plugin else ()
-    return (*spec.volumes, *plugin)
+    return (*spec.volumes, *data.volumes(spec), *plugin)
+
+
+def declared_volumes(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the named volumes, which both Compose and Swarm require to be declared."""
+    named = sorted({source for source, _, _ in (v.partition(":") for v in spec.volumes) if source[0] not in "/."})
+    return {**{source: {} for source in named}, **data.declared(spec)}
 
 
 def definition(
@@ -179,7 +185,8 @@ def definition(
 
 def variables(spec: ClusterSpec) -> dict[str, str]:
     """Return the variables of every node of the cluster."""
-    return {**spec.env, "SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **fence.environment(spec)}
+    ours = {"SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **fence.environment(spec)}
+    return {**spec.env, **ours, **data.variables(spec)}
 
 
 def _fenced(spec: ClusterSpec, *, rdma: bool) -> dict[str, Any]:
@@ -248,10 +255,8 @@ def compose_text(spec: ClusterSpec, name: str, body: Mapping[str, Any]) -> str:
         "name": names.project(spec.name),
         "services": {name: {key: escape(value) for key, value in body.items() if value != {}}},
     }
-    # A volume that is not a path is a named volume, which Compose requires to be declared.
-    named = [source for source, _, _ in (volume.partition(":") for volume in spec.volumes) if source[0] not in "/."]
-    if named:
-        document["volumes"] = {source: {} for source in named}
+    if named := declared_volumes(spec):
+        document["volumes"] = escape(named)
     return head + yamltext.dump(document)
 
 

@@ -12,7 +12,7 @@ from kit.model.plan import HostPlan, Round, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
-from kit.plan.cluster import fence, network, wires
+from kit.plan.cluster import data, fence, network, wires
 from kit.plan.cluster import stack as services
 from kit.plan.cluster.checks import bind_sources, needed_paths
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
@@ -33,7 +33,7 @@ from kit.plan.swarm import checks, manager, stack
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
     """Return the folders that mounts need, and what every host must have."""
-    return (*_folders(spec), *needed_paths(spec))
+    return (*_folders(spec), *data.paths(spec), *needed_paths(spec))
 
 
 def _folders(spec: ClusterSpec) -> dict[str, str]:
@@ -112,6 +112,7 @@ def _host_steps(
     for path, mode in _folders(spec).items():
         if path in facts.absent:
             yield MakeFolder(path=path, mode=mode, why="a mount needs it")
+    yield from data.steps(facts, spec)
     rewritten = any(isinstance(step, WriteFile) and step.path == names.NODE_ENV for step in changes)
     deaf = f"{node.address}:{spec.ssh_port}" not in facts.listening
     lacks = lost(facts, spec.env)

@@ -6,7 +6,7 @@ docs/swarm.md has the table of equivalents. kit.model.spec refuses what Swarm ca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,11 +221,6 @@ def document(spec: ClusterSpec, wanted: Wanted) -> dict[str, Any]:
         "networks": {"host": {"external": True}},
         "secrets": {name: {"external": True} for name in sorted(set(wanted.secrets.values()))},
     }
-    named = sorted(set(_named(spec.volumes)))
-    if named:
-        content["volumes"] = {source: {} for source in named}
+    if named := stack.declared_volumes(spec):
+        content["volumes"] = stack.escape(named)
     return content
-
-
-def _named(volumes: Iterable[str]) -> Iterable[str]:
-    return (source for source, _, _ in (volume.partition(":") for volume in volumes) if source[0] not in "/.")

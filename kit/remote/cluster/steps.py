@@ -12,6 +12,7 @@ from kit.model import names
 from kit.model.plan import (
     ComposeUp,
     DeleteFile,
+    MakeDataFolder,
     Pull,
     RemoveCluster,
     Ship,
@@ -86,6 +87,13 @@ def delete_file(execution: Execution, transport: Transport, step: DeleteFile) ->
     require(transport.run(["rm", "-f", "--", path]), transport.host.name, f"{path} could not be deleted", None)
 
 
+def make_data_folder(_execution: Execution, transport: Transport, step: MakeDataFolder) -> None:
+    done = transport.run(script("make_data_folder", step.path))
+    name = transport.host.name
+    hint = f"data: in kit.yaml needs it; look at it: kit ssh {name} -- ls -ld {step.path.rpartition('/')[0]}"
+    require(done, name, f"the folder {step.path} could not be made", hint)
+
+
 def compose_up(_execution: Execution, transport: Transport, step: ComposeUp) -> None:
     name = transport.host.name
     argv = script("compose_up", step.folder, *(["--force-recreate"] if step.recreate else []))
@@ -144,6 +152,7 @@ ON_HOST: Mapping[type[Step], OnHost] = {
     Pull: pull_image,
     WriteFile: write_file,
     DeleteFile: delete_file,
+    MakeDataFolder: make_data_folder,
     ComposeUp: compose_up,
     WaitSshd: wait_sshd,
     VerifyGpus: verify_gpus,

@@ -51,6 +51,12 @@ for id in $ids; do
   remove_container "$id" || exit 1
   echo "container ${name#/}"
 done
+# The mounts of file systems (stage: none). Such a volume holds no data: the data is on its server.
+if command -v docker >/dev/null 2>&1; then
+  for volume in $(docker volume ls --quiet --filter "label=kit.cluster=$cluster"); do
+    docker volume rm "$volume" >/dev/null && echo "volume $volume"
+  done
+fi
 # What a killed network probe has left.
 if command -v docker >/dev/null 2>&1; then
   for id in $(docker network ls --quiet --filter "label=kit.cluster=$cluster"); do

@@ -218,6 +218,13 @@ WEB = "data:\n  web:\n    from: s3://bucket/web\n    to: /data/web\n"
         (f"{WEB}volumes: [/x:/data/]", 4, "/data/web overlaps with '/x:/data/' of volumes:", "a folder for itself"),
         (f"{WEB}volumes: [/x:/data/web/a:ro]", 4, "overlaps with '/x:/data/web/a:ro'", "a folder for itself"),
         (
+            "data:\n  a: {from: s3://b/c, to: /a, split: hosts}\n  a-split: {from: s3://b/c, to: /b}",
+            3,
+            "data.a-split: KIT_DATA_A_SPLIT would be the folder of a-split, and says how a is split",
+            "another name",
+        ),
+        (f"{WEB}env: {{KIT_DATA_WEB_SPLIT: x}}", 5, "kit sets KIT_DATA_WEB_SPLIT itself", "remove it here"),
+        (
             f"{WEB}env:\n  A: b\n  KIT_DATA_WEB: /x",
             7,
             "env.KIT_DATA_WEB: kit sets KIT_DATA_WEB itself, for the data set web",

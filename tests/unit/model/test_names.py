@@ -82,3 +82,4 @@ def test_names_are_made_from_the_clusters_name() -> None:
     assert names.node_label("lab") == "kit.lab"
     assert names.data_container("lab", "web-text") == "kit-lab-data-web-text"
     assert names.data_variable("web-text") == "KIT_DATA_WEB_TEXT"
+    assert names.data_split_variable("web-text") == "KIT_DATA_WEB_TEXT_SPLIT"

@@ -12,14 +12,26 @@ import yaml
 
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.observed import HostFacts
-from kit.model.plan import VERIFY, ComposeUp, DeleteFile, Plan, Ship, Step, VerifyPeers, WaitSshd, WriteFile
+from kit.model.plan import (
+    VERIFY,
+    ComposeUp,
+    DeleteFile,
+    MakeDataFolder,
+    Plan,
+    Ship,
+    Step,
+    VerifyPeers,
+    WaitSshd,
+    WriteFile,
+)
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import compose
+from kit.plan.cluster import compose, data
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.network import pick_interface
 from kit.plan.cluster.nodes import nodes_of, slots_of
 from kit.plan.cluster.supply import Image
+from tests.fakes.datasets import DATA
 from tests.fakes.deployed import after_steps, content_of
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces, key, keys
 from tests.fakes.golden import check_golden
@@ -421,3 +433,17 @@ def test_the_interface_of_the_plan_is_the_one_that_was_picked() -> None:
 
 def test_the_keys_of_tests_are_made_for_every_host() -> None:
     assert set(keys("a", "b").hosts) == {"a", "b"}
+
+
+def test_folders_of_data_sets_are_made_once() -> None:
+    spec = replace(SPEC, data=DATA)
+    lacking = frozenset(path for path in data.paths(spec) if path != "/nvme")
+    new = [facts(number, absent=lacking) for number in (1, 2)]
+    plan = plan_of(new, spec)
+    folders = ["/opt/kit/.data/lab/imagenet", "/dev/shm/kit-data/lab/web-text", "/nvme/kit-data/lab/labels"]
+    assert [(host, step.path) for host, step in plan.steps() if isinstance(step, MakeDataFolder)] == [
+        (host, f"{folder}/files") for host in ("gpu1", "gpu2") for folder in folders
+    ]
+    # What starts the node comes after its folders.
+    assert kinds(plan, "gpu2").index("ComposeUp") > kinds(plan, "gpu2").index("MakeDataFolder")
+    assert plan_of(carried_out(new, plan), spec).empty

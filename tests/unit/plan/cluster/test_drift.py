@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from kit.errors import NotReadyError
+from kit.model.data import DataSource, DataSpec
 from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SshSpec, UlimitSpec
 from kit.plan.cluster.drift import deployed_settings, differences, refusal
 
-SPEC = ClusterSpec(env={"FOO": "bar", "TOKEN": "hunter2"}, volumes=("/data:/data:ro",))
+STORE = DataSource(kind="store", text="s3://corpus/text", scheme="s3", place="corpus", path="text")
+NFS = DataSource(kind="nfs", text="nfs://10.0.0.9/text", place="10.0.0.9", path="/text")
+TEXT = DataSpec(name="text", source=STORE, to="/text")
+SPEC = ClusterSpec(env={"FOO": "bar", "TOKEN": "hunter2"}, volumes=("/data:/data:ro",), data=(TEXT,))
 
 
 def recorded(spec: ClusterSpec) -> Any:
@@ -37,6 +41,28 @@ def recorded(spec: ClusterSpec) -> Any:
         ({"env": {"FOO": "baz", "TOKEN": "hunter2"}}, "env.FOO: changed"),
         ({"env": {"TOKEN": "hunter2"}}, "env.FOO: removed"),
         ({"env": {**SPEC.env, "NEW": "1"}}, "env.NEW: added"),
+        ({"data": (TEXT, replace(TEXT, name="new"))}, "data.new: added"),
+        ({"data": ()}, "data.text: removed"),
+        (
+            {"data": (replace(TEXT, to="/t"),)},
+            "data.text: /opt/kit/.data/kit/text on /text → /opt/kit/.data/kit/text on /t",
+        ),
+        (
+            {"data": (replace(TEXT, write=True),)},
+            "data.text: /opt/kit/.data/kit/text on /text → /opt/kit/.data/kit/text on /text, write",
+        ),
+        (
+            {"data": (replace(TEXT, split="hosts"),)},
+            "data.text: /opt/kit/.data/kit/text on /text → /opt/kit/.data/kit/text on /text, split",
+        ),
+        (
+            {"data": (replace(TEXT, dir="/nvme"),)},
+            "data.text: /opt/kit/.data/kit/text on /text → /nvme/kit-data/kit/text on /text",
+        ),
+        (
+            {"data": (replace(TEXT, source=NFS, stage="none"),)},
+            "data.text: /opt/kit/.data/kit/text on /text → nfs://10.0.0.9/text on /text",
+        ),
     ],
 )
 def test_what_takes_effect_with_a_deploy(change: dict[str, Any], text: str) -> None:
@@ -48,6 +74,7 @@ def test_what_takes_effect_with_a_deploy(change: dict[str, Any], text: str) -> N
     [
         {}, {"command": ("true",)}, {"mpi": MpiSpec(args=("--report-bindings",))}, {"runs": RunsSpec(keep=1)},
         {"ssh": SshSpec(user="ubuntu")}, {"builder": "head"}, {"registry": "registry.example.com"},
+        {"data": (replace(TEXT, source=NFS),)},
         {"head_runs_ranks": False}, {"env": {"TOKEN": "hunter2", "FOO": "bar"}},
     ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ import yaml
 
 from kit.model.spec import ClusterSpec, UlimitSpec
 from kit.plan.cluster import stack
+from tests.fakes.datasets import DATA
 from tests.fakes.facts import node
 from tests.fakes.golden import check_golden
 
@@ -54,6 +55,10 @@ def test_a_compose_file_of_a_rich_spec() -> None:
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("compose/rich.yaml", file(spec).text)
+
+
+def test_a_compose_file_with_data_sets() -> None:
+    check_golden("compose/data.yaml", file(replace(SPEC, data=DATA)).text)
 
 
 def test_values_come_through_compose_as_they_were() -> None:
@@ -112,6 +117,7 @@ def test_each_host_has_its_own_infiniband_adapters() -> None:
         {"spec": replace(SPEC, env={"A": "1"})},
         {"spec": replace(SPEC, volumes=("/a:/b",))},
         {"spec": replace(SPEC, ssh_port=34)},
+        {"spec": replace(SPEC, data=DATA[:1])},
         {"spec": replace(SPEC, cpus=2.0)},
         {"spec": replace(SPEC, memory="2gb")},
         {"spec": replace(SPEC, pids=100)},

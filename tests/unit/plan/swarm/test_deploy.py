@@ -12,7 +12,7 @@ import pytest
 from kit.cli.text import plan as render
 from kit.model.keys import ClusterKeys
 from kit.model.observed import Container, HostFacts
-from kit.model.plan import Plan, Step
+from kit.model.plan import MakeDataFolder, Plan, Step
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import (
     LEFT,
@@ -30,6 +30,7 @@ from kit.model.swarm import (
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm.leave import Leaving, leaving
+from tests.fakes.datasets import DATA
 from tests.fakes.facts import facts, key, node
 from tests.fakes.golden import check_golden
 
@@ -68,6 +69,18 @@ def test_a_first_deploy_of_three_hosts() -> None:
     absent = frozenset({"/data", "/opt/kit/lab/var"})
     plan = plan_of([facts(1, absent=absent), facts(2, absent=absent), facts(3, image_id="sha256:1f")])
     check_golden("swarm/deploy-first.txt", render.plan(plan, verbose=True) + "\n")
+
+
+def test_folders_of_data_sets_are_made_before_the_stack_starts() -> None:
+    spec = replace(SPEC, data=DATA)
+    folders = ["/opt/kit/.data/lab/imagenet", "/dev/shm/kit-data/lab/web-text", "/nvme/kit-data/lab/labels"]
+    lacking = frozenset(f"{folder}/files" for folder in folders)
+    plan = plan_of([facts(1, absent=lacking), facts(2, absent=lacking)], spec)
+    made = [(host, step.path) for host, step in plan.steps() if isinstance(step, MakeDataFolder)]
+    assert made == [(host, f"{folder}/files") for host in ("gpu1", "gpu2") for folder in folders]
+    kinds = [type(step) for _, step in plan.steps()]
+    assert kinds.index(StackDeploy) > max(at for at, kind in enumerate(kinds) if kind is MakeDataFolder)
+    assert not steps(plan_of([facts(1), facts(2)], spec), MakeDataFolder)
 
 
 def test_private_keys_tokens_and_settings_never_show() -> None:

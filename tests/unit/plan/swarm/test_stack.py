@@ -16,6 +16,7 @@ from kit.model.spec import ClusterSpec, UlimitSpec
 from kit.model.swarm import Role, SwarmFacts
 from kit.plan.cluster import stack
 from kit.plan.swarm import stack as swarm
+from tests.fakes.datasets import DATA
 from tests.fakes.facts import facts, gpus, keys, node
 from tests.fakes.golden import check_golden
 
@@ -53,6 +54,11 @@ def test_the_stack_file_of_a_rich_spec() -> None:
         ulimits=UlimitSpec(memlock="default", nofile=1048576, stack=None),
     )
     check_golden("swarm/rich.yaml", swarm.stack_text(spec, wanted(spec)))
+
+
+def test_the_stack_file_with_data_sets() -> None:
+    spec = replace(SPEC, data=DATA)
+    check_golden("swarm/data.yaml", swarm.stack_text(spec, wanted(spec)))
 
 
 def test_the_stack_file_with_gpus() -> None:

@@ -347,6 +347,7 @@ case "$1 $2" in
   'ps --all') printf '%b' "$IDS"; exit "${PS_CODE:-0}" ;;
   'inspect --format') echo /kit-lab-mpinode ;;
   'rm --force') exit "${RM_CODE:-0}" ;;
+  'volume ls') printf '%b' "${VOLUMES:-}" ;;
   'image inspect') [ "$4$3" = "$HAVE" ] ;;
 esac
 """
@@ -373,6 +374,12 @@ def test_remove_takes_the_clusters_containers_by_label(bare: Path) -> None:
     assert "rm --force --volumes bb" in calls
     assert "image rm kit:2" in calls
     assert "image rm kit:1" not in calls
+
+
+def test_remove_takes_the_mounts_of_data_sets(bare: Path) -> None:
+    done, calls = removal(bare, VOLUMES="kit-lab-data-shared-1f\n")
+    assert done.stdout.decode().splitlines() == ["volume kit-lab-data-shared-1f"]
+    assert "volume ls --quiet --filter label=kit.cluster=lab\nvolume rm kit-lab-data-shared-1f\n" in calls
 
 
 def test_remove_with_nothing_there(bare: Path) -> None:

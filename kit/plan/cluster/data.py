@@ -1,0 +1,116 @@
+"""The data sets of a cluster: what its nodes mount and know of them, and the folders that hosts need for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kit.errors import StepError
+from kit.model import names
+from kit.model.data import DataSpec, data_folder
+from kit.model.observed import HostFacts
+from kit.model.plan import MakeDataFolder
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster import mounts
+
+
+def variables(spec: ClusterSpec) -> dict[str, str]:
+    """Return the variables by which ranks find the data sets, and know that their host has a part of one."""
+    where = {names.data_variable(data.name): data.to for data in spec.data}
+    return where | {names.data_split_variable(data.name): data.split for data in spec.data if data.split != "none"}
+
+
+def volumes(spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the mounts of the data sets, SOURCE:TARGET:MODE as in Compose."""
+    return tuple(_volume(spec, data) for data in spec.data)
+
+
+def _volume(spec: ClusterSpec, data: DataSpec) -> str:
+    mode = "rw" if data.write else "ro"
+    if data.staged:
+        return f"{_files(spec, data)}:{data.to}:{mode}"
+    # Without nocopy, the engine would copy what the image has in that folder to an empty file system.
+    return f"{_volume_name(spec, data)}:{data.to}:{mode},nocopy"
+
+
+def declared(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the named volumes of the data sets that are mounted in place, as Compose and Swarm declare them."""
+    return {
+        name: {
+            "name": name,
+            "driver": "local",
+            "driver_opts": dict(mounts.options(data.source, write=data.write)),
+            "labels": {names.LABEL_CLUSTER: spec.name, names.LABEL_DATA: f"{spec.name}/{data.name}"},
+        }
+        for data in spec.data
+        if not data.staged
+        for name in [_volume_name(spec, data)]
+    }
+
+
+def _volume_name(spec: ClusterSpec, data: DataSpec) -> str:
+    """Return the name of a volume. Other options make another name, because an engine never changes a volume."""
+    options = mounts.options(data.source, write=data.write)
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+    return f"{names.data_container(spec.name, data.name)}-{digest[:8]}"
+
+
+def _files(spec: ClusterSpec, data: DataSpec) -> str:
+    return f"{data_folder(spec.name, data)}/{names.DATA_FILES}"
+
+
+def _summary(spec: ClusterSpec, data: DataSpec) -> str:
+    return f"{data_folder(spec.name, data)}/{names.DATA_SUMMARY}"
+
+
+def paths(spec: ClusterSpec) -> list[str]:
+    """Return the paths on VMs whose absence the plan needs to know."""
+    staged = [data for data in spec.data if data.staged]
+    bases = [data.dir for data in staged if data.dir is not None]
+    return [*bases, *(path for data in staged for path in (_files(spec, data), _summary(spec, data)))]
+
+
+def steps(facts: HostFacts, spec: ClusterSpec) -> Iterator[MakeDataFolder]:
+    """Yield a step for each folder that the host lacks. Swarm refuses to mount what does not exist."""
+    for data in spec.data:
+        if data.staged and _files(spec, data) in facts.absent:
+            yield MakeDataFolder(path=_files(spec, data), why=f"the data set {data.name} is mounted from it")
+
+
+def problems(facts: HostFacts, spec: ClusterSpec) -> list[StepError]:
+    """Return a problem for each data set whose `dir` the host lacks. Made by kit, it would be on another disk."""
+    missing = dict.fromkeys(data.dir for data in spec.data if data.dir is not None and data.dir in facts.absent)
+    return [
+        StepError(
+            f"has no folder {folder}, which dir: of a data set names",
+            hint=f"mount the disk there, or make the folder: kit ssh {facts.host.name} -- sudo mkdir {folder}",
+            host=facts.host.name,
+        )
+        for folder in missing
+    ]
+
+
+def unstaged(observed: Sequence[HostFacts], spec: ClusterSpec) -> dict[str, list[str]]:
+    """Return the hosts that lack each data set, by its name. A data set that no host lacks is not among them."""
+    lacking = {
+        data.name: [facts.host.name for facts in observed if _summary(spec, data) in facts.absent]
+        for data in spec.data
+        if data.staged
+    }
+    return {name: hosts for name, hosts in lacking.items() if hosts}
+
+
+def settings(spec: ClusterSpec) -> Mapping[str, str]:
+    """Return what a deploy gives the nodes of each data set, by its path in kit.yaml.
+
+    What only a staging changes, such as the source of a staged data set, is not a part of it.
+    """
+    return {f"data.{data.name}": _setting(spec, data) for data in spec.data}
+
+
+def _setting(spec: ClusterSpec, data: DataSpec) -> str:
+    where = data_folder(spec.name, data) if data.staged else data.source.text
+    more = (", write" if data.write else "") + (", split" if data.split != "none" else "")
+    return f"{where} on {data.to}{more}"

@@ -1,0 +1,22 @@
+# Creates the folder of a data set from which nodes mount it. Argument: PATH, which is BASE/TOP/CLUSTER/NAME/files.
+# Does not change an existing folder. /dev/shm is open to all users of the VM, and so may BASE be: what is there must be
+# root's, or ranks would see whatever another user has put there.
+files=$1
+folder=${files%/*}
+cluster=${folder%/*}
+top=${cluster%/*}
+base=${top%/*}
+case $base in
+  /opt/kit) mkdir -p "$base" || exit 1 ;;
+  *) [ -d "$base/" ] || { echo "there is no folder $base on this host" >&2; exit 1; } ;;
+esac
+# Other users of the VM do not see the data.
+mode=700
+for one in "$top" "$cluster" "$folder" "$files"; do
+  mkdir -m "$mode" "$one" 2>/dev/null || [ -d "$one" ] || mkdir -m "$mode" "$one" || exit 1
+  mode=755
+  if [ -L "$one" ] || [ "$(stat -c %u "$one")" != "$(id -u)" ]; then
+    echo "$one is a link, or another user's: remove it first" >&2
+    exit 1
+  fi
+done

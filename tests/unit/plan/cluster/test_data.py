@@ -1,0 +1,95 @@
+"""Data sets on hosts: the folders that a deploy makes, what is staged, and the mounts of file systems."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from kit.model.data import DataSource
+from kit.model.plan import MakeDataFolder
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster import data, mounts
+from tests.fakes.datasets import DATA
+from tests.fakes.facts import facts
+
+SPEC = ClusterSpec(name="lab", data=DATA)
+BY_NAME = {one.name: one for one in DATA}
+FILES = {
+    "imagenet": "/opt/kit/.data/lab/imagenet/files",
+    "web-text": "/dev/shm/kit-data/lab/web-text/files",
+    "labels": "/nvme/kit-data/lab/labels/files",
+}
+
+
+def test_a_rank_finds_each_data_set_by_a_variable() -> None:
+    assert data.variables(SPEC) == {
+        "KIT_DATA_IMAGENET": "/data/imagenet",
+        "KIT_DATA_WEB_TEXT": "/data/text",
+        "KIT_DATA_WEB_TEXT_SPLIT": "hosts",
+        "KIT_DATA_LABELS": "/data/labels",
+        "KIT_DATA_SHARED": "/data/shared",
+        "KIT_DATA_NOTES": "/data/notes",
+        "KIT_DATA_SCRATCH": "/data/scratch",
+    }
+
+
+def test_the_folders_that_a_host_lacks_are_made_once() -> None:
+    lacking = facts(1, absent=frozenset({FILES["imagenet"], FILES["labels"]}))
+    steps = list(data.steps(lacking, SPEC))
+    assert [(type(step), step.path) for step in steps] == [
+        (MakeDataFolder, FILES["imagenet"]),
+        (MakeDataFolder, FILES["labels"]),
+    ]
+    assert list(data.steps(facts(1), SPEC)) == []
+
+
+def test_the_plan_asks_for_folders_summaries_and_the_disk() -> None:
+    summaries = {path.replace("/files", "/staged.json") for path in FILES.values()}
+    assert set(data.paths(SPEC)) == {"/nvme", *FILES.values(), *summaries}
+    assert data.paths(ClusterSpec()) == []
+
+
+def test_a_host_without_the_disk_is_a_problem() -> None:
+    (problem,) = data.problems(facts(2, absent=frozenset({"/nvme"})), SPEC)
+    assert (problem.host, problem.message) == ("gpu2", "has no folder /nvme, which dir: of a data set names")
+    assert data.problems(facts(2), SPEC) == []
+
+
+def test_which_hosts_lack_a_data_set() -> None:
+    without = frozenset({"/opt/kit/.data/lab/imagenet/staged.json"})
+    hosts = [facts(1, absent=without), facts(2), facts(3, absent=without)]
+    assert data.unstaged(hosts, SPEC) == {"imagenet": ["gpu1", "gpu3"]}
+
+
+def test_nfs_is_mounted_with_what_vendors_advise() -> None:
+    advised = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport"
+    assert mounts.options(BY_NAME["shared"].source) == {
+        "type": "nfs", "o": f"addr=10.0.0.9,{advised},ro", "device": ":/exports/shared",
+    }  # fmt: skip
+    assert mounts.options(BY_NAME["notes"].source, write=True) == {
+        "type": "nfs", "o": f"addr=10.0.0.9,port=2050,{advised}", "device": ":/notes$1",
+    }  # fmt: skip
+
+
+def test_the_device_of_lustre_is_its_last_option() -> None:
+    device = "10.0.0.5@tcp:10.0.0.6@tcp:/fs/scratch"
+    assert mounts.options(BY_NAME["scratch"].source) == {
+        "type": "lustre", "o": f"ro,relatime,flock,device={device}", "device": device,
+    }  # fmt: skip
+
+
+def test_no_engine_mounts_a_bucket() -> None:
+    with pytest.raises(ValueError, match="store"):
+        mounts.options(BY_NAME["imagenet"].source)
+
+
+def test_other_options_make_another_volume() -> None:
+    """An engine keeps the options with which it has made a volume."""
+    one = BY_NAME["shared"]
+    elsewhere = DataSource(kind="nfs", text="nfs://10.0.0.8/x", place="10.0.0.8", path="/x")
+    changed = (one, replace(one, write=True), replace(one, source=elsewhere))
+    volumes = [set(data.declared(replace(SPEC, data=(each,)))) for each in changed]
+    assert all(a.isdisjoint(b) for a, b in itertools.combinations(volumes, 2))
+    assert volumes[0] == set(data.declared(replace(SPEC, data=(replace(one, to="/other"),))))

@@ -1,0 +1,67 @@
+"""The folder of a data set, made for real: who may see it, and what another user of the VM may not prepare."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.remote.scripts import script
+
+SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
+
+
+def make(path: Path, shell: str = "sh") -> subprocess.CompletedProcess[str]:
+    argv = [shutil.which(shell) or shell, *script("make_data_folder", str(path))[1:]]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_it_is_made_once_and_other_users_do_not_see_it(tmp_path: Path, shell: str) -> None:
+    files = tmp_path / "kit-data" / "lab" / "web" / "files"
+    for _ in range(2):
+        done = make(files, shell)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert files.is_dir()
+        (files / "one").touch()
+    assert (tmp_path / "kit-data").stat().st_mode & 0o777 == 0o700
+    assert files.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_missing_disk_is_not_made(tmp_path: Path) -> None:
+    done = make(tmp_path / "nvme" / "kit-data" / "lab" / "web" / "files")
+    assert done.returncode == 1
+    assert done.stderr == f"there is no folder {tmp_path}/nvme on this host\n"
+    assert not (tmp_path / "nvme").exists()
+
+
+@pytest.mark.parametrize("at", ["kit-data", "kit-data/lab", "kit-data/lab/web", "kit-data/lab/web/files"])
+def test_a_link_is_refused(tmp_path: Path, at: str) -> None:
+    link = tmp_path / "disk" / at
+    link.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    link.symlink_to(tmp_path / "elsewhere")
+    done = make(tmp_path / "disk" / "kit-data" / "lab" / "web" / "files")
+    assert done.returncode == 1
+    assert done.stderr == f"{link} is a link, or another user's: remove it first\n"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_file_in_its_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "kit-data").touch()
+    done = make(tmp_path / "kit-data" / "lab" / "web" / "files")
+    assert done.returncode == 1
+    assert "File exists" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kit-data").mkdir()
+    os.chown(tmp_path / "kit-data", 12345, 12345)
+    done = make(tmp_path / "kit-data" / "lab" / "web" / "files")
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path}/kit-data is a link, or another user's: remove it first\n"
+    assert list((tmp_path / "kit-data").iterdir()) == []
