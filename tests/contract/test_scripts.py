@@ -34,8 +34,8 @@ LABELS = {"kit.service": "mpinode", "kit.spec": "1"}
 # What the scripts may count on; docker is the stub.
 TOOLS = (
     "awk", "basename", "cat", "chmod", "chown", "cut", "date", "df", "dirname", "find", "flock", "grep", "head", "id",
-    "kill", "mkdir", "mktemp", "mv", "nproc", "readlink", "rm", "rmdir", "sed", "sh", "sha256sum", "sleep", "sort", "stat",
-    "tail", "timeout", "tr", "uname", "wc", "xargs",
+    "kill", "mkdir", "mktemp", "mv", "nproc", "readlink", "rm", "rmdir", "sed", "sh", "sha256sum", "sleep", "sort",
+    "stat", "tail", "timeout", "tr", "uname", "wc", "xargs",
 )  # fmt: skip
 TASK = "com.docker.swarm.task.id"
 
