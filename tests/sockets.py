@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +21,16 @@ def own_addresses(count: int) -> list[str]:
     number = os.getpid()
     network = f"127.{128 | number >> 10 & 127}.{number >> 2 & 255}"
     return [f"{network}.{(number & 3) << 6 | n}" for n in range(1, count + 1)]
+
+
+def free_port(ip: str) -> int:
+    """Return a free port below those that the kernel gives to connections: it could give one away before its use."""
+    limit = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(5000, max(limit, 6000)), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((ip, port))
+            return port
+    raise AssertionError(f"no port of {ip} is free")
 
 
 def listening(pid: int) -> set[tuple[str, int]]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import ipaddress
 import os
-import random
 import shutil
-import socket
 import ssl
 import subprocess
 import urllib.error
@@ -19,12 +15,10 @@ from pathlib import Path
 
 import bcrypt
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificates import certificates
 from tests.integration.rig import until
+from tests.sockets import free_port
 
 USER = "ann"
 
@@ -63,10 +57,10 @@ def binary(folder: Path) -> str | None:
 @contextlib.contextmanager
 def running(program: str, folder: Path, ip: str, password: str) -> Iterator[Registry]:
     """A registry at a free port of `ip`, until the end of the block."""
-    ca, certificate, key = _certificates(folder, ip)
+    ca, certificate, key = certificates(folder, ip, "registry of tests")
     hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds=4)).decode()
     (folder / "htpasswd").write_text(f"{USER}:{hashed}\n")
-    address = f"{ip}:{_free_port(ip)}"
+    address = f"{ip}:{free_port(ip)}"
     settings = {
         "version": "0.1",
         "log": {"level": "warn"},
@@ -86,16 +80,6 @@ def running(program: str, folder: Path, ip: str, password: str) -> Iterator[Regi
         process.wait()
 
 
-def _free_port(ip: str) -> int:
-    """Return a free port below those that the kernel gives to connections: it could give one away before its use."""
-    limit = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(5000, max(limit, 6000)), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((ip, port))
-            return port
-    raise AssertionError(f"no port of {ip} is free")
-
-
 def _answers(address: str, ca: Path) -> bool:
     try:
         urllib.request.urlopen(f"https://{address}/v2/", context=ssl.create_default_context(cafile=str(ca)), timeout=5)
@@ -104,40 +88,3 @@ def _answers(address: str, ca: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def _certificates(folder: Path, ip: str) -> tuple[Path, Path, Path]:
-    """The CA's certificate, and the server's certificate and key, as files."""
-    now = datetime.datetime.now(datetime.UTC)
-
-    def sign(
-        name: str, key: ec.EllipticCurvePrivateKey, issuer: str, by: ec.EllipticCurvePrivateKey, *, ca: bool
-    ) -> x509.Certificate:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=2))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )
-        if not ca:
-            names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(ip))])
-            builder = builder.add_extension(names, critical=False)
-        return builder.sign(by, hashes.SHA256())
-
-    authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    paths = folder / "ca.crt", folder / "server.crt", folder / "server.key"
-    root = sign("CA of tests", authority, "CA of tests", authority, ca=True)
-    leaf = sign("registry of tests", server, "CA of tests", authority, ca=False)
-    paths[0].write_bytes(root.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
-    paths[2].write_bytes(
-        server.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    paths[2].chmod(0o600)
-    return paths
