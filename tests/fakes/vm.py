@@ -25,12 +25,21 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
-    "engine hiccups", "no ps", "data folder of another",
+    "engine hiccups", "no ps", "data folder of another", "mount fails",
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
 LOST = "Failed to initialize NVML: Unknown Error"
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
+
+
+def mount_failure(volume: str) -> str:
+    """Return what an engine says of a file system whose server refuses the connection."""
+    at = f"/var/lib/docker/volumes/{volume}/_data"
+    return (
+        f"error while mounting volume '{at}': failed to mount local volume: mount :/web:{at}, flags: 0x1, "
+        "data: addr=10.0.0.9,nfsvers=4.1,hard: connection refused"
+    )
 
 
 def listed(*runs: tuple[dict[str, Any], dict[str, Any] | None], live: bool = False) -> str:
@@ -380,6 +389,8 @@ class FakeVM(SwarmScripts):
         document = yaml.safe_load(self.files[path][0])
         project = document["name"]
         services = document["services"]
+        if "mount fails" in self.faults:
+            return failed(mount_failure(next(iter(document["volumes"]))))
         # Orphans first, as Compose does.
         self.containers = [c for c in self.containers if c.project != project or c.service in services]
         for service, body in services.items():

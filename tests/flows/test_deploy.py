@@ -425,6 +425,16 @@ def test_a_folder_that_is_another_users_stops_the_deploy_on_that_host(fleet: Fle
     assert "kit ssh gpu2 -- ls -ld /opt/kit/.data/lab/web" in (caught.value.hint or "")
 
 
+def test_a_server_that_mounts_nothing_is_named(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].faults.add("mount fails")
+    with pytest.raises(StepError) as caught:
+        deploy(fleet.context(reporter, data={"web": {"from": "nfs://10.0.0.9/web", "to": "/web", "stage": "none"}}))
+    assert str(caught.value) == (
+        "gpu2: the data set web: the engine cannot mount NFS from 10.0.0.9: connection refused"
+    )
+    assert caught.value.hint == "start the server at 10.0.0.9, or correct from: in kit.yaml, then: kit deploy"
+
+
 def image_tags(fleet: Fleet) -> set[str]:
     return {tag.partition(":")[2].rpartition("-")[0] for vm in fleet.vms.values() for tag in vm.images}
 

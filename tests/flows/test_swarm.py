@@ -180,6 +180,28 @@ def test_a_tasks_mount_that_fails_is_reported(fleet: Fleet, context: Deployed) -
     assert services(fleet) == ALL
 
 
+def test_a_server_that_mounts_nothing_is_named(fleet: Fleet, context: Deployed) -> None:
+    fleet["gpu3"].faults.add("mount fails")
+    shared = {"web": {"from": "nfs://10.0.0.9/web", "to": "/web", "stage": "none"}}
+    with pytest.raises(StepError) as caught:
+        deploy(context(data=shared))
+    assert str(caught.value) == (
+        "gpu3: the data set web: the engine cannot mount NFS from 10.0.0.9: connection refused"
+    )
+    # The host joined with an earlier deploy, so its name is not known here.
+    with pytest.raises(StepError, match=r"connection refused on the node \S+ of the swarm") as again:
+        deploy(context(data=shared))
+    assert again.value.host == "gpu1"
+
+
+def test_folders_of_data_sets_are_made(fleet: Fleet, context: Deployed) -> None:
+    web = {"web": {"from": "s3://corpus/web", "to": "/web", "stage": "ram", "size": "1gb"}}
+    deploy(context(data=web))
+    assert "make /dev/shm/kit-data/lab/web/files" in fleet["gpu4"].changed
+    assert services(fleet) == ALL
+    assert deploy(context(data=web)).plan.empty
+
+
 def test_a_folder_that_a_volume_names_is_made(fleet: Fleet, context: Deployed) -> None:
     deploy(context(volumes=["/data/imagenet:/data:ro"]))
     assert "make /data/imagenet" in fleet["gpu4"].changed

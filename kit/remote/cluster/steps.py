@@ -26,6 +26,7 @@ from kit.model.registry import address_of
 from kit.model.secret import Secret
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.cluster.gpus import look_into_node
+from kit.remote.cluster.mountfaults import described, mount_fault
 from kit.remote.cluster.observe import listener_word
 from kit.remote.cluster.peers import peer_failures
 from kit.remote.engine import registry
@@ -94,10 +95,13 @@ def make_data_folder(_execution: Execution, transport: Transport, step: MakeData
     require(done, name, f"the folder {step.path} could not be made", hint)
 
 
-def compose_up(_execution: Execution, transport: Transport, step: ComposeUp) -> None:
+def compose_up(execution: Execution, transport: Transport, step: ComposeUp) -> None:
     name = transport.host.name
     argv = script("compose_up", step.folder, *(["--force-recreate"] if step.recreate else []))
     done = persistently(lambda: transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S), no_container)
+    fault = mount_fault(done.error_text, execution.cluster, name) if done.code != 0 else None
+    if fault is not None:
+        raise StepError(described(fault), hint=fault.hint, host=name)
     by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
     require(done, name, "docker compose up failed", f"run it by hand: {by_hand}")
 

@@ -32,6 +32,7 @@ from kit.model.swarm import (
     WaitTasks,
 )
 from kit.remote.cluster.execution import Execution, require
+from kit.remote.cluster.mountfaults import described, mount_fault
 from kit.remote.engine.hiccups import persistently
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Completed, Transport
@@ -183,7 +184,7 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
         failed = [t for t in new if t.state in ("failed", "rejected") and t.id not in before]
         worst = next((t for t in failed if sum(f.node == t.node for f in failed) >= ENOUGH_FAILURES), None)
         if worst or time.monotonic() - start > step.timeout_s:
-            raise _no_tasks(transport.host.name, worst, new, services[0].rpartition("_")[0])
+            raise _no_tasks(execution, transport.host.name, worst, new, services[0].rpartition("_")[0])
         time.sleep(POLL_S)
 
 
@@ -205,10 +206,16 @@ def _tasks(text: str) -> list[_Task]:
     return [_Task(line) for line in text.splitlines() if line.count(" ") >= 5]
 
 
-def _no_tasks(name: str, worst: _Task | None, tasks: Sequence[_Task], stack: str) -> KitError:
+def _no_tasks(execution: Execution, name: str, worst: _Task | None, tasks: Sequence[_Task], stack: str) -> KitError:
     """Return an error with what Swarm reports about a task that does not run."""
     waiting = [t for t in tasks if t.wanted == "running" and t.state != "running"]
     task = worst or next((t for t in waiting if t.error), None) or next(iter(waiting), None)
+    where = next((host for host, node in execution.swarm.ids.items() if task and node == task.node), "")
+    fault = mount_fault(task.error, execution.cluster, where or "HOST") if task else None
+    if fault is not None:
+        # Only a host that joined in this deploy is known by its ID.
+        on = "" if where or task is None else f" on the node {task.node} of the swarm"
+        return StepError(f"{described(fault)}{on}", hint=fault.hint, host=where or name)
     what = "a service" if task is None else task.service
     if task is not None and task.node != "-":
         what += f" on node {task.node}"
