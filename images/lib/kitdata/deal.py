@@ -77,8 +77,8 @@ class Dealer:
 
     @property
     def stuck(self) -> bool:
-        """Whether pieces are left that nobody can deliver. Ask after `deal`."""
-        return self._left > 0 and self.idle
+        """Whether pieces are left that nobody can deliver. Ask after `deal`, and after the hosts in `out` are lost."""
+        return self._left > 0 and self.idle and not self.out
 
     @property
     def readers(self) -> int:
@@ -86,7 +86,17 @@ class Dealer:
 
     def deal(self) -> List[Order]:
         """Return the next orders. Nothing is ordered twice."""
-        return [*self._deal_sends(), *self._deal_reads()]
+        orders = [*self._deal_sends(), *self._deal_reads()]
+        if self.stuck and not orders:
+            self._give_up()
+        return orders
+
+    def _give_up(self) -> None:
+        """Take hosts for out that need what others have, or could read, and that none of these can reach."""
+        for piece, need in enumerate(self._need):
+            if need and piece not in self._skipped and (self._have[piece] or self._readers):
+                for host in bits(need):
+                    self._exclude(host, "no host that could send it what it needs can reach it")
 
     def _deal_sends(self) -> List[Order]:
         orders, kept = [], []
@@ -222,7 +232,7 @@ class Dealer:
     def _count(self, host: int, piece: int, text: str) -> None:
         count = self._wrong[host, piece] = self._wrong.get((host, piece), 0) + 1
         if count >= MOST_WRONG:
-            self.out.setdefault(host, text)
+            self._exclude(host, text)
 
     def unread(self, host: int, piece: int, lost: bool) -> None:
         """The host could not read the piece. `lost`: the source does not answer it, so it gets no other one to read."""
@@ -266,12 +276,16 @@ class Dealer:
             if flight.sent.get(host) == connection and _follows(flight.way, host, to):
                 self._cut(piece, to)
 
+    def _exclude(self, host: int, text: str) -> None:
+        if self._living >> host & 1:
+            self.out.setdefault(host, text)
+
     def _avoid(self, host: int, to: int) -> None:
         self._bad.add((host, to))
         others = [other for other in bits(self._living) if other != to]
         if all((other, to) in self._bad for other in others):
-            # The lead's own host is where the reports meet, so it is the other one that is out.
-            self.out.setdefault(to or host, "the other hosts cannot reach it")
+            # The lead's own host is where the reports meet, so it is another one that is out.
+            self._exclude(to or host, "the other hosts cannot reach it")
 
     def lost(self, host: int) -> None:
         """The host is out. The others close the ring around it."""

@@ -1,5 +1,6 @@
 """Carries out one plan: turns what members report into calls of the Dealer, and its orders into orders to members."""
 
+import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from kitdata import manifest
@@ -11,6 +12,8 @@ from kitdata.source import Entry, shown
 
 # Pieces in one frame. Each has at most plan.MOST_PARTS extents.
 BATCH = 100
+# Where nobody seems to have a piece, a report of a host that has it may still be on its way.
+STUCK_S = 2.0
 
 
 class Dealing:
@@ -23,6 +26,7 @@ class Dealing:
         self._step = step
         self._label = label
         self._tried: Optional[Failed] = None
+        self._stuck_since = time.monotonic()
         # Files that changed meanwhile, with what the source says of them now.
         self._changed: Dict[int, Optional[Entry]] = {}
         # The pieces of each file, so that no more of a changed file is read.
@@ -71,7 +75,9 @@ class Dealing:
             tasks.setdefault(order.host, []).append([order.piece, order.read, order.route])
         for member, orders in tasks.items():
             self._crew.send(member, {"tasks": orders})
-        if self._dealer.stuck:
+        if not self._dealer.stuck:
+            self._stuck_since = time.monotonic()
+        elif time.monotonic() - self._stuck_since > STUCK_S:
             raise self._tried or Failed("source-lost", "no host is left that can read %s" % self._label)
         return not self._dealer.left
 

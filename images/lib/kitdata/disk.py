@@ -8,23 +8,20 @@ listed may never have reached the disk. Then a checksum decides.
 import contextlib
 import ctypes
 import hashlib
-import json
 import os
 import shutil
 import stat
 import threading
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from kitdata import manifest
+from kitdata import journal, manifest
+from kitdata.journal import Journal
 from kitdata.manifest import Kept
 from kitdata.plan import Have
 from kitdata.source import Entry
 
 FILES, COMING = "files", "coming"
-DONE = "done"
-BOOT = "/proc/sys/kernel/random/boot_id"
 _NANO = 10**9
-_BLOCK = 4096
 
 
 class Folder:
@@ -46,7 +43,8 @@ class Folder:
         self._left: List[int] = []
         self._keys: List[str] = []
         self._old: Dict[str, Kept] = {}
-        self._done: Any = None
+        self._journal: Optional[Journal] = None
+        self._same_boot = True
         self._made: Set[str] = set()
         os.makedirs(self._files, mode=0o755, exist_ok=True)
 
@@ -57,10 +55,10 @@ class Folder:
 
     def expect(self, entries: Sequence[Entry]) -> Have:
         """Take this list of files as the newest, and return what of it is here. Remove unfinished files of no use."""
-        self._close_done()
+        self._close_journal()
         known = manifest.read(self.path)
         self._old = known.files if known else {}
-        journal = self._journal()
+        listed, self._same_boot = journal.read(self._coming)
         self._entries = list(entries)
         self._sums, self._placed, self._left, self._keys = [], [], [], []
         whole: List[int] = []
@@ -73,7 +71,7 @@ class Folder:
                 whole.append(number)
                 continue
             name = manifest.key(entry)
-            sums = self._unfinished(name, entry, journal.get(name, {}))
+            sums = self._unfinished(name, entry, listed.get(name, {}))
             left = sums.count(b"")
             # A staging that was killed while it gave files their names.
             placed = left == 0 and not os.path.exists(self._part(name))
@@ -128,50 +126,29 @@ class Folder:
     def _final(self, path: str) -> str:
         return os.path.join(self._files, path)
 
-    def _journal(self) -> Dict[str, Dict[int, bytes]]:
-        """Return the extents that coming/done lists: {key: {number of extent: checksum}}."""
-        result: Dict[str, Dict[int, bytes]] = {}
-        self._same_boot = True
-        try:
-            with open(self._part(DONE)) as file:
-                self._same_boot = file.readline().strip() == _boot()
-                for line in file:
-                    for name, part, digest in json.loads(line):
-                        result.setdefault(str(name), {})[int(part)] = bytes.fromhex(digest)
-        except FileNotFoundError:
-            pass
-        except (ValueError, TypeError):
-            # A kill may have cut the last line. What it listed comes again.
-            pass
-        return result
-
     def _clean(self) -> None:
         """Remove unfinished files that belong to no file of the list."""
         wanted = {name for name, sums in zip(self._keys, self._sums) if name and any(sums)}
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._coming):
-                if name not in wanted and name != DONE:
+                if name not in wanted and name != journal.NAME:
                     with contextlib.suppress(OSError):
                         os.unlink(self._part(name))
 
     def _restart_journal(self) -> None:
-        """Write the journal without lines that were cut or that no longer matter."""
-        if not any(self._left) and not any(self._keys):
+        """Begin the journal again, without lines that were cut or that no longer matter."""
+        if any(self._keys):
+            os.makedirs(self._coming, mode=0o700, exist_ok=True)
+            self._journal = Journal(
+                self._coming,
+                (
+                    [(name, part, digest) for part, digest in enumerate(sums) if digest]
+                    for name, sums in zip(self._keys, self._sums)
+                    if name
+                ),
+            )
+        else:
             shutil.rmtree(self._coming, ignore_errors=True)
-            return
-        os.makedirs(self._coming, mode=0o700, exist_ok=True)
-        new = self._part(DONE + ".new")
-        self._done = open(new, "w")  # noqa: SIM115
-        self._done.write(_boot() + "\n")
-        for name, sums in zip(self._keys, self._sums):
-            if name:
-                self._note([[name, part, digest.hex()] for part, digest in enumerate(sums) if digest])
-        self._done.flush()
-        os.rename(new, self._part(DONE))
-
-    def _note(self, rows: List[List[Any]]) -> None:
-        if rows:
-            self._done.write(json.dumps(rows) + "\n")
 
     def gone(self) -> int:
         """Return how many files this host has that the list no longer has."""
@@ -189,7 +166,7 @@ class Folder:
     def write(self, parts: Sequence[Tuple[int, int]], data: memoryview, sums: Sequence[bytes]) -> List[int]:
         """Write extents, whose bytes follow each other in `data`. Return the files that this completes."""
         at = 0
-        rows: List[List[Any]] = []
+        rows: List[journal.Row] = []
         whole: List[int] = []
         for (number, part), digest in zip(parts, sums):
             entry = self._entries[number]
@@ -199,11 +176,11 @@ class Folder:
             if not known:
                 alone = length == entry.size
                 self._put(number, entry, offset, data[at : at + length], alone)
-                rows.append([self._keys[number], part, digest.hex()])
+                rows.append((self._keys[number], part, digest))
             at += length
         with self._lock:
-            self._note(rows)
-            self._done.flush()
+            assert self._journal is not None
+            self._journal.add(rows)
             for (number, part), digest in zip(parts, sums):
                 if not self._sums[number][part]:
                     self._sums[number][part] = digest
@@ -262,7 +239,7 @@ class Folder:
                 elif self._sums[number][part]:
                     self._sums[number][part] = b""
                     self._left[number] += 1
-            if self._done is None:
+            if self._journal is None:
                 self._restart_journal()
 
     def finish(self, mine: Sequence[int], summary: Dict[str, Any]) -> int:
@@ -291,18 +268,17 @@ class Folder:
             if fresh:
                 self._sync()
             manifest.write(self.path, kept, summary)
-        self._close_done()
+        self._close_journal()
         shutil.rmtree(self._coming, ignore_errors=True)
         return len(gone)
 
     def close(self) -> None:
-        self._close_done()
+        self._close_journal()
 
-    def _close_done(self) -> None:
-        if self._done is not None:
-            with contextlib.suppress(OSError):
-                self._done.close()
-            self._done = None
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
 
     def _sync(self) -> None:
         """Bring all files to the disk at once: one call for each of many small files would take minutes."""
@@ -356,16 +332,3 @@ class Folder:
             except OSError:
                 return
             folder = os.path.dirname(folder)
-
-
-def _boot() -> str:
-    try:
-        with open(BOOT) as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
-
-
-def room(entries: Sequence[Entry], numbers: Sequence[int]) -> int:
-    """Return the bytes that files take on a disk, in whole blocks."""
-    return sum(-(-entries[number].size // _BLOCK) * _BLOCK for number in numbers)
