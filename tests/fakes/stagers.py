@@ -198,6 +198,13 @@ class Stagers:
         assert "done" in order.end(), order.answers
         return order
 
+    def staged_when_free(self, **request: Any) -> Order:
+        """Stage to the end, as soon as no host is busy with an earlier staging."""
+        for stager in self.all:
+            while self.order(stager, op="hello").until("hello")["staging"] is not None:
+                pass
+        return self.staged(**request)
+
 
 class Feeder:
     """The operator's end of a feed: answers questions about a folder in memory, until it is closed."""
