@@ -282,3 +282,50 @@ def test_the_gpus_of_this_machine(engine: GpuEngine, driver: Any) -> None:
     warnings = reporter.of(Warned)
     assert len(warnings) == (driver == "")
     assert all("the ranks see no GPU" in warning.text for warning in warnings)
+
+
+def test_data_sets_that_this_machine_has_are_mounted(tmp_path: Path) -> None:
+    (tmp_path / "labels").mkdir()
+    nvme = tmp_path / "nvme"
+    (nvme / "kit-data" / "kit" / "web" / "files").mkdir(parents=True)
+    (nvme / "kit-data" / "kit" / "text" / "files").mkdir(parents=True)
+    (nvme / "kit-data" / "kit" / "web" / "staged.json").touch()
+    spec = spec_from(
+        {
+            "data": {
+                "labels": {"from": str(tmp_path / "labels"), "to": "/data/labels", "write": True},
+                "web": {"from": "s3://corpus/web", "to": "/data/web", "dir": "/nvme", "split": "hosts"},
+                "text": {"from": "s3://corpus/text", "to": "/data/text", "dir": "/nvme"},
+                "gone": {"from": str(tmp_path / "gone"), "to": "/data/gone"},
+                "shared": {"from": "nfs://10.0.0.9/shared", "to": "/data/shared", "stage": "none"},
+            }
+        }
+    )
+    here = tuple(replace(one, dir=str(nvme)) if one.dir else one for one in spec.data)
+    engine, reporter = FakeEngine(), Remembering()
+    local(replace(spec, data=here), RunRequest(), engine, tmp_path, reporter)
+    (container,) = engine.ran
+    assert container.volumes[:2] == (
+        f"{tmp_path}/labels:/data/labels:ro",
+        f"{nvme}/kit-data/kit/web/files:/data/web:ro",
+    )
+    assert {name: value for name, value in container.env.items() if name.startswith("KIT_DATA_")} == {
+        "KIT_DATA_LABELS": "/data/labels",
+        "KIT_DATA_WEB": "/data/web",
+        "KIT_DATA_WEB_SPLIT": "hosts",
+    }
+    notes = [note.text for note in reporter.of(Note) if note.text.startswith("the data set")]
+    assert notes == [
+        f"the data set {name} is not on this machine: the ranks have no /data/{name}"
+        for name in ("text", "gone", "shared")
+    ]
+
+
+def test_an_engine_elsewhere_gets_no_data_set(tmp_path: Path) -> None:
+    spec = spec_from({"data": {"labels": {"from": str(tmp_path), "to": "/data/labels"}}})
+    engine, reporter = FakeEngine(is_here=False), Remembering()
+    local(spec, RunRequest(), engine, reporter=reporter)
+    assert engine.ran[0].volumes == ()
+    assert [note.text for note in reporter.of(Note)] == [
+        "the data set labels is not on this machine: the ranks have no /data/labels"
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster.data import local_folders
 from kit.plan.run import gpus as device_rules
 from kit.plan.run import local_gpus
 from kit.plan.run.local import local_container
@@ -68,7 +69,7 @@ def local(
     if not request.dry_run or not source:
         check_workdir(request.workdir, code)
 
-    def container(run_folder: Path | None) -> LocalContainer:
+    def container(run_folder: Path | None, data: Mapping[str, str]) -> LocalContainer:
         return local_container(
             spec,
             image=image,
@@ -83,19 +84,21 @@ def local(
             code=bool(source),
             workdir=request.workdir,
             devices=device_rules.variables(request, spec),
+            data=data,
         )
 
     if request.dry_run:
-        argv = container(run_folder).argv
+        argv = container(run_folder, {}).argv
         return LocalResult(image=image, argv=argv, exit_code=None, seconds=time.monotonic() - start)
     with _ready(image, engine) as ready:
         gpus = _gpus(wish, ready, reporter)
+        data = _data(spec, ready, reporter)
         if code is None and (not ready.is_here or ":" in str(run_folder)):
             # The engine cannot mount a folder for what the ranks make, so they have none.
-            plan = replace(container(None), gpus=gpus)
+            plan = replace(container(None, data), gpus=gpus)
             exit_code, made = ready.run(plan, reporter, tagged=request.tag_output), ""
         else:
-            plan = replace(container(run_folder), gpus=gpus)
+            plan = replace(container(run_folder, data), gpus=gpus)
             exit_code, made = _run_in_folder(plan, code, run_folder, ready, reporter, tagged=request.tag_output)
     seconds = time.monotonic() - start
     return LocalResult(image=image, argv=plan.argv, exit_code=exit_code, seconds=seconds, made=made)
@@ -108,6 +111,17 @@ def _gpus(wish: LocalGpus | None, engine: ContainerEngine, reporter: Reporter) -
         reporter.report(Warned(text=f"the ranks see no GPU: {gpus.message}", hint=gpus.hint))
         return None
     return gpus
+
+
+def _data(spec: ClusterSpec, engine: ContainerEngine, reporter: Reporter) -> dict[str, str]:
+    """Return the folders of data sets that this machine has. Report the others."""
+    folders = local_folders(spec) if engine.is_here else {}
+    # The engine takes a colon for the end of a path.
+    here = {name: folder for name, (folder, mark) in folders.items() if os.path.exists(mark) and ":" not in folder}  # noqa: PTH110
+    for one in spec.data:
+        if one.name not in here:
+            reporter.report(Note(text=f"the data set {one.name} is not on this machine: the ranks have no {one.to}"))
+    return here
 
 
 @contextmanager

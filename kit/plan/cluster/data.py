@@ -16,10 +16,10 @@ from kit.model.spec import ClusterSpec
 from kit.plan.cluster import mounts
 
 
-def variables(spec: ClusterSpec) -> dict[str, str]:
-    """Return the variables by which ranks find the data sets, and know that their host has a part of one."""
-    where = {names.data_variable(data.name): data.to for data in spec.data}
-    return where | {names.data_split_variable(data.name): data.split for data in spec.data if data.split != "none"}
+def variables(sets: Sequence[DataSpec]) -> dict[str, str]:
+    """Return the variables by which ranks find these data sets, and know that their host has a part of one."""
+    where = {names.data_variable(data.name): data.to for data in sets}
+    return where | {names.data_split_variable(data.name): data.split for data in sets if data.split != "none"}
 
 
 def volumes(spec: ClusterSpec) -> tuple[str, ...]:
@@ -100,6 +100,20 @@ def unstaged(observed: Sequence[HostFacts], spec: ClusterSpec) -> dict[str, list
         if data.staged
     }
     return {name: hosts for name, hosts in lacking.items() if hosts}
+
+
+def local_folders(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
+    """Return where this machine may have each data set: its folder, and a path that is there only if all of it is.
+
+    A data set from a folder of this machine is that folder. Of others, a VM that runs kit may have the staged copy.
+    """
+    return {
+        data.name: (data.source.path, f"{data.source.path}/.")
+        if data.source.kind == "here"
+        else (_files(spec, data), _summary(spec, data))
+        for data in spec.data
+        if data.staged
+    }
 
 
 def settings(spec: ClusterSpec) -> Mapping[str, str]:

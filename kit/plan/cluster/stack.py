@@ -186,7 +186,7 @@ def definition(
 def variables(spec: ClusterSpec) -> dict[str, str]:
     """Return the variables of every node of the cluster."""
     ours = {"SSH_PORT": str(spec.ssh_port), "KIT_CLUSTER": spec.name, **fence.environment(spec)}
-    return {**spec.env, **ours, **data.variables(spec)}
+    return {**spec.env, **ours, **data.variables(spec.data)}
 
 
 def _fenced(spec: ClusterSpec, *, rdma: bool) -> dict[str, Any]:

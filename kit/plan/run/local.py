@@ -11,6 +11,7 @@ from kit.model.launch import Node, Placement
 from kit.model.local import LocalContainer
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import fence
+from kit.plan.cluster.data import variables as data_variables
 from kit.plan.run import mpi
 
 # Ranks of one container need no other network and must not wait for one.
@@ -32,19 +33,26 @@ def local_container(
     code: bool = False,
     workdir: str = "",
     devices: Mapping[str, str] = MappingProxyType({}),
+    data: Mapping[str, str] = MappingProxyType({}),
 ) -> LocalContainer:
     """Return the container of a local run. Relative sources of volumes start at `folder`.
 
     The container sees `run_folder` where a node has it. With `code`, the run's code is in its `work`, and the ranks
     start in `workdir` below that. `devices` are the variables by which kit-rank chooses GPUs (kit.plan.run.gpus).
+    `data` maps the names of data sets to their folders on this machine, which the container gets read-only.
     """
     argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
     argv += ["--map-by", "slot", "--bind-to", mpi.binding(spec)]
     ours: dict[str, str] = dict(devices)
-    mounts: tuple[str, ...] = ()
+    here = [one for one in spec.data if one.name in data]
+    mounts: tuple[str, ...] = tuple(f"{data[one.name]}:{one.to}:ro" for one in here)
+    ours |= data_variables(here)
     if run_folder is not None:
         ours |= _variables(f"{names.RUNS_MOUNT}/{run_folder.name}", code=code)
-        mounts = (f"{run_folder}:{names.RUNS_MOUNT}/{run_folder.name}",)
+        mounts = (
+            *mounts,
+            f"{run_folder}:{names.RUNS_MOUNT}/{run_folder.name}",
+        )
     if code:
         argv += ["--wdir", "/".join([ours[mpi.WORK_VARIABLE], *filter(None, [workdir])])]
     for name, value in (*mpi.TRANSPORTS, *_LOOPBACK):

@@ -24,7 +24,7 @@ FILES = {
 
 
 def test_a_rank_finds_each_data_set_by_a_variable() -> None:
-    assert data.variables(SPEC) == {
+    assert data.variables(DATA) == {
         "KIT_DATA_IMAGENET": "/data/imagenet",
         "KIT_DATA_WEB_TEXT": "/data/text",
         "KIT_DATA_WEB_TEXT_SPLIT": "hosts",
