@@ -183,7 +183,8 @@ class VerifyPeers(Step):
 class RemoveCluster(Step):
     """Remove the cluster's containers and folder from the host, and the given images.
 
-    `keep`: the folders of runs that made something stay.
+    `keep`: the folders of runs that made something stay. `data` has the folders of data sets, which stay if they have
+    anything in them.
     """
 
     folder: str
@@ -191,6 +192,7 @@ class RemoveCluster(Step):
     images: tuple[str, ...]
     keep: bool
     why: str
+    data: tuple[str, ...] = ()
 
     def line(self) -> tuple[str, str]:
         images = f" and {len(self.images)} image{'' if len(self.images) == 1 else 's'}" if self.images else ""

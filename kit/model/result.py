@@ -142,12 +142,13 @@ class ExecResult:
 class DownResult:
     """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove.
 
-    `kept` are the runs whose results stay on their hosts.
+    `kept` are the runs whose results stay on their hosts, and `data` the data sets that stay there.
     """
 
     cluster: str
     removed: dict[str, tuple[str, ...]]
     kept: tuple[RunSize, ...] = ()
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -228,9 +228,13 @@ class FakeVM(SwarmScripts):
             return completed()
         return Completed(code=1, stdout=f"container {container}: restarting:4\n".encode(), stderr=b"")
 
-    def _remove(self, _stdin: bytes, cluster: str, folder: str, _what: str, *images: str) -> Completed:
+    def _remove(self, _stdin: bytes, cluster: str, folder: str, _what: str, *words: str) -> Completed:
         if "no engine" in self.faults:
             return failed("Cannot connect to the Docker daemon")
+        at = words.index("--") if "--" in words else len(words)
+        images, data = words[:at], words[at + 1 :]
+        kept = [one.rpartition("/")[2] for one in data if f"{one}/staged.json" in self.folders]
+        self.folders -= {f"{one}/files" for one in data if f"{one}/staged.json" not in self.folders}
         self.folders = {path for path in self.folders if not path.startswith(f"{folder}/")}
         removed = [f"container {c.name}" for c in self.containers if c.labels["kit.cluster"] == cluster]
         self.containers = [c for c in self.containers if c.labels["kit.cluster"] != cluster]
@@ -239,7 +243,7 @@ class FakeVM(SwarmScripts):
             self._forget(folder)
         removed += [f"image {image}" for image in images if self.images.pop(image, None)]
         self.changed += removed
-        return completed("".join(f"{line}\n" for line in removed))
+        return completed("".join(f"{line}\n" for line in [*removed, *(f"kept {name}" for name in kept)]))
 
     def _look(self, stdin: bytes, folder: str, image: str, wanted: str) -> Completed:
         state = self._observe(stdin, folder, image, wanted)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kit.cli.text import cluster as cluster_text
 from kit.cli.text import ps as text
 from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, Note, Phase
@@ -18,6 +19,9 @@ from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
 from tests.fakes.vm import Fault
+
+WEB = {"web": {"from": "s3://corpus/web", "to": "/data/web"}}
+STAGED = "/opt/kit/.data/lab/web/staged.json"
 
 
 def services(fleet: Fleet) -> dict[str, list[str]]:
@@ -354,6 +358,18 @@ def test_down_reports_its_rounds_and_what_it_removed(fleet: Fleet, reporter: Rem
     ]  # fmt: skip
 
 
+def test_down_keeps_staged_data_and_says_so(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter, data={**WEB, "text": {"from": "s3://corpus/text", "to": "/data/text"}})
+    deploy(context)
+    fleet["gpu3"].folders.add(STAGED)
+    result = down(context)
+    assert result.data == ("web",)
+    assert all(len(lines) == 2 for lines in result.removed.values())
+    assert cluster_text.down(result).endswith("The staged data of web stays there; delete it: kit data rm web")
+    assert [name for name, vm in fleet.vms.items() if "/opt/kit/.data/lab/web/files" in vm.folders] == ["gpu3"]
+    assert down(context).data == ("web",)
+
+
 def test_down_leaves_another_cluster_alone(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     other = fleet.context(reporter, name="other", ssh_port=34)
@@ -389,10 +405,6 @@ def test_a_source_of_a_volume_that_no_host_has_is_a_warning(fleet: Fleet, report
     deploy(fleet.context(reporter, volumes=volumes))
     (warned,) = reporter.warnings
     assert "no host has /typo, which volumes: in kit.yaml mounts" in warned.text
-
-
-WEB = {"web": {"from": "s3://corpus/web", "to": "/data/web"}}
-STAGED = "/opt/kit/.data/lab/web/staged.json"
 
 
 def test_folders_of_data_sets_are_made_and_a_missing_staging_is_named(fleet: Fleet, reporter: Remembering) -> None:

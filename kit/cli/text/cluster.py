@@ -22,6 +22,10 @@ def down(value: DownResult) -> str:
         text = f"Nothing to do: cluster {value.cluster} is not on {hosts(list(value.removed))}."
     if value.kept:
         text += f"\nThe results of {counted(value.kept)} stay there; delete them: kit down --purge"
+    if value.data:
+        text += (
+            f"\nThe staged data of {', '.join(value.data)} stays there; delete it: kit data rm {' '.join(value.data)}"
+        )
     return text
 
 

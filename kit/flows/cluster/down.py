@@ -65,13 +65,15 @@ def down(
             spare_runs(_living(context))
         change.what = f"{len(plan.hosts)} hosts" + (", with what runs made" if purge else "")
         lines: dict[str, list[str]] = {}
-        failures = execute(change.execution(context, removed=lines), plan)
+        execution = change.execution(context, removed=lines)
+        failures = execute(execution, plan)
         if failures:
             # If the lock was lost, that is the one cause for all hosts.
             change.check()
         removed = {host: tuple(lines.get(host, ())) for host in plan.hosts if host not in failures}
         Outcome(results=removed, failures=failures).or_raise("kit down")
-    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept))
+    data = tuple(sorted({name for names in execution.kept.values() for name in names}))
+    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data)
 
 
 def _living(context: Context) -> tuple[str, ...]:

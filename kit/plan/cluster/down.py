@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kit.model import names
+from kit.model.data import data_folder
 from kit.model.plan import TAKE_OFF, HostPlan, Plan, RemoveCluster, Round, plan_of
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import StackRemove, SwarmLeave
@@ -20,7 +21,10 @@ def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...], 
     head, *others = hosts
     stack = StackRemove(cluster=spec.name, why="Swarm would start its containers again")
     why = "kit down removes the cluster"
-    remove = RemoveCluster(folder=names.folder(spec.name), cluster=spec.name, images=images, keep=keep, why=why)
+    folders = tuple(data_folder(spec.name, data) for data in spec.data if data.staged)
+    remove = RemoveCluster(
+        folder=names.folder(spec.name), cluster=spec.name, images=images, keep=keep, why=why, data=folders
+    )
     leave = SwarmLeave(others=(), why="this cluster does not need it any more")
     return plan_of(
         spec.name,

@@ -71,7 +71,8 @@ class Execution:
     """One execution of a plan of `cluster`, used by several threads, one a host. The head is the first host.
 
     `check` is called before each step, and raises a KitError if no further step may begin. `removed` collects a line
-    for each thing that steps remove from a host. It is None if the verb does not report that.
+    for each thing that steps remove from a host. It is None if the verb does not report that. `kept` collects the names
+    of data sets that stay on a host.
     """
 
     cluster: str
@@ -84,6 +85,7 @@ class Execution:
     swarm: SwarmProgress = field(default_factory=SwarmProgress)
     registries: Registries = field(default_factory=Registries)
     removed: dict[str, list[str]] | None = None
+    kept: dict[str, list[str]] = field(default_factory=dict)
     # How many of a host's lines `summary` has counted.
     counted: dict[str, int] = field(default_factory=dict)
 
@@ -102,6 +104,9 @@ class Execution:
     def record_removed(self, host: str, lines: Iterable[str]) -> None:
         if self.removed is not None:
             self.removed.setdefault(host, []).extend(lines)
+
+    def record_kept(self, host: str, names: Iterable[str]) -> None:
+        self.kept.setdefault(host, []).extend(names)
 
     def summary(self, host: str) -> str:
         """Return what the progress shows for a host that has finished a round."""

@@ -38,6 +38,8 @@ from kit.remote.ssh.transport import Transport
 
 # compose_up.sh waits up to 120 s for an earlier Compose that is still running.
 COMPOSE_TIMEOUT_S = 300.0
+# What remove.sh writes before the name of a data set that stays.
+_KEPT = "kept "
 
 # On one host; and on all hosts of a round at once, which returns the failures by host.
 OnHost: TypeAlias = Callable[[Execution, Transport, Any], None]
@@ -145,10 +147,12 @@ def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers)
 
 def remove_cluster(execution: Execution, transport: Transport, step: RemoveCluster) -> None:
     name = transport.host.name
-    argv = script("remove", step.cluster, step.folder, "keep" if step.keep else "all", *step.images)
+    argv = script("remove", step.cluster, step.folder, "keep" if step.keep else "all", *step.images, "--", *step.data)
     done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
     require(done, name, "the cluster could not be removed", "look at it by hand: docker ps -a")
-    execution.record_removed(name, done.text.splitlines())
+    lines = done.text.splitlines()
+    execution.record_removed(name, [line for line in lines if not line.startswith(_KEPT)])
+    execution.record_kept(name, [line.removeprefix(_KEPT) for line in lines if line.startswith(_KEPT)])
 
 
 ON_ALL: Mapping[type[Step], OnAll] = {Ship: ship_image}

@@ -1,5 +1,6 @@
-# Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... Prints a line for each thing that it removed.
-# WHAT is all, or keep: then the folders of runs that made something stay. Needs remove_container.sh before it.
+# Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... -- [DATA]... Prints a line for each thing that
+# it removed, and 'kept NAME' for each data set that stays. WHAT is all, or keep: then the folders of runs that made
+# something stay. DATA is the folder of a data set; others are found in the usual places. Needs remove_container.sh before it.
 cluster=$1
 folder=$2
 what=$3
@@ -46,6 +47,11 @@ ids=
 if command -v docker >/dev/null 2>&1; then
   ids=$(docker ps --all --quiet --filter "label=kit.cluster=$cluster") || exit 1
 fi
+# The stagers of the cluster's data sets. What they have brought stays.
+if command -v docker >/dev/null 2>&1; then
+  stagers=$(docker ps --all --filter label=kit.data --format '{{.ID}} {{.Label "kit.data"}}') || exit 1
+  ids="$ids $(printf '%s\n' "$stagers" | sed -n "s|^\([0-9a-f]*\) $cluster/.*|\1|p")"
+fi
 for id in $ids; do
   name=$(docker inspect --format '{{.Name}}' "$id" 2>/dev/null)
   remove_container "$id" || exit 1
@@ -63,6 +69,23 @@ if command -v docker >/dev/null 2>&1; then
     docker network rm "$id" >/dev/null 2>&1 && echo "network $id"
   done
 fi
+# Staged data stays: bringing it may have taken hours. What a deploy made for it goes if nothing was brought.
+images=
+while [ $# -gt 0 ]; do
+  [ "$1" != -- ] || { shift; break; }
+  images="$images $1"
+  shift
+done
+for data in "$@" "/opt/kit/.data/$cluster"/* "/dev/shm/kit-data/$cluster"/*; do
+  [ -d "$data" ] && [ ! -L "$data" ] || continue
+  if [ -n "$(find "$data" -mindepth 1 ! -path "$data/files" -print 2>/dev/null | head -n 1)" ]; then
+    echo "kept ${data##*/}"
+  else
+    rmdir "$data/files" 2>/dev/null
+    # A folder that is not empty stays.
+    rmdir "$data" "${data%/*}" "${data%/*/*}" 2>/dev/null
+  fi
+done
 case $folder in
   /opt/kit/?*)
     if [ -d "$folder" ] && ! { [ "$what" = keep ] && remove_rest; }; then
@@ -84,7 +107,7 @@ if [ -n "$root" ]; then
   fi
   rmdir "$root/kit-ship" 2>/dev/null || true
 fi
-for image in "$@"; do
+for image in $images; do
   if docker image inspect "$image" >/dev/null 2>&1; then
     docker image rm "$image" >/dev/null && echo "image $image"
   fi

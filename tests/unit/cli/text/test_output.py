@@ -209,6 +209,11 @@ def test_results_as_text() -> None:
     assert render.deploy(same) == "Nothing to do: cluster kit is as it should be on 2 hosts: gpu[1-2]."
     gone = DownResult(cluster="kit", removed={"gpu1": ("kit-kit-mpihead",), "gpu2": ()})
     assert render.down(gone) == "Removed cluster kit from 1 host: gpu1."
+    staged = DownResult(cluster="kit", removed={"gpu1": ("kit-kit-mpihead",)}, data=("text", "web"))
+    assert render.down(staged) == (
+        "Removed cluster kit from 1 host: gpu1.\n"
+        "The staged data of text, web stays there; delete it: kit data rm text web"
+    )
     nothing = DownResult(cluster="kit", removed={"gpu1": ()})
     assert render.down(nothing) == "Nothing to do: cluster kit is not on 1 host: gpu1."
     assert render.groups(EXEC) == "── 2 hosts: gpu[1-2]\nok\n── 1 host: gpu3  (exit code 3)\nno such file"

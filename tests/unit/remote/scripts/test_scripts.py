@@ -344,7 +344,10 @@ def test_end_exec_with_nothing_to_end(mark: str) -> None:
 DOCKER = """
 echo "$*" >>"$LOG"
 case "$1 $2" in
-  'ps --all') printf '%b' "$IDS"; exit "${PS_CODE:-0}" ;;
+  'ps --all')
+    case $* in *kit.data*) printf '%b' "${STAGERS:-}" ;; *) printf '%b' "$IDS" ;; esac
+    exit "${PS_CODE:-0}"
+    ;;
   'inspect --format') echo /kit-lab-mpinode ;;
   'rm --force') exit "${RM_CODE:-0}" ;;
   'volume ls') printf '%b' "${VOLUMES:-}" ;;
@@ -354,11 +357,11 @@ esac
 
 
 def removal(
-    bare: Path, folder: str = "/opt/elsewhere", what: str = "keep", **env: str
+    bare: Path, folder: str = "/opt/elsewhere", what: str = "keep", data: Sequence[object] = (), **env: str
 ) -> tuple[subprocess.CompletedProcess[bytes], str]:
     log = bare.parent / "log"
     stub(bare, "docker", DOCKER)
-    words = script("remove", "lab", folder, what, "kit:1", "kit:2")
+    words = script("remove", "lab", folder, what, "kit:1", "kit:2", "--", *map(str, data))
     done = run(words, env={"PATH": str(bare), "LOG": str(log), "IDS": "", **env})
     return done, log.read_text()
 
@@ -380,6 +383,28 @@ def test_remove_takes_the_mounts_of_data_sets(bare: Path) -> None:
     done, calls = removal(bare, VOLUMES="kit-lab-data-shared-1f\n")
     assert done.stdout.decode().splitlines() == ["volume kit-lab-data-shared-1f"]
     assert "volume ls --quiet --filter label=kit.cluster=lab\nvolume rm kit-lab-data-shared-1f\n" in calls
+
+
+def test_remove_ends_the_stagers_of_the_cluster_alone(bare: Path) -> None:
+    _, calls = removal(bare, STAGERS="aa lab/web\\nbb lab-2/web\\ncc lab/text\\ndd other/lab/x\\n")
+    assert [line.split()[-1] for line in calls.splitlines() if line.startswith("rm --force")] == ["aa", "cc"]
+
+
+def test_remove_keeps_staged_data_and_removes_empty_folders(bare: Path, tmp_path: Path) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    staged, coming, empty = (tmp_path / "nvme" / "kit-data" / "lab" / name for name in ("web", "text", "new"))
+    for folder in (staged, coming, empty):
+        (folder / "files").mkdir(parents=True)
+    (staged / "staged.json").touch()
+    (coming / "coming").mkdir()
+    gone = tmp_path / "disk" / "kit-data" / "lab" / "gone"
+    (gone / "files").mkdir(parents=True)
+    done, _ = removal(bare, data=(staged, coming, empty, gone, tmp_path / "never"))
+    assert done.stdout.decode() == "kept web\nkept text\n"
+    assert (staged / "files").is_dir()
+    assert (coming / "files").is_dir()
+    assert not empty.exists()
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_remove_with_nothing_there(bare: Path) -> None:
