@@ -63,4 +63,5 @@ class Events:
                     return
         finally:
             with self._changed:
-                self._watchers.remove(waiting)
+                # By identity: two watchers for whom nothing waits are equal.
+                self._watchers = [one for one in self._watchers if one is not waiting]

@@ -22,6 +22,8 @@ FOLDER, SOCKET = "KIT_DATA_FOLDER", "KIT_DATA_SOCKET"
 # The longest order: a request names every member.
 MOST_LINE = 1 << 24
 _PART = 1 << 16
+# From the start of a container to its first order.
+START_S = 15.0
 USAGE = "usage: kit-data serve | kit-data order"
 
 
@@ -109,7 +111,7 @@ def order(path: str) -> int:
     """Pass standard input on to the stager of this container, and its answers to standard output."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        peer.connect(path)
+        _connect(peer, path)
     except OSError as error:
         text = "the stager does not run: %s" % error.strerror
         print(json.dumps({"failed": {"kind": "internal", "host": None, "text": text}}), flush=True)
@@ -123,6 +125,19 @@ def order(path: str) -> int:
             _write(1, data)
     # Not through the interpreter's end, which waits for the thread that reads.
     os._exit(0)
+
+
+def _connect(peer: socket.socket, path: str) -> None:
+    """Connect to the stager, which listens a moment after its container has started."""
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            peer.connect(path)
+            return
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.02)
 
 
 def _feed(peer: socket.socket) -> None:
