@@ -159,11 +159,11 @@ def image_content(
         }
     dockerfile = "Dockerfile.ssh-layer.j2" if recipe is None else "Dockerfile.j2"
     scripts = {path: content for path, content in templates.items() if path.startswith("bin/")}
-    library = {path: content for path, content in templates.items() if path.startswith(("lib/", "src/"))}
+    library = {path: content for path, content in templates.items() if path.startswith(("lib/", "rclone/", "src/"))}
     files = {
         "Dockerfile": _render(templates, dockerfile, values),
         "sshd_config": _render(templates, "sshd_config.j2", values),
-        **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in (*locks, *headers)},
+        **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in (*locks, *headers, "rclone")},
         **{path: content for path, content in templates.items() if path.startswith("cuda/") and recipe and recipe.cuda},
         **({} if recipe else {path: content for path, content in templates.items() if path.startswith("layer/")}),
         **scripts,

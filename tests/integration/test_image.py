@@ -393,6 +393,13 @@ def test_node(node: Any) -> None:
     assert session["PATH"].startswith("/opt/kit/bin:")
     assert session["HOME"] == "/root"
 
+    locked = (Path(__file__).parents[2] / "images/requirements/rclone.txt").read_text().split("==")[1].split()[0]
+    code, output = inside("/opt/kit/rclone/rclone", "--config", "", "version")
+    assert code == 0, output
+    assert output.split()[:2] == ["rclone", f"v{locked}"]
+    # A user's own rclone stays the one in PATH.
+    assert inside("sh", "-c", "command -v rclone")[0] != 0
+
     _, configuration = inside("ssh", "-G", "127.0.0.1")
     exchange = configuration.partition("\nkexalgorithms ")[2].partition(",")[0]
     assert exchange in {"curve25519-sha256", "mlkem768x25519-sha256"}

@@ -144,7 +144,7 @@ def test_every_piece_of_kit_yaml_is_valid(page: Path) -> None:
 
 def messages() -> str:
     """Return all text of kit's source and of programs of the image and its build, with … for values."""
-    programs = ("images/bin/start.sh", "images/layer/prepare", "images/cuda/get-nvcc")
+    programs = ("images/bin/start.sh", "images/layer/prepare", "images/cuda/get-nvcc", "images/rclone/get-rclone")
     texts = [re.sub(r"\$(\w+|\{[^}]*\})", "…", (ROOT / program).read_text()) for program in programs]
     for path in (ROOT / "kit").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -120,6 +120,12 @@ def test_what_builds_kit_is_locked() -> None:
     assert "--no-deps --no-build-isolation --editable ." in script
 
 
+def test_the_tests_run_the_rclone_of_the_images() -> None:
+    (image,) = entries(ROOT / "images/requirements/rclone.txt")
+    (tests,) = [entry for entry in entries(DEV) if entry.name == image.name]
+    assert (tests.version, tests.hashes) == (image.version, image.hashes)
+
+
 @pytest.mark.parametrize(
     "line",
     [

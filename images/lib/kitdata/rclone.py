@@ -16,7 +16,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Set, Tuple, Union
 from urllib.parse import quote
 
 from kitdata.complaints import meaning
-from kitdata.rclone_process import Answer, Ended, Program, Server, end
+from kitdata.rclone_process import PROGRAM, Answer, Ended, Program, Server, end
 from kitdata.source import Entry, Source, SourceError, check_path, shown
 
 # S3 gives the MD5 of an object that came in parts, if at all, only in a request for that object. Parts have at least
@@ -49,7 +49,7 @@ class Rclone(Source):
         *,
         ca: str = "",
         folder: Optional[str] = None,
-        program: str = "rclone",
+        program: str = PROGRAM,
     ) -> None:
         self.label = label
         above, slash, self._name = remote.rpartition("/")

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+# The image's. It is not in PATH, where it could hide one that a node's user has installed.
+PROGRAM = "/opt/kit/rclone/rclone"
 FOLDER = "/run/kit-data"
 # rclone is a large program; a busy disk needs a while to load it.
 START_S = 30.0

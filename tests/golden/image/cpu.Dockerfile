@@ -39,12 +39,19 @@ FROM build AS programs
 COPY src/ /kit/src/
 RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
 
+# rclone reads object stores.
+FROM build AS rclone
+COPY rclone/get-rclone /kit/get-rclone
+COPY requirements/rclone.txt /kit/requirements/rclone.txt
+RUN sh /kit/get-rclone /kit/requirements/rclone.txt /opt/venv/bin/python
+
 FROM debian:bookworm-slim
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /opt/venv /opt/venv
+COPY --from=rclone /kit/rclone /opt/kit/rclone
 COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"

@@ -1,8 +1,17 @@
 # ssh-layer: an sshd for the ranks, and kit's programs, on a base that has Horovod and Open MPI.
+# rclone reads object stores. The certificates that this machine trusts beyond its distribution are in this stage alone.
+FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3 AS rclone
+USER root
+COPY ca/extra.pem /kit/ca/extra.pem
+COPY rclone/get-rclone /kit/get-rclone
+COPY requirements/rclone.txt /kit/requirements/rclone.txt
+RUN sh /kit/get-rclone /kit/requirements/rclone.txt
+
 FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3
 USER root
 COPY layer/ /kit/layer/
 RUN sh /kit/layer/prepare htop
+COPY --from=rclone /kit/rclone /opt/kit/rclone
 # With the base's Open MPI, if it can compile. If not, mpi_perf reports that.
 COPY src/ /kit/src/
 RUN mkdir -p /opt/kit/bin \
