@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from kit.config import datafolders as folders
 from kit.config import datasource, rules
 from kit.config.kinds import Choice, FieldError, Kind, Shape, Text, Truth, WrongItemsError, WrongKindError
 from kit.config.setting import Setting
@@ -23,18 +24,6 @@ _STAGES = {
     **dict.fromkeys(("mount", "mounted"), "write none"),
     **dict.fromkeys(("nvme", "ssd", "copy"), "write disk; dir: names another folder of the VMs"),
 }
-# Folders of the container that are hidden by a mount on them. Below these, nothing may be mounted, either.
-_CLOSED = (
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys",
-    "/usr/bin", "/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/sbin", "/var/run",
-    names.ROOT, names.MOUNT, names.STATE_MOUNT, names.NCCL_PLUGIN,
-)  # fmt: skip
-_FULL = ("/", "/home", "/opt", "/root", "/tmp", "/usr", "/usr/local", "/usr/share", "/var", "/var/lib", "/var/tmp")  # noqa: S108
-# On the VMs: `dir` is for data, and these are not on a disk of theirs or belong to the system.
-_NOT_FOR_DATA = (
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var/tmp",  # noqa: S108
-    names.ROOT,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ def separate(sets: tuple[DataSpec, ...]) -> tuple[DataSpec, ...]:
             raise WrongItemsError({one.name: (None, taken)})
     for position, later in enumerate(sets):
         for earlier in sets[:position]:
-            if _overlap(later.to, earlier.to):
+            if folders.overlap(later.to, earlier.to):
                 where = f"{later.to} overlaps with {earlier.to} of the data set {earlier.name}"
                 raise _at(later, "to", FieldError(where, write="give each data set a folder for itself"))
     return sets
@@ -103,22 +92,13 @@ def check(sets: tuple[DataSpec, ...], volumes: tuple[str, ...], env: Mapping[str
                     key=("env", variable),
                 )
         for target, volume in targets.items():
-            if _overlap(one.to, target):
+            if folders.overlap(one.to, target):
                 where = f"{one.to} overlaps with {shown(volume)} of volumes:"
                 raise FieldError(where, write="give each mount a folder for itself", key=("data", one.name, "to"))
 
 
 def _at(one: DataSpec, key: str, error: FieldError) -> WrongItemsError:
     return WrongItemsError({one.name: (None, WrongItemsError({key: (getattr(one, key), error)}))})
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Return whether one folder is the other, or in it. Both are in normal form."""
-    return _is_in(one, other) or _is_in(other, one)
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _read_one(name: object, section: object) -> DataSpec:
@@ -189,6 +169,12 @@ def _check_fields(name: str, values: Mapping[str, Any]) -> None:
             raise FieldError(
                 f"{key} belongs to stage: {of}, and this is stage: {stage}", write=f"remove {key}:", key=key
             )
+    if values.get("options") and source.kind not in _MOUNTED:
+        raise FieldError(
+            f"only nfs:// and lustre:// have options, and not {plain(source.text)}",
+            write="remove options:",
+            key="options",
+        )
     if stage == "none":
         if source.kind not in _MOUNTED:
             raise FieldError(
@@ -202,36 +188,6 @@ def _check_fields(name: str, values: Mapping[str, Any]) -> None:
                 write="remove split:, or write stage: disk",
                 key="split",
             )
-
-
-def _to(value: str) -> str:
-    """Return the folder in the nodes, in normal form."""
-    folder = _folder(value, "write a whole path of the nodes, such as /data/imagenet")
-    hidden = next((closed for closed in _CLOSED if _is_in(folder, closed)), folder if folder in _FULL else "")
-    if hidden:
-        what = f"is a part of {hidden}, which the nodes need" if hidden != folder else "hides what the nodes need there"
-        raise FieldError(f"{folder} {what}", write="write a folder such as /data/imagenet")
-    return folder
-
-
-def _dir(value: str) -> str:
-    """Return the folder of the VMs, in normal form."""
-    folder = _folder(value, "write a whole path of the VMs, such as /nvme")
-    if any(_is_in(folder, other) for other in _NOT_FOR_DATA):
-        raise FieldError(
-            f"{folder} belongs to the system of a VM, or is lost after a reboot",
-            write="write a folder for data, such as /nvme, or remove dir:",
-        )
-    return folder
-
-
-def _folder(value: str, write: str) -> str:
-    if not value.startswith("/"):
-        raise FieldError("is not a whole path", write=write)
-    if ".." in value.split("/") or ":" in value or not value.isprintable():
-        raise FieldError("has .., a colon or an unprintable character in it", write=write)
-    # normpath keeps a second slash at the beginning.
-    return f"/{posixpath.normpath(value).lstrip('/')}"
 
 
 def _fields() -> Iterator[Setting]:
@@ -261,7 +217,7 @@ def _fields() -> Iterator[Setting]:
         example="s3://bucket/imagenet",
         rule=datasource.source,
     )
-    yield field("to", Text(), "Folder of the nodes that has the data.", example="/data/imagenet", rule=_to)
+    yield field("to", Text(), "Folder of the nodes that has the data.", example="/data/imagenet", rule=folders.to)
     yield field(
         "stage",
         Choice(get_args(Stage), instead=_STAGES),
@@ -272,7 +228,7 @@ def _fields() -> Iterator[Setting]:
         Text(),
         f"With stage: disk, the folder of the VMs for the copy. Default: {names.DATA_DISK}.",
         example="/nvme",
-        rule=_dir,
+        rule=folders.on_vms,
     )
     yield field(
         "size",
@@ -286,7 +242,14 @@ def _fields() -> Iterator[Setting]:
         Choice(get_args(Split)),
         "none: each host has all files. hosts: each host has its own part, of about the same size.",
     )
-    yield field("write", Truth(), "Let nodes write. What they write is on their host alone.")
+    yield field("write", Truth(), "Let nodes write. With stage: disk or ram, what they write is on their host alone.")
+    yield field(
+        "options",
+        Text(),
+        "With nfs:// or lustre://, the options of the mount, in place of those that the vendors advise.",
+        example="nfsvers=3,nolock,hard",
+        rule=folders.mount_options,
+    )
 
 
 FIELDS: Mapping[str, Setting] = {setting.key: setting for setting in _fields()}

@@ -43,7 +43,10 @@ class DataSource:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
-    """A data set. `to` is an absolute folder of the nodes, `dir` one of the VMs. `size` is as written."""
+    """A data set. `to` is an absolute folder of the nodes, `dir` one of the VMs. `size` is as written.
+
+    `options` are those of the mount of an nfs or lustre source, separated by commas, or None for the default ones.
+    """
 
     name: str
     source: DataSource
@@ -53,6 +56,7 @@ class DataSpec:
     size: str | None = None
     split: Split = "none"
     write: bool = False
+    options: str | None = None
 
     @property
     def staged(self) -> bool:

@@ -41,7 +41,7 @@ def declared(spec: ClusterSpec) -> dict[str, Any]:
         name: {
             "name": name,
             "driver": "local",
-            "driver_opts": dict(mounts.options(data.source, write=data.write)),
+            "driver_opts": dict(_options(data)),
             "labels": {names.LABEL_CLUSTER: spec.name, names.LABEL_DATA: f"{spec.name}/{data.name}"},
         }
         for data in spec.data
@@ -52,9 +52,12 @@ def declared(spec: ClusterSpec) -> dict[str, Any]:
 
 def _volume_name(spec: ClusterSpec, data: DataSpec) -> str:
     """Return the name of a volume. Other options make another name, because an engine never changes a volume."""
-    options = mounts.options(data.source, write=data.write)
-    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(_options(data), sort_keys=True).encode()).hexdigest()
     return f"{names.data_container(spec.name, data.name)}-{digest[:8]}"
+
+
+def _options(data: DataSpec) -> Mapping[str, str]:
+    return mounts.options(data.source, write=data.write, chosen=data.options)
 
 
 def _files(spec: ClusterSpec, data: DataSpec) -> str:
@@ -127,4 +130,6 @@ def settings(spec: ClusterSpec) -> Mapping[str, str]:
 def _setting(spec: ClusterSpec, data: DataSpec) -> str:
     where = data_folder(spec.name, data) if data.staged else data.source.text
     more = (", write" if data.write else "") + (", split" if data.split != "none" else "")
+    if data.options and not data.staged:
+        more += f", {data.options}"
     return f"{where} on {data.to}{more}"

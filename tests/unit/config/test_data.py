@@ -39,6 +39,7 @@ data:
     from: nfs://10.0.0.9/exports/images
     to: /data/images
     stage: none
+    options: nfsvers=3,nolock
     dir:
   labels: {from: gpu1:/nvme/labels, to: /data/labels, dir: /nvme/}
 """,
@@ -61,6 +62,7 @@ data:
             ),
             to="/data/images",
             stage="none",
+            options="nfsvers=3,nolock",
         ),
         DataSpec(
             name="labels",
@@ -165,6 +167,7 @@ def test_no_message_repeats_a_password(source: str) -> None:
     assert not any("hunter2" in part for _, message, hint in found for part in (message, hint))
 
 
+NFS = "data:\n  web:\n    from: nfs://10.0.0.9/web\n    to: /data/web\n"
 WEB = "data:\n  web:\n    from: s3://bucket/web\n    to: /data/web\n"
 
 
@@ -187,6 +190,15 @@ WEB = "data:\n  web:\n    from: s3://bucket/web\n    to: /data/web\n"
         (f"{WEB}    size: 60gb", 5, "size belongs to stage: ram, and this is stage: disk", "remove size:"),
         (f"{WEB}    stage: ram\n    size: 60", 6, "data.web.size: '60' is not a size with its unit", "size: 60gb"),
         (f"{WEB}    stage: ram\n    size: 1gb\n    dir: /nvme", 7, "dir belongs to stage: disk", "remove dir:"),
+        (
+            f"{WEB}    options: hard",
+            5,
+            "only nfs:// and lustre:// have options, and not s3://bucket/web",
+            "remove options:",
+        ),
+        (f"{NFS}    options: hard, soft", 5, "' soft' is not an option of a mount", "by commas alone"),
+        (f"{NFS}    options: hard,addr=10.0.0.8", 5, "kit itself sets addr", "from: has the server"),
+        (f"{NFS}    options: rw", 5, "kit itself sets rw", "write: says"),
         (f"{WEB}    dir: nvme", 5, "data.web.dir: 'nvme' is not a whole path", "/nvme"),
         (f"{WEB}    dir: /opt/kit/x", 5, "/opt/kit/x belongs to the system", "remove dir:"),
         (f"{WEB}    dir: //tmp/x", 5, "/tmp/x belongs to the system", "remove dir:"),

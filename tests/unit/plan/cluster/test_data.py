@@ -32,6 +32,8 @@ def test_a_rank_finds_each_data_set_by_a_variable() -> None:
         "KIT_DATA_SHARED": "/data/shared",
         "KIT_DATA_NOTES": "/data/notes",
         "KIT_DATA_SCRATCH": "/data/scratch",
+        "KIT_DATA_NAS": "/data/nas",
+        "KIT_DATA_OLD": "/data/old",
     }
 
 
@@ -71,6 +73,27 @@ def test_nfs_is_mounted_with_what_vendors_advise() -> None:
     assert mounts.options(BY_NAME["notes"].source, write=True) == {
         "type": "nfs", "o": f"addr=10.0.0.9,port=2050,{advised}", "device": ":/notes$1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("server", "first", "last"),
+    [
+        ("0cd8b4a576-a.cn-hangzhou.nas.aliyuncs.com", "nfsvers=4.0", "noresvport,ro"),
+        ("team.file.core.windows.net", "nfsvers=4.1", "noresvport,nconnect=4,actimeo=30,ro"),
+        ("fs-1.efs.us-east-1.amazonaws.com", "nfsvers=4.1", "noresvport,ro"),
+    ],
+)
+def test_a_vendors_server_has_the_vendors_options(server: str, first: str, last: str) -> None:
+    words = mounts.options(DataSource(kind="nfs", text="", place=server, path="/x"))["o"]
+    assert words.startswith(f"addr={server},{first},rsize=1048576,")
+    assert words.endswith(last)
+
+
+def test_options_of_kit_yaml_take_the_place_of_the_advised_ones() -> None:
+    one = BY_NAME["old"]
+    assert mounts.options(one.source, chosen=one.options)["o"] == "addr=10.0.0.7,nfsvers=3,nolock,hard,ro"
+    lustre = mounts.options(BY_NAME["scratch"].source, chosen="flock")["o"]
+    assert lustre == "ro,flock,device=10.0.0.5@tcp:10.0.0.6@tcp:/fs/scratch"
 
 
 def test_the_device_of_lustre_is_its_last_option() -> None:
