@@ -258,6 +258,7 @@ data_shards --kind recordio --files 3 --images 8 --size 40 --classes 10 --distin
 hvd-local.sh 2 mxnet_benchmark --data made-up "$@" || exit
 hvd-local.sh 2 mxnet_benchmark --data made-up --first-label 3 "$@" >&2
 echo $?
+mxnet_train --network lenet --data-train made-up --batch-size 4 --num-epochs 2 --num-warmup 1 --num-batches-per-iter 5
 """
 # What each rank reads, beside what kit_shards deals to it.
 SHARES = """
@@ -277,13 +278,16 @@ def test_mxnet_reads_epochs_of_a_data_set(client: Any, image: ImageResult) -> No
     environ = {"KIT_DATA_MADE_UP": "/tmp/made-up"}
     code, stdout, stderr = run(client, image.tag, ["bash", "-c", RECORDS, "records", *words], environment=environ)
     assert code == 0, stderr
-    line, second = stdout.splitlines()
+    line, second, *trained = stdout.splitlines()
     result = json.loads(line)
     assert (result["epoch_steps"], result["epoch_images"], len(result["iters"])) == (6, 24, 2)
     assert result["img_sec_total"] == result["iters"][1]
     assert "Images: 24 in RecordIO files (3), 12 a rank, 6 steps an epoch" in stderr
     assert second == "2"
     assert "label 0 is not within 3 to 7: --first-label says where labels begin" in stderr
+    # All three files: 24 images of two epochs are 12 steps, so two times 5 after the first.
+    assert [line for line in trained if "Epoch[1] Train-accuracy=" in line]
+    assert trained[-1].startswith("total samples/sec on 1 workers: ")
 
 
 def test_mxnet_splits_files_as_kit_counts_them(client: Any, image: ImageResult) -> None:

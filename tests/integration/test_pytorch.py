@@ -177,39 +177,28 @@ def test_torch_benchmark_reports_as_the_others(torch_cluster: Cluster) -> None:
 
 
 # Each host makes the same shards, as if they had been staged there.
-SHARDS = "data_shards --kind webdataset --files 3 --images 8 --size 40 --distinct 1 /tmp/made-up"
+SHARDS = "data_shards --kind webdataset --files 2 --images 12 --size 40 --distinct 1 /tmp/made-up"
 
 
 def test_torch_benchmark_reads_epochs_of_shards(torch_cluster: Cluster) -> None:
     hosts = torch_cluster.hosts[:2]
     made = everywhere(hosts, lambda host: torch_cluster.inside(host, "sh", "-c", SHARDS))
-    assert all(done.stdout.startswith("24 JPEGs of 40 pixels in 3 webdataset files") for done in made.values()), made
-    small = [
-        "--model",
-        "mobilenet_v2",
-        "--image-size",
-        "32",
-        "--batch-size",
-        "4",
-        "--num-warmup",
-        "1",
-        "--classes",
-        "10",
-    ]
-    small += ["--num-iters", "1", "--num-batches-per-iter", "1", "--json", "--epochs", "2"]
+    assert all(done.stdout.startswith("24 JPEGs of 40 pixels in 2 webdataset files") for done in made.values()), made
+    small = ["--model", "mobilenet_v2", "--image-size", "32", "--batch-size", "4", "--classes", "10"]
+    small += ["--num-warmup", "1", "--num-iters", "1", "--num-batches-per-iter", "1", "--json", "--epochs", "2"]
     words = ["--np", "2", "--npernode", "1", "--code", "none", "-x", "KIT_DATA_MADE_UP=/tmp/made-up"]
     done = torch_cluster.kit("run", *words, "--", "torch_benchmark", "--data", "made-up", *small)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["epoch_steps"], result["epoch_images"], len(result["iters"])) == (3, 24, 2)
     assert result["options"] == {"backend": "gloo", "classes": 10, "data": ["made-up"], "epochs": 2}
-    assert "Images: 24 in WebDataset shards (3), 12 a rank, 3 steps an epoch" in done.stderr
+    assert "Images: 24 in WebDataset shards (2), 12 a rank, 3 steps an epoch" in done.stderr
 
     # Without the first shard on the second host, the ranks would train on other images than they say.
-    torch_cluster.inside(hosts[1], "rm", "/tmp/made-up/train-00000-of-00003.tar")
+    torch_cluster.inside(hosts[1], "rm", "/tmp/made-up/train-00000-of-00002.tar")
     done = torch_cluster.kit("run", *words, "--", "torch_benchmark", "--data", "made-up", *small)
     assert done.returncode == 2
-    assert "--data: the ranks do not see the same files (rank 0: 3 files, " in done.stderr
+    assert "--data: the ranks do not see the same files (rank 0: 2 files, " in done.stderr
 
 
 def test_the_image_has_the_models_of_the_papers_and_no_wheel(torch_cluster: Cluster) -> None:

@@ -98,6 +98,7 @@ def _options(session: Session) -> BenchOptions:
         "ranks": args.ranks,
         "networks": args.networks,
         "stores": args.stores,
+        "data": args.data,
         "paced": args.paced,
         "step_ms": args.step_ms,
         "repeats": args.repeats,
@@ -153,6 +154,12 @@ VERBS = (
                 help="Compare these key-value stores, such as dist_sync",
             ),
             Option(
+                flags=("--data",),
+                value="NAME",
+                kind=words,
+                help="Train on the images of this data set too, beside synthetic ones",
+            ),
+            Option(
                 flags=("--paced",),
                 value="MODEL",
                 kind=words,
@@ -203,6 +210,7 @@ VERBS = (
             "kit bench",
             "kit bench --preset egs",
             "kit bench --preset egs --workload tf --model resnet50 --batch-size 64",
+            "kit bench --preset egs --data imagenet",
             "kit bench --preset networks --dry-run",
             "kit bench --resume",
             "kit bench --resume --session 20261121-101500-egs",

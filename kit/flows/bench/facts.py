@@ -111,6 +111,7 @@ def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
         members=frozenset(name for name, facts in seen.items() if swarm.manager and facts.swarm.node_id in members),
         pythons=frozenset(name for name, facts in seen.items() if facts.python),
         plugin=bool(context.spec.nccl.plugin),
+        data=tuple(one.name for one in context.spec.data),
     )
 
 

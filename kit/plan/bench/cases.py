@@ -30,6 +30,7 @@ class BenchFacts:
 
     `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
     manages. `pythons` are the hosts that have python3. `plugin`: kit.yaml names a network plugin of NCCL.
+    `data` are the names of its data sets.
     """
 
     nodes: tuple[Node, ...]
@@ -38,6 +39,7 @@ class BenchFacts:
     members: frozenset[str] = frozenset()
     pythons: frozenset[str] = frozenset()
     plugin: bool = False
+    data: tuple[str, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -48,6 +50,7 @@ class BenchFacts:
 class BenchOptions:
     """The options of kit bench; None or an empty value is the preset's choice.
 
+    `data` names a data set of kit.yaml: training is measured on its images too, beside synthetic ones.
     `paced` names a model: ranks exchange its gradients, and sleep instead of computing, `step_ms` milliseconds a step.
     """
 
@@ -62,6 +65,7 @@ class BenchOptions:
     ranks: tuple[int, ...] = ()
     networks: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    data: str | None = None
     paced: str | None = None
     step_ms: float | None = None
     repeats: int = 3

@@ -82,14 +82,21 @@ def collectives(facts: BenchFacts) -> tuple[str, ...]:
 
 
 def scaling(facts: BenchFacts, options: BenchOptions, name: str) -> tuple[Case, ...]:
-    """Return a model's cases on 1, 2, 4 … all ranks with the same batch per rank, so that only their number differs."""
+    """Return a model's cases on 1, 2, 4 … all ranks with the same batch per rank, so that only their number differs.
+
+    With a data set, each case on synthetic images is followed by one on real images.
+    """
     if options.paced is not None:
-        what, command, series = f"{options.paced} paced", paced(options), f"{options.paced} paced (SIMULATED)"
+        ways = [(f"{options.paced} paced", paced(options), f"{options.paced} paced (SIMULATED)")]
     else:
         workload = workload_of(facts, options)
         sizes = sizes_of(facts, options, workload)
-        what, command = f"{workload} {sizes.model}", training(workload, sizes)
+        what = f"{workload} {sizes.model}"
         series = f"{what}, {sizes.image} px, batch {sizes.batch}"
+        ways = [(what, training(workload, sizes), series)]
+        if options.data is not None:
+            real = training(workload, sizes, "--data", options.data)
+            ways.append((f"{what} {options.data}", real, f"{series}, {options.data}"))
     # The first case finds no file in the page cache. The largest one warms up all hosts.
     counts = rank_counts(facts, options.ranks)
     return tuple(
@@ -101,4 +108,5 @@ def scaling(facts: BenchFacts, options: BenchOptions, name: str) -> tuple[Case, 
             timeout_s=options.timeout_s,
         )
         for count in counts
+        for what, command, series in ways
     )  # fmt: skip

@@ -70,6 +70,12 @@ def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[st
             hint="change image.frameworks in kit.yaml and deploy"
             + ("" if needs == "mxnet" else ", or add --paced MODEL"),
         )
+    if options.data is not None and options.data not in facts.data:
+        known = ", ".join(facts.data)
+        raise InputError(
+            f"--data {options.data}: kit.yaml has no data set of that name",
+            hint=f"choose one of: {known}" if known else "add it to data: in kit.yaml, and run kit deploy",
+        )
     # An image with the user's own base may have any model: its first run shows it.
     if options.model is not None and options.paced is None and facts.frameworks:
         _model(facts, options, options.model)
@@ -106,6 +112,7 @@ def _belongs(options: BenchOptions) -> None:
         "--stores": (options.stores, ("kvstore",)),
         "--ranks": (options.ranks, (LADDER, "egs")),
         "--workload": (options.workload, (LADDER, "egs")),
+        "--data": (options.data, (LADDER, "egs")),
         "--paced": (options.paced, (LADDER, "egs", "compression", "tuning")),
         "--model": (options.model, (LADDER, "egs", "kvstore", "compression")),
     }
@@ -113,6 +120,8 @@ def _belongs(options: BenchOptions) -> None:
         if given and options.preset not in presets:
             where = " or ".join("the ladder" if p == LADDER else f"--preset {p}" for p in presets)
             raise InputError(f"{flag} does not apply to --preset {options.preset}", hint=f"it is for {where}")
+    if options.paced is not None and options.data is not None:
+        raise InputError("--paced reads no images", hint="remove --data, or --paced")
     if options.step_ms is not None and options.paced is None and options.preset != "tuning":
         raise InputError("--step-ms requires --paced", hint="for example: add --paced resnet50")
     if options.paced is not None and (options.model is not None or options.workload is not None):

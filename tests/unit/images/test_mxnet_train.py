@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ BIN = launcher.IMAGES / "bin"
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(BIN))
+    monkeypatch.syspath_prepend(str(launcher.LIB))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     for name in ("OMPI_COMM_WORLD_SIZE", "DMLC_ROLE", "DMLC_NUM_WORKER"):
         monkeypatch.delenv(name, raising=False)
@@ -33,14 +35,10 @@ def stores(programs: None) -> Any:
     return importlib.import_module("_mxnet_stores")
 
 
-def refused(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-B", str(BIN / "mxnet_train"), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def refused(*words: str, **env: str) -> str:
+    environ = {**os.environ, "PYTHONPATH": str(launcher.LIB), **env}
+    argv = [sys.executable, "-B", str(BIN / "mxnet_train"), *words]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False, timeout=60)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     return done.stderr
@@ -66,6 +64,17 @@ def refused(*words: str) -> str:
 )
 def test_bad_input(words: str, says: str) -> None:
     assert says in refused(*words.split())
+
+
+def test_a_data_set_that_cannot_be_read(tmp_path: Path) -> None:
+    words, env = ("--data-train", "mine"), {"KIT_DATA_MINE": str(tmp_path)}
+    assert refused(*words).startswith("mxnet_train: --data-train mine: this node has no data set and no file")
+    assert "--data-train mine: nothing of it is on this host; to bring it: kit data stage mine" in refused(
+        *words, **env
+    )
+    (tmp_path / "a.rec").touch()
+    says = "--data-train mine: each host has other files, and all workers need the same"
+    assert says in refused(*words, **env, KIT_DATA_MINE_SPLIT="hosts")
 
 
 def test_names_are_in_the_order_of_people(programs: None) -> None:

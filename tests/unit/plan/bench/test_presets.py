@@ -60,6 +60,32 @@ def test_paced_plans_are_marked_as_simulated() -> None:
             assert ("SIMULATED" in case.series) == case.simulated
 
 
+def test_real_images_are_beside_synthetic_ones() -> None:
+    """In turn, so that a machine that becomes slower affects both alike."""
+    shown = plan_text(facts(data=("imagenet",)), BenchOptions(preset="egs", data="imagenet"))
+    check_golden("bench/data-egs.txt", shown)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"data": "imgnet"}, "--data imgnet: kit.yaml has no data set of that name", "choose one of: imagenet"),
+        ({"data": "imagenet", "preset": "tuning"}, "--data does not apply to --preset tuning", "it is for the ladder"),
+        ({"data": "imagenet", "paced": "resnet50"}, "--paced reads no images", "remove --data"),
+    ],
+)
+def test_real_images_that_cannot_be_read_are_refused(options: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        plan(facts(data=("imagenet",)), BenchOptions(**options))
+    assert hint in (refused.value.hint or "")
+
+
+def test_a_cluster_without_data_sets_gets_told_how_to_add_one() -> None:
+    with pytest.raises(InputError) as refused:
+        plan(facts(), BenchOptions(data="imagenet"))
+    assert refused.value.hint == "add it to data: in kit.yaml, and run kit deploy"
+
+
 @pytest.mark.parametrize(
     ("hosts", "slots", "counts"),
     [(1, 1, (1,)), (1, 2, (1, 2)), (4, 2, (1, 2, 4, 8)), (3, 2, (1, 2, 4, 6)), (5, 4, (1, 2, 4, 8, 16, 20))],
