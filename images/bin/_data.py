@@ -13,6 +13,8 @@ import _benchmark
 import kit_shards
 
 CLASSES = 1000
+# The share of their time that the ranks waited for images, in the output.
+WAITED = "input_wait"
 Gather = Callable[[Any], Sequence[Any]]
 
 
@@ -162,12 +164,12 @@ class Clock:
         self._waited += time.monotonic() - began
         return taken
 
-    def watch(self) -> Dict[str, float]:
+    def share(self) -> float:
         """Return the share since the last call."""
         now = time.monotonic()
         share = self._waited / max(1e-9, now - self._since)
         self._since, self._waited = now, 0.0
-        return {"input_wait": round(share, 4)}
+        return share
 
 
 def measure(
@@ -176,17 +178,25 @@ def measure(
     share: Optional[Share],
     *,
     made_up: Callable[[], object],
-    fed: Callable[[], Tuple[Callable[[], object], Callable[[], Dict[str, float]]]],
+    fed: Callable[[], Tuple[Callable[[], object], "Clock"]],
     total: Callable[[List[float]], Any],
 ) -> None:
-    """Measure synthetic images (`made_up`), real ones, or whole epochs. `fed()` returns a real step and its watch."""
+    """Measure synthetic images (`made_up`), real ones, or whole epochs. `fed()` returns a real step and its clock.
+
+    `total(values)` sums over the ranks.
+    """
     if not share:
         for note in useless(args):
             report.note(note)
         report.measure(made_up, total)
         return
     report.say("%s, decoded %s at a time" % (share.text, decoders(args) or "as the framework likes"))
-    step, watch = fed()
+    step, clock = fed()
+
+    def watch() -> Dict[str, float]:
+        sums = total([clock.share(), 1.0])
+        return {WAITED: round(float(sums[0]) / float(sums[1]), 4)}
+
     if args.epochs:
         report.measure_epochs(made_up, step, total, watch, steps=share.steps)
     else:

@@ -40,7 +40,7 @@ def reader(mx, share, *, batch_size, image_size, calls):
 
 
 def fed(prog, take, learn, rank, *, first_label, classes):
-    """Return (step(), watch()): a step on real images, and the share of its time that this rank waited for them."""
+    """Return (step(), clock): a step on real images, and the clock of this rank's waits for them."""
     clock = _data.Clock()
 
     def step():
@@ -51,4 +51,4 @@ def fed(prog, take, learn, rank, *, first_label, classes):
             _data.broken(prog, rank, _data.outside("%g" % wrong[0], first_label, classes))
         learn(images, labels - first_label)
 
-    return step, clock.watch
+    return step, clock

@@ -133,8 +133,8 @@ def fed(tf, hvd, learn, dataset, made_up):
     """Return (once() -> loss, synthetic() -> loss, watch()): a step on real images, a step on synthetic ones, and
     figures of all ranks since the last watch.
 
-    loss and accuracy are means over the trained batches. input_wait is the share of its time that this rank waited for
-    images. `made_up`: a batch of synthetic images and labels, as the dataset has.
+    loss and accuracy are means over the trained batches. input_wait is the share of their time that the ranks waited
+    for images. `made_up`: a batch of synthetic images and labels, as the dataset has.
     """
     source = iter(dataset)
     loss_sum, right = tf.Variable(0.0, trainable=False), tf.Variable(0.0, trainable=False)
@@ -156,12 +156,12 @@ def fed(tf, hvd, learn, dataset, made_up):
         return train(*made_up)
 
     def watch():
-        waited = clock.watch()
-        means = hvd.allreduce(tf.stack([loss_sum, right]) / max(1, steps[0]), name="watch").numpy()
+        count = max(1, steps[0])
+        means = hvd.allreduce(tf.stack([loss_sum / count, right / count, clock.share()]), name="watch").numpy()
         loss_sum.assign(0.0)
         right.assign(0.0)
         steps[0] = 0
-        clock.watch()
-        return dict(loss=float(means[0]), accuracy=float(means[1]), **waited)
+        clock.share()
+        return {"loss": float(means[0]), "accuracy": float(means[1]), _data.WAITED: round(float(means[2]), 4)}
 
     return once, synthetic, watch
