@@ -21,11 +21,12 @@ from PIL import Image
 
 from tests.fakes import launcher
 
+# These first: the programs import them.
+records = launcher.load("kit_records")
+shards = launcher.load("kit_shards")
 benchmark = launcher.load("_benchmark", launcher.BIN)
 data = launcher.load("_data", launcher.BIN)
 torch_data = launcher.load("_torch_data", launcher.BIN)
-records = launcher.load("kit_records")
-shards = launcher.load("kit_shards")
 
 
 def program(name: str, *words: str) -> subprocess.CompletedProcess[str]:
