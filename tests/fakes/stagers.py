@@ -32,6 +32,18 @@ from kitdata import orders
 sys.exit(orders.main({arguments!r}))
 """
 
+# Nobody reads what is behind this place of a file of the source until there is a file that opens the gate.
+_HOLD = """
+import os, time
+from kitdata import folder
+read = folder.Folder.read
+def held(self, entry, offset, length):
+    while offset >= {after} and not os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return read(self, entry, offset, length)
+folder.Folder.read = held
+"""
+
 
 def _python(hook: str, *arguments: str) -> list[str]:
     return [sys.executable, "-IS", "-c", _PROGRAM.format(lib=str(LIB), hook=hook, arguments=list(arguments))]
@@ -153,6 +165,7 @@ class Stagers:
         ]
         self.orders: list[Order] = []
         self.id = ""
+        self._gate = folder / "gate"
 
     def close(self) -> None:
         for order in self.orders:
@@ -162,6 +175,14 @@ class Stagers:
         for path in sorted(self._short.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         self._short.rmdir()
+
+    def hold(self, after: int) -> None:
+        """Let nobody read what is behind this place of a file, until `release`. Call before the start."""
+        for stager in self.all:
+            stager.hook += _HOLD.format(after=after, gate=str(self._gate))
+
+    def release(self) -> None:
+        self._gate.touch()
 
     def order(self, stager: Stager, **words: Any) -> Order:
         order = Order(stager, **words)

@@ -10,8 +10,9 @@ from typing import Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from kitdata.plan import Piece, bits
 
-# The pieces that one host may be reading or beginning to send at the same time.
-SLOTS = 4
+# The pieces that one host may be reading or beginning to send at the same time, and all hosts together. The more there
+# are, the longer it takes until the first one is complete, and the last one has passed on.
+SLOTS, LEAST_SLOTS, ALL_SLOTS = 4, 2, 16
 # A host that gets the same piece wrong this often, or loses what it had this often, is out.
 MOST_WRONG = 5
 # Two hosts whose connection ends this often do not use it any more.
@@ -40,12 +41,12 @@ class _Flight:
 class Dealer:
     """Deals the pieces of one plan to hosts 0…count-1. `readers` is the set of those that can read the source."""
 
-    def __init__(self, pieces: Sequence[Piece], count: int, living: int, readers: int, slots: int = SLOTS) -> None:
+    def __init__(self, pieces: Sequence[Piece], count: int, living: int, readers: int, slots: int = 0) -> None:
         self._need = [piece.need & living for piece in pieces]
         self._have = [piece.have & living for piece in pieces]
         self._living = living
         self._readers = readers & living
-        self._slots = slots
+        self._slots = slots or max(LEAST_SLOTS, min(SLOTS, ALL_SLOTS // count))
         self._ring = list(range(count))
         self._busy: List[Set[int]] = [set() for _ in range(count)]
         self._flights: Dict[int, _Flight] = {}

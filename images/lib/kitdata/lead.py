@@ -16,6 +16,8 @@ from kitdata.source import Entry, SourceError, arranged, shown
 
 # A file that changes more often while it is read is given up.
 MOST_CHANGES = 3
+# All hosts have the list in memory, and a list without an end would take all of it.
+MOST_FILES = 5_000_000
 
 
 class Lead:
@@ -98,6 +100,9 @@ class Lead:
             for row in values[0]:
                 entries.append(manifest.entry_of(row))
                 state["bytes"] += entries[-1].size
+            if len(entries) > MOST_FILES:
+                text = "%s has more than %d files; put them into larger ones, such as TFRecords or tar files"
+                raise Failed("source-name", text % (self._label, MOST_FILES))
             if time.monotonic() - last > PROGRESS_S:
                 tell()
 

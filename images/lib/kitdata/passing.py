@@ -63,6 +63,12 @@ class Buffer:
         self.broken = False
         self._changed = threading.Condition()
 
+    def put(self, at: int, data: bytes) -> None:
+        """These bytes are here, and so are all before them."""
+        assert isinstance(self.data, bytearray)
+        self.data[at : at + len(data)] = data
+        self.filled(at + len(data))
+
     def filled(self, count: int) -> None:
         """The first `count` bytes are here."""
         with self._changed:

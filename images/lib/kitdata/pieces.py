@@ -55,6 +55,7 @@ class Pieces:
         self._incoming: Dict[Any, int] = {}
         self._gone: List[int] = []
         self._setting: Optional[Setting] = None
+        self._reader: Optional[reading.Reader] = None
         self.round = Round(0)
         # Bytes that came to this host, and bytes that it read from the source.
         self.came, self.read = 0, 0
@@ -62,7 +63,9 @@ class Pieces:
     def begin(self, setting: Setting) -> None:
         """Start the threads. Must come before everything else."""
         self._setting = setting
-        self._send_bucket, self._read_bucket = Bucket(setting.limit), Bucket(setting.limit)
+        self._send_bucket = Bucket(setting.limit)
+        rules = reading.Rules(Bucket(setting.limit), setting.source.parallel, self._count_read, lambda: self._closed)
+        self._reader = reading.Reader(setting.source, rules)
         for work, count in ((self._read_tasks, READERS), (self._write_pieces, WRITERS)):
             for _ in range(count):
                 self._guarded(work)
@@ -77,6 +80,8 @@ class Pieces:
             sender.close()
         for _ in range(READERS):
             self._tasks.put(None)
+        if self._reader is not None:
+            self._reader.close()
         # A writer may wait for room in a queue that nobody empties any more.
         threading.Thread(target=self._end_writers, daemon=True).start()
 
@@ -128,40 +133,28 @@ class Pieces:
             self._read_piece(*task)
 
     def _read_piece(self, round_: Round, number: int, route: List[int]) -> None:
+        """Read a piece, and pass it on while it comes. Return when it is on its way and on this host's disk."""
         assert self._setting is not None
+        assert self._reader is not None
         piece = round_.pieces[number]
-        reader = reading.Reader(self._setting.source, self._read_bucket, self._count_read, lambda: self._closed)
-        try:
-            buffer = reader.piece(round_.entries, piece)
-        except reading.Changed as error:
-            entry = list(error.entry) if error.entry is not None else None
-            self._report(round_.number, ["changed", number, error.number, entry])
-            self._report(round_.number, ["over", number])
-            return
-        except SourceError as error:
-            self._report(round_.number, ["unread", number, error.kind, error.text])
-            self._report(round_.number, ["over", number])
-            return
-        left = [bool(route), bool(piece.need >> self._setting.me & 1)]
-        both = threading.Lock()
-        ended = threading.Event()
-
-        def over(which: int) -> None:
-            # A reader begins with its next piece when this one is on its disk and on its way.
-            with both:
-                left[which] = False
-                if any(left):
-                    return
-            self._report(round_.number, ["over", number])
-            ended.set()
-
+        keep = bool(piece.need >> self._setting.me & 1)
+        ended = _All(bool(route) + keep, self._over(round_, number))
+        buffer = Buffer(piece.size, len(piece.parts))
         if route:
-            self._pass(round_, number, route, buffer, lambda: over(0))
-        if left[1]:
-            self._writes.put((round_, number, buffer, None, lambda: over(1)))
-        while not ended.wait(1.0):
-            if self._closed:
-                return
+            self._pass(round_, number, route, buffer, ended.one)
+        try:
+            self._reader.fill(round_.entries, piece, buffer)
+        except (reading.Changed, SourceError) as error:
+            # First, so that the lead does not have it sent again.
+            self._report(round_.number, _unread(number, error))
+            if keep:
+                ended.one()
+            return
+        if keep:
+            self._writes.put((round_, number, buffer, None, ended.one))
+        # A reader begins with its next piece when this one has left its memory, or the staging ends.
+        while not ended.wait(1.0) and not self._closed:
+            pass
 
     def _count_read(self, count: int) -> None:
         with self._lock:
@@ -301,6 +294,35 @@ class Pieces:
                 self.came += piece.size
         buffer.stored = True
         self._report(round_.number, ["has", number])
+
+
+class _All:
+    """Calls `over` once, after as many calls of `one` as are expected."""
+
+    def __init__(self, count: int, over: Callable[[], None]) -> None:
+        self._count = count
+        self._over = over
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def one(self) -> None:
+        with self._lock:
+            self._count -= 1
+            last = self._count == 0
+        if last:
+            self._over()
+            self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+
+def _unread(number: int, error: Exception) -> List[Any]:
+    """Return the report of a piece that could not be read."""
+    if isinstance(error, reading.Changed):
+        return ["changed", number, error.number, list(error.entry) if error.entry is not None else None]
+    assert isinstance(error, SourceError)
+    return ["unread", number, error.kind, error.text]
 
 
 def _nothing() -> None:

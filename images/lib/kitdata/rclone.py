@@ -41,6 +41,9 @@ class Rclone(Source):
     Nothing starts before the first call. If the remote is a file, it is the only one, under its own name.
     """
 
+    # A store takes some ten milliseconds for each object.
+    parallel = 16
+
     def __init__(
         self,
         remote: str,

@@ -1,8 +1,11 @@
-"""Reads pieces from the source, again while it may come back, and at the rate that a staging may use."""
+"""Reads pieces from the source, so that they pass on while they come: again while the source may come back, in parts
+that take less than a second, many small files at once, and at the rate that a staging may use.
+"""
 
+import concurrent.futures
 import hashlib
 import time
-from typing import Callable, List, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from kitdata import manifest
 from kitdata.passing import Bucket, Buffer
@@ -12,6 +15,9 @@ from kitdata.source import Entry, Source, SourceError, shown
 # For how many seconds a source that does not answer gets another try, and the waits between tries.
 PATIENCE_S = 30.0
 FIRST_WAIT_S, MOST_WAIT_S = 0.25, 8.0
+# One read of a large file: as many bytes as come in about this time.
+FIRST_UNIT, LEAST_UNIT = 1 << 20, 1 << 18
+QUICK_S, SLOW_S = 0.2, 0.8
 
 
 class Changed(Exception):
@@ -23,76 +29,125 @@ class Changed(Exception):
         self.entry = entry
 
 
-class Reader(NamedTuple):
-    """Reads from one source. `counted` gets the number of bytes of each read. `stopped` ends all tries."""
+class Rules(NamedTuple):
+    """How to read. `parallel`: small files at once. `counted` gets the bytes of each read, `stopped` ends all tries."""
 
-    source: Source
     bucket: Bucket
+    parallel: int
     counted: Callable[[int], None]
     stopped: Callable[[], bool]
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
-    def piece(self, entries: Sequence[Entry], piece: Piece) -> Buffer:
-        """Return a whole piece with its checksums. Raises Changed and SourceError."""
-        chunks: List[bytes] = []
-        sums: List[bytes] = []
-        for number, part in piece.parts:
-            entry = entries[number]
-            offset, length = manifest.extent(entry.size, part)
-            data = self._extent(entries[number], number, offset, length)
-            if entry.md5 and length == entry.size and _md5(data) != entry.md5.lower():
-                raise Changed(number, self._now(entry))
-            chunks.append(data)
-            sums.append(hashlib.sha256(data).digest())
-        buffer = Buffer(piece.size, len(sums), chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        buffer.finish(b"".join(sums))
-        return buffer
 
-    def _extent(self, entry: Entry, number: int, offset: int, length: int) -> bytes:
-        if not length:
-            return b""
-        if not self.bucket.rate:
-            return self._read(entry, number, offset, length)
-        chunks = []
-        for at in range(0, length, self.bucket.unit):
-            count = min(self.bucket.unit, length - at)
-            self.bucket.take(count)
-            chunks.append(self._read(entry, number, offset + at, count))
-        return b"".join(chunks)
+class Reader:
+    """Reads from one source, for several threads at once."""
+
+    def __init__(self, source: Source, rules: Rules) -> None:
+        self._source = source
+        self._rules = rules
+        self._unit = FIRST_UNIT
+        self._pool = concurrent.futures.ThreadPoolExecutor(rules.parallel) if rules.parallel > 1 else None
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def fill(self, entries: Sequence[Entry], piece: Piece, buffer: Buffer) -> None:
+        """Put the bytes of a piece into the buffer as they come. Raises Changed and SourceError, and aborts it then."""
+        try:
+            sums = []
+            at = 0
+            for number, digest, chunks in self._extents(entries, piece):
+                entry = entries[number]
+                sha, md5 = hashlib.sha256(), new_md5()
+                whole = bool(entry.md5) and manifest.extents(entry.size) == 1
+                for chunk in chunks:
+                    buffer.put(at, chunk)
+                    at += len(chunk)
+                    if digest is None:
+                        sha.update(chunk)
+                        if whole:
+                            md5.update(chunk)
+                if digest is None and whole and md5.hexdigest() != entry.md5.lower():
+                    raise Changed(number, self._now(entry))
+                sums.append(digest or sha.digest())
+            buffer.finish(b"".join(sums))
+        except BaseException:
+            buffer.abort()
+            raise
+
+    def _extents(
+        self, entries: Sequence[Entry], piece: Piece
+    ) -> Iterator[Tuple[int, Optional[bytes], Iterator[bytes]]]:
+        """Yield (number of file, SHA-256 if it is known, the bytes) of each extent, in the order of the piece."""
+        if self._pool is None or len(piece.parts) == 1:
+            for number, part in piece.parts:
+                yield number, None, self._chunks(entries[number], number, part)
+            return
+        jobs = [self._pool.submit(self._small, entries[number], number, part) for number, part in piece.parts]
+        try:
+            for (number, _), job in zip(piece.parts, jobs):
+                digest, chunks = job.result()
+                yield number, digest, iter(chunks)
+        finally:
+            for job in jobs:
+                job.cancel()
+
+    def _small(self, entry: Entry, number: int, part: int) -> Tuple[bytes, List[bytes]]:
+        chunks = list(self._chunks(entry, number, part))
+        data = b"".join(chunks)
+        if entry.md5 and len(data) == entry.size and new_md5(data).hexdigest() != entry.md5.lower():
+            raise Changed(number, self._now(entry))
+        return hashlib.sha256(data).digest(), chunks
+
+    def _chunks(self, entry: Entry, number: int, part: int) -> Iterator[bytes]:
+        offset, length = manifest.extent(entry.size, part)
+        bucket = self._rules.bucket
+        end = offset + length
+        while offset < end:
+            count = min(end - offset, bucket.unit if bucket.rate else self._unit)
+            bucket.take(count)
+            start = self._rules.clock()
+            yield self._read(entry, number, offset, count)
+            self._adapt(count, self._rules.clock() - start)
+            offset += count
+
+    def _adapt(self, count: int, seconds: float) -> None:
+        """Read more at once where that is quick, so that the time of a request matters less; or else less."""
+        if seconds < QUICK_S and count == self._unit:
+            self._unit = min(2 * self._unit, manifest.EXTENT)
+        elif seconds > SLOW_S:
+            self._unit = max(min(self._unit, count) // 2, LEAST_UNIT)
 
     def _read(self, entry: Entry, number: int, offset: int, length: int) -> bytes:
-        end, wait = self.clock() + PATIENCE_S, FIRST_WAIT_S
+        end, wait = self._rules.clock() + PATIENCE_S, FIRST_WAIT_S
         while True:
             try:
-                data = self.source.read(entry, offset, length)
+                data = self._source.read(entry, offset, length)
                 if len(data) != length:
                     raise SourceError("source-changed", "%s is shorter than it was" % shown(entry.path))
-                self.counted(length)
+                self._rules.counted(length)
                 return data
             except SourceError as error:
                 if error.kind in ("source-changed", "source-missing"):
                     raise Changed(number, self._now(entry)) from None
-                if error.kind != "source-lost" or self.stopped() or self.clock() + wait > end:
+                if error.kind != "source-lost" or self._rules.stopped() or self._rules.clock() + wait > end:
                     raise
-            self.sleep(wait)
+            self._rules.sleep(wait)
             wait = min(2 * wait, MOST_WAIT_S)
 
     def _now(self, entry: Entry) -> Optional[Entry]:
         try:
-            return self.source.entry(entry.path)
+            return self._source.entry(entry.path)
         except SourceError as error:
             if error.kind in ("source-changed", "source-missing"):
                 return None
             raise
 
 
-def _md5(data: bytes) -> str:
-    # Not for security: object stores list it. A FIPS build of Python has none, unless it is asked so.
-    return new_md5(data).hexdigest()
-
-
 def new_md5(data: bytes = b"") -> "hashlib._Hash":
+    """Return an MD5, which object stores list. It is not for security, and a FIPS build of Python must know that."""
     try:
         return hashlib.md5(data, usedforsecurity=False)  # type: ignore[call-arg,unused-ignore]
     except TypeError:

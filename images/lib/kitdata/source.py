@@ -46,6 +46,8 @@ class Source:
 
     # For people: what kit.yaml says.
     label = ""
+    # How many small files to read at once: more where an answer takes its time, whatever its size.
+    parallel = 1
 
     def entries(self) -> Iterator[Entry]:
         """Yield the files while the source lists them, in any order. `arranged` sorts and checks them."""

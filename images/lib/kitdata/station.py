@@ -133,7 +133,7 @@ class Station:
             self._feeds.pop(id_, None)
 
     def _source(self, id_: str, source: Dict[str, Any]) -> Source:
-        return opening.open_source(source, lambda label: self._feed(id_, label))
+        return opening.open_source(source, lambda label: self._feed(id_, label), self._memory)
 
     def _feed(self, id_: str, label: str) -> feed.Feed:
         with self._lock:
