@@ -219,12 +219,19 @@ class Stagers:
         assert "done" in order.end(), order.answers
         return order
 
-    def staged_when_free(self, **request: Any) -> Order:
-        """Stage to the end, as soon as no host is busy with an earlier staging."""
+    def stage_when_free(self, **request: Any) -> Order:
+        """Begin a staging as soon as no host is busy with an earlier one."""
         for stager in self.all:
+            stager.start()
             while self.order(stager, op="hello").until("hello")["staging"] is not None:
                 pass
-        return self.staged(**request)
+        return self.stage(**request)
+
+    def staged_when_free(self, **request: Any) -> Order:
+        """Stage to the end, as soon as no host is busy with an earlier staging."""
+        order = self.stage_when_free(**request)
+        assert "done" in order.end(), order.answers
+        return order
 
 
 class Feeder:

@@ -265,7 +265,10 @@ class Dealer:
         """The host could not send the piece to `to`. `reached`: only the piece was the matter, not the connection."""
         if not reached:
             self._avoid(host, to)
-        self._cut(piece, to)
+        flight = self._flights.get(piece)
+        # A report of an earlier flight says nothing of this one.
+        if flight is not None and _follows(flight.way, host, to):
+            self._cut(piece, to)
 
     def broken(self, host: int, to: int, connection: int) -> None:
         """A connection ended. What was sent on it may not have arrived."""

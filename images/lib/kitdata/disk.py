@@ -66,7 +66,7 @@ class Folder:
         for number, entry in enumerate(entries):
             kept = self._old.get(entry.path)
             count = manifest.extents(entry.size)
-            if kept is not None and kept.entry == entry and self._is_placed(entry):
+            if kept is not None and manifest.same(kept.entry, entry) and self._is_placed(entry):
                 self._add(list(kept.sums), True, 0, "")
                 whole.append(number)
                 continue

@@ -137,8 +137,7 @@ class Lead:
             changed: Dict[int, Optional[Entry]] = {}
             if step.pieces:
                 changed = Dealing(self._crew, self.events, entries, step, self._label).run()
-            if not changed:
-                changed = self._check_md5(entries, step)
+            changed.update(self._check_large(entries, step, changed))
             if not changed:
                 return entries
             entries = self._newest(entries, changed, changes)
@@ -187,27 +186,32 @@ class Lead:
         value = {"files": len(entries), "bytes": total, "new": step.new, "removed": self._removed}
         self.events.add({"plan": dict(value, read=step.read, hosts=hosts)})
 
-    def _check_md5(self, entries: Sequence[Entry], step: Plan) -> Dict[int, Optional[Entry]]:
-        """Let hosts compare new files with the source's MD5. Small ones were compared as they were read."""
-        new = sorted({file for piece in step.pieces for file, _ in piece.parts if entries[file].md5})
+    def _check_large(
+        self, entries: Sequence[Entry], step: Plan, changed: Dict[int, Optional[Entry]]
+    ) -> Dict[int, Optional[Entry]]:
+        """Let hosts compare new large files with the source: MD5 and time. Small ones were compared as they were read.
+
+        Return those that differ, with what the source says of them now. Those in `changed` are known.
+        """
         work: Dict[int, List[int]] = {}
-        for file in new:
-            owners = plan.bits(self._owners[file] & self._crew.living)
-            if owners and manifest.extents(entries[file].size) > 1:
-                work.setdefault(owners[file % len(owners)], []).append(file)
+        for file in sorted({file for piece in step.pieces for file, _ in piece.parts} - set(changed)):
+            checkers = [one for one in self._crew.readers if self._owners[file] >> one & 1]
+            if checkers and manifest.extents(entries[file].size) > 1:
+                work.setdefault(checkers[file % len(checkers)], []).append(file)
         for member, files in work.items():
             self._crew.send(member, {"check": files})
         ended: Set[int] = set()
-        bad: List[int] = []
+        bad: Dict[int, Optional[Entry]] = {}
 
         def checked(member: int, values: List[Any]) -> None:
             ended.add(member)
-            bad.extend(values[0])
+            for file, newest in values[0]:
+                bad[file] = manifest.entry_of(newest) if newest is not None else None
 
         self._crew.pump(lambda: all(one in ended or not self._crew.lives(one) for one in work), {"checked": checked})
         if bad:
-            self._crew.everybody({"forget": bad})
-        return {file: entries[file] for file in bad}
+            self._crew.everybody({"forget": sorted(bad)})
+        return bad
 
     def _newest(
         self, entries: Sequence[Entry], changed: Dict[int, Optional[Entry]], counts: Dict[str, int]

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from kitdata import disk, manifest, reading, tls, wire
 from kitdata.pieces import Pieces, Round, Setting
 from kitdata.plan import Piece
-from kitdata.source import Source, SourceError
+from kitdata.source import Entry, Source, SourceError
 
 # Reports go at least this often: the lead sees by them that this host lives.
 BEAT_S = 0.5
@@ -228,15 +228,28 @@ class Member:
             self._disk.forget([(number, part) for part in range(count)])
 
     def _check(self, round_: Round, numbers: List[int]) -> None:
-        """Compare whole files with the source's MD5."""
-        wrong = []
+        """Compare whole files with what the source says of them now: size, time, and MD5 where it has one."""
+        bad: List[Any] = []
         for number in numbers:
-            digest = reading.new_md5()
-            for part in range(manifest.extents(round_.entries[number].size)):
-                digest.update(self._disk.extent(number, part))
-            if digest.hexdigest() != round_.entries[number].md5.lower():
-                wrong.append(number)
-        self._report(round_.number, ["checked", wrong])
+            entry = round_.entries[number]
+            now = self._now(entry)
+            if now is None or (now.size, now.mtime) != (entry.size, entry.mtime):
+                bad.append([number, list(now) if now is not None else None])
+            elif now.md5:
+                digest = reading.new_md5()
+                for part in range(manifest.extents(entry.size)):
+                    digest.update(self._disk.extent(number, part))
+                if digest.hexdigest() != now.md5.lower():
+                    bad.append([number, list(entry)])
+        self._report(round_.number, ["checked", bad])
+
+    def _now(self, entry: Entry) -> Optional[Entry]:
+        """Return what the source says of a file; None if it is gone. A source that does not answer changes nothing."""
+        assert self._source is not None
+        try:
+            return entry if entry.md5 else self._source.entry(entry.path)
+        except SourceError as error:
+            return None if error.kind in ("source-changed", "source-missing") else entry
 
     def _finish(self, round_: Round, value: Dict[str, Any]) -> None:
         numbers = range(len(round_.entries)) if value["mine"] is None else value["mine"]
