@@ -9,6 +9,7 @@ import pytest
 from kit.model.doctor import Command, Ran, Room
 from kit.plan.doctor.checks import (
     clock_service,
+    data_mount,
     governor,
     huge_pages,
     inodes,
@@ -38,6 +39,15 @@ CONFINED = '["name=seccomp,profile=builtin","name=selinux"]'
 DOCKER = ("docker", "info", "--format", "{{json .SecurityOptions}}")
 DF = ("node", "df", "-P", "-k", "/dev/shm")
 DF_HEAD = "Filesystem     1024-blocks   Used Available Capacity Mounted on\n"
+MOUNTS, SERVERS = "/proc/mounts", ("df", "-P", "-t", "nfs", "-t", "nfs4", "-t", "lustre")
+VOLUME = "/var/lib/docker/volumes/kit-lab-data-web-1f/_data"
+NFS = (
+    "overlay / overlay rw,relatime 0 0\n"
+    f":/web {VOLUME} nfs4 ro,relatime,vers=4.1,hard,clientaddr=10.0.0.2,addr=10.0.0.9 0 0\n"
+    "nas:/home /home nfs rw,vers=3,addr=10.0.0.8 0 0\n"
+)
+LATE = Ran(code=None, out="")
+LUSTRE = "10.0.0.5@tcp:/fs /fs lustre ro,flock 0 0\n"
 NODE_LIMITS = ("node", "cat", "/proc/self/limits")
 CLOCK = ("timedatectl", "show")
 SHELL = next(read.argv for read in ssh_prints.CHECK.reads if isinstance(read, Command))
@@ -134,6 +144,37 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (shm, {"runs": {DF: DF_HEAD + "shm 1000000 950000 50000 95% /dev/shm\n"}}, ["973 MB of 1.02 GB are used"]),
     (shm, {"runs": {DF: DF_HEAD + "shm 65536 0 65536 0% /dev/shm\n"}}, ["only 67.1 MB"]),
     (shm, {"runs": {DF: DF_HEAD + "shm 0 0 0 0% /dev/shm\n"}}, []),
+    (data_mount, {"files": {MOUNTS: NFS}, "runs": {SERVERS: "Filesystem 1024-blocks Used\n"}}, []),
+    (
+        data_mount,
+        {"files": {MOUNTS: NFS}, "runs": {SERVERS: LATE}},
+        [f"no answer within 8 s of 10.0.0.9:/web at {VOLUME}, nas:/home at /home"],
+    ),
+    (
+        data_mount,
+        {"files": {MOUNTS: LUSTRE * 5}, "runs": {SERVERS: LATE}},
+        ["no answer within 8 s of 10.0.0.5@tcp:/fs at /fs"],
+    ),
+    (
+        data_mount,
+        {
+            "files": {MOUNTS: "".join(f"nas:/{n} /{n} nfs rw 0 0\n" for n in range(5))},
+            "runs": {SERVERS: LATE},
+        },
+        ["no answer within 8 s of nas:/0 at /0, nas:/1 at /1, nas:/2 at /2 and 2 more"],
+    ),
+    (
+        data_mount,
+        {"files": {MOUNTS: NFS}, "runs": {SERVERS: Ran(code=1, out="", err="df: /home: Stale file handle\n")}},
+        ["nas:/home at /home: Stale file handle"],
+    ),
+    (
+        data_mount,
+        {"files": {MOUNTS: NFS}, "runs": {SERVERS: Ran(code=1, out="", err="df: /x: Stale file handle\n")}},
+        [],
+    ),
+    (data_mount, {"files": {MOUNTS: "x \x1b[1m nfs rw 0 0\n"}, "runs": {SERVERS: LATE}}, []),
+    (data_mount, {"runs": {SERVERS: LATE}}, []),
     (limits, file("/proc/sys/kernel/pid_max", "4096\n"), ["the kernel allows 4096 processes and threads"]),
     (limits, {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "max\n"}}, []),
     (
