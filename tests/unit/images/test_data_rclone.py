@@ -50,7 +50,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with store(tmp_path_factory.mktemp("store"), own_addresses(1)[0]) as running:
         running.put({name: name.encode() * 3 for name in ODD}, "odd")
         running.put({DEEP + "file": b"down here", "empty": b"", "some": b"0123456789"}, "kinds")
-        running.put({f"class{at % 7}/{at:04}": b"%d" % at for at in range(1200)}, "many")
         running.put({"shard": os.urandom(9 << 20)}, "large")
         running.put({"[folder] x": b"", "[folder] x]/y": b"brackets"}, "odd folder")
         yield running
@@ -114,8 +113,15 @@ def test_a_folder_with_brackets(real: Store) -> None:
         assert contents(data) == {"y": b"brackets"}
 
 
-def test_a_long_list_and_reads_from_several_threads(real: Store) -> None:
-    with opened(real, "data/many") as data, ThreadPoolExecutor(8) as pool:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with store(tmp_path_factory.mktemp("large"), own_addresses(7)[6], fast=True) as running:
+        running.put({f"class{at % 7}/{at:04}": b"%d" % at for at in range(1200)})
+        yield running
+
+
+def test_a_long_list_and_reads_from_several_threads(large: Store) -> None:
+    with opened(large, "data") as data, ThreadPoolExecutor(8) as pool:
         entries = source.arranged(data.entries())
         assert [entry.path for entry in entries] == sorted(f"class{at % 7}/{at:04}" for at in range(1200))
         read = list(pool.map(lambda entry: data.read(entry, 0, entry.size), entries))
@@ -255,8 +261,8 @@ def test_rclone_that_was_killed_is_started_again(real: Store) -> None:
         assert data.read(entry, 2, 3) == b"234"
 
 
-def test_close_ends_a_list(real: Store) -> None:
-    with opened(real, "data/many") as data:
+def test_close_ends_a_list(large: Store) -> None:
+    with opened(large, "data") as data:
         entries = data.entries()
         next(entries)
         data.close()

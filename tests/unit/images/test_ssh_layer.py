@@ -46,7 +46,8 @@ def test_a_base_with_apt_gets_the_layers_packages_and_yours(tmp_path: Path) -> N
     assert (code, messages) == (0, "")
     (install,) = [line for line in commands if line.startswith("apt-get install")]
     assert "--no-install-recommends" in install
-    assert install.endswith(" openssh-server procps htop")
+    # Without certificates, rclone could trust no store.
+    assert install.endswith(" ca-certificates iproute2 openssh-client openssh-server procps htop")
     assert "rm -f /etc/ssh/ssh_host_" in " ".join(commands)
 
 
@@ -54,7 +55,7 @@ def test_a_base_with_dnf_gets_the_same_by_their_names_there(tmp_path: Path) -> N
     code, messages, commands = prepare(tmp_path, {**BASE, "apt-get": None, "dnf": ""}, "htop")
     assert (code, messages) == (0, "")
     (install,) = [line for line in commands if line.startswith("dnf install")]
-    assert install.endswith(" iproute openssh-clients openssh-server procps-ng htop")
+    assert install.endswith(" ca-certificates iproute openssh-clients openssh-server procps-ng htop")
 
 
 @pytest.mark.parametrize(
