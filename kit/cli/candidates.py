@@ -55,6 +55,14 @@ def run(place: Place) -> Iterable[str]:
     return recent.runs(place.folder, place.environ)
 
 
+def data(place: Place) -> Iterable[str]:
+    """Return the data sets of kit.yaml."""
+    from kit.config import settings  # noqa: PLC0415
+
+    spec = settings.load_spec(place.folder, config_flag=None, flags={}, environ=place.environ)
+    return [one.name for one in spec.data]
+
+
 def run_or_host(place: Place) -> Iterable[str]:
     return [*_or_nothing(host, place), *run(place)]
 

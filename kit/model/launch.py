@@ -126,9 +126,10 @@ class RunRequest:
     the workers of a parameter server, and `servers` is its number of servers. With torchrun, `max_restarts` is how
     often torchrun restarts the ranks. `code` is the value of --code, or `none`, as you wrote it; None: the command line
     says nothing. The spec has it as a whole path. `workdir` is a folder of the code, in which the ranks start; '' for
-    its top. `again` is the run to start once more. `given` are the fields, here and of `policy`, that the command line
-    sets, and that the earlier run does not. `stdin` is the descriptor of a pipe or file whose content rank 0 gets as
-    its standard input. `terminal`: the only rank gets kit's terminal. `gpus_per_rank` replaces that of kit.yaml.
+    its top. `data` are data sets that must be staged first. `again` is the run to start once more. `given` are the
+    fields, here and of `policy`, that the command line sets, and that the earlier run does not. `stdin` is the
+    descriptor of a pipe or file whose content rank 0 gets as its standard input. `terminal`: the only rank gets kit's
+    terminal. `gpus_per_rank` replaces that of kit.yaml.
     `cpus` is how many CPUs the ranks of a host may use together. `nccl_require` replaces that of kit.yaml.
     `ignore_busy_gpus`: start even if other processes use the GPUs. `gpus` is the value of `kit local --gpus`.
     """
@@ -155,6 +156,7 @@ class RunRequest:
     policy: RunPolicy = field(default_factory=RunPolicy)
     code: str | None = None
     workdir: str = ""
+    data: tuple[str, ...] = ()
     again: str | None = None
     given: frozenset[str] = frozenset()
     stdin: int | None = None

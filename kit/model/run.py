@@ -74,7 +74,7 @@ class RunRecord:
     processes that remained after the end, by host, without hosts that could not be asked. `roles` are the roles of the
     ranks after the command's own, in their order: servers, then the scheduler. `code` is None for a run without code.
     `exclusive`: the run has the CPUs of its slots for itself. `cpus` and `memory` (bytes) are what its ranks on each
-    host may use together; None means no limit.
+    host may use together; None means no limit. `data` are the data sets that kit staged for it where they were missing.
     """
 
     id: str
@@ -97,6 +97,7 @@ class RunRecord:
     exclusive: bool = False
     cpus: int | None = None
     memory: int | None = None
+    data: tuple[str, ...] = ()
 
     @property
     def np(self) -> int:

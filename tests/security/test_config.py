@@ -112,6 +112,8 @@ OPERANDS = {
     "image push": (),
     "pull": ("20260101-000000-abcd",),
     "runs rm": ("20260101-000000-abcd", "--yes"),
+    "data rm": ("pictures", "--yes"),
+    "data stop": ("pictures",),
     "runs show": ("20260101-000000-abcd",),
     "ssh": ("gpu1",),
     "stop": ("20260101-000000-abcd",),

@@ -27,6 +27,8 @@ def shown(value: ShownRun) -> str:
     if run.attempt > 1:
         rows.append(("Attempts", str(run.attempt)))
     rows.append(("Image", run.image))
+    if run.data:
+        rows.append(("Data", ", ".join(run.data)))
     if run.env:
         rows.append(("Variables", f"{', '.join(run.env)} (kit does not keep their values)"))
     if run.code:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kit.cli import candidates
 from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import (
     AGAIN,
@@ -30,7 +31,7 @@ from kit.cli.verbs.options import (
 )
 from kit.cli.verbs.outcome import job_ended, show_run
 from kit.cli.verbs.tty import check_terminal
-from kit.cli.verbs.values import count, gpus
+from kit.cli.verbs.values import count, gpus, words
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def run(session: Session) -> int:
         policy=_policy(session),
         code=args.code,
         workdir=args.workdir or "",
+        data=tuple(dict.fromkeys(args.data)),
         again=args.again,
         given=_given(session) if args.again else frozenset(),
         terminal=args.tty,
@@ -109,7 +111,7 @@ def _given(session: Session) -> frozenset[str]:
 
     args = session.args
     values = {**vars(args), "checkpoints": args.checkpoint_dir, "gpus_per_rank": _gpus_per_rank(args)}
-    return frozenset(name for name in FIELDS if values[name] is not None and values[name] is not False)
+    return frozenset(name for name in FIELDS if values[name] not in (None, []) and values[name] is not False)
 
 
 def _gpus_per_rank(args: SimpleNamespace) -> int | None:
@@ -203,6 +205,14 @@ VERBS = (
             CODE,
             WORKDIR,
             AGAIN,
+            Option(
+                flags=("--data",),
+                value="NAME",
+                kind=words,
+                many=True,
+                complete=candidates.data,
+                help="Stage this data set first where hosts lack it. Repeatable",
+            ),
             Option(flags=("--wait",), help="Wait for slots that other runs hold"),
             Option(flags=("--as-deployed",), help="Run even if kit.yaml has other settings than the last deploy"),
             *LAUNCHER,
@@ -227,6 +237,7 @@ VERBS = (
             "kit run --again latest",
             "kit run --again 20261121-10 --code . -x LR=0.2",
             "kit run --launcher torchrun --max-restarts 3 -- python train.py",
+            "kit run --data imagenet -- python train.py",
             "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
         ),
         exits=JOB,

@@ -145,6 +145,14 @@ def rate(text: str) -> str:
     return quantity.in_words_of_tc(text)
 
 
+def bytes_per_second(text: str) -> int:
+    """Return a rate in bytes per second: 1gbit, 100mbit or 50MB/s."""
+    rate = int(quantity.bits_per_second(text) / 8)
+    if not rate:
+        raise ValueError(f"'{text}' is not a rate such as 200mbit, 8gbit or 8Gbps")
+    return rate
+
+
 def names(text: str) -> tuple[str, ...]:
     """Return words that commas separate."""
     listed = tuple(word.strip() for word in text.split(",") if word.strip())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,7 +53,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     by = operator()
     code = _code(context, request, earlier)
     check_workdir(request.workdir, code)
-    door = open_door(context, door)
+    door = open_door(context, _staged(context, request, selected, door))
     try:
         cluster = from_text(door.record)
         if request.stdin is not None and not door.takes_stdin:
@@ -104,6 +104,25 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
 
         in_terminal(context, plan, follower)
     return _follow(context, plan, follower, start, start_request)
+
+
+def _staged(context: Context, request: RunRequest, hosts: Sequence[Host], door: Door | None) -> Door | None:
+    """Stage the run's data sets where its hosts lack them. Return the door, unless it has grown old meanwhile."""
+    if not request.data:
+        return door
+    from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for --data)
+
+    try:
+        staged = stage_missing(context, request.data, [host.name for host in hosts])
+    except BaseException:
+        if door is not None:
+            door.close()
+        raise
+    if staged and door is not None:
+        # What the head said of its runs is out of date.
+        door.close()
+        return None
+    return door
 
 
 def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | None) -> Code | None:

@@ -25,6 +25,7 @@ _REQUEST = (
     "servers",
     "max_restarts",
     "workdir",
+    "data",
 )
 _POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "memory", "checkpoints")
 # More ranks than any cluster has.
@@ -49,6 +50,7 @@ class _Options:
     servers: int | None = None
     max_restarts: int | None = None
     workdir: str = ""
+    data: tuple[str, ...] = ()
     start_timeout: float | None = None
     timeout: float | None = None
     stall_timeout: float | None = None
@@ -96,7 +98,7 @@ def repeated(
     for count in (*counts, checked.retries, checked.min_np):
         number(str(count or 0), most=_MOST)
     number(str(checked.memory or 0), most=_MOST_BYTES)
-    old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options}
+    old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options, "data": checked.data}
     old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")
     given = request.given
     if old["np"] is None and not given & {"npernode", "hosts"}:

@@ -37,10 +37,11 @@ class _Code:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shares:
-    """The options of a run that limit what it uses of a host."""
+    """The options of a run that limit what it uses of a host, and its data sets."""
 
     cpus: int | None = None
     memory: int | None = None
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,6 +207,7 @@ def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live
         exclusive=run.exclusive,
         cpus=run.options.cpus if run.options else None,
         memory=run.options.memory if run.options else None,
+        data=run.options.data if run.options else (),
     )
 
 

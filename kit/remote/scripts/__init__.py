@@ -30,6 +30,7 @@ _BEFORE = {
 _AFTER = {"look": "ranks", "node_terminal": "node"}
 # Scripts that a script may run, each in a variable such as end_exec_program.
 _CALLED = {
+    "data_order": ("make_data_folder",),
     "node_terminal": ("end_exec",),
     "observe": ("gpu_engine", "gpu_node"),
     "look": ("gpu_processes",),

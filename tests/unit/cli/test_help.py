@@ -15,7 +15,7 @@ from kit.cli.verbs.table import VERBS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-PAGES = [[], ["bench"], ["image"], ["lab"], ["lock"], *([*verb.words] for verb in VERBS)]
+PAGES = [[], ["bench"], ["data"], ["image"], ["lab"], ["lock"], *([*verb.words] for verb in VERBS)]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=[" ".join(page) or "kit" for page in PAGES])

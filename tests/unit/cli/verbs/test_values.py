@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.cli.verbs.values import memory
+from kit.cli.verbs.values import bytes_per_second, memory
 
 
 @pytest.mark.parametrize(("text", "size"), [("64gb", 64 << 30), ("512M", 512 << 20), ("1g", 1 << 30), ("4kb", 4096)])
@@ -16,3 +16,16 @@ def test_memory(text: str, size: int) -> None:
 def test_what_no_memory_is(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size such as 64gb or 512mb"):
         memory(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("1gbit", 125_000_000), ("100mbit", 12_500_000), ("50MB/s", 50_000_000), ("8bit", 1)]
+)
+def test_bytes_per_second(text: str, rate: int) -> None:
+    assert bytes_per_second(text) == rate
+
+
+@pytest.mark.parametrize("text", ["1", "0gbit", "7bit", "1gb", "fast", "-1gbit", ""])
+def test_what_no_rate_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a rate such as 200mbit, 8gbit or 8Gbps"):
+        bytes_per_second(text)

@@ -1,0 +1,155 @@
+"""Data sets as text: what was staged, what is where, what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from kit.cli.text.table import fitted
+from kit.model.datasets import (
+    DataListing,
+    DataRow,
+    RemoveDataResult,
+    RemovedData,
+    StagePreview,
+    StageResult,
+    StopResult,
+    VerifyResult,
+)
+from kit.model.text import files, fold, printable, size
+
+# Wrong files that are named for each host.
+MOST_WRONG = 10
+_WHY = {
+    "missing": "is missing",
+    "size": "has another size",
+    "bytes": "has other bytes",
+    "extra": "is not in the data set",
+}
+
+
+def staged(value: StageResult) -> str:
+    """Return how a staging ended, in a line."""
+    where = f"{len(value.hosts)} host{'' if len(value.hosts) == 1 else 's'}: {fold(value.hosts)}"
+    whole = f"{files(value.files)}, {size(value.bytes)}"
+    if value.detached:
+        return (
+            f"{value.name} is being staged on {where} ({whole}, {size(value.read)} to read).\n"
+            f"See it: kit data ls; watch it: kit data stage {value.name}; end it: kit data stop {value.name}"
+        )
+    if value.nothing_to_do:
+        return f"{value.name}: nothing to do: {where} have all {whole}." if len(value.hosts) != 1 else (
+            f"{value.name}: nothing to do: {fold(value.hosts)} has all {whole}."
+        )  # fmt: skip
+    parts = [f"{value.new} new or changed" if value.new else "", f"{value.removed} removed" if value.removed else ""]
+    changes = f" ({', '.join(part for part in parts if part)})" if any(parts) else ""
+    rate = f", {value.read / value.seconds / 1e6:.1f} MB/s from the source" if value.read and value.seconds else ""
+    return f"Staged {value.name} on {where}: {whole}{changes} in {value.seconds:.1f} s{rate}."
+
+
+def previews(sets: Sequence[StagePreview]) -> str:
+    """Return what a staging would do."""
+    lines = []
+    for one in sets:
+        limit = f", at most {size(one.size)}" if one.size is not None else ""
+        lines.append(f"{one.name}: {one.source} → {one.folder} on {fold(one.hosts)} ({_where(one.stage)}{limit})")
+        lacking = [host for host in one.hosts if host not in one.has]
+        if one.state == "changed":
+            lines.append("  kit.yaml has changed since it was staged")
+        if one.has:
+            lines.append(f"  {fold(one.has)}: staged; would get what is new or has changed in the source")
+        if lacking:
+            lines.append(f"  {fold(lacking)}: would get what is missing")
+    return "\n".join([*lines, "kit read no source, and changed nothing."])
+
+
+def _where(stage: str) -> str:
+    return "in memory" if stage == "ram" else "on the disk"
+
+
+def listing(value: DataListing, *, width: int | None = None, now: float | None = None) -> str:
+    """Return a table of data sets. `now` is the time for ages, in seconds since 1970."""
+    if not value.sets:
+        return f"Cluster {value.cluster} has no data sets. To have some, add data: to kit.yaml."
+    moment = time.time() if now is None else now
+    rows = [
+        (
+            row.name,
+            row.source,
+            row.stage,
+            _hosts(row),
+            "" if row.files is None else str(row.files),
+            "" if row.bytes is None else size(row.bytes),
+            "" if row.at is None else age(moment - row.at),
+            state(row),
+        )
+        for row in value.sets
+    ]
+    header = ("NAME", "SOURCE", "STAGE", "HOSTS", "FILES", "SIZE", "AGE", "STATE")
+    return fitted(rows, header, width, flexible=("SOURCE", "NAME"))
+
+
+def _hosts(row: DataRow) -> str:
+    return f"{len(row.hosts)} of {row.of}" if row.of else ""
+
+
+def state(row: DataRow) -> str:
+    """Return the state of a data set in words."""
+    if row.state == "staging":
+        return "staging" if row.fraction is None else f"staging {int(row.fraction * 100)} %"
+    if row.state == "changed":
+        return "changed in kit.yaml"
+    return "not in kit.yaml" if row.state == "unknown" else row.state
+
+
+def age(seconds: float) -> str:
+    """Return an age in one unit: 40 s, 5 min, 3 h, 12 d."""
+    for unit, length, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
+        if seconds < most:
+            return f"{max(0, int(seconds // length))} {unit}"
+    return f"{int(seconds // 86400)} d"
+
+
+def missed(hosts: Mapping[str, str]) -> str:
+    """Return a line for each host that could not be asked."""
+    return "\n".join(f"kit: error: {host}: {why}" for host, why in hosts.items())
+
+
+def verified(value: VerifyResult) -> str:
+    """Return what is wrong on each host, or that nothing is."""
+    lines = []
+    for host, found in value.wrong.items():
+        lines += [f"{host}: {printable(one.file)} {_WHY.get(one.why, 'is wrong')}" for one in found.wrong[:MOST_WRONG]]
+        more = found.more + max(0, len(found.wrong) - MOST_WRONG)
+        lines += [f"{host}: and {files(more)} more"] if more else []
+    right = [host for host in value.hosts if host not in value.wrong]
+    if right:
+        first = value.hosts[right[0]]
+        lines.append(f"{value.name}: right on {fold(right)}: {files(first.files)}, {size(first.bytes)}")
+    if value.wrong:
+        lines.append(f"{value.name}: wrong on {fold(value.wrong)}")
+        lines.append(f"  → bring it again: kit data rm {value.name}, then kit data stage {value.name}")
+    if value.missed:
+        lines.append(f"{value.name}: not known on {fold(value.missed)}")
+    return "\n".join(lines)
+
+
+def removable(sets: Sequence[RemovedData]) -> str:
+    """Return a table of what would be removed."""
+    rows = [(one.name, fold(one.hosts, most=3), size(one.bytes) if one.bytes is not None else "") for one in sets]
+    return fitted(rows, ("NAME", "HOSTS", "EACH"), None, flexible=())
+
+
+def removed(value: RemoveDataResult) -> str:
+    there = [one for one in value.sets if one.hosts]
+    if not there:
+        return f"Nothing to do: no host has {', '.join(one.name for one in value.sets)}."
+    if value.dry_run:
+        return f"{removable(there)}\nkit data rm would delete it from every host."
+    return "\n".join(f"Deleted {one.name} from {fold(one.hosts)}." for one in there)
+
+
+def stopped(value: StopResult) -> str:
+    if not value.id:
+        return f"Nothing to do: {value.name} is not being staged."
+    return f"The staging of {value.name} was stopped. What came is kept; go on: kit data stage {value.name}"

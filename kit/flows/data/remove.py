@@ -1,0 +1,131 @@
+"""kit data rm, kit data stop: remove a staged data set from all hosts, and end a staging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from kit.errors import NotReadyError, StepError
+from kit.events import HostDone, HostStep, Phase
+from kit.flows.cluster.change import changing
+from kit.flows.context import Context
+from kit.flows.data.hosts import look
+from kit.model.data import data_folder
+from kit.model.datasets import RemoveDataResult, RemovedData, StopResult
+from kit.model.host import Host
+from kit.model.text import fold
+from kit.plan.data.choose import named, removable
+from kit.remote.data import state
+from kit.remote.data.order import NotRunning, Order, Place
+from kit.remote.results import far
+from kit.remote.ssh import fanout
+
+_STOP_S = 60.0
+
+
+def remove_data(
+    context: Context,
+    words: Sequence[str],
+    *,
+    dry_run: bool,
+    confirm: Callable[[tuple[RemovedData, ...]], bool],
+) -> RemoveDataResult | None:
+    """Remove what was staged of these data sets from all hosts. Return None if `confirm` says no.
+
+    Raises an error, and removes nothing, if a host cannot be asked, if one of them is being staged, or if a run is
+    active that could read it.
+    """
+    cluster = context.spec.name
+    hosts = look(context).or_raise("kit data rm")
+    sets = removable(context.spec, hosts, words)
+    for one in sets:
+        busy = [name for name, host in hosts.items() for item in host.sets if item.name == one.name and item.running]
+        if busy and _is_staging(context, one.name):
+            raise _staging(one.name)
+    _spare_runs(context, sets)
+    result = RemoveDataResult(cluster=cluster, sets=sets, dry_run=dry_run)
+    if dry_run or not any(one.hosts for one in sets):
+        return result
+    if not confirm(sets):
+        return None
+    with changing(context, "data rm") as change:
+        # A run may have begun since the user was asked.
+        _spare_runs(context, sets)
+        change.what = ", ".join(one.name for one in sets)
+        context.reporter.report(Phase(name="remove", hosts=context.inventory.names))
+        # The head goes last: as long as it has the data, the same command can be repeated.
+        head, *others = context.inventory.hosts
+        for group in (others, [head]):
+            fanout.each(group, lambda host: _remove(context, host, sets)).or_raise("kit data rm")
+    return result
+
+
+def _remove(context: Context, host: Host, sets: Sequence[RemovedData]) -> None:
+    with closing(context.connect(host)) as transport:
+        for one in sets:
+            context.reporter.report(HostStep(host=host.name, text=f"removing {one.name}"))
+            if not state.remove(transport, context.spec.name, one.name, one.folders):
+                error = _staging(one.name)
+                error.host = host.name
+                raise error
+    context.reporter.report(HostDone(host=host.name, text="removed"))
+
+
+def _spare_runs(context: Context, sets: Sequence[RemovedData]) -> None:
+    """Raise NotReadyError if a run is active: each of the cluster's runs can read its data sets."""
+    with closing(context.connect(context.inventory.head)) as transport:
+        living = [run.id for run in far.survey(transport, context.spec.name) if run.live]
+    if living:
+        raise NotReadyError(
+            f"the run {', '.join(living)} is active and can read {fold(one.name for one in sets)}; nothing was removed",
+            hint="wait for it (kit wait) or stop it (kit stop)",
+        )
+
+
+def _staging(name: str) -> NotReadyError:
+    return NotReadyError(
+        f"{name} is being staged; nothing was removed",
+        hint=f"wait for it (kit data ls), or end it: kit data stop {name}",
+    )
+
+
+def _is_staging(context: Context, name: str) -> bool:
+    """Return whether a staging runs: a stager stays for some seconds after its last one."""
+    data = next((data for data in context.spec.data if data.name == name), None)
+    if data is None:
+        return True
+    order = _order(context, name)
+    try:
+        with closing(order):
+            order.begun().send(op="hello")
+            hello = order.answer(_STOP_S).hello
+            return hello is None or hello.staging is not None
+    except NotRunning:
+        return False
+
+
+def stop(context: Context, name: str) -> StopResult:
+    """End the staging of a data set that runs on the cluster. What came is kept."""
+    order = _order(context, name)
+    try:
+        with closing(order):
+            order.begun().send(op="hello")
+            hello = order.answer(_STOP_S).hello
+        staging = hello.staging if hello else None
+    except NotRunning:
+        staging = None
+    if staging is None:
+        return StopResult(cluster=context.spec.name, name=name)
+    with closing(_order(context, name)) as order:
+        order.begun().send(op="stop", id=staging)
+        if not order.answer(_STOP_S).stopped:
+            raise StepError(
+                f"the staging of {name} did not stop", hint="see it: kit data ls", host=context.inventory.head.name
+            )
+    return StopResult(cluster=context.spec.name, name=name, id=staging)
+
+
+def _order(context: Context, name: str) -> Order:
+    data = named(context.spec, name)
+    place = Place(cluster=context.spec.name, data=name, folder=data_folder(context.spec.name, data))
+    return Order(context.inventory.head, context.connect, place, how="running").start()

@@ -1,0 +1,253 @@
+"""kit data stage: start a stager on each host, let that of the head lead, and follow it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from kit.errors import HostsFailed, InputError, KitError, NotReadyError, StepError
+from kit.events import HostFailed, HostStep, Phase
+from kit.flows.context import Context
+from kit.flows.data.follow import ANSWER_S, Follower
+from kit.flows.data.hosts import check_deployed, cluster_of, look
+from kit.flows.data.source import Source, source_of
+from kit.model.data import DataSpec, data_folder
+from kit.model.datasets import StagePreview, StageResult
+from kit.model.host import Host
+from kit.model.launch import ClusterRecord
+from kit.model.text import fold
+from kit.plan.data import failures
+from kit.plan.data.choose import known_sets, lacking, rows, staged_sets
+from kit.remote.data.order import Order, Place
+from kit.remote.machine.interrupts import Interrupts
+from kit.remote.ship.certificate import certificate
+from kit.remote.ssh import retry
+
+# The version of the orders that this kit speaks.
+VERSION = 1
+
+
+def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
+    """Return what `stage` would do. It asks the hosts what they have, and reads no source."""
+    sets = staged_sets(context.spec, words)
+    found = look(context).or_raise("kit data stage")
+    states = {row.name: row.state for row in rows(context.spec, found, {})}
+    return tuple(
+        StagePreview(
+            name=data.name,
+            source=data.source.text,
+            stage=data.stage,
+            folder=data_folder(context.spec.name, data),
+            state=states[data.name],
+            hosts=tuple(found),
+            has=tuple(name for name in found if name not in lacking(found, context.spec.name, data)),
+            size=data.size_bytes,
+        )
+        for data in sets
+    )
+
+
+def stage(
+    context: Context,
+    words: Sequence[str],
+    *,
+    limit: int = 0,
+    detach: bool = False,
+    environ: Mapping[str, str] | None = None,
+    each: Callable[[StageResult], None] = lambda _result: None,
+) -> tuple[StageResult, ...]:
+    """Stage data sets, one after the other. `each` gets each result at once. `limit` is in bytes a second; 0 for none.
+
+    `detach`: return when the hosts have begun. Raises the errors of hosts that were lost after the others have all.
+    """
+    sets = staged_sets(context.spec, words)
+    here = [data.name for data in sets if data.source.kind == "here"]
+    if detach and here:
+        raise InputError(
+            f"{', '.join(here)}: this machine has the source, so kit must stay while the hosts read it",
+            hint="leave out -d",
+        )
+    values = os.environ if environ is None else environ
+    results: list[StageResult] = []
+    errors: list[KitError] = []
+    for data in sets:
+        result = Staging(context, data, limit=limit, detach=detach, environ=values).run()
+        each(result)
+        results.append(result)
+        errors += failures.lost(result.lost, data.name)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise HostsFailed(f"kit data stage: {len(errors)} hosts are not complete", errors)
+    return tuple(results)
+
+
+def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) -> bool:
+    """Stage what some of these hosts do not have. Return whether anything was staged.
+
+    A data set that the nodes mount in place is there. Raises if one cannot be staged on all of these hosts.
+    """
+    sets = [data for data in known_sets(context.spec, words) if data.staged]
+    if not sets:
+        return False
+    found = look(context, quiet=True).or_raise("kit run --data")
+    check_deployed(cluster_of(context, found[context.inventory.head.name].record), context, sets)
+    missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(found, context.spec.name, data))]
+    if missing:
+        stage(context, missing)
+    return bool(missing)
+
+
+class Staging:
+    """One staging of one data set."""
+
+    def __init__(
+        self, context: Context, data: DataSpec, *, limit: int, detach: bool, environ: Mapping[str, str]
+    ) -> None:
+        self._context, self._data, self._limit, self._detach = context, data, limit, detach
+        self._environ = environ
+        self._head = context.inventory.head
+        self._id = secrets.token_hex(8)
+        self._orders: list[Order] = []
+        # Hosts that take no part, and why.
+        self._out: dict[str, str] = {}
+
+    def run(self) -> StageResult:
+        """Stage it, or watch the staging that already runs."""
+        begun = time.monotonic()
+        source = source_of(self._context, self._data, self._environ)
+        try:
+            self._context.reporter.report(Phase(name=f"stage {self._data.name}", hosts=self._context.inventory.names))
+            orders = self._opened(source)
+            head = orders[self._head.name]
+            cluster = cluster_of(self._context, head.record)
+            check_deployed(cluster, self._context, [self._data])
+            follower = self._watched(head, source) if head.running else None
+            if follower is None:
+                members = self._joined(orders, cluster, source)
+            # From here on, Ctrl-C ends a staging that this kit has started.
+            with Interrupts() as interrupts:
+                follower = follower or self._begun(members, cluster, source)
+                result = follower.follow(interrupts, detach=self._detach)
+        finally:
+            for order in self._orders:
+                order.close()
+        seconds = result.seconds or time.monotonic() - begun
+        return replace(result, seconds=seconds, lost={**self._out, **result.lost})
+
+    def _order(self, host: Host, source: Source, *, gate: threading.Semaphore | None = None) -> Order:
+        place = Place(
+            cluster=self._context.spec.name,
+            data=self._data.name,
+            folder=data_folder(self._context.spec.name, self._data),
+            options=source.options(host.name),
+        )
+        order = Order(host, self._context.connect, place, gate=gate)
+        self._orders.append(order)
+        return order.start()
+
+    def _opened(self, source: Source) -> dict[str, Order]:
+        """Start the stager on each host. A host where that fails is out; raises if the head fails, or all do."""
+        gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        for host in self._context.inventory.hosts:
+            self._context.reporter.report(HostStep(host=host.name, text="starting"))
+        orders = {host.name: self._order(host, source, gate=gate) for host in self._context.inventory.hosts}
+        return self._each(orders, lambda order: order.begun())
+
+    def _each(self, orders: Mapping[str, Order], work: Callable[[Order], object]) -> dict[str, Order]:
+        """Do this with each order. Return the orders for which it went well; raise if the head's did not."""
+        good: dict[str, Order] = {}
+        errors: dict[str, KitError] = {}
+        for name, order in orders.items():
+            try:
+                work(order)
+                good[name] = order
+            except KitError as failed:
+                errors[name] = failed
+        if self._head.name in errors or not good:
+            # What is wrong on all hosts is one error: that of the head.
+            if len(errors) == 1 or (not good and len({error.message for error in errors.values()}) == 1):
+                raise errors.get(self._head.name) or next(iter(errors.values()))
+            raise HostsFailed(f"nothing was staged: {len(errors)} of {len(orders)} hosts failed", list(errors.values()))
+        for name, error in errors.items():
+            self._out[name] = error.message
+            self._context.reporter.report(HostFailed(host=name, text=error.message, hint=error.hint))
+        return good
+
+    def _watched(self, head: Order, source: Source) -> Follower | None:
+        """Return a follower of the staging that already runs, or None if the head's stager has none."""
+        head.send(op="hello")
+        hello = head.answer(ANSWER_S).hello
+        if hello is None or hello.version != VERSION:
+            raise NotReadyError(
+                "the cluster's image has another version of the stager", hint="run: kit deploy", host=self._head.name
+            )
+        if hello.staging is None:
+            return None
+        follower = Follower(self._context, self._data, hello.staging, self._running, owner=False, folder=source.folder)
+        follower.watch()
+        return follower
+
+    def _joined(self, orders: dict[str, Order], cluster: ClusterRecord, source: Source) -> list[dict[str, object]]:
+        """Let all hosts join a new staging. Return its members, as its lead needs them."""
+        addresses = {node.name: node.address for node in cluster.nodes}
+        strangers = [name for name in orders if name not in addresses]
+        if strangers:
+            raise NotReadyError(
+                f"the cluster {cluster.name} was deployed without {fold(strangers)}", hint="run: kit deploy"
+            )
+        if orders[self._head.name].running:
+            # Its order was `hello`, and each order has its own connection.
+            orders[self._head.name] = self._order(self._head, source).begun()
+        self._lead = self._running()
+        public, key = certificate()
+        secret = key.reveal().decode()
+        for name, order in orders.items():
+            order.send(op="join", id=self._id, address=addresses[name], certificate=public, key=secret)
+        ports: dict[str, int] = {}
+
+        def joined(order: Order) -> None:
+            answer = order.answer(ANSWER_S)
+            if answer.failed is not None:
+                raise failures.failure(answer.failed, self._data.name, host=order.host.name)
+            if answer.joined is None:
+                raise StepError("its stager did not join the staging", hint="run the same again", host=order.host.name)
+            ports[order.host.name] = answer.joined.port
+
+        members = self._each(orders, joined)
+        for order in members.values():
+            order.close()
+        return [{"host": name, "address": addresses[name], "port": ports[name]} for name in members]
+
+    def _begun(self, members: list[dict[str, object]], cluster: ClusterRecord, source: Source) -> Follower:
+        """Start the staging."""
+        request = {
+            "data": self._data.name,
+            "cluster": cluster.name,
+            "stage": self._data.stage,
+            "split": self._data.split,
+            "size": self._data.size_bytes,
+            "limit": self._limit,
+            "source": source.request,
+            "members": members,
+        }
+        lead = self._lead.begun()
+        lead.send(op="stage", id=self._id, request=request)
+        follower = Follower(self._context, self._data, self._id, self._running, owner=True, folder=source.folder)
+        follower.follows(lead)
+        return follower
+
+    def _running(self) -> Order:
+        """Return a new order to the head's stager, which runs already."""
+        place = Place(
+            cluster=self._context.spec.name,
+            data=self._data.name,
+            folder=data_folder(self._context.spec.name, self._data),
+        )
+        order = Order(self._head, self._context.connect, place, how="running")
+        self._orders.append(order)
+        return order.start()

@@ -1,0 +1,154 @@
+"""Data sets on the hosts of a cluster: what is where, and what kit data did. All sizes are in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kit.model.staging import Summary, Verified
+
+# staged: all hosts have it. changed: kit.yaml has another source, stage or split than the hosts. unknown: kit.yaml does
+# not name it. mounted: the nodes mount it in place.
+DataState = Literal["staged", "partly", "staging", "changed", "not staged", "unknown", "mounted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostSet:
+    """A data set on one host. `summary` is None if nothing whole is there; `coming`: a part is.
+
+    `running`: its stager runs.
+    """
+
+    folder: str
+    summary: Summary | None = None
+    coming: bool = False
+    running: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostData:
+    """What one host has. `record` is the text of the cluster's record; only the head has it."""
+
+    record: str = ""
+    sets: tuple[HostSet, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataRow:
+    """One data set on the cluster. `hosts` have it whole, of `of` hosts.
+
+    `at` is when it was staged, in seconds since 1970. `files` and `bytes` are those of the data set; with split, of all
+    hosts together. `fraction` is 0..1 while it is being staged, or None. `running` are hosts on which its stager runs.
+    """
+
+    name: str
+    source: str
+    stage: str
+    state: DataState
+    to: str = ""
+    split: str = "none"
+    hosts: tuple[str, ...] = ()
+    of: int = 0
+    files: int | None = None
+    bytes: int | None = None
+    at: float | None = None
+    fraction: float | None = None
+    running: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataListing:
+    """All data sets. `missed` maps a host that could not be asked to the reason."""
+
+    cluster: str
+    sets: tuple[DataRow, ...]
+    missed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageResult:
+    """How the staging of one data set ended, or, with `detached`, what it goes on to do.
+
+    `new` and `removed` are files; `read` is what the source was read for. `lost` maps a host to why it is out.
+    """
+
+    cluster: str
+    name: str
+    source: str
+    id: str
+    hosts: tuple[str, ...] = ()
+    files: int = 0
+    bytes: int = 0
+    new: int = 0
+    removed: int = 0
+    read: int = 0
+    seconds: float = 0.0
+    lost: Mapping[str, str] = field(default_factory=dict)
+    detached: bool = False
+    watched: bool = False
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not (self.new or self.removed or self.read or self.lost or self.detached)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePreview:
+    """What kit data stage would do with one data set: where it is on the hosts, and who has it."""
+
+    name: str
+    source: str
+    stage: str
+    folder: str
+    state: DataState
+    hosts: tuple[str, ...]
+    has: tuple[str, ...]
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyResult:
+    """What kit data verify found in one data set. `missed` maps a host that could not be asked to the reason."""
+
+    cluster: str
+    name: str
+    hosts: Mapping[str, Verified]
+    missed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> Mapping[str, Verified]:
+        """The hosts with wrong files."""
+        return {host: found for host, found in self.hosts.items() if found.wrong or found.more}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedData:
+    """A data set that kit removes: the hosts that have something of it, and the bytes of the whole one on each."""
+
+    name: str
+    hosts: tuple[str, ...]
+    folders: tuple[str, ...]
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveDataResult:
+    """The data sets that kit data rm removed, or would remove."""
+
+    cluster: str
+    sets: tuple[RemovedData, ...]
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StopResult:
+    """The staging that kit data stop ended. `id` is '' if none ran."""
+
+    cluster: str
+    name: str
+    id: str = ""

@@ -1,0 +1,193 @@
+"""Decides about data sets: which ones a command means, and how each one is on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kit.errors import InputError
+from kit.model.data import DataSpec, data_folder
+from kit.model.datasets import DataRow, DataState, HostData, HostSet, RemovedData
+from kit.model.spec import ClusterSpec
+from kit.model.staging import Summary
+
+
+def staged_sets(spec: ClusterSpec, words: Sequence[str]) -> tuple[DataSpec, ...]:
+    """Return the data sets of these names, or all that are staged. Raises InputError for an unknown name."""
+    if not spec.data:
+        raise InputError("kit.yaml names no data set", hint="add data: to kit.yaml; docs/data.md has examples")
+    if not words:
+        sets = tuple(data for data in spec.data if data.staged)
+        if not sets:
+            raise InputError(
+                "all data sets of kit.yaml have stage: none: the nodes mount them in place",
+                hint="see them: kit data ls",
+            )
+        return sets
+    return tuple(named(spec, word) for word in dict.fromkeys(words))
+
+
+def known_sets(spec: ClusterSpec, words: Sequence[str]) -> tuple[DataSpec, ...]:
+    """Return the data sets of these names. Raises InputError for a name that kit.yaml does not have."""
+    sets = {data.name: data for data in spec.data}
+    for word in words:
+        if word not in sets:
+            known = f"write one of these: {', '.join(sets)}" if sets else "add data: to kit.yaml"
+            raise InputError(f"kit.yaml names no data set '{word}'", hint=known)
+    return tuple(sets[word] for word in dict.fromkeys(words))
+
+
+def named(spec: ClusterSpec, word: str) -> DataSpec:
+    """Return the data set of this name. Raises InputError if kit.yaml has none, or if it is not staged."""
+    (data,) = known_sets(spec, [word])
+    if not data.staged:
+        raise InputError(f"{word} has stage: none: the nodes mount it in place", hint=f"{word} needs no staging")
+    return data
+
+
+def is_current(summary: Summary | None, data: DataSpec) -> bool:
+    """Return whether what a host has is what kit.yaml asks for."""
+    return summary is not None and (summary.source, summary.stage, summary.split) == (
+        data.source.text,
+        data.stage,
+        data.split,
+    )
+
+
+def has(host: HostData, cluster: str, data: DataSpec) -> HostSet | None:
+    """Return what a host has of a data set in its folder."""
+    folder = data_folder(cluster, data)
+    return next((one for one in host.sets if one.folder == folder), None)
+
+
+def lacking(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tuple[str, ...]:
+    """Return the hosts without the data set as kit.yaml asks for it, or with another version than the first host."""
+    found = {name: has(host, cluster, data) for name, host in hosts.items()}
+    summaries = {name: one.summary if one else None for name, one in found.items()}
+    ids = [summary.id for summary in summaries.values() if summary is not None]
+    return tuple(
+        name
+        for name, summary in summaries.items()
+        if summary is None or not is_current(summary, data) or summary.id != ids[0]
+    )
+
+
+def rows(spec: ClusterSpec, hosts: Mapping[str, HostData], fractions: Mapping[str, float]) -> tuple[DataRow, ...]:
+    """Return all data sets: those of kit.yaml in its order, then others that hosts have.
+
+    `fractions` says how far the stagings are that run now.
+    """
+    listed = [_row(spec, data, hosts, fractions) for data in spec.data]
+    known = {data.name for data in spec.data}
+    others = sorted({one.name for host in hosts.values() for one in host.sets if _something(one)} - known)
+    return (*listed, *(_unknown(name, hosts) for name in others))
+
+
+def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fractions: Mapping[str, float]) -> DataRow:
+    if not data.staged:
+        return DataRow(name=data.name, source=data.source.text, stage=data.stage, state="mounted", to=data.to)
+    found = {name: one for name, host in hosts.items() if (one := has(host, spec.name, data)) is not None}
+    whole = {name: one.summary for name, one in found.items() if one.summary is not None}
+    lacks = lacking(hosts, spec.name, data)
+    running = tuple(name for name, one in found.items() if one.running)
+    elsewhere = any(
+        one.name == data.name and one.summary is not None and name not in whole
+        for name, host in hosts.items()
+        for one in host.sets
+    )
+    size = _size(tuple(whole.values()), data.split)
+    state = _state(data, found, whole, lacks, is_staging=data.name in fractions, elsewhere=elsewhere)
+    return DataRow(
+        name=data.name,
+        source=data.source.text,
+        stage=data.stage,
+        state=state,
+        to=data.to,
+        split=data.split,
+        hosts=tuple(name for name in whole if name not in lacks),
+        of=len(hosts),
+        files=size.files,
+        bytes=size.bytes,
+        at=size.at,
+        fraction=fractions.get(data.name),
+        running=running,
+    )
+
+
+def _state(
+    data: DataSpec,
+    found: Mapping[str, HostSet],
+    whole: Mapping[str, Summary],
+    lacks: Sequence[str],
+    *,
+    is_staging: bool,
+    elsewhere: bool,
+) -> DataState:
+    if is_staging:
+        return "staging"
+    if any(not is_current(summary, data) for summary in whole.values()) or (elsewhere and not whole):
+        return "changed"
+    if whole and not lacks:
+        return "staged"
+    return "partly" if whole or any(one.coming for one in found.values()) else "not staged"
+
+
+def _unknown(name: str, hosts: Mapping[str, HostData]) -> DataRow:
+    found = {host: one for host, data in hosts.items() for one in data.sets if one.name == name}
+    whole = {host: one.summary for host, one in found.items() if one.summary is not None}
+    first = next(iter(whole.values()), Summary())
+    size = _size(tuple(whole.values()), first.split)
+    return DataRow(
+        name=name,
+        source=first.source,
+        stage=first.stage,
+        state="unknown",
+        split=first.split,
+        hosts=tuple(whole),
+        of=len(hosts),
+        files=size.files,
+        bytes=size.bytes,
+        at=size.at,
+        running=tuple(host for host, one in found.items() if one.running),
+    )
+
+
+class _Size(NamedTuple):
+    files: int | None = None
+    bytes: int | None = None
+    at: float | None = None
+
+
+def _size(summaries: Sequence[Summary], split: str) -> _Size:
+    """Return the size of a data set; with split, of the parts of all hosts."""
+    if not summaries:
+        return _Size()
+    latest = max(summaries, key=lambda summary: summary.at)
+    parts = summaries if split == "hosts" else [latest]
+    return _Size(files=sum(one.files for one in parts), bytes=sum(one.bytes for one in parts), at=latest.at)
+
+
+def _something(one: HostSet) -> bool:
+    return one.summary is not None or one.coming or one.running
+
+
+def removable(spec: ClusterSpec, hosts: Mapping[str, HostData], words: Sequence[str]) -> tuple[RemovedData, ...]:
+    """Return what hosts have of these data sets, in every folder. Raises InputError for a name that nobody knows."""
+    known = {data.name for data in spec.data}
+    removed = []
+    for word in dict.fromkeys(words):
+        found = [
+            (host, one) for host, data in hosts.items() for one in data.sets if one.name == word and _something(one)
+        ]
+        if not found and word not in known:
+            raise InputError(f"no data set '{word}' in kit.yaml or on any host", hint="list them: kit data ls")
+        sizes = [one.summary.bytes for _, one in found if one.summary is not None]
+        removed.append(
+            RemovedData(
+                name=word,
+                hosts=tuple(dict.fromkeys(host for host, _ in found)),
+                folders=tuple(dict.fromkeys(one.folder for _, one in found)),
+                bytes=max(sizes, default=None),
+            )
+        )
+    return tuple(removed)

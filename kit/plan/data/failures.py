@@ -1,0 +1,43 @@
+"""Makes errors of what a stager reports as failed: the host, the first cause and what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kit.errors import KitError, NotReadyError, StepError
+from kit.model.staging import Failed
+
+# What to do, by the kind of the failure. {data} and {host} are replaced.
+_HINTS = {
+    "source-missing": "check from: of {data} in kit.yaml",
+    "source-refused": "check the keys or the login of the source: docs/data.md names where kit takes them from",
+    "source-lost": "what came is kept; when the source answers again: kit data stage {data}",
+    "source-changed": "what came is kept; when nobody writes to the source any more: kit data stage {data}",
+    "source-name": "rename or remove it in the source, then: kit data stage {data}",
+    "room": "make room there, or set dir: of {data} to a larger disk in kit.yaml",
+    "memory": "raise size: of {data} in kit.yaml, or stage it on the disk: stage: disk",
+    "disk": "look at the host's disk: kit ssh {host} -- df -h; what came is kept: kit data stage {data} goes on",
+    "hosts-lost": "look at the hosts with kit ps; what came is kept: kit data stage {data} goes on",
+    "busy": "watch it: kit data stage {data}",
+    "stopped": "what came is kept; go on: kit data stage {data}",
+    "not-staged": "stage it: kit data stage {data}",
+    "internal": "what came is kept: kit data stage {data} goes on; if it fails again, report this text",
+}
+_NOT_READY = ("busy", "stopped", "not-staged")
+
+
+def failure(failed: Failed, data: str, *, host: str) -> KitError:
+    """Return the error. `host` is the one that reports, in case the failure names none."""
+    where = failed.host or host
+    hint = _HINTS.get(failed.kind, _HINTS["internal"]).format(data=data, host=where)
+    text = failed.text or f"the staging failed ({failed.kind})"
+    # The cause is not on the host that happens to lead.
+    of_source = failed.kind.startswith("source-") or failed.kind in ("stopped", "hosts-lost")
+    kind = NotReadyError if failed.kind in _NOT_READY else StepError
+    return kind(f"{data}: {text}", hint=hint, host=failed.host if of_source else where)
+
+
+def lost(hosts: Mapping[str, str], data: str) -> list[KitError]:
+    """Return the errors of hosts that a staging has lost."""
+    hint = f"the other hosts are complete; when it is back: kit data stage {data}"
+    return [StepError(f"{data}: {text or 'lost'}", hint=hint, host=host) for host, text in hosts.items()]

@@ -1,0 +1,307 @@
+"""An order to the stager of one host: over one connection, from the start of its container to the order's end."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kit.errors import AnswerError, KitError, NotReadyError, SlowError, StepError, UnreachableError
+from kit.model.answer import answer_of, beginning
+from kit.model.host import Host
+from kit.model.staging import MOST_LINE, StagerAnswer, order_line, read
+from kit.remote.scripts import script
+from kit.remote.ssh.transport import Live, LiveTransport
+
+# The script's line before it passes orders on, and the beginning of all its lines.
+_GO, _OWN = b"kit-data go", b"kit-data "
+# From the start of ssh to that line. The script waits for a stager that is about to end, and for a removal.
+START_S = 150.0
+# Answers that nobody has read yet. A stager reports a few times a second.
+_MOST_UNREAD = 10_000
+# The record on the head, with 10,000 nodes, is the longest line of the script.
+_MOST_RECORD = 64 << 20
+_ERRORS = 4000
+_NO_PROGRAM = 127
+
+How = Literal["start", "running"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A data set on one host: its folder, and what this host's stager needs besides (options of docker run)."""
+
+    cluster: str
+    data: str
+    folder: str
+    options: tuple[str, ...] = ()
+
+    def argv(self, how: How) -> Sequence[str]:
+        return script("data_order", self.cluster, self.data, self.folder, how, *self.options)
+
+
+class _Input:
+    """What the stager reads. A writer waits while much of it is unread."""
+
+    def __init__(self) -> None:
+        self._parts: queue.Queue[bytes] = queue.Queue(maxsize=16)
+        self._closed = threading.Event()
+
+    def put(self, data: bytes) -> None:
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._parts.put(data, timeout=0.5)
+                return
+
+    def read(self, _most: int) -> bytes:
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Empty):
+                return self._parts.get(timeout=0.5)
+        return b""
+
+    def close(self) -> None:
+        self._closed.set()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+
+class Order:
+    """One order. Call `start`, then `begun`, then `send` once, and read answers with `next`. `close` ends it here.
+
+    A staging goes on without it. `record` is the text of the cluster's record, if the host is its head; `running`: the
+    stager was there before. `raw` gets the stager's bytes in place of lines, if it is set before the order is sent
+    (kit.remote.data.feed). `gate` limits how many hosts log in at a time. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        connect: Callable[[Host], LiveTransport],
+        place: Place,
+        *,
+        how: How = "start",
+        gate: threading.Semaphore | None = None,
+    ) -> None:
+        self.host = host
+        self.record = ""
+        self.running = False
+        self.raw: Callable[[bytes], None] | None = None
+        self._connect, self._place, self._how = connect, place, how
+        self._gate = gate or threading.Semaphore(1)
+        self._input = _Input()
+        self._answers: queue.Queue[bytes | KitError] = queue.Queue(maxsize=_MOST_UNREAD)
+        self._partial, self._errors = bytearray(), bytearray()
+        self._gone = False
+        self._held, self._going = threading.Event(), threading.Event()
+        self._refused: str | None = None
+        self._transport: LiveTransport | None = None
+        self._thread = threading.Thread(target=self._run, name=f"kit-data-{host.name}", daemon=True)
+
+    def start(self) -> Order:
+        """Begin to connect, and return at once."""
+        self._thread.start()
+        return self
+
+    def begun(self) -> Order:
+        """Wait for the stager to take an order. Raises the error of a host where it cannot."""
+        end = time.monotonic() + START_S
+        while not self._going.wait(0.05):
+            if not self._thread.is_alive() and not self._going.is_set():
+                raise self._error(self._answers.get())
+            if time.monotonic() > end:
+                raise SlowError(
+                    f"the stager did not start within {START_S:.0f} s",
+                    hint=f"look at the host's load and its engine: kit ssh {self.host.name} -- docker ps",
+                    host=self.host.name,
+                )
+        return self
+
+    def send(self, **words: object) -> None:
+        self._input.put(order_line(**words))
+
+    def put(self, data: bytes) -> None:
+        """Send bytes. Wait while the stager has not read earlier ones."""
+        self._input.put(data)
+
+    def next(self, patience_s: float) -> StagerAnswer | None:
+        """Return the next answer, or None if none came in this time.
+
+        Raises the error of the host or its connection, and at the end of the stream.
+        """
+        if self._gone:
+            raise self._ended(0)
+        try:
+            line = self._answers.get(timeout=patience_s)
+        except queue.Empty:
+            return None
+        if isinstance(line, KitError):
+            raise self._error(line)
+        with answer_of(self.host.name, "what its stager says"):
+            return read(line)
+
+    def answer(self, patience_s: float) -> StagerAnswer:
+        """Return the next answer. Raises SlowError if none comes in time."""
+        answer = self.next(patience_s)
+        if answer is None:
+            raise SlowError(
+                f"the stager did not answer within {patience_s:.0f} s",
+                hint=f"look at the host's load: kit ssh {self.host.name} -- uptime",
+                host=self.host.name,
+            )
+        return answer
+
+    def close(self) -> None:
+        """End the connection."""
+        self._input.close()
+        transport = self._transport
+        if transport is not None:
+            with contextlib.suppress(Exception):
+                transport.close()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection has ended."""
+        return not self._thread.is_alive()
+
+    def _error(self, error: bytes | KitError) -> KitError:
+        self._gone = True
+        if isinstance(error, KitError):
+            error.host = error.host or self.host.name
+            return error
+        return self._ended(0)
+
+    def _run(self) -> None:
+        error: KitError
+        self._gate.acquire()
+        self._held.set()
+        try:
+            with contextlib.closing(self._connect(self.host)) as self._transport:
+                live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=self._may_begin)
+                code = self._transport.stream(self._place.argv(self._how), live)
+            error = self._ended(code)
+        except KitError as failed:
+            error = failed
+        except OSError as failed:
+            what = f"this machine cannot open another connection: {failed.strerror or failed}"
+            error = StepError(what, hint="raise the limit of open files: ulimit -n 8192", host=self.host.name)
+        except Exception as failed:
+            # A bug must not leave the caller waiting.
+            error = StepError(f"kit failed: {type(failed).__name__}: {failed}", host=self.host.name)
+        finally:
+            self._release()
+        self._input.close()
+        # A full queue means that nobody reads any more.
+        with contextlib.suppress(queue.Full):
+            self._answers.put(error, timeout=60)
+
+    def _may_begin(self) -> bool:
+        self._release()
+        return not self._input.closed
+
+    def _release(self) -> None:
+        """Let the next host log in."""
+        if self._held.is_set():
+            self._held.clear()
+            self._gate.release()
+
+    def _hear(self, data: bytes) -> None:
+        if self._going.is_set() and self.raw is not None:
+            self.raw(data)
+            return
+        self._partial += data
+        while (at := self._partial.find(b"\n")) >= 0:
+            line = bytes(self._partial[:at])
+            del self._partial[: at + 1]
+            self._take(line)
+            if self._going.is_set() and self.raw is not None:
+                rest, self._partial = bytes(self._partial), bytearray()
+                self.raw(rest)
+                return
+        if len(self._partial) > (MOST_LINE if self._going.is_set() else _MOST_RECORD):
+            raise self._odd(bytes(self._partial[:100]), "its stager wrote a line that is too long")
+
+    def _take(self, line: bytes) -> None:
+        if self._going.is_set():
+            try:
+                self._answers.put_nowait(line)
+            except queue.Full:
+                raise self._odd(line, "its stager says more than kit can read") from None
+            return
+        words = line.split(b" ", 2)
+        if line == _GO:
+            self._going.set()
+        elif line.startswith(_OWN) and len(words) == 3:
+            value = words[2].decode(errors="replace")
+            if words[1] == b"record":
+                self.record = value
+            elif words[1] == b"state":
+                self.running = value == "running"
+            elif words[1] == b"refused":
+                self._refused = value
+
+    def _odd(self, line: bytes, what: str) -> AnswerError:
+        hint = f"look at the host: kit ssh {self.host.name}"
+        return AnswerError(f"{what}: {beginning(line)}", hint=hint, host=self.host.name)
+
+    def _complain(self, data: bytes) -> None:
+        self._errors = (self._errors + data)[-_ERRORS:]
+
+    def _ended(self, code: int) -> KitError:
+        text = bytes(self._errors).decode(errors="replace").strip()
+        if self._refused is not None:
+            return refusal(self._refused, text, self._place.data, self.host.name)
+        last = text.splitlines()[-1] if text else f"exit {code}"
+        if not self._going.is_set():
+            return StepError(
+                f"the stager cannot start: {last}",
+                hint=f"look at the host's engine: kit ssh {self.host.name} -- docker ps",
+                host=self.host.name,
+            )
+        if code == _NO_PROGRAM or ("kit-data" in last and "not found" in last):
+            return refusal("no-stager", text, self._place.data, self.host.name)
+        return StagerGone(
+            f"its stager ended{f': {last}' if text else ''}",
+            hint=f"see what is there: kit data ls; go on: kit data stage {self._place.data}",
+            host=self.host.name,
+        )
+
+
+class StagerGone(StepError):
+    """The stager, or the program that carries its answers, ended in the middle of an order."""
+
+
+def is_broken(error: KitError) -> bool:
+    """Return whether an error only says that the connection ended: the staging may go on."""
+    return isinstance(error, UnreachableError | StagerGone)
+
+
+class NotRunning(NotReadyError):
+    """No stager runs on the host."""
+
+
+def refusal(word: str, text: str, data: str, host: str) -> KitError:
+    """Return the error of a host whose script refused to start a stager. `text` is what it wrote to standard error."""
+    last = text.splitlines()[-1] if text else ""
+    if word == "no-source":
+        path = text.rpartition("does not exist: ")[2].rstrip(".").splitlines()[0] if text else "its folder"
+        return StepError(f"{path} does not exist here", hint=f"check from: of {data} in kit.yaml", host=host)
+    if word == "folder":
+        return StepError(last, hint=f"dir: of {data} in kit.yaml names it; look at it: kit ssh {host}", host=host)
+    if word == "not-running":
+        return NotRunning(f"{data} is not being staged", hint="see what is staged: kit data ls", host=host)
+    not_ready = {
+        "no-node": ("no cluster is deployed here", "run: kit deploy"),
+        "no-stager": ("the cluster's image has no stager: an older kit built it", "run: kit deploy"),
+        "removed": (f"another kit removes {data} here", "wait until it has ended"),
+    }
+    if word in not_ready:
+        message, hint = not_ready[word]
+        return NotReadyError(message, hint=hint, host=host)
+    hint = f"look at the host's engine: kit ssh {host} -- docker ps"
+    return StepError(f"the stager cannot start: {last or word}", hint=hint, host=host)

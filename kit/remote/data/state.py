@@ -1,0 +1,69 @@
+"""Asks a host which data sets it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kit.errors import StepError
+from kit.model.answer import OddAnswer, answer_of
+from kit.model.datasets import HostData, HostSet
+from kit.model.spec import NAME
+from kit.model.staging import read_summary
+from kit.remote.scripts import script
+from kit.remote.ssh.transport import Transport
+
+_STATE_S, _REMOVE_S = 60.0, 3600.0
+_MOST_SETS = 1000
+
+
+def host_data(transport: Transport, cluster: str, folders: Sequence[str]) -> HostData:
+    """Return what a host has in these folders and in the usual places. Raises the error of the host."""
+    done = transport.run(script("data_state", cluster, *folders), timeout_s=_STATE_S)
+    name = transport.host.name
+    if done.code != 0:
+        raise StepError(
+            f"its data sets could not be read: {done.error_text or f'exit {done.code}'}",
+            hint=f"look at the host: kit ssh {name}",
+            host=name,
+        )
+    with answer_of(name, "its list of data sets"):
+        return parse(done.text)
+
+
+def parse(text: str) -> HostData:
+    """Return what data_state.sh printed. Raises OddAnswer."""
+    lines = text.splitlines()
+    if not lines or lines[-1] != "end":
+        raise OddAnswer("it has no end", text)
+    record, sets = "", []
+    for line in lines[:-1]:
+        word, _, rest = line.partition(" ")
+        if word == "record":
+            record = rest
+        elif word == "set":
+            sets.append(HostSet(folder=rest))
+        elif not sets:
+            raise OddAnswer("it begins with no folder", line)
+        elif word == "staged":
+            sets[-1] = replace(sets[-1], summary=read_summary(rest))
+        elif word == "coming":
+            sets[-1] = replace(sets[-1], coming=True)
+        elif word == "running":
+            sets[-1] = replace(sets[-1], running=True)
+        else:
+            raise OddAnswer("it has an unknown line", line)
+        if len(sets) > _MOST_SETS:
+            raise OddAnswer(f"it has more than {_MOST_SETS} data sets")
+    # A folder with a name that kit.yaml cannot have is not kit's.
+    return HostData(record=record, sets=tuple(one for one in sets if NAME.fullmatch(one.name)))
+
+
+def remove(transport: Transport, cluster: str, name: str, folders: Sequence[str]) -> bool:
+    """Remove a data set from a host. Return False, with nothing removed, if it is being staged."""
+    done = transport.run(script("data_remove", cluster, name, *folders), timeout_s=_REMOVE_S)
+    if done.code != 0:
+        host = transport.host.name
+        *_, last = done.error_text.splitlines() or [f"exit {done.code}"]
+        raise StepError(f"{name} could not be removed: {last}", hint=f"look at it: kit ssh {host}", host=host)
+    return "staging" not in done.text.splitlines()

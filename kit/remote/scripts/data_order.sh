@@ -1,0 +1,79 @@
+# Passes an order on to the stager of a data set on this VM. Arguments: CLUSTER NAME FOLDER HOW [OPTION]...
+# HOW is start: start the stager's container if none runs, with these further options of docker run; or running: fail if
+# none runs. Standard input is the order. First prints lines that begin with kit-data, up to 'kit-data go'; kit reads
+# them (kit/remote/data/order.py). Then prints what the stager answers. Needs node_name.sh before it.
+cluster=$1
+name=$2
+folder=$3
+how=$4
+shift 4
+container=kit-$cluster-data-$name
+refuse() {
+  echo "kit-data refused $1"
+  shift
+  [ $# -eq 0 ] || printf '%s\n' "$*" >&2
+  exit 1
+}
+# Prints the stager's container, if it runs.
+running() { docker ps --quiet --no-trunc --filter "label=kit.data=$cluster/$name" --filter status=running | head -n 1; }
+# Starts the container. Options differ where the source was changed, and the image after a deploy.
+start() {
+  digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32)
+  tries=0
+  while [ "$tries" -lt 100 ]; do
+    tries=$((tries + 1))
+    one=$(running)
+    if [ -n "$one" ]; then
+      # A stager with other options ends by itself, unless it stages.
+      [ "$tries" -lt 60 ] && [ "$(docker inspect --format '{{index .Config.Labels "kit.data.options"}}' "$one" 2>/dev/null)" != "$digest" ] || {
+        echo 'kit-data state running'
+        return 0
+      }
+      sleep 0.3
+      continue
+    fi
+    said=$(docker run --detach --rm --name "$container" --label "kit.data=$cluster/$name" \
+      --label "kit.data.options=$digest" --network host --read-only --cap-drop ALL \
+      --security-opt no-new-privileges --pids-limit 512 --tmpfs /run/kit-data:mode=700 \
+      --volume "$folder:/data" "$@" "$image" kit-data serve 2>&1 9<&-) && {
+      echo 'kit-data state started'
+      return 0
+    }
+    case $said in
+      # One that has just ended, or that another kit is starting. A dead one stays after a crash of the engine.
+      *'is already in use'*)
+        if [ -z "$(running)" ]; then docker rm --force "$container" >/dev/null 2>&1; fi
+        sleep 0.3
+        ;;
+      *'bind source path does not exist'*) refuse no-source "$said" ;;
+      *kit-data*'not found'* | *'not found'*kit-data*) refuse no-stager "$said" ;;
+      *) refuse engine "$said" ;;
+    esac
+  done
+  refuse engine "$said"
+}
+
+command -v docker >/dev/null 2>&1 || refuse engine 'docker is missing'
+if [ -r "/opt/kit/$cluster/cluster.json" ]; then
+  printf 'kit-data record %s\n' "$(tr -d '\n' <"/opt/kit/$cluster/cluster.json")"
+fi
+case $how in
+  start)
+    node=$(docker ps --all --quiet --no-trunc --filter "label=kit.cluster=$cluster" --filter label=kit.service | head -n 1)
+    [ -n "$node" ] || refuse no-node
+    image=$(docker inspect --format '{{.Image}}' "$node") || refuse engine
+    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+    said=$(sh -c "$make_data_folder_program" kit-make_data_folder "$folder/files" 2>&1) || refuse folder "$said"
+    # data_remove.sh holds this lock while it removes.
+    exec 9<"$folder"
+    if command -v flock >/dev/null 2>&1 && ! flock -w 60 9; then refuse removed; fi
+    start "$@"
+    exec 9<&-
+    ;;
+  *)
+    [ -n "$(running)" ] || refuse not-running
+    echo 'kit-data state running'
+    ;;
+esac
+echo 'kit-data go'
+exec docker exec --interactive "$container" kit-data order

@@ -1,0 +1,59 @@
+# Removes a staged data set from this VM. Arguments: CLUSTER NAME FOLDER...
+# Prints 'removed FOLDER' for each folder that had something, or 'staging' if the data set is being staged: then removes
+# nothing. Keeps FOLDER/files itself, which nodes have mounted, unless the VM has no node of the cluster.
+cluster=$1
+name=$2
+shift 2
+# Ends a stager that only waits for an order. Fails if it stages.
+end_stager() {
+  command -v docker >/dev/null 2>&1 || return 0
+  # An engine that does not answer may have a stager.
+  stager=$(docker ps --quiet --filter "label=kit.data=$cluster/$name" --filter status=running) || exit 1
+  [ -n "$stager" ] || return 0
+  said=$(echo '{"op": "hello"}' | timeout 20 docker exec --interactive "$stager" kit-data order 2>/dev/null)
+  case $said in
+    *'"staging": null'*) docker rm --force "$stager" >/dev/null 2>&1 || true ;;
+    *) [ -z "$(docker ps --quiet --filter "label=kit.data=$cluster/$name" --filter status=running)" ] ;;
+  esac
+}
+node=
+if command -v docker >/dev/null 2>&1; then
+  node=$(docker ps --all --quiet --filter "label=kit.cluster=$cluster" --filter label=kit.service) || exit 1
+fi
+for folder in "$@"; do
+  [ -d "$folder" ] || continue
+  for one in "$folder" "$folder/files"; do
+    [ -e "$one" ] || continue
+    if [ -L "$one" ] || [ "$(stat -c %u "$one")" != "$(id -u)" ]; then
+      echo "$one is a link, or another user's; nothing was removed" >&2
+      exit 1
+    fi
+  done
+  # What somebody mounted below the folder is not kit's.
+  real=$(readlink -f -- "$folder")
+  while read -r _ _ _ _ place _; do
+    case $place in
+      "$real"/*)
+        echo "$place is mounted below $folder: unmount it first; nothing was removed" >&2
+        exit 1
+        ;;
+    esac
+  done </proc/self/mountinfo
+  # data_order.sh takes this lock before it starts a stager.
+  exec 9<"$folder"
+  if command -v flock >/dev/null 2>&1; then flock -w 60 9 || { echo "$folder is in use" >&2; exit 1; }; fi
+  end_stager || { echo staging; exit 0; }
+  something=$(find "$folder" -mindepth 1 ! -path "$folder/files" -print 2>/dev/null | head -n 1)
+  # The summary first: what is left of a removal that was killed is not staged.
+  rm -f -- "$folder/staged.json" "$folder/manifest.json" || exit 1
+  find "$folder" -mindepth 1 -maxdepth 1 ! -name files -exec rm -rf -- {} + || exit 1
+  # rm and find never follow a link.
+  if [ -d "$folder/files" ]; then find "$folder/files" -mindepth 1 -delete || exit 1; fi
+  [ -z "$something" ] || echo "removed $folder"
+  if [ -z "$node" ]; then
+    # A folder that is not empty stays.
+    rmdir "$folder/files" "$folder" "${folder%/*}" "${folder%/*/*}" 2>/dev/null
+  fi
+  exec 9<&-
+done
+exit 0

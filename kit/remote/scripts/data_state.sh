@@ -1,0 +1,37 @@
+# Prints the data sets that are on this VM. Changes nothing. Arguments: CLUSTER FOLDER...
+# FOLDER is the folder of a data set of kit.yaml. Other data sets of the cluster in the usual places are found, too. For
+# each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running'. On the head also prints 'record
+# JSON'. The last line is 'end'.
+cluster=$1
+shift
+if [ -r "/opt/kit/$cluster/cluster.json" ]; then
+  printf 'record %s\n' "$(tr -d '\n' <"/opt/kit/$cluster/cluster.json")"
+fi
+labels=
+if command -v docker >/dev/null 2>&1; then
+  labels=$(docker ps --filter label=kit.data --filter status=running --format '{{.Label "kit.data"}}' 2>/dev/null)
+fi
+show() {
+  echo "set $1"
+  # A folder that somebody else could have made is not read.
+  if [ -L "$1" ] || [ "$(stat -c %u "$1" 2>/dev/null)" != "$(id -u)" ]; then return 0; fi
+  if [ -f "$1/staged.json" ] && [ ! -L "$1/staged.json" ]; then
+    printf 'staged %s\n' "$(head -c 65536 "$1/staged.json" | tr -d '\n')"
+  fi
+  if [ -n "$(find "$1/coming" -mindepth 1 -print 2>/dev/null | head -n 1)" ]; then echo coming; fi
+  case "
+$labels
+" in
+    *"
+$cluster/${1##*/}
+"*) echo running ;;
+  esac
+}
+for folder in "$@"; do show "$folder"; done
+for folder in "/opt/kit/.data/$cluster"/* "/dev/shm/kit-data/$cluster"/*; do
+  [ -d "$folder" ] || continue
+  known=
+  for one in "$@"; do [ "$one" != "$folder" ] || known=yes; done
+  [ "$known" ] || show "$folder"
+done
+echo end

@@ -1,0 +1,115 @@
+"""What kit data prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kit.cli.text import data as text
+from kit.model.datasets import (
+    DataListing,
+    DataRow,
+    RemoveDataResult,
+    RemovedData,
+    StagePreview,
+    StageResult,
+    StopResult,
+    VerifyResult,
+)
+from kit.model.staging import Verified, WrongFile
+
+RESULT = StageResult(
+    cluster="lab", name="images", source="s3://b/images", id="1", hosts=("gpu1", "gpu2", "gpu3"), files=1000,
+    bytes=10**9, new=1000, read=10**9, seconds=8.0,
+)  # fmt: skip
+ROW = DataRow(
+    name="images", source="s3://b/images", stage="disk", state="staged", to="/data/images", hosts=("gpu1", "gpu2"),
+    of=2, files=1000, bytes=10**9, at=1000.0,
+)  # fmt: skip
+
+
+def test_a_staging() -> None:
+    assert text.staged(RESULT) == (
+        "Staged images on 3 hosts: gpu[1-3]: 1000 files, 1.00 GB (1000 new or changed) in 8.0 s, "
+        "125.0 MB/s from the source."
+    )
+    assert text.staged(replace(RESULT, new=0, removed=2, read=0)) == (
+        "Staged images on 3 hosts: gpu[1-3]: 1000 files, 1.00 GB (2 removed) in 8.0 s."
+    )
+
+
+def test_nothing_to_do() -> None:
+    none = replace(RESULT, new=0, read=0)
+    assert text.staged(none) == "images: nothing to do: 3 hosts: gpu[1-3] have all 1000 files, 1.00 GB."
+    assert text.staged(replace(none, hosts=("gpu1",))) == "images: nothing to do: gpu1 has all 1000 files, 1.00 GB."
+
+
+def test_a_detached_staging_says_what_to_type() -> None:
+    shown = text.staged(replace(RESULT, detached=True))
+    assert shown.startswith("images is being staged on 3 hosts: gpu[1-3] (1000 files, 1.00 GB, 1.00 GB to read).\n")
+    assert "watch it: kit data stage images; end it: kit data stop images" in shown
+
+
+def test_the_listing() -> None:
+    rows = (
+        ROW,
+        replace(ROW, name="more", state="staging", fraction=0.409, hosts=(), files=None, bytes=None, at=None),
+        replace(ROW, name="old", state="unknown", stage="ram"),
+        replace(ROW, name="new", state="changed", hosts=()),
+        DataRow(name="nas", source="nfs://nas/x", stage="none", state="mounted"),
+    )
+    assert text.listing(DataListing(cluster="lab", sets=rows), now=1300.0).splitlines() == [
+        "NAME    SOURCE         STAGE  HOSTS   FILES  SIZE     AGE    STATE",
+        "images  s3://b/images  disk   2 of 2  1000   1.00 GB  5 min  staged",
+        "more    s3://b/images  disk   0 of 2                         staging 40 %",
+        "old     s3://b/images  ram    2 of 2  1000   1.00 GB  5 min  not in kit.yaml",
+        "new     s3://b/images  disk   0 of 2  1000   1.00 GB  5 min  changed in kit.yaml",
+        "nas     nfs://nas/x    none                                  mounted",
+    ]
+    assert "add data: to kit.yaml" in text.listing(DataListing(cluster="lab", sets=()))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(-5, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172800, "2 d"), (1e7, "115 d")]
+)
+def test_ages(seconds: float, shown: str) -> None:
+    assert text.age(seconds) == shown
+
+
+def test_a_verification() -> None:
+    wrong = tuple(WrongFile(file=f"f\x1b{n}", why="bytes") for n in range(11))
+    hosts = {"gpu1": Verified(files=2, bytes=3000), "gpu2": Verified(files=2, bytes=3000, wrong=wrong, more=3)}
+    shown = text.verified(VerifyResult(cluster="lab", name="images", hosts=hosts, missed={"gpu3": "no"})).splitlines()
+    assert shown[0] == "gpu2: f\\x1b0 has other bytes"
+    assert shown[10:] == [
+        "gpu2: and 4 files more",
+        "images: right on gpu1: 2 files, 3 kB",
+        "images: wrong on gpu2",
+        "  → bring it again: kit data rm images, then kit data stage images",
+        "images: not known on gpu3",
+    ]
+
+
+def test_removal_and_stop() -> None:
+    one = RemovedData(name="images", hosts=("gpu1", "gpu2"), folders=("/x",), bytes=3000)
+    none = RemovedData(name="more", hosts=(), folders=())
+    assert text.removed(RemoveDataResult(cluster="lab", sets=(one, none))) == "Deleted images from gpu[1-2]."
+    assert text.removed(RemoveDataResult(cluster="lab", sets=(none,))) == "Nothing to do: no host has more."
+    assert "would delete it" in text.removed(RemoveDataResult(cluster="lab", sets=(one,), dry_run=True))
+    assert text.stopped(StopResult(cluster="lab", name="images")) == "Nothing to do: images is not being staged."
+    assert "go on: kit data stage images" in text.stopped(StopResult(cluster="lab", name="images", id="1"))
+
+
+def test_a_preview() -> None:
+    one = StagePreview(
+        name="images", source="s3://b/images", stage="ram", folder="/dev/shm/kit-data/lab/images",
+        state="changed", hosts=("gpu1", "gpu2"), has=("gpu1",), size=2 << 30,
+    )  # fmt: skip
+    assert text.previews([one]).splitlines() == [
+        "images: s3://b/images → /dev/shm/kit-data/lab/images on gpu[1-2] (in memory, at most 2.15 GB)",
+        "  kit.yaml has changed since it was staged",
+        "  gpu1: staged; would get what is new or has changed in the source",
+        "  gpu2: would get what is missing",
+        "kit read no source, and changed nothing.",
+    ]
