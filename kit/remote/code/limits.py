@@ -15,7 +15,7 @@ MOST_DIFF = 1_000_000
 _NAMED = 5
 _HINT = (
     "list what the run does not need in .kitignore (the syntax of .gitignore); "
-    "data belongs on the hosts: mount it with volumes: in kit.yaml"
+    "data belongs on the hosts: name it in data: of kit.yaml"
 )
 
 

@@ -38,10 +38,23 @@ HOST = (
     ),
     Rule(
         name="read-only",
-        text="{path} is read-only: it belongs to the image, or to a volume with :ro",
-        hint="write below HOME, /tmp or KIT_OUTPUT_DIR, or remove :ro from its line of volumes: in kit.yaml, then run: "
-        "kit deploy",
+        text="{path} is read-only: it belongs to the image, to a data set, or to a volume with :ro",
+        hint="write below HOME, /tmp or KIT_OUTPUT_DIR; or, in kit.yaml, remove :ro from its line of volumes:, or add "
+        "write: true to its data set, then run: kit deploy",
         raised=("[Errno 30] Read-only file system: '{path}'",),
+    ),
+    Rule(
+        name="file-server",
+        text="the file server of {path} is gone, was restarted, or closed this host out",
+        hint="see which mounts of the host answer, and what to do: kit doctor",
+        raised=(
+            "[Errno 116] Stale file handle: '{path}'",
+            "[Errno 112] Host is down: '{path}'",
+            "[Errno 121] Remote I/O error: '{path}'",
+            "[Errno 108] Cannot send after transport endpoint shutdown: '{path}'",
+            "…{path}; Stale file handle",
+            "…{path}; Remote I/O error",
+        ),
     ),
     Rule(
         name="memlock",

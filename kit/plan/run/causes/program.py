@@ -60,8 +60,7 @@ PROGRAM = (
     Rule(
         name="download",
         text="the program needs the internet, but the container has no access to it",
-        hint="put the data on every host and mount it with volumes:, or set https_proxy in env: of "
-        "kit.yaml, then run: kit deploy",
+        hint="name the data in data: of kit.yaml, or set https_proxy in env: there, then run: kit deploy",
         raised=(
             "Name or service not known",
             "Temporary failure in name resolution",
@@ -81,7 +80,8 @@ PROGRAM = (
     Rule(
         name="file",
         text="the container has no {path}",
-        hint="put its folder on every host and mount it with a line of volumes: in kit.yaml, then run: kit deploy",
+        hint="stage its data set, or name it in data: of kit.yaml; or put its folder on every host and mount it with "
+        "volumes:, then run: kit deploy",
         raised=(
             "FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
             "NotFoundError: …{path}; No such file or directory",

@@ -417,7 +417,7 @@ def test_too_many_bytes(top: Path) -> None:
     assert "data2" in error.message
     assert "data1" not in error.message
     assert ".kitignore" in (error.hint or "")
-    assert "volumes:" in (error.hint or "")
+    assert "data: of kit.yaml" in (error.hint or "")
 
 
 def test_too_many_files(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
