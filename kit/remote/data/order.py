@@ -14,6 +14,7 @@ from kit.errors import AnswerError, KitError, NotReadyError, SlowError, StepErro
 from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
 from kit.model.staging import MOST_LINE, StagerAnswer, order_line, read
+from kit.remote.cluster.mountfaults import mount_fault
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Live, LiveTransport
 
@@ -287,7 +288,12 @@ class NotRunning(NotReadyError):
 
 def refusal(word: str, text: str, data: str, host: str) -> KitError:
     """Return the error of a host whose script refused to start a stager. `text` is what it wrote to standard error."""
-    last = text.splitlines()[-1] if text else ""
+    # Docker's client ends its complaint with a hint at its own help.
+    lines = [line for line in text.splitlines() if line.strip() and "docker run --help" not in line]
+    last = lines[-1] if lines else ""
+    fault = mount_fault(text, "", host)
+    if fault is not None:
+        return StepError(f"{data} cannot be read: {fault.text}", hint=fault.hint, host=host)
     if word == "no-source":
         path = text.rpartition("does not exist: ")[2].rstrip(".").splitlines()[0] if text else "its folder"
         return StepError(f"{path} does not exist here", hint=f"check from: of {data} in kit.yaml", host=host)

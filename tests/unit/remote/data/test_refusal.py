@@ -1,0 +1,32 @@
+"""What becomes of an engine's words when it starts no stager."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.remote.data.order import refusal
+
+AT = "/var/lib/docker/volumes/06a2981c/_data"
+HELP = "\n\nRun 'docker run --help' for more information"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            f"docker: Error response from daemon: error while mounting volume '{AT}': failed to mount local volume: "
+            f"mount :/x:{AT}, flags: 0x1, data: addr=10.0.0.9,nfsvers=4.1: no such device{HELP}",
+            "web cannot be read: the engine cannot mount NFS from 10.0.0.9: no such device",
+            "the kernel of gpu2 has no NFS client: kit ssh gpu2 -- sudo modprobe nfs",
+        ),
+        (
+            f"docker: Error response from daemon: disk on fire{HELP}",
+            "the stager cannot start: docker: Error response from daemon: disk on fire",
+            "look at the host's engine: kit ssh gpu2 -- docker ps",
+        ),
+        ("", "the stager cannot start: engine", "look at the host's engine: kit ssh gpu2 -- docker ps"),
+    ],
+)
+def test_an_engine_that_starts_no_stager(text: str, message: str, hint: str) -> None:
+    error = refusal("engine", text, "web", "gpu2")
+    assert (error.message, error.hint, error.host) == (message, hint, "gpu2")
