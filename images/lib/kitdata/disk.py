@@ -66,7 +66,8 @@ class Folder:
         for number, entry in enumerate(entries):
             kept = self._old.get(entry.path)
             count = manifest.extents(entry.size)
-            if kept is not None and manifest.same(kept.entry, entry) and self._is_placed(entry):
+            if self._is_kept(kept, entry):
+                assert kept is not None
                 self._add(list(kept.sums), True, 0, "")
                 whole.append(number)
                 continue
@@ -110,6 +111,11 @@ class Folder:
                 if sums[part] and hashlib.sha256(self._at(self._part(name), entry, part)).digest() != sums[part]:
                     sums[part] = b""
         return sums
+
+    def _is_kept(self, kept: Optional[Kept], entry: Entry) -> bool:
+        if kept is None or manifest.SPOILED in kept.sums:
+            return False
+        return manifest.same(kept.entry, entry) and self._is_placed(entry)
 
     def _is_placed(self, entry: Entry) -> bool:
         try:
@@ -239,8 +245,9 @@ class Folder:
                 elif self._sums[number][part]:
                     self._sums[number][part] = b""
                     self._left[number] += 1
-            if self._journal is None:
-                self._restart_journal()
+            # The old one lists what is wrong.
+            self._close_journal()
+            self._restart_journal()
 
     def finish(self, mine: Sequence[int], summary: Dict[str, Any]) -> int:
         """Give the complete files of `mine` their names, remove what the source no longer has, and write the manifest.

@@ -17,7 +17,8 @@ VERSION = 1
 MANIFEST, SUMMARY = "manifest.json", "staged.json"
 # SHA-256.
 SUM_BYTES = 32
-EMPTY_SUM = hashlib.sha256(b"").digest()
+# In place of the checksums of a file whose bytes were found wrong. The file is as good as missing.
+SPOILED = bytes(SUM_BYTES)
 
 
 class Kept(NamedTuple):
@@ -86,6 +87,18 @@ def write(folder: str, kept: Sequence[Kept], summary: Dict[str, Any]) -> None:
     files = [[*item.entry, [digest.hex() for digest in item.sums]] for item in kept]
     replace(os.path.join(folder, MANIFEST), json.dumps({"version": VERSION, "files": files}))
     replace(os.path.join(folder, SUMMARY), json.dumps(summary))
+
+
+def spoil(folder: str, paths: Sequence[str]) -> None:
+    """Mark files whose bytes are wrong, so that the next staging brings them again. Raises OSError."""
+    path = os.path.join(folder, MANIFEST)
+    with open(path) as file:
+        value = json.load(file)
+    bad = set(paths)
+    for item in value["files"]:
+        if item[0] in bad:
+            item[4] = [SPOILED.hex()] * len(item[4])
+    replace(path, json.dumps(value))
 
 
 def read(folder: str) -> Optional[Manifest]:

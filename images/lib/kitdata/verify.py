@@ -34,6 +34,10 @@ def verify(folder: str, write: bool, say: Callable[[Dict[str, Any]], None]) -> N
         for item, why in zip(kept, pool.map(lambda one: _check(files, one, counter.add), kept)):
             if why is not None:
                 wrong.append((item.entry.path, why))
+    spoiled = [path for path, why in wrong if why == "bytes"]
+    if spoiled:
+        # Their size and time are right, so the next staging would not bring them again.
+        manifest.spoil(folder, spoiled)
     if not write:
         wrong += [(path, "extra") for path in _extra(files, known.files)]
     answer: Dict[str, Any] = {

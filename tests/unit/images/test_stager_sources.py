@@ -356,6 +356,28 @@ def test_verify_names_what_is_wrong(make_stagers: MakeStagers) -> None:
     assert (len(verified["wrong"]), verified["more"]) == (20, 12)
 
 
+def test_what_verify_found_wrong_comes_again(make_stagers: MakeStagers) -> None:
+    stagers = make_stagers(2)
+    big(stagers.source, 2)
+    (stagers.source / "small").write_text("small")
+    stagers.staged()
+    damaged = stagers.all[1]
+    about = (damaged.files / "big").stat()
+    with (damaged.files / "big").open("r+b") as file:
+        file.write(b"wrong")
+    os.utime(damaged.files / "big", ns=(about.st_mtime_ns, about.st_mtime_ns))
+    while stagers.order(damaged, op="hello").until("hello")["staging"] is not None:
+        pass
+    for _ in range(2):
+        wrong = stagers.order(damaged, op="verify").end()["verified"]["wrong"]
+        assert wrong == [{"file": "big", "why": "bytes"}]
+    order = stagers.staged_when_free()
+    assert order.all("plan")[0]["hosts"]["gpu2"]["need"] == 2 * EXTENT
+    # From the other host.
+    assert order.answers[-1]["done"]["read"] == 0
+    assert damaged.tree() == tree(stagers.source)
+
+
 class Sequence:
     """A source that gives these answers in turn: bytes, or an error."""
 
