@@ -60,6 +60,7 @@ class Buffer:
         self.stored = False
         self._filled = 0
         self._whole = False
+        self._watchers: List[Callable[[], None]] = []
         self.broken = False
         self._changed = threading.Condition()
 
@@ -72,8 +73,11 @@ class Buffer:
     def filled(self, count: int) -> None:
         """The first `count` bytes are here."""
         with self._changed:
+            first = not self._filled
             self._filled = count
             self._changed.notify_all()
+        if first:
+            self._tell()
 
     def finish(self, sums: bytes) -> None:
         """All bytes are here, and so are their checksums."""
@@ -81,12 +85,31 @@ class Buffer:
             self.sums = sums
             self._filled, self._whole = self.size, True
             self._changed.notify_all()
+        self._tell()
 
     def abort(self) -> None:
         """No more bytes come, or they are wrong."""
         with self._changed:
             self.broken = True
             self._changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call this at the first bytes, and when all are here or none will come."""
+        self._watchers.append(watcher)
+
+    @property
+    def begun(self) -> bool:
+        return self._filled > 0
+
+    @property
+    def ended(self) -> bool:
+        """All bytes are here, or none will come."""
+        return self._whole or self.broken
 
     def wait(self, at: int, most: int) -> memoryview:
         """Return some bytes from `at` on; none at the end. Raises Aborted."""
@@ -155,9 +178,30 @@ class Sender:
             if not closed:
                 self._items.append(item)
                 self._changed.notify_all()
+        if item.buffer is not None:
+            item.buffer.watch(self._wake)
+            # It may have begun before this one watched.
+            self._wake()
         if closed:
             self._report(item.round, ["unsent", item.piece, self._to, False])
             item.over()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _next(self) -> Optional[Item]:
+        """Return the next piece to send: one that is complete, else one that has begun to come. None: wait.
+
+        A piece whose source is slow must not hold up those that are here.
+        """
+        begun = None
+        for item in self._items:
+            if self._closed or item.buffer is None or item.buffer.ended:
+                return item
+            if begun is None and item.buffer.begun:
+                begun = item
+        return begun
 
     def trim(self) -> None:
         """Drop bytes from memory that are on the disk, of pieces that must wait."""
@@ -178,11 +222,13 @@ class Sender:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._items and not self._closed:
+                item = self._next()
+                while item is None and not (self._closed and not self._items):
                     self._changed.wait()
-                if not self._items:
+                    item = self._next()
+                if item is None:
                     break
-                item = self._items.popleft()
+                self._items.remove(item)
             try:
                 self._pass(item)
             finally:
