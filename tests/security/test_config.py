@@ -60,6 +60,30 @@ HOSTS = {
 }
 
 
+# What a data set must not get from a kit.yaml: keys of the VMs, the system of a node, other options of a mount.
+DATA = {
+    "kit's folder as a source": "a: {from: 'gpu1:/opt/./kit//lab/ssh', to: /d}",
+    "the folder above it": "a: {from: 'gpu1:/opt/x/..', to: /d}",
+    "all of a host": "a: {from: 'gpu1://', to: /d}",
+    "kit's folder for copies": "a: {from: s3://b/x, to: /d, dir: //opt//kit/.data/other}",
+    "the engine's sockets for copies": "a: {from: s3://b/x, to: /d, dir: /run/docker}",
+    "a node's keys": "a: {from: s3://b/x, to: //etc/./kit}",
+    "a node's programs": "a: {from: s3://b/x, to: /usr/bin/}",
+    "a second mount point": "a: {from: s3://b/x, to: '/d:/etc'}",
+    "a path as name": "../a: {from: s3://b/x, to: /d}",
+    "an option as name": "-a: {from: s3://b/x, to: /d}",
+    "the name of a service": "mpihead: {from: s3://b/x, to: /d}",
+    "another server by the path": "a: {from: 'nfs://h/x,addr=10.6.6.6', to: /d, stage: none}",
+    "another server by the options": "a: {from: nfs://h/x, to: /d, stage: none, options: 'hard,addr=10.6.6.6'}",
+    "another device by the options": "a: {from: 'lustre://10.0.0.5@tcp/fs', to: /d, options: 'device=/dev/sda'}",
+    "writing by the options": "a: {from: nfs://h/x, to: /d, stage: none, options: rw}",
+    "a template of Swarm": "a: {from: 'nfs://h/{{.Node.ID}}', to: /d, stage: none}",
+    "settings of an rclone remote": "a: {from: 'rclone:local,sftp_ssh=evil:/', to: /d}",
+    "a backend of rclone without a remote": "a: {from: 'rclone::local:/etc', to: /d}",
+    "a newline in a source": 'a: {from: "s3://b/x\\ny", to: /d}',
+    "a newline in a folder": 'a: {from: s3://b/x, to: "/d\\ny"}',
+    "a NUL in a source": 'a: {from: "s3://b/x\\0y", to: /d}',
+}
 VOLUMES = ("/opt/kit", "/opt/kit/", "/opt/kit/x/ssh", "/opt/./kit/x", "//opt//kit/x", "/data/../opt/kit/x")
 
 
@@ -70,6 +94,13 @@ def soon(work: Callable[[], object]) -> InputError:
         work()
     assert time.process_time() - began < SOON_S
     return caught.value
+
+
+@pytest.mark.parametrize("text", DATA.values(), ids=DATA.keys())
+def test_a_data_set_reaches_nothing_but_its_source(text: str) -> None:
+    error = soon(lambda: spec_of(f"data:\n  {text}\n", source="kit.yaml"))
+    assert isinstance(error, InputErrors)
+    assert all(problem.line == 2 and problem.hint for problem in error.problems)
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS.keys())
