@@ -250,18 +250,22 @@ class Rclone(Source):
         assert process.stdout
         assert process.stderr
         said: List[bytes] = []
-        ear = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
-        ear.start()
-        try:
-            for line in process.stdout:
-                text = line.strip().rstrip(b",")
-                if text not in (b"[", b"]", b""):
-                    found.put(self._entry(json.loads(text.decode("utf-8"))))
-        except SourceError as error:
-            found.put(error)
-        except ValueError:
-            found.put(SourceError("source-lost", "%s was listed in a way that cannot be read" % self.label))
-        ear.join()
+        with process.stdout, process.stderr:
+            ear = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
+            ear.start()
+            try:
+                for line in process.stdout:
+                    text = line.strip().rstrip(b",")
+                    if text not in (b"[", b"]", b""):
+                        found.put(self._entry(json.loads(text.decode("utf-8"))))
+            except SourceError as error:
+                found.put(error)
+                # Nobody reads the rest of the list.
+                process.kill()
+            except ValueError:
+                found.put(SourceError("source-lost", "%s was listed in a way that cannot be read" % self.label))
+                process.kill()
+            ear.join()
         if process.wait():
             found.put(meaning(b"".join(said).decode("utf-8", "replace"), self.label, self._secret))
         found.put(None)

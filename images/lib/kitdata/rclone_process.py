@@ -19,6 +19,8 @@ START_S = 30.0
 # rclone gives up earlier, by its own limits.
 ANSWER_S = 120.0
 LIMITS = ("--contimeout", "10s", "--timeout", "30s", "--low-level-retries", "2", "--retries", "1")
+# rclone keeps about twice this number of idle connections to a store. With its default, 32 readers would open new ones.
+AT_ONCE = ("--checkers", "32")
 # What rclone needs of the environment of this program. Everything else could change what it reads.
 _KEPT = ("PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 # Lines of rclone that are kept to say why it ended.
@@ -49,7 +51,7 @@ class Program:
         parent = folder or (FOLDER if os.path.isdir(FOLDER) else tempfile.gettempdir())
         self.folder = tempfile.mkdtemp(prefix="rclone-", dir=parent)
         self._name = name
-        self._flags = ["--config", "", *LIMITS]
+        self._flags = ["--config", "", *LIMITS, *AT_ONCE]
         if ca:
             file = os.path.join(self.folder, "ca.pem")
             with open(file, "w") as out:
@@ -159,9 +161,10 @@ class Server:
 
     def _listen(self) -> None:
         assert self._process.stderr
-        for line in self._process.stderr:
-            self._said.append(line.decode("utf-8", "replace").rstrip("\n"))
-            del self._said[:-_LINES]
+        with self._process.stderr:
+            for line in self._process.stderr:
+                self._said.append(line.decode("utf-8", "replace").rstrip("\n"))
+                del self._said[:-_LINES]
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

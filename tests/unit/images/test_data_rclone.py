@@ -369,3 +369,9 @@ def test_a_fast_store_has_no_proxy(tmp_path: Path) -> None:
             assert contents(data) == {"a": b"0123"}
             assert next(data.entries()).md5 == ""
         assert running.read == 0
+
+
+def test_a_name_that_rclone_cannot_pass_on(real: Store) -> None:
+    with opened(real, "data/kinds") as data:
+        words = "rclone cannot read a\\x0ab: its name has a line break"
+        assert failure(lambda: data.entry("a\nb")) == ("source-name", words)
