@@ -127,12 +127,16 @@ class MakeDataFolder(Step):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposeUp(Step):
-    """`docker compose up` of the host's file. `recreate` when a mounted secret or config changed."""
+    """`docker compose up` of the host's file. `recreate` when a mounted secret or config changed.
+
+    `servers` are those from which the engine mounts file systems meanwhile.
+    """
 
     folder: str
     project: str
     recreate: bool
     why: str
+    servers: tuple[str, ...] = ()
 
     def line(self) -> tuple[str, str]:
         return "start", f"docker compose up in {self.folder}{', recreating containers' if self.recreate else ''}"

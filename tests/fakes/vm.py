@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
-from kit.errors import NotReadyError
+from kit.errors import NotReadyError, SlowError
 from kit.model.host import Host
 from kit.remote.cluster.observe import listener_word
 from kit.remote.ssh.transport import Completed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
-    "engine hiccups", "no ps", "data folder of another", "mount fails",
+    "engine hiccups", "no ps", "data folder of another", "mount fails", "mount hangs",
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
@@ -393,6 +393,8 @@ class FakeVM(SwarmScripts):
         document = yaml.safe_load(self.files[path][0])
         project = document["name"]
         services = document["services"]
+        if "mount hangs" in self.faults:
+            raise SlowError("a command did not end within 300 s", host=self.host.name)
         if "mount fails" in self.faults:
             return failed(mount_failure(next(iter(document["volumes"]))))
         # Orphans first, as Compose does.

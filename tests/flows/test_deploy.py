@@ -8,7 +8,7 @@ import pytest
 
 from kit.cli.text import cluster as cluster_text
 from kit.cli.text import ps as text
-from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
+from kit.errors import HostsFailed, KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.events import HostDone, Note, Phase
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
@@ -445,6 +445,17 @@ def test_a_server_that_mounts_nothing_is_named(fleet: Fleet, reporter: Rememberi
         "gpu2: the data set web: the engine cannot mount NFS from 10.0.0.9: connection refused"
     )
     assert caught.value.hint == "start the server at 10.0.0.9, or correct from: in kit.yaml, then: kit deploy"
+
+
+def test_a_server_that_never_answers_is_named(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].faults.add("mount hangs")
+    web = {"from": "nfs://10.0.0.9/web", "to": "/web", "stage": "none"}
+    with pytest.raises(SlowError) as caught:
+        deploy(fleet.context(reporter, data={"web": web, "text": {**web, "from": "nfs://nas/text", "to": "/text"}}))
+    assert str(caught.value) == ("gpu2: docker compose up did not end within 300 s; the node mounts 10.0.0.9, nas")
+    assert "2049 for NFS" in (caught.value.hint or "")
+    with pytest.raises(SlowError, match="a command did not end within 300 s"):
+        deploy(fleet.context(reporter))
 
 
 def image_tags(fleet: Fleet) -> set[str]:

@@ -87,6 +87,7 @@ def _steps(
             project=names.project(spec.name),
             recreate=bool(new_key or lacks) and any(c.cluster == spec.name for c in facts.containers),
             why=lacks or _why_up(facts, spec, service, new_key=new_key),
+            servers=data.servers(spec),
         )
     if starts or f"{node.address}:{spec.ssh_port}" not in facts.listening:
         yield wait_sshd(spec, node, service)

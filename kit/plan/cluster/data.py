@@ -50,6 +50,11 @@ def declared(spec: ClusterSpec) -> dict[str, Any]:
     }
 
 
+def servers(spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the servers that are mounted in place, each once."""
+    return tuple(dict.fromkeys(data.source.place for data in spec.data if not data.staged))
+
+
 def _volume_name(spec: ClusterSpec, data: DataSpec) -> str:
     """Return the name of a volume. Other options make another name, because an engine never changes a volume."""
     digest = hashlib.sha256(json.dumps(_options(data), sort_keys=True).encode()).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, TypeAlias
 
-from kit.errors import KitError, StepError
+from kit.errors import KitError, SlowError, StepError
 from kit.events import HostDone, HostFailed
 from kit.model import names
 from kit.model.plan import (
@@ -100,7 +100,17 @@ def make_data_folder(_execution: Execution, transport: Transport, step: MakeData
 def compose_up(execution: Execution, transport: Transport, step: ComposeUp) -> None:
     name = transport.host.name
     argv = script("compose_up", step.folder, *(["--force-recreate"] if step.recreate else []))
-    done = persistently(lambda: transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S), no_container)
+    try:
+        done = persistently(lambda: transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S), no_container)
+    except SlowError as error:
+        if not step.servers:
+            raise
+        late = f"docker compose up did not end within {COMPOSE_TIMEOUT_S:.0f} s"
+        raise SlowError(
+            f"{late}; the node mounts {', '.join(step.servers)}",
+            hint="does that server answer, and is its port open from this host? 2049 for NFS, 988 for Lustre",
+            host=name,
+        ) from error
     fault = mount_fault(done.error_text, execution.cluster, name) if done.code != 0 else None
     if fault is not None:
         raise StepError(described(fault), hint=fault.hint, host=name)
