@@ -53,6 +53,20 @@ class Folder:
         disk = os.statvfs(self.path)
         return disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else 1 << 60
 
+    def is_staged(self, id_: str, source: str) -> bool:
+        """Return whether all of this version is here, without its list: by the summary, and each file's size and time.
+
+        It takes a small part of the time of `expect`, because most stagings find nothing to do.
+        """
+        known = manifest.summary(self.path)
+        if (known.get("id"), known.get("source"), known.get("split")) != (id_, source, "none"):
+            return False
+        rows = manifest.rows(self.path)
+        if rows is None or not all(self._is_placed(Entry(*row[:3])) for row in rows):
+            return False
+        shutil.rmtree(self._coming, ignore_errors=True)
+        return True
+
     def expect(self, entries: Sequence[Entry]) -> Have:
         """Take this list of files as the newest, and return what of it is here. Remove unfinished files of no use."""
         self._close_journal()

@@ -47,7 +47,11 @@ class Lead:
         start = time.monotonic()
         try:
             self._begin()
-            self._finish(self._bring(self._list()), start)
+            entries = self._list()
+            if not self._is_staged(entries):
+                entries = self._bring(entries)
+                self._finish(entries)
+            self._end(entries, start)
         except Failed as error:
             self._fail(error)
         except SourceError as error:
@@ -120,6 +124,21 @@ class Lead:
         tell()
         return entries
 
+    def _is_staged(self, entries: Sequence[Entry]) -> bool:
+        """Return whether every host has all of this list, which it then need not get."""
+        if self._split:
+            return False
+        answers: Dict[int, bool] = {}
+        self._crew.everybody({"staged": {"id": manifest.listing_id(entries), "source": self._label}})
+        calls = {"staged": lambda member, values: answers.update({member: values[0] is True})}
+        self._crew.pump(lambda: self._crew.all(set(answers)), calls)
+        if not all(answers[member] for member in self._crew.members):
+            return False
+        total = sum(entry.size for entry in entries)
+        hosts = len(self._crew.hosts)
+        self._tell_plan(entries, Plan((), 0, 0, (0,) * hosts, (total,) * hosts), {})
+        return True
+
     # Rounds
 
     def _bring(self, entries: List[Entry]) -> List[Entry]:
@@ -177,7 +196,7 @@ class Lead:
         self._planned = step
         self._crew.need = step.need
         gone = [one.gone for one in rooms.values()]
-        self._removed = sum(gone) if self._split else max(gone)
+        self._removed = sum(gone) if self._split else max(gone, default=0)
         hosts = {
             self._crew.hosts[member]: {"need": step.need[member], "have": step.have[member]}
             for member in self._crew.members
@@ -231,13 +250,13 @@ class Lead:
                 result.append(newest)
         return result
 
-    def _finish(self, entries: Sequence[Entry], start: float) -> None:
-        """Let all members give the files their names, and end with `done`."""
+    def _finish(self, entries: Sequence[Entry]) -> None:
+        """Let all members give the files their names."""
         summary = {
             "name": self._request["data"],
             "source": self._label,
             "stage": self._request.get("stage"),
-            "split": self._request.get("split"),
+            "split": "hosts" if self._split else "none",
             "id": manifest.listing_id(entries),
             "at": int(time.time()),
         }
@@ -246,6 +265,8 @@ class Lead:
             self._crew.send(member, {"finish": {"summary": summary, "mine": mine}})
         finished: Set[int] = set()
         self._crew.pump(lambda: self._crew.all(finished), {"finished": lambda member, _: finished.add(member)})
+
+    def _end(self, entries: Sequence[Entry], start: float) -> None:
         assert self._planned is not None
         done = {
             "files": len(entries),

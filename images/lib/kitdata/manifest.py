@@ -8,12 +8,13 @@ import contextlib
 import hashlib
 import json
 import os
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from kitdata.source import Entry, SourceError, check_path
 
 EXTENT = 4 * 1024 * 1024
 VERSION = 1
+_ROWS = 1000
 MANIFEST, SUMMARY = "manifest.json", "staged.json"
 # SHA-256.
 SUM_BYTES = 32
@@ -84,9 +85,17 @@ def entry_of(value: Any) -> Entry:
 
 def write(folder: str, kept: Sequence[Kept], summary: Dict[str, Any]) -> None:
     """Write manifest.json, and then staged.json. Raises OSError."""
-    files = [[*item.entry, [digest.hex() for digest in item.sums]] for item in kept]
-    replace(os.path.join(folder, MANIFEST), json.dumps({"version": VERSION, "files": files}))
-    replace(os.path.join(folder, SUMMARY), json.dumps(summary))
+    replace(os.path.join(folder, MANIFEST), _text(kept))
+    replace(os.path.join(folder, SUMMARY), [json.dumps(summary)])
+
+
+def _text(kept: Sequence[Kept]) -> Iterator[str]:
+    """Yield the parts of manifest.json: of many files, all of it at once would take much memory."""
+    yield '{"version": %d, "files": [' % VERSION
+    for at in range(0, len(kept), _ROWS):
+        part = [[*item.entry, [digest.hex() for digest in item.sums]] for item in kept[at : at + _ROWS]]
+        yield (", " if at else "") + json.dumps(part)[1:-1]
+    yield "]}"
 
 
 def spoil(folder: str, paths: Sequence[str]) -> None:
@@ -98,7 +107,7 @@ def spoil(folder: str, paths: Sequence[str]) -> None:
     for item in value["files"]:
         if item[0] in bad:
             item[4] = [SPOILED.hex()] * len(item[4])
-    replace(path, json.dumps(value))
+    replace(path, [json.dumps(value)])
 
 
 def read(folder: str) -> Optional[Manifest]:
@@ -120,6 +129,17 @@ def read(folder: str) -> Optional[Manifest]:
         return None
 
 
+def rows(folder: str) -> Optional[List[Any]]:
+    """Return the files of the manifest as [path, size, mtime, …], unchecked; None if one of them is spoiled."""
+    try:
+        with open(os.path.join(folder, MANIFEST)) as file:
+            text = file.read()
+        result: List[Any] = json.loads(text)["files"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return None if SPOILED.hex() in text else result
+
+
 def summary(folder: str) -> Dict[str, Any]:
     """Return staged.json, or {}."""
     try:
@@ -130,12 +150,12 @@ def summary(folder: str) -> Dict[str, Any]:
         return {}
 
 
-def replace(path: str, text: str) -> None:
+def replace(path: str, parts: Iterable[str]) -> None:
     """Write a file so that another process finds the old text or all of the new, also after a power failure."""
     new = path + ".new"
     try:
         with open(new, "w") as file:
-            file.write(text)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.rename(new, path)

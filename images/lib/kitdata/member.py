@@ -139,6 +139,7 @@ class Member:
         calls: Dict[str, Callable[[Any], None]] = {
             "begin": self._begin,
             "list": lambda _: self._start(self._list),
+            "staged": lambda order: self._start(self._is_staged, order),
             "entries": self._entries,
             "pieces": self._plan,
             "tasks": self._pieces.carry_out,
@@ -193,6 +194,9 @@ class Member:
             return
         self._report(0, ["list", rows])
         self._report(0, ["listed"])
+
+    def _is_staged(self, value: Dict[str, Any]) -> None:
+        self._report(0, ["staged", self._disk.is_staged(str(value["id"]), str(value["source"]))])
 
     def _entries(self, value: Dict[str, Any]) -> None:
         if self._pieces.round.number != value["round"]:
