@@ -6,17 +6,17 @@ listed may never have reached the disk. Then a checksum decides.
 """
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import shutil
 import stat
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from kitdata import journal, manifest
+from kitdata import journal, manifest, placing
 from kitdata.journal import Journal
 from kitdata.manifest import Kept
+from kitdata.placing import Placing
 from kitdata.plan import Have
 from kitdata.source import Entry
 
@@ -45,7 +45,6 @@ class Folder:
         self._old: Dict[str, Kept] = {}
         self._journal: Optional[Journal] = None
         self._same_boot = True
-        self._made: Set[str] = set()
         os.makedirs(self._files, mode=0o755, exist_ok=True)
 
     def free(self) -> Tuple[int, int]:
@@ -277,17 +276,19 @@ class Folder:
         kept = [Kept(self._entries[number], tuple(self._sums[number])) for number in wanted]
         names = {item.entry.path for item in kept}
         gone = [path for path in self._old if path not in names]
+        placer = Placing(self._files)
         if fresh:
-            self._sync()
+            placing.sync(self._files)
         # First, because a file may have become a folder, or a folder a file.
         for path in gone:
-            self._remove(path)
+            placer.remove(path)
         for number in fresh:
-            self._place(number)
+            placer.place(self._part(self._keys[number]), self._entries[number].path)
+            self._placed[number] = True
         same = not fresh and not gone and len(names) == len(self._old)
         if not same or manifest.summary(self.path).get("id") != summary.get("id"):
             if fresh:
-                self._sync()
+                placing.sync(self._files)
             manifest.write(self.path, kept, summary)
         self._close_journal()
         shutil.rmtree(self._coming, ignore_errors=True)
@@ -300,56 +301,3 @@ class Folder:
         if self._journal is not None:
             self._journal.close()
             self._journal = None
-
-    def _sync(self) -> None:
-        """Bring all files to the disk at once: one call for each of many small files would take minutes."""
-        handle = os.open(self._files, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-            if call is None:
-                os.sync()
-            elif call(handle):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number))
-        finally:
-            os.close(handle)
-
-    def _place(self, number: int) -> None:
-        path = self._entries[number].path
-        self._folder_of(path)
-        target = self._final(path)
-        try:
-            os.rename(self._part(self._keys[number]), target)
-        except IsADirectoryError:
-            shutil.rmtree(target)
-            os.rename(self._part(self._keys[number]), target)
-        self._placed[number] = True
-
-    def _folder_of(self, path: str) -> None:
-        """Make the folders above a file. A link, or a file, in the place of one makes way: it could lead elsewhere."""
-        folder = os.path.dirname(path)
-        if folder in self._made:
-            return
-        at = self._files
-        for name in folder.split("/") if folder else []:
-            at = os.path.join(at, name)
-            try:
-                if stat.S_ISDIR(os.lstat(at).st_mode):
-                    continue
-                os.unlink(at)
-            except FileNotFoundError:
-                pass
-            os.mkdir(at, 0o755)
-        self._made.add(folder)
-
-    def _remove(self, path: str) -> None:
-        """Remove a file that the source no longer has, and the folders that this leaves empty."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._final(path))
-        folder = os.path.dirname(path)
-        while folder:
-            try:
-                os.rmdir(self._final(folder))
-            except OSError:
-                return
-            folder = os.path.dirname(folder)

@@ -42,6 +42,8 @@ def serve(folder: str, path: str) -> int:
     # The first process of a container ignores this signal unless it asks for it, and would be killed only later.
     signal.signal(signal.SIGTERM, _end)
     os.umask(0o022)
+    # A traceback may show what is secret. Before Python 3.8 there is no such hook.
+    threading.excepthook = _quiet  # type: ignore[assignment,unused-ignore]
     station = Station(folder, memory_folder(os.path.dirname(path)))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -54,6 +56,15 @@ def serve(folder: str, path: str) -> int:
         time.sleep(0.5)
     # Do not wait for threads that wait for a source or another host.
     os._exit(0)
+
+
+def _quiet(arguments: Any) -> None:
+    """Say of an error in a thread only what kind it is, and where."""
+    at = arguments.exc_traceback
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = "%s:%d" % (at.tb_frame.f_code.co_filename, at.tb_lineno) if at is not None else "?"
+    print("kit-data: %s at %s" % (arguments.exc_type.__name__, where), file=sys.stderr, flush=True)
 
 
 def _end(*_: Any) -> None:

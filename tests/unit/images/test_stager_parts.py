@@ -240,16 +240,16 @@ def test_a_kill_while_files_get_their_names_loses_nothing(
     folder = disk.Folder(str(tmp_path))
     folder.expect(listed)
     write(folder, listed, content)
-    place, count = disk.Folder._place, [0]
+    place, count = disk.Placing.place, [0]
 
-    def killed(self: Any, number: int) -> None:
+    def killed(self: Any, part: str, path: str) -> None:
         if count[0] == at:
             raise KeyboardInterrupt
         count[0] += 1
-        place(self, number)
+        place(self, part, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk.Folder, "_place", killed)
+        patch.setattr(disk.Placing, "place", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.finish(range(3), {"id": "x"})
     again = disk.Folder(str(tmp_path))
