@@ -48,6 +48,8 @@ name = socket.gethostbyname(socket.gethostname())
 print(*seen, name, "%.6f" % sum(float(p.sum()) for p in model.parameters()), flush=True)
 dist.destroy_process_group()
 """
+# Nodes may write it, so that a test can make each host's part there.
+DATA = {"made-up": {"from": "gpu1:/srv/made-up", "to": "/data/made-up", "split": "hosts", "write": True}}
 # A rank that takes its time to end, and says that it did.
 SAVES = "trap 'sleep 1; echo saved $RANK; exit 0' TERM; echo up $RANK; while :; do sleep 0.1; done"
 # The parameters of the papers.
@@ -97,7 +99,7 @@ def torch_cluster(bases: Any, torch_image: ImageResult, wheels: Path) -> Iterato
         up = kit(folder, "lab", "up", "--name", name, "--hosts", "4", "--slots", "2", "--output", "json")
         assert up.returncode == 0, up.stderr
         hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in objects(up)[-1]["hosts"])
-        change_settings(folder, image={"flavour": "pytorch", "wheels": str(wheels)}, code="code")
+        change_settings(folder, image={"flavour": "pytorch", "wheels": str(wheels)}, code="code", data=DATA)
         (folder / "code").mkdir()
         (folder / "code" / "train.py").write_text(TRAIN)
         cluster = Cluster(name=name, folder=folder, hosts=hosts)
@@ -176,27 +178,31 @@ def test_torch_benchmark_reports_as_the_others(torch_cluster: Cluster) -> None:
     assert "total images/sec on 2 ranks:" in done.stderr
 
 
-# Each host makes the same shards, as if they had been staged there.
-SHARDS = "data_shards --kind webdataset --files 2 --images 12 --size 40 --distinct 1 /tmp/made-up"
+def test_torch_benchmark_reads_epochs_of_shards_that_are_split_over_the_hosts(torch_cluster: Cluster) -> None:
+    hosts, files = torch_cluster.hosts[:2], {"gpu1": "2", "gpu2": "1"}
 
+    def make(host: VM) -> str:
+        words = ["--kind", "webdataset", "--files", files[host.name], "--images", "12", "--size", "40"]
+        done = torch_cluster.inside(host, "data_shards", *words, "/data/made-up")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-def test_torch_benchmark_reads_epochs_of_shards(torch_cluster: Cluster) -> None:
-    hosts = torch_cluster.hosts[:2]
-    made = everywhere(hosts, lambda host: torch_cluster.inside(host, "sh", "-c", SHARDS))
-    assert all(done.stdout.startswith("24 JPEGs of 40 pixels in 2 webdataset files") for done in made.values()), made
-    small = ["--model", "mobilenet_v2", "--image-size", "32", "--batch-size", "4", "--classes", "10"]
+    made = everywhere(hosts, make)
+    assert made["gpu1"].startswith("24 JPEGs of 40 pixels in 2 webdataset files in /data/made-up: ")
+    small = ["--model", "mobilenet_v2", "--image-size", "32", "--batch-size", "4", "--data", "made-up"]
     small += ["--num-warmup", "1", "--num-iters", "1", "--num-batches-per-iter", "1", "--json", "--epochs", "2"]
-    words = ["--np", "2", "--npernode", "1", "--code", "none", "-x", "KIT_DATA_MADE_UP=/tmp/made-up"]
-    done = torch_cluster.kit("run", *words, "--", "torch_benchmark", "--data", "made-up", *small)
+    words = ["--np", "2", "--npernode", "1", "--code", "none"]
+    done = torch_cluster.kit("run", *words, "--", "torch_benchmark", *small)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert (result["epoch_steps"], result["epoch_images"], len(result["iters"])) == (3, 24, 2)
-    assert result["options"] == {"backend": "gloo", "classes": 10, "data": ["made-up"], "epochs": 2}
-    assert "Images: 24 in WebDataset shards (2), 12 a rank, 3 steps an epoch" in done.stderr
+    # The second host has half as many images, and its rank takes them twice.
+    assert (result["epoch_steps"], result["epoch_images"], len(result["iters"])) == (6, 48, 2)
+    assert result["options"] == {"backend": "gloo", "data": ["made-up"], "epochs": 2}
+    assert "Images: 36 in WebDataset shards (3, split over 2 hosts), 12 to 24 a rank, 6 steps an epoch" in done.stderr
 
-    # Without the first shard on the second host, the ranks would train on other images than they say.
-    torch_cluster.inside(hosts[1], "rm", "/tmp/made-up/train-00000-of-00002.tar")
-    done = torch_cluster.kit("run", *words, "--", "torch_benchmark", "--data", "made-up", *small)
+    # If the ranks took the hosts' parts for the same files, they would train on other images than they say.
+    whole = ["-x", "KIT_DATA_MADE_UP_SPLIT=none"]
+    done = torch_cluster.kit("run", *words, *whole, "--", "torch_benchmark", *small)
     assert done.returncode == 2
     assert "--data: the ranks do not see the same files (rank 0: 2 files, " in done.stderr
 
