@@ -11,6 +11,9 @@ import tarfile
 from typing import IO, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 RECORDIO_MAGIC = 0xCED7230A
+_MAGIC = struct.pack("<I", RECORDIO_MAGIC)
+# Bytes that are read at a time to find a record of RecordIO.
+SEARCHED = 1 << 16
 BLOCK = 512
 # As WebDataset splits names: the key is all up to the first dot of the file's name.
 _MEMBER = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)$")
@@ -36,14 +39,15 @@ class Sample(NamedTuple):
     label: Tuple[int, int]
 
 
-def records(kind: str, path: str) -> Iterator[Union[int, Sample]]:
+def records(kind: str, path: str, begin: int = 0) -> Iterator[Union[int, Sample]]:
     """Yield the offset of each record of a shard in order, or the Sample of a WebDataset shard.
 
+    Records before `begin` are left out where that saves reading: a RecordIO file may be as large as the whole data set.
     Raises Broken, and OSError if the file cannot be read.
     """
     if kind == "webdataset":
         return samples(path)
-    return _tfrecords(path) if kind == "tfrecord" else _recordio(path)
+    return _tfrecords(path) if kind == "tfrecord" else _recordio(path, begin)
 
 
 def _open(path: str) -> int:
@@ -72,10 +76,11 @@ def _tfrecords(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _recordio(path: str) -> Iterator[int]:
+def _recordio(path: str, begin: int) -> Iterator[int]:
     descriptor = _open(path)
     try:
-        size, offset = os.fstat(descriptor).st_size, 0
+        size = os.fstat(descriptor).st_size
+        offset = _next_record(descriptor, begin) if begin > 0 else 0
         while offset < size:
             head = os.pread(descriptor, 64, offset)
             if len(head) < 8:
@@ -93,6 +98,27 @@ def _recordio(path: str) -> Iterator[int]:
             offset = after
     finally:
         os.close(descriptor)
+
+
+def _next_record(descriptor: int, offset: int) -> int:
+    """Return where the first record of RecordIO at or after `offset` begins, or the end of the file.
+
+    Records begin at multiples of 4, and no data has the magic number there: its writers divide such a record.
+    """
+    offset += -offset % 4
+    while True:
+        chunk = os.pread(descriptor, SEARCHED, offset)
+        if len(chunk) < 8:
+            return offset + len(chunk)
+        place = -1
+        while True:
+            place = chunk.find(_MAGIC, place + 1)
+            if place < 0 or place + 8 > len(chunk):
+                break
+            if place % 4 == 0 and chunk[place + 7] >> 5 in (0, 1):
+                return offset + place
+        # A head may lie across the end of the chunk.
+        offset += (len(chunk) - 4) // 4 * 4
 
 
 def _check_image(path: str, offset: int, head: bytes) -> None:

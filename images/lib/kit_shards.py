@@ -55,7 +55,10 @@ class Shards(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A rank's records in a file: `size` of them, after the first `skip`. WebDataset shards have them as `samples`."""
+    """A rank's records in a file: `size` of them, after the first `skip`. WebDataset shards have them as `samples`.
+
+    `skip` is 0 for RecordIO, whose reader finds them by itself.
+    """
 
     path: str
     skip: int
@@ -232,7 +235,7 @@ def _piece(kind: str, path: str, begin: int, end: int) -> Piece:
     """Return the records that begin at an offset from `begin` to before `end`."""
     skip, size, samples = 0, 0, []
     try:
-        for record in kit_records.records(kind, path):
+        for record in kit_records.records(kind, path, begin):
             start = record.offset if isinstance(record, kit_records.Sample) else record
             if start >= end:
                 break

@@ -8,6 +8,7 @@ import os
 import struct
 import tarfile
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,13 @@ def found(folder: Path, kind: str) -> Any:
 
 def parts(dealt: Any, size: int) -> list[list[tuple[str, int]]]:
     """The records of each rank, as (file, number in it)."""
-    every = []
+    every, seen = [], Counter[str]()
     for rank in range(size):
         pieces = shards.deal(dealt, rank, size)
-        every.append([(piece.path, piece.skip + place) for piece in pieces for place in range(piece.size)])
+        # A reader of RecordIO finds the place by itself: as many records later as the ranks before have.
+        first = {piece.path: seen[piece.path] if dealt.kind == "recordio" else piece.skip for piece in pieces}
+        every.append([(piece.path, first[piece.path] + place) for piece in pieces for place in range(piece.size)])
+        seen.update({piece.path: piece.size for piece in pieces})
     return every
 
 
@@ -289,3 +293,19 @@ def test_empty_files_have_no_record(tmp_path: Path) -> None:
     (tmp_path / "a.rec").touch()
     with pytest.raises(shards.DataProblem, match=r"the files are empty, such as .*/a\.rec"):
         shards.deal(found(tmp_path, "recordio"), 0, 1)
+
+
+def test_a_record_of_recordio_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever part of the file is read at a time."""
+    path = tmp_path / "a.rec"
+    write("recordio", path, [0, 50, 3, 200])
+    # The second part of a record, and the magic number where no record can begin.
+    with path.open("ab") as file:
+        file.write(struct.pack("<II", 0xCED7230A, 3 << 29 | 8) + b"??" + struct.pack("<I", 0xCED7230A) + b"??")
+    whole = list(records.records("recordio", str(path)))
+    size = path.stat().st_size
+    for searched in (8, 12, 64, 1 << 16):
+        monkeypatch.setattr(records, "SEARCHED", searched)
+        for begin in range(1, size + 9):
+            found = list(records.records("recordio", str(path), begin))
+            assert found == [start for start in whole if start >= begin], (searched, begin)
