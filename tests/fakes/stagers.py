@@ -165,7 +165,7 @@ class Stagers:
         ]
         self.orders: list[Order] = []
         self.id = ""
-        self._gate = folder / "gate"
+        self.gate = folder / "gate"
 
     def close(self) -> None:
         for order in self.orders:
@@ -179,10 +179,10 @@ class Stagers:
     def hold(self, after: int) -> None:
         """Let nobody read what is behind this place of a file, until `release`. Call before the start."""
         for stager in self.all:
-            stager.hook += _HOLD.format(after=after, gate=str(self._gate))
+            stager.hook += _HOLD.format(after=after, gate=str(self.gate))
 
     def release(self) -> None:
-        self._gate.touch()
+        self.gate.touch()
 
     def order(self, stager: Stager, **words: Any) -> Order:
         order = Order(stager, **words)

@@ -133,23 +133,25 @@ class Pieces:
             self._read_piece(*task)
 
     def _read_piece(self, round_: Round, number: int, route: List[int]) -> None:
-        """Read a piece, and pass it on while it comes. Return when it is on its way and on this host's disk."""
+        """Read a piece. Return when it is on its way and on this host's disk.
+
+        It passes on when all of it is here. All hosts share the source, so its bytes come slowly, and a connection that
+        waits for them would hold up what comes from other hosts at the full rate.
+        """
         assert self._setting is not None
         assert self._reader is not None
         piece = round_.pieces[number]
-        keep = bool(piece.need >> self._setting.me & 1)
-        ended = _All(bool(route) + keep, self._over(round_, number))
         buffer = Buffer(piece.size, len(piece.parts))
-        if route:
-            self._pass(round_, number, route, buffer, ended.one)
         try:
             self._reader.fill(round_.entries, piece, buffer)
         except (reading.Changed, SourceError) as error:
-            # First, so that the lead does not have it sent again.
             self._report(round_.number, _unread(number, error))
-            if keep:
-                ended.one()
+            self._report(round_.number, ["over", number])
             return
+        keep = bool(piece.need >> self._setting.me & 1)
+        ended = _All(bool(route) + keep, self._over(round_, number))
+        if route:
+            self._pass(round_, number, route, buffer, ended.one)
         if keep:
             self._writes.put((round_, number, buffer, None, ended.one))
         # A reader begins with its next piece when this one has left its memory, or the staging ends.

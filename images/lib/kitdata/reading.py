@@ -1,5 +1,5 @@
-"""Reads pieces from the source, so that they pass on while they come: again while the source may come back, in parts
-that take less than a second, many small files at once, and at the rate that a staging may use.
+"""Reads pieces from the source: again while the source may come back, in parts that take less than a second, many small
+files at once, and at the rate that a staging may use.
 """
 
 import concurrent.futures
