@@ -157,6 +157,7 @@ VERBS = (
                 flags=("--data",),
                 value="NAME",
                 kind=words,
+                complete=candidates.data,
                 help="Train on the images of this data set too, beside synthetic ones",
             ),
             Option(
