@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -117,23 +118,41 @@ def test_a_stager_gets_little_of_its_host(hosts: StagingHosts, context: Context,
 
 def test_keys_and_secrets_are_on_no_command_line(hosts: StagingHosts, context: Context) -> None:
     hosts.says({"stage": [{"wait": "go"}, *WHOLE]})
-    thread = threading.Thread(target=lambda: stage(context, []), daemon=True)
+    results: list[StageResult] = []
+    thread = threading.Thread(target=lambda: results.extend(stage(context, [])), daemon=True)
     thread.start()
-    until(lambda: any(one["op"] == "stage" for one in hosts.heard()))
-    lines = b"".join(path.read_bytes() for path in _command_lines())
+    try:
+        until(lambda: any(one["op"] == "stage" for one in hosts.heard()))
+        lines = b"".join(_command_lines())
+    finally:
+        (hosts.root("gpu1") / "engine/go").touch()
+        thread.join(30)
     assert b"kit-data" in lines
     assert b"PRIVATE KEY" not in lines
-    (hosts.root("gpu1") / "engine/go").touch()
-    thread.join(30)
+    assert len(results) == 1
 
 
-def _command_lines() -> Iterator[Path]:
+def _command_lines() -> Iterator[bytes]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            path.read_bytes()
-        except OSError:
-            continue
-        yield path
+        # A process may end meanwhile.
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()
+
+
+def test_what_opens_a_store_goes_to_the_lead_alone(hosts: StagingHosts, reporter: Remembering) -> None:
+    context = hosts.context(reporter, data={"images": {"from": "s3://bucket/images", "to": "/data/images"}})
+    hosts.deploy(context)
+    hosts.says({"stage": WHOLE})
+    environ = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "the-secret-key"}
+    stage(context, [], environ=environ)
+    (order,) = [one for one in hosts.heard() if one["op"] == "stage"]
+    source = order["request"]["source"]
+    assert (source["kind"], source["label"]) == ("rclone", "s3://bucket/images")
+    assert "the-secret-key" in source["env"].values()
+    # Nobody else gets it: no container, no other host, and no word of kit.
+    assert "the-secret-key" not in json.dumps([hosts.runs("gpu1"), hosts.runs("gpu2"), hosts.heard("gpu2")])
+    assert "the-secret-key" not in repr(reporter.events)
+    assert any("AWS_ACCESS_KEY_ID" in note for note in notes(reporter))
 
 
 def until(true: Any, limit_s: float = 60.0) -> None:

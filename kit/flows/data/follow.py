@@ -17,7 +17,8 @@ from kit.model.text import files, printable, size
 from kit.plan.data import failures
 from kit.plan.data.rate import Rate, bar_text
 from kit.remote.data.feed import Feed, Folder
-from kit.remote.data.order import Order, is_broken
+from kit.remote.data.order import Order
+from kit.remote.data.refusals import is_broken
 from kit.remote.machine.interrupts import Interrupts
 
 # A stager answers an order at once. A listing of a large folder may take its time before it joins.

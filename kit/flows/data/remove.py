@@ -16,7 +16,8 @@ from kit.model.host import Host
 from kit.model.text import fold
 from kit.plan.data.choose import named, removable
 from kit.remote.data import state
-from kit.remote.data.order import NotRunning, Order, Place
+from kit.remote.data.order import Order, Place
+from kit.remote.data.refusals import NotRunning
 from kit.remote.results import far
 from kit.remote.ssh import fanout
 

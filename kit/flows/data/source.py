@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kit.config.selection import select_host
+from kit.events import Note
 from kit.flows.context import Context
 from kit.model.data import DataSource, DataSpec
 from kit.plan.cluster import mounts
@@ -47,9 +48,11 @@ def source_of(context: Context, data: DataSpec, environ: Mapping[str, str]) -> S
     if source.kind in ("nfs", "lustre"):
         request = {"kind": "folder", "path": MOUNT, "label": source.text, "readers": None}
         return Source(request=request, mounts={"": _volume(source, data.options)})
-    from kit.remote.data.credentials import request_of  # noqa: PLC0415  (only for a store)
+    from kit.remote.data.credentials import access_of, to_request  # noqa: PLC0415  (only for a store)
 
-    return Source(request=request_of(source, environ))
+    access = access_of(source, environ)
+    context.reporter.report(Note(text=access.by))
+    return Source(request=to_request(source, access))
 
 
 def _volume(source: DataSource, chosen: str | None) -> str:

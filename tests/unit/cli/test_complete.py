@@ -137,3 +137,15 @@ def test_the_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_tab_in_bash(tmp_path: Path) -> None:
     lines = cases(tmp_path)
     assert {line: typed("bash", line, tmp_path) for line, _ in lines} == dict(lines)
+
+
+def test_data_sets_of_kit_yaml_are_offered(folder: Path) -> None:
+    assert offered("data stage ") == []
+    (folder / "kit.yaml").write_text(
+        "data:\n  images: {from: s3://b/images, to: /data/images}\n  labels: {from: s3://b/labels, to: /data/labels}\n"
+    )
+    for words in ("data stage ", "data verify ", "data rm ", "data stop ", "run --data "):
+        assert offered(words) == ["images", "labels"], words
+    assert offered("data stage images la") == ["labels"]
+    (folder / "kit.yaml").write_text("data: 3\n")
+    assert offered("data stage ") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.remote.data.order import refusal
+from kit.remote.data.refusals import refusal
 
 AT = "/var/lib/docker/volumes/06a2981c/_data"
 HELP = "\n\nRun 'docker run --help' for more information"
