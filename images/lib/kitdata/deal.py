@@ -10,9 +10,11 @@ from typing import Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from kitdata.plan import Piece, bits
 
-# The pieces that one host may be reading or beginning to send at the same time, and all hosts together. The more there
-# are, the longer it takes until the first one is complete, and the last one has passed on.
-SLOTS, LEAST_SLOTS, ALL_SLOTS = 4, 2, 16
+# The most pieces that one host may be reading or sending by order at the same time, and how many all hosts together
+# begin with. The more there are, the longer it takes until the first one is complete and can pass on.
+SLOTS, FIRST_SLOTS = 4, 8
+# A host gets more at the same time where a piece is read in less than this time, and fewer where it takes longer.
+QUICK_S, SLOW_S = 0.5, 2.0
 # A host that gets the same piece wrong this often, or loses what it had this often, is out.
 MOST_WRONG = 5
 # Two hosts whose connection ends this often do not use it any more.
@@ -46,7 +48,7 @@ class Dealer:
         self._have = [piece.have & living for piece in pieces]
         self._living = living
         self._readers = readers & living
-        self._slots = slots or max(LEAST_SLOTS, min(SLOTS, ALL_SLOTS // count))
+        self._slots = self._least = slots or max(1, min(SLOTS, FIRST_SLOTS // count))
         self._ring = list(range(count))
         self._busy: List[Set[int]] = [set() for _ in range(count)]
         self._flights: Dict[int, _Flight] = {}
@@ -194,6 +196,13 @@ class Dealer:
         self._flights[order.piece] = _Flight(order, waiting)
         self._busy[order.host].add(order.piece)
         return order
+
+    def took(self, seconds: float) -> None:
+        """A host has read a piece in this time."""
+        if seconds < QUICK_S:
+            self._slots = min(SLOTS, self._slots + 1)
+        elif seconds > SLOW_S:
+            self._slots = max(self._least, self._slots - 1)
 
     def over(self, host: int, piece: int) -> None:
         """The host has carried out its order, with whatever result: it has room for another."""

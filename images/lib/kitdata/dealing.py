@@ -1,7 +1,7 @@
 """Carries out one plan: turns what members report into calls of the Dealer, and its orders into orders to members."""
 
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from kitdata import manifest
 from kitdata.crew import Calls, Crew, Failed
@@ -26,6 +26,8 @@ class Dealing:
         self._step = step
         self._label = label
         self._tried: Optional[Failed] = None
+        # When a host was ordered to read a piece.
+        self._began: Dict[Tuple[int, int], float] = {}
         self._stuck_since = time.monotonic()
         # Files that changed meanwhile, with what the source says of them now.
         self._changed: Dict[int, Optional[Entry]] = {}
@@ -59,7 +61,7 @@ class Dealing:
             "wrong": self._wrong,
             "unread": self._unread,
             "has": lambda member, values: dealer.arrived(member, values[0]),
-            "over": lambda member, values: dealer.over(member, values[0]),
+            "over": self._over,
             "rotten": lambda member, values: dealer.rotten(member, values[0]),
             "sent": lambda member, values: dealer.sent(member, *values),
             "unsent": lambda member, values: dealer.unsent(member, *values),
@@ -72,6 +74,8 @@ class Dealing:
             self._crew.lose(member, Failed("hosts-lost", text))
         tasks: Dict[int, List[Any]] = {}
         for order in self._dealer.deal():
+            if order.read:
+                self._began[order.host, order.piece] = time.monotonic()
             tasks.setdefault(order.host, []).append([order.piece, order.read, order.route])
         for member, orders in tasks.items():
             self._crew.send(member, {"tasks": orders})
@@ -80,6 +84,12 @@ class Dealing:
         elif time.monotonic() - self._stuck_since > STUCK_S:
             raise self._tried or Failed("source-lost", "no host is left that can read %s" % self._label)
         return not self._dealer.left
+
+    def _over(self, member: int, values: List[Any]) -> None:
+        began = self._began.pop((member, values[0]), None)
+        if began is not None:
+            self._dealer.took(time.monotonic() - began)
+        self._dealer.over(member, values[0])
 
     def _change(self, _: int, values: List[Any]) -> None:
         _, file, newest = values

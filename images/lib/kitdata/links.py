@@ -56,7 +56,9 @@ class Link:
                 with self._lock:
                     self._peers.append(peers[-1])
         except (OSError, ValueError) as error:
-            self._gone("it cannot be reached: %s" % _why(error))
+            silent = isinstance(error, OSError) and "timed out" in str(error)
+            why = "no answer within %.0f s" % tls.CONNECT_S if silent else _why(error)
+            self._gone("it cannot be reached: %s" % why)
             return
         self._take(self._number, 0, ["linked"])
         threading.Thread(target=self._write, args=(peers[0],), daemon=True).start()

@@ -13,6 +13,8 @@ from kitdata.source import Entry, Source, SourceError
 
 # Pieces that this host reads at once, and those that wait to be checked and written.
 READERS, WRITERS, WAITING = 4, 2, 3
+# Pieces that were read here and that are not yet written, and on their way: so that reading and passing on go together.
+AHEAD = 8
 # How long a piece waits for its plan, which comes from the lead.
 PLAN_S = 15.0
 
@@ -51,6 +53,7 @@ class Pieces:
         self._closed = False
         self._tasks: queue.Queue[Any] = queue.Queue()
         self._writes: queue.Queue[Any] = queue.Queue(WAITING)
+        self._room = threading.Semaphore(AHEAD)
         self._senders: Dict[int, Sender] = {}
         self._incoming: Dict[Any, int] = {}
         self._gone: List[int] = []
@@ -133,7 +136,7 @@ class Pieces:
             self._read_piece(*task)
 
     def _read_piece(self, round_: Round, number: int, route: List[int]) -> None:
-        """Read a piece. Return when it is on its way and on this host's disk.
+        """Read a piece, and let it be sent and written. The next one can be read meanwhile.
 
         It passes on when all of it is here. All hosts share the source, so its bytes come slowly, and a connection that
         waits for them would hold up what comes from other hosts at the full rate.
@@ -142,21 +145,23 @@ class Pieces:
         assert self._reader is not None
         piece = round_.pieces[number]
         buffer = Buffer(piece.size, len(piece.parts))
+        while not self._room.acquire(timeout=1.0):
+            if self._closed:
+                return
         try:
             self._reader.fill(round_.entries, piece, buffer)
         except (reading.Changed, SourceError) as error:
+            self._room.release()
             self._report(round_.number, _unread(number, error))
             self._report(round_.number, ["over", number])
             return
         keep = bool(piece.need >> self._setting.me & 1)
-        ended = _All(bool(route) + keep, self._over(round_, number))
+        ended = _All(bool(route) + keep, self._room.release)
         if route:
             self._pass(round_, number, route, buffer, ended.one)
+        self._report(round_.number, ["over", number])
         if keep:
             self._writes.put((round_, number, buffer, None, ended.one))
-        # A reader begins with its next piece when this one has left its memory, or the staging ends.
-        while not ended.wait(1.0) and not self._closed:
-            pass
 
     def _count_read(self, count: int) -> None:
         with self._lock:
@@ -305,7 +310,6 @@ class _All:
         self._count = count
         self._over = over
         self._lock = threading.Lock()
-        self._ended = threading.Event()
 
     def one(self) -> None:
         with self._lock:
@@ -313,10 +317,6 @@ class _All:
             last = self._count == 0
         if last:
             self._over()
-            self._ended.set()
-
-    def wait(self, seconds: float) -> bool:
-        return self._ended.wait(seconds)
 
 
 def _unread(number: int, error: Exception) -> List[Any]:

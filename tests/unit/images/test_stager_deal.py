@@ -287,3 +287,19 @@ def test_a_host_that_lost_what_it_had_gets_it_again() -> None:
     assert one.left == 1
     (order,) = one.deal()
     assert (order.host, order.read, order.route) == (1, False, (0,))
+
+
+def test_where_a_piece_is_read_quickly_a_host_reads_more_at_once() -> None:
+    one = dealer(100, 8)
+    assert len(one.deal()) == 8
+    one.took(0.1)
+    assert len(one.deal()) == 8
+    for _ in range(9):
+        one.took(0.1)
+    assert len(one.deal()) == (deal.SLOTS - 2) * 8
+    for _ in range(9):
+        one.took(3.0)
+    for piece in range(16):
+        one.over(piece % 8, piece)
+    # Each host has two pieces still.
+    assert one.deal() == []
