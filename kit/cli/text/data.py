@@ -38,9 +38,8 @@ def staged(value: StageResult) -> str:
             f"See it: kit data ls; watch it: kit data stage {value.name}; end it: kit data stop {value.name}"
         )
     if value.nothing_to_do:
-        return f"{value.name}: nothing to do: {where} have all {whole}." if len(value.hosts) != 1 else (
-            f"{value.name}: nothing to do: {fold(value.hosts)} has all {whole}."
-        )  # fmt: skip
+        have = "has" if len(value.hosts) == 1 else "have"
+        return f"{value.name}: nothing to do: {fold(value.hosts)} {have} all {whole}."
     parts = [f"{value.new} new or changed" if value.new else "", f"{value.removed} removed" if value.removed else ""]
     changes = f" ({', '.join(part for part in parts if part)})" if any(parts) else ""
     rate = f", {value.read / value.seconds / 1e6:.1f} MB/s from the source" if value.read and value.seconds else ""

@@ -41,7 +41,7 @@ def test_a_staging() -> None:
 
 def test_nothing_to_do() -> None:
     none = replace(RESULT, new=0, read=0)
-    assert text.staged(none) == "images: nothing to do: 3 hosts: gpu[1-3] have all 1000 files, 1.00 GB."
+    assert text.staged(none) == "images: nothing to do: gpu[1-3] have all 1000 files, 1.00 GB."
     assert text.staged(replace(none, hosts=("gpu1",))) == "images: nothing to do: gpu1 has all 1000 files, 1.00 GB."
 
 
