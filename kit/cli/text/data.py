@@ -18,6 +18,8 @@ from kit.model.datasets import (
 )
 from kit.model.text import files, fold, printable, size
 
+# A rate of less would only be that of the first moments.
+MEASURED = 10_000_000
 # Wrong files that are named for each host.
 MOST_WRONG = 10
 _WHY = {
@@ -42,7 +44,11 @@ def staged(value: StageResult) -> str:
         return f"{value.name}: nothing to do: {fold(value.hosts)} {have} all {whole}."
     parts = [f"{value.new} new or changed" if value.new else "", f"{value.removed} removed" if value.removed else ""]
     changes = f" ({', '.join(part for part in parts if part)})" if any(parts) else ""
-    rate = f", {value.read / value.seconds / 1e6:.1f} MB/s from the source" if value.read and value.seconds else ""
+    rate = (
+        f", {value.read / value.seconds / 1e6:.1f} MB/s from the source"
+        if value.read >= MEASURED and value.seconds
+        else ""
+    )
     return f"Staged {value.name} on {where}: {whole}{changes} in {value.seconds:.1f} s{rate}."
 
 
