@@ -1,0 +1,240 @@
+"""kit data on real hosts: a bucket over TLS, a folder here, a folder of a host; what nodes see, and what is nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, objects, until
+from tests.integration.store import BUCKET, KEY, SECRET, Store, store
+from tests.pipes import rest
+
+NAME = "pictures"
+FILES, EACH = 12, 500_000
+ALL = FILES * EACH
+# 1 MB/s for each host: a staging takes long enough to be met in the middle.
+SLOW = ("--limit", "8mbit")
+HERE, THERE = "labels", "words"
+PRINT = 'cd "$KIT_DATA_PICTURES" && sha256sum * | sha256sum'
+
+
+@dataclass
+class Scene:
+    """The cluster, with a data set in a bucket, one in a folder of this machine and one in a folder of gpu2."""
+
+    cluster: Cluster
+    store: Store
+
+    @property
+    def source(self) -> Path:
+        return self.store.bucket / NAME
+
+    def kit(self, *words: str, **environ: str) -> Done:
+        done = self.cluster.kit("data", *words, **{**self.store.environment, **environ})
+        for text in (done.stdout, done.stderr):
+            assert SECRET not in text
+            assert "Traceback" not in text
+        return done
+
+    def seen(self, host: VM, name: str = NAME) -> dict[str, str]:
+        """Return what the node of a host sees of a data set: a digest for each file."""
+        done = self.cluster.inside(host, "sh", "-c", f"cd /data/{name} && find . -type f -exec sha256sum {{}} +")
+        assert done.returncode == 0, done.stderr
+        return {path.removeprefix("./"): digest for digest, path in (line.split() for line in done.stdout.splitlines())}
+
+    def everybody_sees(self, folder: Path, name: str = NAME) -> None:
+        wanted = sums(folder)
+        for host, seen in everywhere(self.cluster.hosts, lambda host: self.seen(host, name)).items():
+            assert seen == wanted, host
+
+    def state(self, name: str = NAME) -> dict[str, object]:
+        done = self.kit("ls", "--output", "json")
+        assert done.returncode == 0, done.stderr
+        return next(row for row in objects(done)[-1]["sets"] if row["name"] == name)
+
+
+def sums(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    before = (cluster.folder / "kit.yaml").read_text()
+    gateway = f"{cluster.head.address.rpartition('.')[0]}.1"
+    here = cluster.folder / HERE
+    with store(tmp_path_factory.mktemp("store"), gateway) as running:
+        running.put({f"{NAME}/{number:02}.bin": os.urandom(EACH) for number in range(FILES)})
+        (here / "deep").mkdir(parents=True)
+        for number in range(30):
+            (here / f"deep/{number}").write_bytes(os.urandom(10 * number))
+        (here / "large").write_bytes(os.urandom(5_000_000))
+        cluster.hosts[1].script("mkdir -p /srv/words && echo one >/srv/words/1 && echo two >/srv/words/2")
+        one = Scene(cluster, running)
+        data = {
+            NAME: {"from": f"s3://{BUCKET}/{NAME}", "to": f"/data/{NAME}"},
+            HERE: {"from": f"./{HERE}", "to": f"/data/{HERE}"},
+            THERE: {"from": "gpu2:/srv/words", "to": f"/data/{THERE}", "stage": "ram", "size": "64mb"},
+        }
+        change_settings(cluster.folder, data=data)
+        try:
+            refused = one.kit("stage", NAME)
+            assert refused.returncode == 5, refused.stderr
+            assert "deployed without the data set pictures" in refused.stderr
+            assert "→ run: kit deploy" in refused.stderr
+            deployed = cluster.kit("deploy")
+            assert deployed.returncode == 0, deployed.stderr
+            yield one
+        finally:
+            cluster.kit("data", "rm", NAME, HERE, THERE, "--yes")
+            shutil.rmtree(here)
+            (cluster.folder / "kit.yaml").write_text(before)
+            again = cluster.kit("deploy")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_bucket_is_read_once_and_every_node_has_it(scene: Scene) -> None:
+    wrong = scene.kit("stage", NAME, AWS_SECRET_ACCESS_KEY="a-wrong-secret-key-0123456789")
+    assert wrong.returncode == 4, wrong.stderr
+    assert "check the keys" in wrong.stderr
+    assert "a-wrong-secret-key" not in wrong.stdout + wrong.stderr
+    scene.store.forget()
+    done = scene.kit("stage", NAME)
+    assert done.returncode == 0, done.stderr
+    assert f"Staged {NAME} on 4 hosts: gpu[1-4]: {FILES} files, 6 MB" in done.stdout
+    assert scene.store.read == ALL
+    scene.everybody_sees(scene.source)
+    row = scene.state()
+    assert (row["state"], row["files"], row["bytes"]) == ("staged", FILES, ALL)
+    # Nodes cannot change what all runs read.
+    refused = scene.cluster.inside(scene.cluster.head, "touch", f"/data/{NAME}/more")
+    assert "Read-only file system" in refused.stderr
+
+    again = scene.kit("stage", NAME)
+    assert "nothing to do" in again.stdout, again.stderr
+    assert scene.store.read == ALL
+    (scene.source / "00.bin").write_bytes(b"changed")
+    (scene.source / "01.bin").unlink()
+    changed = scene.kit("stage", NAME, "--output", "json")
+    assert changed.returncode == 0, changed.stderr
+    result = objects(changed)[-1]
+    assert (result["new"], result["removed"], result["read"]) == (1, 1, len(b"changed"))
+    scene.everybody_sees(scene.source)
+
+
+def test_folders_of_this_machine_and_of_a_host(scene: Scene) -> None:
+    done = scene.kit("stage", HERE, THERE)
+    assert done.returncode == 0, done.stderr
+    scene.everybody_sees(scene.cluster.folder / HERE, HERE)
+    for host in scene.cluster.hosts:
+        assert {*scene.seen(host, THERE)} == {"1", "2"}
+        # In memory, and not on the disk.
+        assert host.text("stat", "-f", "-c", "%T", f"/dev/shm/kit-data/{scene.cluster.name}/{THERE}/files") == "tmpfs\n"
+
+
+def test_verify_finds_an_altered_byte(scene: Scene) -> None:
+    assert scene.kit("stage", NAME).returncode == 0
+    good = scene.kit("verify", NAME)
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert f"{NAME}: right on gpu[1-4]" in good.stdout
+    file = f"/opt/kit/.data/{scene.cluster.name}/{NAME}/files/02.bin"
+    # Four bytes, of which not all can be there already; the time of the file stays.
+    alter = 'touch -r "$1" /tmp/then && printf kit! | dd of="$1" bs=1 seek=4711 conv=notrunc && touch -r /tmp/then "$1"'
+    scene.cluster.hosts[2].script(alter, file)
+    bad = scene.kit("verify", NAME)
+    assert bad.returncode == 4
+    assert "gpu3: 02.bin has other bytes" in bad.stdout
+    assert f"{NAME}: wrong on gpu3" in bad.stdout
+
+
+def test_rm_waits_for_runs_and_a_run_stages_what_it_needs(scene: Scene) -> None:
+    cluster = scene.cluster
+    begun = cluster.kit("run", "-d", "--np", "1", "--", "sleep", "600")
+    assert begun.returncode == 0, begun.stderr
+    try:
+        refused = scene.kit("rm", NAME, "--yes")
+        assert refused.returncode == 5, refused.stderr
+        assert f"the run {begun.stdout.strip()} is active and can read {NAME}; nothing was removed" in refused.stderr
+    finally:
+        cluster.kit("stop")
+    assert scene.kit("rm", NAME).returncode == 2
+    assert scene.kit("rm", NAME, "--dry-run").returncode == 0
+    removed = scene.kit("rm", NAME, "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert scene.state()["state"] == "not staged"
+    assert scene.seen(cluster.head) == {}
+
+    run = cluster.kit("run", "--npernode", "1", "--data", NAME, "--", "sh", "-c", PRINT, **scene.store.environment)
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) == len(cluster.hosts)
+    assert len(set(run.stdout.splitlines())) == 1
+    scene.everybody_sees(scene.source)
+    shown = cluster.kit("runs", "show", "--output", "json")
+    assert objects(shown)[-1]["data"] == [NAME]
+
+
+def test_a_detached_staging_and_no_secret_anywhere(scene: Scene) -> None:
+    assert scene.kit("rm", NAME, "--yes").returncode == 0
+    detached = scene.kit("stage", "-d", NAME, *SLOW)
+    assert detached.returncode == 0, detached.stderr
+    assert f"{NAME} is being staged on 4 hosts" in detached.stdout
+    assert scene.state()["state"] == "staging"
+    look = (
+        "docker ps -q | xargs docker inspect; for one in /proc/[0-9]*; do tr '\\0\\n' '  ' <$one/cmdline; echo; done"
+        " 2>/dev/null; echo; echo '== files'; grep -rlsF -- \"$1\" /opt /etc /root /tmp /var/lib/docker/containers"
+        " /var/log; exit 0"
+    )
+    refused = scene.kit("rm", NAME, "--yes")
+    assert refused.returncode == 5, refused.stderr
+    assert f"end it: kit data stop {NAME}" in refused.stderr
+    # The words of the search are not the secret: sh gets that as an argument, and would find itself.
+    half = len(SECRET) // 2
+    with scene.cluster.running("data", "stage", NAME, **scene.store.environment) as watching:
+        for host, text in everywhere(scene.cluster.hosts, lambda host: host.script(look, SECRET[:half])).items():
+            seen, _, files = text.rpartition("\n== files\n")
+            assert "kit-data" in seen, host
+            assert not [line for line in seen.splitlines() if SECRET in line], host
+            assert files == "", host
+        own = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        assert not [line for line in own.splitlines() if SECRET in line and "rclone serve" not in line]
+        out, err = rest(watching, timeout=120)
+    assert watching.returncode == 0, err
+    assert f"{NAME} is already being staged since" in err
+    assert f"Staged {NAME} on 4 hosts" in out
+    assert KEY not in out + err
+    scene.everybody_sees(scene.source)
+
+
+def test_a_staging_goes_on_after_kit_down(scene: Scene) -> None:
+    cluster = scene.cluster
+    assert scene.kit("rm", NAME, "--yes").returncode == 0
+    with cluster.running("data", "stage", NAME, *SLOW, **scene.store.environment) as process:
+        file = f"/opt/kit/.data/{cluster.name}/{NAME}"
+        until("a part is there", lambda: int(cluster.head.script('du -sb "$1" | cut -f 1', file)) > ALL // 3)
+        down = cluster.kit("down", "--yes")
+        assert down.returncode == 0, down.stderr
+        _, err = rest(process, timeout=120)
+    assert process.returncode == 4, err
+    assert f"what came is kept; go on: kit data stage {NAME}" in err
+    look = "docker ps --all --quiet --filter label=kit.data; pgrep -x rclone; exit 0"
+    assert not any(everywhere(cluster.hosts, lambda host: host.script(look)).values())
+    not_ready = scene.kit("stage", NAME)
+    assert not_ready.returncode == 5, not_ready.stderr
+    assert "→ run: kit deploy" in not_ready.stderr
+    deployed = cluster.kit("deploy")
+    assert deployed.returncode == 0, deployed.stderr
+    scene.store.forget()
+    done = scene.kit("stage", NAME)
+    assert done.returncode == 0, done.stderr
+    assert scene.store.read < ALL
+    scene.everybody_sees(scene.source)
