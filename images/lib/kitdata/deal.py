@@ -294,6 +294,9 @@ class Dealer:
             self.out.setdefault(host, text)
 
     def _avoid(self, host: int, to: int) -> None:
+        # Where one of them is lost, that is why.
+        if not (self._living >> host & self._living >> to & 1):
+            return
         self._bad.add((host, to))
         others = [other for other in bits(self._living) if other != to]
         if all((other, to) in self._bad for other in others):

@@ -276,6 +276,15 @@ def test_a_host_that_is_gone_is_not_out_again() -> None:
     assert one.out == {}
 
 
+def test_the_last_host_is_not_out_because_another_one_is_lost() -> None:
+    one = dealer(1, 2)
+    one.lost(0)
+    # Late reports of both.
+    one.unsent(1, 0, 0, False)
+    one.unsent(0, 0, 1, False)
+    assert one.out == {}
+
+
 def test_a_host_that_lost_what_it_had_gets_it_again() -> None:
     one = dealer(1, 2, readers=1)
     one.deal()
