@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.integration import data_faults
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/fault-matrix.md"
 
 RANK_KILLED = "one rank killed"
@@ -396,6 +398,7 @@ def page() -> str:
                 words_seen = ", ".join(f"`{words}`" for words in cell.sees)
                 lines.append(f"| {fault} | {cell.how} | {cell.code} | {words_seen} | {cell.then} |")
         lines.append("")
+    lines += [data_faults.section()]
     lines += ["## Left out", "", "| fault | moment | why |", "|---|---|---|"]
     reasons: dict[tuple[str, str], list[str]] = {}
     for (fault, moment), why in LEFT_OUT.items():

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.integration import faults
+import re
+from pathlib import Path
+
+from tests.integration import data_faults, faults
+
+TESTS = Path(__file__).resolve().parents[1]
 
 
 def test_the_page_is_written_from_the_cells() -> None:
@@ -13,3 +18,17 @@ def test_every_pair_is_a_cell_or_left_out() -> None:
     pairs = {(fault, moment) for fault in faults.FAULTS for moment in faults.MOMENTS}
     assert faults.CELLS.keys() | faults.LEFT_OUT.keys() == pairs
     assert not faults.CELLS.keys() & faults.LEFT_OUT.keys()
+
+
+def test_every_fault_of_data_has_a_test() -> None:
+    """A row names its test, or the lab's tests name it and compare kit's exit code with it."""
+    constants = {value: name for name, value in vars(data_faults).items() if isinstance(value, str)}
+    lab = (TESTS / "integration/test_data_faults.py").read_text()
+    for fault, row in data_faults.ROWS.items():
+        if row.test:
+            file, _, name = row.test.partition("::")
+            assert re.search(rf"^def {name}\(", (TESTS / file).read_text(), re.MULTILINE), fault
+            assert (row.code, row.sees) == (None, ()), fault
+        else:
+            assert re.search(rf"\bfaults\.{constants[fault]}\b", lab), fault
+            assert row.code is not None, fault
