@@ -155,6 +155,9 @@ def test_verify_finds_an_altered_byte(scene: Scene) -> None:
     assert bad.returncode == 4
     assert "gpu3: 02.bin has other bytes" in bad.stdout
     assert f"{NAME}: wrong on gpu3" in bad.stdout
+    mended = scene.kit("stage", NAME)
+    assert mended.returncode == 0, mended.stderr
+    assert scene.kit("verify", NAME).returncode == 0
 
 
 def test_rm_waits_for_runs_and_a_run_stages_what_it_needs(scene: Scene) -> None:

@@ -133,7 +133,10 @@ def verified(value: VerifyResult) -> str:
         lines.append(f"{value.name}: right on {fold(right)}: {files(first.files)}, {size(first.bytes)}")
     if value.wrong:
         lines.append(f"{value.name}: wrong on {fold(value.wrong)}")
-        lines.append(f"  → bring it again: kit data rm {value.name}, then kit data stage {value.name}")
+        strange = any(one.why == "extra" for found in value.wrong.values() for one in found.wrong)
+        # A staging removes no file that it did not bring.
+        before = f"kit data rm {value.name}, then " if strange else ""
+        lines.append(f"  → bring it again: {before}kit data stage {value.name}")
     if value.missed:
         lines.append(f"{value.name}: not known on {fold(value.missed)}")
     return "\n".join(lines)

@@ -86,9 +86,12 @@ def test_a_verification() -> None:
         "gpu2: and 4 files more",
         "images: right on gpu1: 2 files, 3 kB",
         "images: wrong on gpu2",
-        "  → bring it again: kit data rm images, then kit data stage images",
+        "  → bring it again: kit data stage images",
         "images: not known on gpu3",
     ]
+    strange = Verified(files=2, bytes=3000, wrong=(WrongFile(file="more", why="extra"),))
+    shown = text.verified(VerifyResult(cluster="lab", name="images", hosts={"gpu1": strange})).splitlines()
+    assert shown[-1] == "  → bring it again: kit data rm images, then kit data stage images"
 
 
 def test_removal_and_stop() -> None:
