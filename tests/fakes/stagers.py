@@ -262,6 +262,13 @@ class Feeder:
     def _reply(self, question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         if "list" in question:
             return {"entries": [[path, len(data), 10**18] for path, data in self._files.items()], "more": False}, b""
+        if "files" in question:
+            wanted = [path for path, _, _ in question["files"]]
+            gone = [path for path in wanted if path not in self._files]
+            if gone:
+                return {"n": question["n"], "error": f"{gone[0]} is gone", "kind": "source-changed"}, b""
+            together = b"".join(self._files[path] for path in wanted)
+            return {"n": question["n"], "bytes": len(together)}, together
         path = question.get("read") or question["entry"]
         if path not in self._files:
             return {"n": question["n"], "error": f"{path} is gone", "kind": "source-changed"}, b""

@@ -1,15 +1,16 @@
 """A source on the operator's machine: reads go over the order `feed` to the operator's kit, which answers them.
 
 A frame is four bytes of length, a JSON object, and then as many bytes as its "bytes" says. The lead sends {"list": 1},
-{"entry": path, "n"} and {"read": path, "offset", "length", "n"}. The kit answers {"entries": [[path, size, mtime]],
-"more"}, {"n", "entry": [path, size, mtime] or null}, {"n", "bytes"}, or {"n", "error", "kind"}.
+{"entry": path, "n"}, {"read": path, "offset", "length", "n"} and {"files": [[path, size, mtime]], "n"}. The kit answers
+{"entries": [[path, size, mtime]], "more"}, {"n", "entry": [path, size, mtime] or null}, {"n", "bytes"}, or {"n",
+"error", "kind"}.
 """
 
 import json
 import struct
 import threading
 import time
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence
 
 from kitdata import manifest
 from kitdata.source import Entry, Source, SourceError, shown
@@ -17,6 +18,8 @@ from kitdata.source import Entry, Source, SourceError, shown
 _HEAD = struct.Struct(">I")
 MOST_HEADER = 1 << 24
 _PART = 1 << 16
+# The kit takes a header of twice this size.
+_MOST_QUESTION = 1 << 15
 # How long to wait for the operator's kit: before it feeds, when its connection breaks, and for an answer.
 PATIENCE_S = 30.0
 KINDS = ("source-missing", "source-refused", "source-lost", "source-changed", "source-name")
@@ -132,6 +135,23 @@ class Feed(Source):
         question = {"read": entry.path, "offset": offset, "length": length, "size": entry.size, "mtime": entry.mtime}
         _, data = self._question(question)
         return bytes(data)
+
+    def files(self, entries: Sequence[Entry]) -> bytes:
+        # A question for each small file would take most of the time.
+        parts = []
+        rows = []
+        size = 0
+        for entry in entries:
+            rows.append([entry.path, entry.size, entry.mtime])
+            size += len(json.dumps(rows[-1]))
+            if size > _MOST_QUESTION:
+                parts.append(self._files(rows))
+                rows, size = [], 0
+        parts.append(self._files(rows))
+        return b"".join(parts)
+
+    def _files(self, rows: List[Any]) -> bytes:
+        return bytes(self._question({"files": rows})[1]) if rows else b""
 
     def close(self) -> None:
         with self._changed:

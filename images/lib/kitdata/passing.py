@@ -64,7 +64,7 @@ class Buffer:
         self.broken = False
         self._changed = threading.Condition()
 
-    def put(self, at: int, data: bytes) -> None:
+    def put(self, at: int, data: Union[bytes, memoryview]) -> None:
         """These bytes are here, and so are all before them."""
         assert isinstance(self.data, bytearray)
         self.data[at : at + len(data)] = data

@@ -5,7 +5,7 @@ files at once, and at the rate that a staging may use.
 import concurrent.futures
 import hashlib
 import time
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from kitdata import manifest
 from kitdata.passing import Bucket, Buffer
@@ -18,6 +18,9 @@ FIRST_WAIT_S, MOST_WAIT_S = 0.25, 8.0
 # One read of a large file: as many bytes as come in about this time.
 FIRST_UNIT, LEAST_UNIT = 1 << 20, 1 << 18
 QUICK_S, SLOW_S = 0.2, 0.8
+
+
+Data = Union[bytes, memoryview]
 
 
 class Changed(Exception):
@@ -77,10 +80,16 @@ class Reader:
             buffer.abort()
             raise
 
-    def _extents(
-        self, entries: Sequence[Entry], piece: Piece
-    ) -> Iterator[Tuple[int, Optional[bytes], Iterator[bytes]]]:
+    def _extents(self, entries: Sequence[Entry], piece: Piece) -> Iterator[Tuple[int, Optional[bytes], Iterator[Data]]]:
         """Yield (number of file, SHA-256 if it is known, the bytes) of each extent, in the order of the piece."""
+        together = self._together(entries, piece)
+        if together is not None:
+            at = 0
+            for number, _ in piece.parts:
+                end = at + entries[number].size
+                yield number, None, iter((together[at:end],))
+                at = end
+            return
         if self._pool is None or len(piece.parts) == 1:
             for number, part in piece.parts:
                 yield number, None, self._chunks(entries[number], number, part)
@@ -93,6 +102,24 @@ class Reader:
         finally:
             for job in jobs:
                 job.cancel()
+
+    def _together(self, entries: Sequence[Entry], piece: Piece) -> Optional[memoryview]:
+        """Return the bytes of a piece of whole files where the source gives them at once, or None.
+
+        If it fails, each file is read alone: that says which one is the cause, and tries again.
+        """
+        files = [entries[number] for number, _ in piece.parts]
+        if len(files) == 1 or any(manifest.extents(file.size) > 1 for file in files):
+            return None
+        try:
+            data = self._source.files(files)
+        except SourceError:
+            return None
+        if data is None or len(data) != piece.size:
+            return None
+        self._rules.bucket.take(len(data))
+        self._rules.counted(len(data))
+        return memoryview(data)
 
     def _small(self, entry: Entry, number: int, part: int) -> Tuple[bytes, List[bytes]]:
         chunks = list(self._chunks(entry, number, part))

@@ -3,7 +3,7 @@
 The stager knows only this. kitdata.folder reads a folder that this host sees, kitdata.rclone an object store.
 """
 
-from typing import Iterable, Iterator, List, NamedTuple
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 # Linux: the longest name of a file, and the longest path less room for the folder that a host keeps the data in.
 LONGEST_NAME = 255
@@ -60,6 +60,13 @@ class Source:
     def read(self, entry: Entry, offset: int, length: int) -> bytes:
         """Return exactly `length` bytes of the file. source-changed if the file is no longer what `entry` says."""
         raise NotImplementedError
+
+    def files(self, entries: Sequence[Entry]) -> Optional[bytes]:  # noqa: ARG002
+        """Return the bytes of all these files, one after the other, at most 4 MiB. Raises as `read`.
+
+        None from a source for which a question for each file is as quick.
+        """
+        return None
 
     def close(self) -> None:
         """Let go of everything. Calls that are under way fail."""

@@ -43,11 +43,12 @@ class _SourceError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ask:
-    """What the lead asks for: all entries, one entry, or bytes of a file that had this size and time in the listing."""
+    """What the lead asks for: all entries, one entry, bytes of a file that had this size and time, or whole files."""
 
     list: int = 0
     entry: str | None = None
     read: str | None = None
+    files: tuple[Entry, ...] = ()
     offset: int = 0
     length: int = 0
     size: int = 0
@@ -215,6 +216,8 @@ class Feed:
                 self._send({"n": ask.n, "entry": self._folder.entry(ask.entry)})
             elif ask.read is not None:
                 self._read(ask, ask.read)
+            elif ask.files:
+                self._files(ask)
         except _SourceError as error:
             what: dict[str, Any] = {"entries": []} if ask.list else {"n": ask.n}
             self._send({**what, "error": str(error), "kind": error.kind})
@@ -234,6 +237,12 @@ class Feed:
             raise OddAnswer("it asks for too many bytes")
         data = self._folder.read((path, ask.size, ask.mtime), ask.offset, ask.length)
         self._send({"n": ask.n}, data)
+
+    def _files(self, ask: _Ask) -> None:
+        """Send whole files that have these sizes and times, one after the other."""
+        if min(size for _, size, _ in ask.files) < 0 or sum(size for _, size, _ in ask.files) > MOST_READ:
+            raise OddAnswer("it asks for too many bytes")
+        self._send({"n": ask.n}, b"".join(self._folder.read(file, 0, file[1]) for file in ask.files))
 
     def _send(self, header: dict[str, Any], data: bytes = b"") -> None:
         text = json.dumps({**header, "bytes": len(data)}).encode()

@@ -63,6 +63,21 @@ def test_a_folder_is_listed_and_read(source: Path) -> None:
     assert header == {"n": 9, "entry": None}
 
 
+def test_small_files_come_together(source: Path) -> None:
+    lead = Lead(source)
+    files = [(path, *about) for path, about in sorted(lead.entries().items())]
+    assert lead.ask(files=files, n=7) == [({"n": 7}, b"0123456789b")]
+    (source / "deep/b").write_bytes(b"other")
+    ((header, data),) = lead.ask(files=files, n=8)
+    assert (header["n"], header["kind"], data) == (8, "source-changed", b"")
+    ((header, _),) = lead.ask(files=[("../secret", 6, 0)], n=9)
+    assert header["kind"] == "source-name"
+    with pytest.raises(AnswerError):
+        Lead(source).ask(files=[("a", feed.MOST_READ, 0), ("deep/b", 1, 0)], n=10)
+    with pytest.raises(AnswerError):
+        Lead(source).ask(files=[("a", -5, 0), ("deep/b", 10, 0)], n=11)
+
+
 def test_a_single_file_is_a_source(source: Path) -> None:
     lead = Lead(source / "a")
     assert [*lead.entries()] == ["a"]
