@@ -17,8 +17,8 @@ from xdist.scheduler import LoadScopeScheduling
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
     "cluster": "cluster code collectives local_engine lock mxnet nccl predict run runs security transport tune wheel",
-    "faults": "bench data data_faults fault_matrix faults gpus neighbors results swarm",
-    "bare": "bench_report completion cuda doctor image lab pytorch registry setup ship tensorflow",
+    "faults": "bench data fault_matrix faults gpus neighbors results swarm",
+    "bare": "bench_report completion cuda data_faults doctor image lab pytorch registry setup ship tensorflow",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 

@@ -87,11 +87,13 @@ def _answer(peer: socket.socket, station: Station) -> None:
             peer.sendall(json.dumps(value).encode() + b"\n")
 
     try:
-        line = reader.readline(MOST_LINE)
-        value = json.loads(line.decode())
-        if not isinstance(value, dict):
-            raise ValueError("no JSON object")
-        station.carry_out(value, say, _Both(reader, peer))  # type: ignore[arg-type]
+        # From here on the stager does not end, also if the order itself comes later.
+        with station.at_work():
+            line = reader.readline(MOST_LINE)
+            value = json.loads(line.decode())
+            if not isinstance(value, dict):
+                raise ValueError("no JSON object")
+            station.carry_out(value, say, _Both(reader, peer))  # type: ignore[arg-type]
     except OSError:
         # Nobody reads the answers any more.
         pass

@@ -56,7 +56,8 @@ class Station:
             return time.monotonic() - self._since > (IDLE_S if self._used else UNUSED_S)
 
     @contextlib.contextmanager
-    def _at_work(self) -> Any:
+    def at_work(self) -> Any:
+        """In this block, the stager does not end."""
         with self._lock:
             self._working += 1
             self._used = True
@@ -69,7 +70,7 @@ class Station:
 
     def carry_out(self, order: Dict[str, Any], say: Say, stream: BinaryIO) -> None:
         """Carry out one order to its end. `say` answers, and `stream` has what comes after the order."""
-        with self._at_work():
+        with self.at_work():
             try:
                 calls: Dict[Any, Callable[[Dict[str, Any], Say], None]] = {
                     "hello": self._hello,

@@ -16,6 +16,13 @@ refuse() {
 }
 # Prints the stager's container, if it runs.
 running() { docker ps --quiet --no-trunc --filter "label=kit.data=$cluster/$name" --filter status=running | head -n 1; }
+# Succeeds if the stager of a container answers. It then stays for some seconds more: one that has nothing to do ends.
+stays() {
+  case $(echo '{"op":"hello"}' | docker exec --interactive "$1" kit-data order 2>/dev/null) in
+    *hello*) ;;
+    *) return 1 ;;
+  esac
+}
 # Starts the container. Options differ where the source was changed, and the image after a deploy.
 start() {
   digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32)
@@ -25,10 +32,12 @@ start() {
     one=$(running)
     if [ -n "$one" ]; then
       # A stager with other options ends by itself, unless it stages.
-      [ "$tries" -lt 60 ] && [ "$(docker inspect --format '{{index .Config.Labels "kit.data.options"}}' "$one" 2>/dev/null)" != "$digest" ] || {
-        echo 'kit-data state running'
-        return 0
-      }
+      if [ "$tries" -ge 60 ] || [ "$(docker inspect --format '{{index .Config.Labels "kit.data.options"}}' "$one" 2>/dev/null)" = "$digest" ]; then
+        if stays "$one"; then
+          echo 'kit-data state running'
+          return 0
+        fi
+      fi
       sleep 0.3
       continue
     fi
