@@ -218,7 +218,7 @@ def test_a_small_file_of_the_operator_that_is_gone_is_left_out(make_stagers: Mak
     assert order.all("changed") == [{"file": "0007"}]
     assert done["files"] == 2999
     assert all(stager.tree() == files for stager in stagers.all)
-    # The kit takes no longer question. After the failed one, the lead reads file by file until it is clear which one is gone.
+    # kit takes no longer question. After the failed one, the lead reads each file alone, to see which one is gone.
     assert max(len(json.dumps(question)) for question in feeder.questions) < 1 << 16
     assert any(question.get("read") == "0007" for question in feeder.questions)
 
