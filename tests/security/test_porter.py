@@ -335,8 +335,8 @@ def test_a_sender_without_the_certificate_is_not_read(
 
 
 def asks(listener: serve.Listener, folder: Path, request: bytes) -> bytes:
-    """Return what a host of the ship gets for this request, until the listener hangs up or waits."""
-    plain = socket.create_connection(("127.0.0.1", listener.port), timeout=0.5)
+    """Return what a host of the ship gets for this request, until the listener hangs up."""
+    plain = socket.create_connection(("127.0.0.1", listener.port), timeout=20)
     peer = tls(str(folder), server=False).wrap_socket(plain)
     answer = b""
     with contextlib.suppress(OSError), peer:

@@ -18,6 +18,9 @@ KEEP_S = 2.0
 # The most connections at the same time, and how long one may take to show the certificate, and then for its request.
 CONNECTIONS = 64
 HELLO_S = 10.0
+# How many connections the kernel keeps until they are accepted. When strangers fill it, a host tries again a second
+# later.
+WAITING = 512
 
 
 def serve(reading: BinaryIO, writing: BinaryIO, layers: Layers, packing: Optional["Packing"] = None) -> None:
@@ -129,7 +132,7 @@ class Listener:
         if self._socket.getsockname()[0] == "0.0.0.0":  # noqa: S104
             self._socket.close()
             raise OSError(errno.EADDRNOTAVAIL, "this is not an address of the cluster's network")
-        self._socket.listen(16)
+        self._socket.listen(WAITING)
         self.port = int(self._socket.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
