@@ -43,7 +43,7 @@ start() {
     fi
     said=$(docker run --detach --rm --name "$container" --label "kit.data=$cluster/$name" \
       --label "kit.data.options=$digest" --network host --read-only --cap-drop ALL \
-      --security-opt no-new-privileges --pids-limit 512 --tmpfs /run/kit-data:mode=700 \
+      --security-opt no-new-privileges --pids-limit 4096 --tmpfs /run/kit-data:mode=700 \
       --volume "$folder:/data" "$@" "$image" kit-data serve 2>&1 9<&-) && {
       echo 'kit-data state started'
       return 0
