@@ -41,7 +41,7 @@ class Row:
 
 ROWS: Mapping[str, Row] = {
     SOURCE_DIES: Row(
-        how="the S3 server ends, and stays away",
+        how="the S3 server ends when 40 % of the files are read, and stays away",
         code=4,
         sees=("does not answer", "kit data stage pictures"),
         then="what came is kept; when the server is back, the next staging reads only the rest",
@@ -88,7 +88,7 @@ ROWS: Mapping[str, Row] = {
         then="no stager is left; the next deploy and staging complete every host",
     ),
     MEMORY: Row(
-        how="stage: ram and size: 10mb for 24 MB",
+        how="stage: ram and size: 10mb for 26 MB",
         code=4,
         sees=("size: of in-memory",),
         then="nothing was read from the source",
@@ -105,7 +105,7 @@ ROWS: Mapping[str, Row] = {
 _HEAD = """\
 ## Data
 
-`tests/integration/test_data_faults.py` does each row on the same four hosts, while `kit data stage` copies 24 MB from
+`tests/integration/test_data_faults.py` does each row on the same four hosts, while `kit data stage` copies 26 MB from
 an S3 server over TLS. It also checks that no stager is left and that the next staging completes every host, byte by
 byte.
 Rows without an exit code have a test with real stagers on one machine, because a lab cannot change bytes inside TLS.

@@ -57,6 +57,8 @@ class Store:
         self.sent: dict[str, int] = {}
         self.requests: list[str] = []
         self._left: int | None = None
+        # How many more files may be sent whole before this store dies.
+        self._files_left: int | None = None
         self._spoiled: set[str] = set()
 
     @property
@@ -84,6 +86,11 @@ class Store:
         with self._lock:
             self._left = size
 
+    def die_after_files(self, count: int) -> None:
+        """Die as soon as this number of files has been sent whole since `forget`."""
+        with self._lock:
+            self._files_left = count
+
     def spoil(self, path: str) -> None:
         """Send the first byte of this object wrongly, once."""
         with self._lock:
@@ -92,7 +99,7 @@ class Store:
     def up(self) -> None:
         """Accept connections, at the same port as before."""
         with self._lock:
-            self._left = None
+            self._left = self._files_left = None
         if self._server is None:
             self._server = _Server(self)
             threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -116,7 +123,11 @@ class Store:
                 if self._left < len(chunk):
                     return None
                 self._left -= len(chunk)
+            if self._files_left == 0:
+                return None
             self.sent[path] = self.sent.get(path, 0) + len(chunk)
+            if self._files_left and self.sent[path] == (self.bucket / path).stat().st_size:
+                self._files_left -= 1
             if first and path in self._spoiled:
                 self._spoiled.remove(path)
                 return bytes([chunk[0] ^ 255]) + chunk[1:]

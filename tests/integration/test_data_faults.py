@@ -29,9 +29,10 @@ pytestmark = pytest.mark.timeout(600)
 NAME = "pictures"
 # The same files, for too little memory.
 IN_MEMORY = "in-memory"
-FILES, EACH = 24, 1_000_000
+# Too large for two files to travel as one piece.
+FILES, EACH = 12, 2_200_000
 ALL = FILES * EACH
-# 1 MB/s for each host: the source is read for 6 s, and the hosts need twice as long to pass all of it on.
+# 1 MB/s for each host: the source is read for 7 s, and the hosts need twice as long to pass all of it on.
 SLOW = ("--limit", "8mbit")
 SHARE = 0.4
 Kit = subprocess.Popen[str]
@@ -102,12 +103,12 @@ class Scene:
         for name, found in everywhere(hosts, self.sums_on).items():
             assert found == wanted, name
 
-    def completes(self, *, most_read: int = ALL) -> None:
+    def completes(self, *, most_read: int | None = None) -> None:
         """The next staging makes all hosts complete, and reads at most this number of bytes from the source."""
         done = self.stage("--output", "json")
         assert done.returncode == 0, done.stderr
         result = staged(done)
-        assert result["read"] <= most_read, result
+        assert most_read is None or result["read"] <= most_read, result
         self.source_is_on()
 
     def deployed(self) -> None:
@@ -174,16 +175,15 @@ def scene(prepared: Scene) -> Iterator[Scene]:
 
 
 def test_the_source_dies(scene: Scene) -> None:
+    # The hosts read all files at the same time. So at 40 % of the bytes, it may be that no file is whole.
+    whole = int(SHARE * FILES)
     scene.store.forget()
-    scene.store.die_after(int(SHARE * ALL))
+    scene.store.die_after_files(whole)
     try:
         scene.saw(faults.SOURCE_DIES, scene.stage())
-        read = scene.store.read
     finally:
         scene.store.up()
-    assert read > SHARE * ALL / 2
-    # What each host was reading comes again.
-    scene.completes(most_read=ALL - read // 2)
+    scene.completes(most_read=ALL - whole * EACH)
 
 
 def test_a_host_dies_while_it_passes_data_on(scene: Scene) -> None:
@@ -261,6 +261,7 @@ def test_kit_down_meanwhile(scene: Scene) -> None:
             scene.nobody_left()
         finally:
             scene.deployed()
+    # How much is read again is in test_data.py: here, maybe no file was whole.
     scene.completes()
 
 
