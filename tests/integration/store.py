@@ -44,7 +44,7 @@ class Store:
         self.ca, self.certificate, self.key = certificates(folder, address, "store of tests")
         self.address = address, free_port(address)
         self.backend = backend
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._server: _Server | None = None
         self.url = f"https://{address}:{self.address[1]}"
         self.environment = {
@@ -57,8 +57,9 @@ class Store:
         self.sent: dict[str, int] = {}
         self.requests: list[str] = []
         self._left: int | None = None
-        # How many more files may be sent whole before this store dies.
-        self._files_left: int | None = None
+        # Before this store dies: how many more files may get their last part, and how many have not gone out whole.
+        self._to_finish: int | None = None
+        self._to_pass = 0
         self._spoiled: set[str] = set()
 
     @property
@@ -87,9 +88,9 @@ class Store:
             self._left = size
 
     def die_after_files(self, count: int) -> None:
-        """Die as soon as this number of files has been sent whole since `forget`."""
+        """Die as soon as exactly this number of files has been sent whole since `forget`."""
         with self._lock:
-            self._files_left = count
+            self._to_finish = self._to_pass = count
 
     def spoil(self, path: str) -> None:
         """Send the first byte of this object wrongly, once."""
@@ -99,7 +100,7 @@ class Store:
     def up(self) -> None:
         """Accept connections, at the same port as before."""
         with self._lock:
-            self._left = self._files_left = None
+            self._left = self._to_finish = None
         if self._server is None:
             self._server = _Server(self)
             threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -123,15 +124,32 @@ class Store:
                 if self._left < len(chunk):
                     return None
                 self._left -= len(chunk)
-            if self._files_left == 0:
+            if not self._goes_on(path, len(chunk)):
                 return None
             self.sent[path] = self.sent.get(path, 0) + len(chunk)
-            if self._files_left and self.sent[path] == (self.bucket / path).stat().st_size:
-                self._files_left -= 1
             if first and path in self._spoiled:
                 self._spoiled.remove(path)
                 return bytes([chunk[0] ^ 255]) + chunk[1:]
             return chunk
+
+    def _goes_on(self, path: str, size: int) -> bool:
+        """Return whether this part may go out. Before this store dies, the whole files must have left it."""
+        if self._to_finish is None:
+            return True
+        if self.sent.get(path, 0) + size < (self.bucket / path).stat().st_size:
+            return self._to_pass > 0
+        if self._to_finish == 0:
+            self._lock.wait_for(lambda: self._to_pass == 0, timeout=60)
+            return False
+        self._to_finish -= 1
+        return True
+
+    def passed(self, path: str) -> None:
+        """An answer with this object, or a part of it, has gone out."""
+        with self._lock:
+            if self._to_finish is not None and self.sent.get(path) == (self.bucket / path).stat().st_size:
+                self._to_pass -= 1
+                self._lock.notify_all()
 
 
 class _Server(ThreadingHTTPServer):
@@ -216,6 +234,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self.wfile.write(allowed)
             first = False
+        # Only now: a store that dies breaks off what has not left this process.
+        self.wfile.flush()
+        self.server.store.passed(key)
 
     def finish(self) -> None:
         if self._behind is not None:

@@ -16,6 +16,9 @@ from kitdata import wire
 CONNECTIONS = 256
 HELLO_S = 10.0
 CONNECT_S = 10.0
+# How many connections the kernel keeps until they are accepted. When strangers fill it, a host tries again a second
+# later.
+WAITING = 512
 # A connection on which nothing moves for this long is broken. Longer than a busy disk needs, and than the lead waits.
 STALL_S = 30.0
 
@@ -82,7 +85,7 @@ class Listener:
             self._socket.bind((address, 0))
             if self._socket.getsockname()[0] == "0.0.0.0":  # noqa: S104
                 raise OSError(errno.EADDRNOTAVAIL, "this is not an address of the cluster's network")
-            self._socket.listen(64)
+            self._socket.listen(WAITING)
         except BaseException:
             self._socket.close()
             raise
