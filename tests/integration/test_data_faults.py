@@ -231,7 +231,10 @@ def test_files_change_while_they_are_read(scene: Scene) -> None:
     old = sums(scene.source)
     with scene.staging() as staging:
         for number in range(FILES):
-            (scene.source / f"{number:02}.bin").write_bytes(os.urandom(EACH + 1))
+            # At once, as in an object store: nobody ever sees a part of the new version.
+            fresh = scene.store.bucket.parent / "fresh"
+            fresh.write_bytes(os.urandom(EACH + 1))
+            fresh.replace(scene.source / f"{number:02}.bin")
         scene.saw(faults.CHANGED, staging)
     new = sums(scene.source)
     (first, *others) = (scene.sums_on(host) for host in scene.cluster.hosts)

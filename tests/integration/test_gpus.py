@@ -268,13 +268,13 @@ def test_a_gpu_is_busy_while_a_rank_is(gpu_cluster: Cluster) -> None:
     load = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
     with gpu_cluster.running("run", "-np", "2", "--", *spin):
 
-        def busy() -> bool:
-            first, second = (int(line) for line in gpu_cluster.head.text(*load).split())
-            return first > 20 and second < 10
+        def busy(output: str) -> bool:
+            # How busy depends on who else needs this machine's cores.
+            first, second = (int(line) for line in output.split())
+            return first > 5 > second
 
-        until("the first GPU is busy, and the second is not", busy)
-        inside = gpu_cluster.inside(gpu_cluster.head, *load).stdout.split()
-        assert int(inside[0]) > 20
+        until("the first GPU is busy, and the second is not", lambda: busy(gpu_cluster.head.text(*load)))
+        until("the node sees it, too", lambda: busy(gpu_cluster.inside(gpu_cluster.head, *load).stdout))
         apps = gpu_cluster.head.text("nvidia-smi", "--query-compute-apps=process_name", "--format=csv,noheader")
         assert apps.split() == ["sleep"]
     until("no GPU is busy", lambda: gpu_cluster.head.text(*load).split() == ["0", "0"])
