@@ -30,3 +30,14 @@ def rest(process: subprocess.Popen[str], *, timeout: float) -> tuple[str, str]:
         if reader.is_alive():
             raise subprocess.TimeoutExpired(process.args, timeout)
     return texts[0], texts[1]
+
+
+def read_until(process: subprocess.Popen[str], stream: IO[str] | None, words: str) -> str:
+    """What the process writes to this stream, to the end of the first line with these words."""
+    assert stream is not None
+    text = ""
+    while words not in text:
+        line = stream.readline()
+        assert line, f"{words!r} never came; {text}{rest(process, timeout=60)}"
+        text += line
+    return text

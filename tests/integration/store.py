@@ -33,6 +33,8 @@ RCLONE = str(Path(sys.prefix) / "bin/rclone")
 BUCKET = "data"
 KEY, SECRET = "KITTESTACCESSKEY", "kit-test-secret-key-0123456789"
 CHUNK = 1 << 18
+# Bytes of a slow object that go out each second. A client that waits for a silent server gives up; this one speaks.
+SLOW_BYTES = 1 << 11
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 
@@ -61,11 +63,17 @@ class Store:
         self._to_finish: int | None = None
         self._to_pass = 0
         self._spoiled: set[str] = set()
+        self._slow: set[str] = set()
 
     @property
     def read(self) -> int:
         with self._lock:
             return sum(self.sent.values())
+
+    def whole(self, *paths: str) -> bool:
+        """Whether all bytes of these objects were sent since the start or since `forget`."""
+        with self._lock:
+            return all(self.sent.get(path, 0) >= (self.bucket / path).stat().st_size for path in paths)
 
     def put(self, files: Path | Mapping[str, bytes], below: str = "") -> None:
         """Add a folder's files, or these, to the bucket."""
@@ -96,6 +104,22 @@ class Store:
         """Send the first byte of this object wrongly, once."""
         with self._lock:
             self._spoiled.add(path)
+
+    @contextlib.contextmanager
+    def slow(self, *paths: str) -> Iterator[None]:
+        """Send these objects so slowly that no test sees their end, until `go_on` or the end of the block."""
+        with self._lock:
+            self._slow.update(paths)
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Send all objects as fast as they are read."""
+        with self._lock:
+            self._slow.clear()
+            self._lock.notify_all()
 
     def up(self) -> None:
         """Accept connections, at the same port as before."""
@@ -143,6 +167,13 @@ class Store:
             return False
         self._to_finish -= 1
         return True
+
+    def portion(self, path: str, size: int) -> int:
+        """Wait until a slow object may go on. Return how many of `size` bytes go out now."""
+        with self._lock:
+            if path in self._slow and not self._lock.wait_for(lambda: path not in self._slow, timeout=1):
+                return min(size, SLOW_BYTES)
+            return size
 
     def passed(self, path: str) -> None:
         """An answer with this object, or a part of it, has gone out."""
@@ -232,7 +263,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.server.store.down()
                 return
-            self.wfile.write(allowed)
+            while allowed:
+                portion = self.server.store.portion(key, len(allowed))
+                self.wfile.write(allowed[:portion])
+                allowed = allowed[portion:]
+                if allowed:
+                    self.wfile.flush()
             first = False
         # Only now: a store that dies breaks off what has not left this process.
         self.wfile.flush()

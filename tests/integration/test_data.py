@@ -14,13 +14,12 @@ import pytest
 
 from tests.integration.rig import VM, Cluster, Done, change_settings, everywhere, objects, until
 from tests.integration.store import BUCKET, KEY, SECRET, Store, store
-from tests.pipes import rest
+from tests.pipes import read_until, rest
 
 NAME = "pictures"
 FILES, EACH = 12, 500_000
 ALL = FILES * EACH
-# 1 MB/s for each host: a staging takes long enough to be met in the middle.
-SLOW = ("--limit", "8mbit")
+LAST = f"{NAME}/{FILES - 1:02}.bin"
 HERE, THERE = "labels", "words"
 PRINT = 'cd "$KIT_DATA_PICTURES" && sha256sum * | sha256sum'
 
@@ -188,7 +187,13 @@ def test_rm_waits_for_runs_and_a_run_stages_what_it_needs(scene: Scene) -> None:
 
 def test_a_detached_staging_and_no_secret_anywhere(scene: Scene) -> None:
     assert scene.kit("rm", NAME, "--yes").returncode == 0
-    detached = scene.kit("stage", "-d", NAME, *SLOW)
+    # The others are there at once; for this one the staging waits.
+    with scene.store.slow(LAST):
+        detached_and_watched(scene)
+
+
+def detached_and_watched(scene: Scene) -> None:
+    detached = scene.kit("stage", "-d", NAME, "--limit", "100mbit")
     assert detached.returncode == 0, detached.stderr
     assert f"{NAME} is being staged on 4 hosts" in detached.stdout
     assert scene.state()["state"] == "staging"
@@ -203,6 +208,7 @@ def test_a_detached_staging_and_no_secret_anywhere(scene: Scene) -> None:
     # The words of the search are not the secret: sh gets that as an argument, and would find itself.
     half = len(SECRET) // 2
     with scene.cluster.running("data", "stage", NAME, **scene.store.environment) as watching:
+        noted = read_until(watching, watching.stderr, f"{NAME} is already being staged since")
         for host, text in everywhere(scene.cluster.hosts, lambda host: host.script(look, SECRET[:half])).items():
             seen, _, files = text.rpartition("\n== files\n")
             assert "kit-data" in seen, host
@@ -210,20 +216,23 @@ def test_a_detached_staging_and_no_secret_anywhere(scene: Scene) -> None:
             assert files == "", host
         own = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         assert not [line for line in own.splitlines() if SECRET in line and "rclone serve" not in line]
+        scene.store.go_on()
         out, err = rest(watching, timeout=120)
     assert watching.returncode == 0, err
-    assert f"{NAME} is already being staged since" in err
     assert f"Staged {NAME} on 4 hosts" in out
-    assert KEY not in out + err
+    assert KEY not in noted + out + err
     scene.everybody_sees(scene.source)
 
 
 def test_a_staging_goes_on_after_kit_down(scene: Scene) -> None:
     cluster = scene.cluster
     assert scene.kit("rm", NAME, "--yes").returncode == 0
-    with cluster.running("data", "stage", NAME, *SLOW, **scene.store.environment) as process:
-        file = f"/opt/kit/.data/{cluster.name}/{NAME}"
-        until("a part is there", lambda: int(cluster.head.script('du -sb "$1" | cut -f 1', file)) > ALL // 3)
+    kept = f"/opt/kit/.data/{cluster.name}/{NAME}/coming/done"
+    running = cluster.running("data", "stage", NAME, **scene.store.environment)
+    with scene.store.slow(LAST), running as process:
+        # The first line is of the machine, and each further one lists a piece that is there.
+        look = 'sed 1d "$1" 2>/dev/null; exit 0'
+        until("a part is kept", lambda: any(everywhere(cluster.hosts, lambda host: host.script(look, kept)).values()))
         down = cluster.kit("down", "--yes")
         assert down.returncode == 0, down.stderr
         _, err = rest(process, timeout=120)

@@ -22,7 +22,7 @@ from tests.integration.data_faults import ROWS
 from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, change_settings, everywhere, objects, until
 from tests.integration.store import BUCKET, KEY, SECRET, Store, store
 from tests.integration.test_fault_matrix import full, power, small_disk
-from tests.pipes import rest
+from tests.pipes import read_until, rest
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -32,7 +32,7 @@ IN_MEMORY = "in-memory"
 # Too large for two files to travel as one piece.
 FILES, EACH = 12, 2_200_000
 ALL = FILES * EACH
-# 1 MB/s for each host: the source is read for 7 s, and the hosts need twice as long to pass all of it on.
+# 1 MB/s for each host: so the others still get what one has read long ago.
 SLOW = ("--limit", "8mbit")
 SHARE = 0.4
 Kit = subprocess.Popen[str]
@@ -62,12 +62,24 @@ class Scene:
 
     @contextlib.contextmanager
     def staging(self, *words: str) -> Iterator[Kit]:
-        """A slow `kit data stage`, once SHARE of the source is read."""
+        """A `kit data stage` with SHARE of the source read. It reads the rest after `store.go_on`."""
+        files = sorted(path.relative_to(self.store.bucket).as_posix() for path in self.source.iterdir())
+        at_once = files[: int(SHARE * FILES)]
         self.store.forget()
-        with self.cluster.running("data", "stage", NAME, *SLOW, *words, **self.store.environment) as process:
-            until(f"{SHARE:.0%} are read", lambda: process.poll() is not None or self.store.read >= SHARE * ALL)
+        running = self.cluster.running("data", "stage", NAME, *words, **self.store.environment)
+        with self.store.slow(*files[len(at_once) :]), running as process:
+            until(f"{SHARE:.0%} are read", lambda: process.poll() is not None or self.store.whole(*at_once))
             assert process.poll() is None, rest(process, timeout=60)
             yield process
+
+    def joined(self) -> Done:
+        """Another `kit data stage`, of which the source waits until it watches the first one."""
+        words = ("data", "stage", NAME, "--output", "json")
+        with self.cluster.running(*words, **self.store.environment) as process:
+            seen = read_until(process, process.stderr, "already being staged")
+            self.store.go_on()
+            out, err = rest(process, timeout=200)
+        return Done(process.args, process.returncode, out, seen + err)
 
     def saw(self, fault: str, process: Kit | Done) -> None:
         """The row of this fault: how kit ended, and what it said."""
@@ -187,9 +199,10 @@ def test_the_source_dies(scene: Scene) -> None:
 
 
 def test_a_host_dies_while_it_passes_data_on(scene: Scene) -> None:
-    with scene.staging() as staging:
+    with scene.staging(*SLOW) as staging:
         power(scene.cluster, "gpu3", "kill")
         try:
+            scene.store.go_on()
             scene.saw(faults.HOST_DIES, staging)
             scene.source_is_on("gpu1", "gpu2", "gpu4")
         finally:
@@ -221,6 +234,7 @@ def test_a_disk_is_full(scene: Scene) -> None:
     with small_disk(host, scene.folder, "40m"):
         with scene.staging() as staging:
             full(host, scene.folder)
+            scene.store.go_on()
             scene.saw(faults.DISK_FULL, staging)
         host.script('rm "$1/filler"', scene.folder)
         scene.completes(most_read=0)
@@ -235,6 +249,7 @@ def test_files_change_while_they_are_read(scene: Scene) -> None:
             fresh = scene.store.bucket.parent / "fresh"
             fresh.write_bytes(os.urandom(EACH + 1))
             fresh.replace(scene.source / f"{number:02}.bin")
+        scene.store.go_on()
         scene.saw(faults.CHANGED, staging)
     new = sums(scene.source)
     (first, *others) = (scene.sums_on(host) for host in scene.cluster.hosts)
@@ -246,7 +261,7 @@ def test_files_change_while_they_are_read(scene: Scene) -> None:
 
 def test_two_stagings_at_once(scene: Scene) -> None:
     with scene.staging() as first:
-        second = scene.stage("--output", "json")
+        second = scene.joined()
         scene.saw(faults.TWO, second)
         scene.saw(faults.TWO, first)
     result = staged(second)
@@ -264,7 +279,7 @@ def test_kit_down_meanwhile(scene: Scene) -> None:
             scene.nobody_left()
         finally:
             scene.deployed()
-    # How much is read again is in test_data.py: here, maybe no file was whole.
+    # How much is read again is in test_data.py.
     scene.completes()
 
 
@@ -273,7 +288,7 @@ def test_the_operator_is_killed(scene: Scene) -> None:
         staging.kill()
         staging.wait()
         assert staging.returncode == ROWS[faults.OPERATOR_KILLED].code
-        again = scene.stage("--output", "json")
+        again = scene.joined()
         assert again.returncode == 0, again.stderr
         result = staged(again)
         assert result["watched"]
@@ -307,6 +322,7 @@ def test_a_stager_shows_no_keys_and_listens_for_its_cluster_only(scene: Scene) -
             mine = {row.split()[3] for row in rows if any(f"pid={pid}," in row for pid in pids)}
             assert {address.rpartition(":")[0] for address in mine} == {host.address}
             assert len(mine) == 1
+        scene.store.go_on()
         out, err = rest(staging, timeout=200)
         assert staging.returncode == 0, err
         assert not [secret for secret in (KEY, SECRET) if secret in out + err]
