@@ -1,0 +1,284 @@
+"""Who starts when: the order of the line, and a simulation against the rule that nobody delays the first in line."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+
+order: Any = launcher.load("kitqueue.order")
+ANY, FAILED, OK = order.ANY, order.FAILED, order.OK
+decide, fit, Holder, Need, Reservation, Waiting = (
+    order.decide, order.fit, order.Holder, order.Need, order.Reservation, order.Waiting,
+)  # fmt: skip
+Reason = order.Reason
+
+HOSTS = {"gpu1": frozenset(range(4)), "gpu2": frozenset(range(4)), "gpu3": frozenset(range(2))}
+NAMES = tuple(HOSTS)
+
+
+def waiting(name: str, *counts: int, **fields: object) -> Any:
+    place = fields.pop("place", ord(name[0]))
+    return Waiting(name, place, Need(counts, NAMES), **fields)
+
+
+def holder(name: str, ends: float | None = None, **slots: tuple[int, ...]) -> Any:
+    return Holder(name, {host: frozenset(numbers) for host, numbers in slots.items()}, ends)
+
+
+def decision(
+    *line: Any,
+    living: tuple[Any, ...] = (),
+    ended: Mapping[str, bool] | None = None,
+    reserved: Any = None,
+) -> Any:
+    return decide(100.0, HOSTS, living, line, ended=ended or {}, reserved=reserved)
+
+
+def started(made: Any) -> list[str]:
+    return [start.id for start in made.starts]
+
+
+# The shape.
+
+
+def test_a_shape_takes_whole_hosts_where_it_can_and_leaves_others_free() -> None:
+    assert fit(Need((2,), NAMES), HOSTS) == (("gpu3", (0, 1)),)
+    assert fit(Need((4, 4), NAMES), HOSTS) == (("gpu1", (0, 1, 2, 3)), ("gpu2", (0, 1, 2, 3)))
+    assert fit(Need((2, 4, 2), NAMES), HOSTS) == (("gpu1", (0, 1, 2, 3)), ("gpu2", (0, 1)), ("gpu3", (0, 1)))
+
+
+def test_a_shape_that_needs_more_hosts_or_larger_ones_does_not_fit() -> None:
+    assert fit(Need((4, 4, 4), NAMES), HOSTS) is None
+    assert fit(Need((1, 1, 1, 1), NAMES), HOSTS) is None
+    assert fit(Need((1,), ("gpu9",)), HOSTS) is None
+
+
+def test_slots_of_living_runs_are_not_given_again() -> None:
+    made = decision(waiting("a", 2), living=(holder("x", gpu3=(0,), gpu1=(0, 2)),))
+    assert made.starts[0].chosen == (("gpu1", (1, 3)),)
+
+
+# Turns.
+
+
+def test_first_in_first_out_within_a_priority() -> None:
+    made = decision(waiting("c", 1), waiting("a", 1), waiting("b", 1, priority=5))
+    assert started(made) == ["b", "a", "c"]
+
+
+def test_a_small_run_does_not_take_what_the_first_in_line_waits_for() -> None:
+    made = decision(waiting("a", 4, 4), waiting("b", 4), living=(holder("x", gpu2=(0,)),))
+    assert started(made) == []
+    assert made.reasons == {"a": Reason("slots", ("x",)), "b": Reason("turn", ("a",))}
+
+
+def test_a_small_run_goes_ahead_on_slots_that_the_first_does_not_need() -> None:
+    made = decision(waiting("a", 4, 4), waiting("b", 2), living=(holder("x", gpu2=(0,)),))
+    assert [(start.id, start.chosen) for start in made.starts] == [("b", (("gpu3", (0, 1)),))]
+
+
+@pytest.mark.parametrize(("limit", "goes"), [(50.0, True), (51.0, False), (None, False)])
+def test_a_small_run_goes_ahead_if_its_limit_ends_in_time(limit: float | None, goes: bool) -> None:
+    made = decision(waiting("a", 4, 4), waiting("b", 4, limit=limit), living=(holder("x", 150.0, gpu2=(0,)),))
+    assert started(made) == (["b"] if goes else [])
+    assert made.reasons["a"] == Reason("slots", ("x",), 150.0)
+
+
+def test_nobody_goes_ahead_on_the_word_of_a_run_without_a_limit() -> None:
+    living = (holder("x", gpu2=(0,)),)
+    assert started(decision(waiting("a", 4, 4), waiting("b", 4, limit=1.0), living=living)) == []
+
+
+def test_a_reservation_takes_the_holders_that_end_first_and_those_without_a_limit_last() -> None:
+    living = (holder("x", gpu1=(0,)), holder("y", 300.0, gpu2=(0,)))
+    made = decision(waiting("a", 4), living=living)
+    assert made.reservation == Reservation("a", {"gpu2": frozenset(range(4))}, 300.0, ("y",))
+
+
+def test_a_reservation_stays_when_a_better_one_appears() -> None:
+    reserved = Reservation("a", {"gpu1": frozenset(range(4))}, None, ("x",))
+    living = (holder("x", gpu1=(0,)), holder("y", 300.0, gpu2=(0,)))
+    made = decision(waiting("a", 4), living=living, reserved=reserved)
+    assert made.reservation == reserved
+
+
+@pytest.mark.parametrize(
+    "reserved",
+    [
+        Reservation("b", {"gpu1": frozenset(range(4))}, None, ("x",)),
+        Reservation("a", {"gpu9": frozenset(range(4))}, None, ("x",)),
+        Reservation("a", {"gpu1": frozenset(range(8))}, None, ("x",)),
+    ],
+    ids=["of another run", "on a host that is out", "on slots that are gone"],
+)
+def test_a_reservation_is_made_anew(reserved: Any) -> None:
+    living = (holder("x", gpu1=(0,)), holder("y", 300.0, gpu2=(0,)))
+    made = decision(waiting("a", 4), living=living, reserved=reserved)
+    assert made.reservation is not None
+    assert set(made.reservation.slots) == {"gpu2"}
+
+
+# What else keeps a run waiting.
+
+
+def test_a_held_run_lets_the_others_pass() -> None:
+    made = decision(waiting("a", 4, held=True), waiting("b", 4, 4))
+    assert (started(made), made.reasons) == (["b"], {"a": Reason("held")})
+
+
+@pytest.mark.parametrize(
+    ("how", "well", "reason"),
+    [
+        (OK, None, Reason("after", ("z",))),
+        (OK, True, None),
+        (OK, False, Reason("never", ("z",))),
+        (FAILED, True, Reason("never", ("z",))),
+        (FAILED, False, None),
+        (ANY, True, None),
+        (ANY, False, None),
+    ],
+)
+def test_a_run_waits_for_others(how: str, well: bool | None, reason: Any) -> None:
+    ended = {} if well is None else {"z": well}
+    living = (holder("z", gpu3=(0,)),) if well is None else ()
+    made = decision(waiting("a", 1, after=(("z", how),)), living=living, ended=ended)
+    assert made.reasons.get("a") == reason
+    assert started(made) == ([] if reason else ["a"])
+
+
+def test_a_run_that_waits_for_one_that_nobody_knows_never_starts() -> None:
+    assert decision(waiting("a", 1, after=(("z", ANY),))).reasons == {"a": Reason("never", ("z",))}
+
+
+def test_a_run_waits_for_another_that_is_in_line() -> None:
+    made = decision(waiting("a", 4, 4, 4, held=True), waiting("b", 1, after=(("a", ANY),)))
+    assert made.reasons["b"] == Reason("after", ("a",))
+
+
+def test_a_run_that_does_not_fit_on_the_hosts_that_are_left_stops_nobody() -> None:
+    made = decision(waiting("a", 4, 4, 4), waiting("b", 4))
+    assert (started(made), made.reasons) == (["b"], {"a": Reason("hosts")})
+
+
+# The simulation.
+
+
+@dataclass
+class Trace:
+    """Runs that come in time, each with a length and maybe a limit that is not shorter. And what is made of them."""
+
+    hosts: Mapping[str, frozenset[int]]
+    runs: dict[str, Any]
+    comes: dict[str, float]
+    lengths: dict[str, float]
+    starts: dict[str, float] = field(default_factory=dict)
+    # For each run that was first in line: its first reservation.
+    promised: dict[str, Any] = field(default_factory=dict)
+
+
+def random_trace(seed: int, *, whole: bool = False) -> Trace:
+    """`whole`: each run has a limit and uses all of it."""
+    dice = random.Random(seed)  # noqa: S311  (no secret)
+    hosts = {f"h{number}": frozenset(range(dice.choice((1, 2, 4)))) for number in range(dice.randint(1, 4))}
+    sizes = sorted((len(slots) for slots in hosts.values()), reverse=True)
+    trace = Trace(hosts=hosts, runs={}, comes={}, lengths={})
+    comes = sorted(float(dice.randint(0, 12)) for _ in range(dice.randint(2, 9)))
+    for number, moment in enumerate(comes):
+        name = f"r{number}"
+        # Any shape that fits on the empty hosts.
+        counts = tuple(dice.randint(1, size) for size in sizes[: dice.randint(1, len(sizes))])
+        limit = float(dice.randint(1, 12)) if whole or dice.random() < 0.7 else None
+        trace.comes[name] = moment
+        length = float(dice.randint(1, 12))
+        trace.lengths[name] = length if limit is None else limit if whole else min(length, limit)
+        need = Need(tuple(sorted(counts, reverse=True)), tuple(hosts))
+        trace.runs[name] = Waiting(name, number, need, dice.choice((0, 0, 0, 1)), limit)
+    return trace
+
+
+def end(trace: Trace, name: str) -> float:
+    return trace.starts[name] + trace.lengths[name]
+
+
+def simulate(trace: Trace, *, ahead: bool = True) -> Trace:
+    """Let the queue decide at each moment at which something changes. Without `ahead`, the first in line stops all."""
+    slots: dict[str, Mapping[str, frozenset[int]]] = {}
+    reserved: Any = None
+    now = min(trace.comes.values())
+    while len(trace.starts) < len(trace.runs):
+        living = [
+            Holder(name, slots[name], None if (limit := trace.runs[name].limit) is None else trace.starts[name] + limit)
+            for name in trace.starts
+            if end(trace, name) > now
+        ]
+        line = [run for run in trace.runs.values() if run.id not in trace.starts and trace.comes[run.id] <= now]
+        made = decide(now, trace.hosts, living, line, ended={}, reserved=reserved)
+        starts = list(made.starts)
+        if not ahead and made.reservation is not None:
+            order = sorted(line, key=lambda run: (-run.priority, run.place))
+            before = [run.id for run in order].index(made.reservation.id)
+            starts = [start for start in starts if start.id in {run.id for run in order[:before]}]
+        for start in starts:
+            trace.starts[start.id] = now
+            slots[start.id] = {host: frozenset(numbers) for host, numbers in start.chosen}
+        held = [
+            (host, slot)
+            for name in trace.starts
+            if end(trace, name) > now
+            for host in slots[name]
+            for slot in slots[name][host]
+        ]
+        assert len(held) == len(set(held)), "two runs have one slot"
+        reserved = made.reservation
+        if reserved is not None:
+            trace.promised.setdefault(reserved.id, reserved)
+        later = [moment for moment in trace.comes.values() if moment > now]
+        later += [end(trace, name) for name in trace.starts if end(trace, name) > now]
+        if later:
+            now = min(later)
+    return trace
+
+
+def latest_end(trace: Trace, name: str) -> float:
+    """Return when a run ends by its limit; one without a limit, when it has ended."""
+    limit = trace.runs[name].limit
+    return end(trace, name) if limit is None else trace.starts[name] + limit
+
+
+def came_before(trace: Trace, name: str) -> bool:
+    """Return whether a run with more priority came while this one was first in line, so that it lost its turn."""
+    mine = trace.runs[name].priority
+    return any(
+        run.priority > mine and trace.comes[name] <= trace.comes[run.id] <= trace.starts[name]
+        for run in trace.runs.values()
+    )
+
+
+def test_ten_thousand_traces_none_of_which_delays_the_first_in_line() -> None:
+    promises = 0
+    for seed in range(10_000):
+        trace = simulate(random_trace(seed))
+        for name, promise in trace.promised.items():
+            if came_before(trace, name):
+                continue
+            promises += 1
+            last = max(latest_end(trace, other) for other in promise.holders)
+            assert trace.starts[name] <= last, f"seed {seed}: {name} waited longer than {promise}"
+            assert promise.at in (None, last)
+    assert promises > 3000
+
+
+def test_runs_that_use_their_whole_limit_start_no_later_than_without_anybody_going_ahead() -> None:
+    gained = 0
+    for seed in range(2000):
+        trace, strict = simulate(random_trace(seed, whole=True)), simulate(random_trace(seed, whole=True), ahead=False)
+        # The runs behind it may meet other runs than in the other world.
+        first = next(iter(strict.promised), None)
+        gained += sum(trace.starts.values()) < sum(strict.starts.values())
+        if first is not None and not came_before(strict, first):
+            assert trace.starts[first] <= strict.starts[first], f"seed {seed}"
+    assert gained > 100
