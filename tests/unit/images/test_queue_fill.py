@@ -1,0 +1,94 @@
+"""What the head fills in for a waiting run is what kit itself would have planned for the same hosts and slots."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.model.launch import LaunchPlan, Node, Placement
+from kit.model.run import Place
+from kit.model.spec import ClusterSpec
+from kit.plan.run import cores
+from kit.plan.run.mpi import launch_plan
+from kit.plan.run.records import start_request
+from tests.fakes import launcher
+
+fill: Any = launcher.load("kitqueue.fill")
+
+NODES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), min_size=1, max_size=4)
+
+
+def planned(places: list[Place], nodes: dict[str, Node], *, exclusive: bool, count: int | None) -> LaunchPlan:
+    placement = Placement(
+        nodes=tuple(nodes[place.node] for place in places), counts=tuple(place.ranks for place in places)
+    )
+    settings = ClusterSpec()
+    return launch_plan(
+        run_id="20261123-101500-0001",
+        spec=settings,
+        placement=placement,
+        network="10.0.0.0/24",
+        command=("python", "train.py", "-x", cores.SLOTS_VARIABLE),
+        env={"MINE": "yes"},
+        places=places,
+        devices=cores.variables(settings, placement, places, exclusive=exclusive, count=count),
+    )
+
+
+def placed(nodes: dict[str, Node], order: list[str], counts: list[int], first: int) -> list[Place]:
+    """Return a place for each count, on slots from `first` on as far as a node has them."""
+    places = []
+    for name, ranks in zip(order, counts, strict=True):
+        node = nodes[name]
+        start = min(first, node.slots - ranks)
+        places.append(Place(node=name, address=node.address, ranks=ranks, slots=tuple(range(start, start + ranks))))
+    return places
+
+
+def told_apart(request: dict[str, Any]) -> tuple[dict[str, Any], set[tuple[str, str]], list[str]]:
+    """Return the request without mpirun's words, the variables that mpirun passes on, and its other words in order."""
+    argv = request["argv"]
+    end = argv.index("python3")
+    passed = {pair for pair in pairwise(argv[:end]) if pair[0] == "-x"}
+    words = {name for _, name in passed}
+    others = [word for word in argv[:end] if word != "-x" and word not in words]
+    return {name: value for name, value in request.items() if name != "argv"}, passed, [*others, *argv[end:]]
+
+
+@given(NODES, st.data(), st.booleans(), st.sampled_from([None, 2]))
+def test_it_is_what_kit_would_have_planned(
+    made: list[tuple[int, int, bool]], data: st.DataObject, exclusive: bool, count: int | None
+) -> None:
+    nodes = {
+        f"gpu{number}": Node(
+            name=f"gpu{number}", address=f"10.0.0.{number}", slots=slots, gpus=gpus, mig=mig and gpus > 0
+        )
+        for number, (slots, gpus, mig) in enumerate(made)
+    }
+    names = list(nodes)
+    hosts = data.draw(st.integers(1, len(names)))
+    # The line gives a shape to any hosts that are large enough for it.
+    before, after = (data.draw(st.permutations(names))[:hosts] for _ in range(2))
+    least = [min(nodes[one].slots, nodes[other].slots) for one, other in zip(before, after, strict=True)]
+    counts = [data.draw(st.integers(1, most)) for most in least]
+    facts = {name: {**asdict(node), "cores": 0} for name, node in nodes.items()}
+
+    def request(order: list[str], first: int) -> dict[str, Any]:
+        places = placed(nodes, order, counts, first)
+        plan = planned(places, nodes, exclusive=exclusive, count=count)
+        return start_request(plan, cluster="lab", image="i", head="gpu0", by="me", wait=True, exclusive=exclusive)
+
+    first = data.draw(st.integers(0, 3))
+    wanted = request(after, first)
+    entry = {"request": request(before, 0), "nodes": facts, "exclusive": exclusive, "cpus": count}
+    chosen = [(place["node"], place["slots"]) for place in wanted["places"]]
+    filled, passed, words = told_apart(fill.filled(entry, chosen))
+    expected, expected_passed, expected_words = told_apart(wanted)
+    as_lists = [{**place, "slots": list(place["slots"])} for place in expected["places"]]
+    assert filled == {**expected, "places": as_lists}
+    assert passed == expected_passed
+    assert words == expected_words
