@@ -94,4 +94,10 @@ fi
   printf 'SetEnv %s\n' "$(environment | quoted | tr '\n' ' ')"
 } >"$config"
 /usr/sbin/sshd -t -f "$config" || fail "sshd refuses its configuration ($config)" "the line above says why"
+# The line of waiting runs goes on after a restart of the head.
+for file in "$state"/runs/.queue/*.json; do
+  [ ! -e "$file" ] || python3 -IS /opt/kit/bin/kit-launch tend ||
+    echo "start.sh: runs in line do not start before somebody calls 'kit queue'" >&2
+  break
+done
 exec /usr/sbin/sshd -D -e -f "$config"

@@ -22,7 +22,7 @@ BIN = IMAGES / "bin"
 
 
 def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
-    """`values`: `decide_OPERATOR_S=1.0` sets kitrun.decide.OPERATOR_S."""
+    """`values`: `decide_OPERATOR_S=1.0` sets kitrun.decide.OPERATOR_S, or that of kitqueue."""
     constants = {name.replace("_", ".", 1): value for name, value in values.items()}
     settings = {"record": str(record), "runs": str(runs), "set": constants}
     # Compiled files must not be beside the sources: those go into images.
@@ -78,7 +78,8 @@ def main() -> int:
     settings = json.loads(sys.argv[1])
     for path, value in settings["set"].items():
         module, _, name = path.rpartition(".")
-        owner = load(f"kitrun.{module}")
+        package = "kitrun" if (LIB / "kitrun" / f"{module}.py").exists() else "kitqueue"
+        owner = load(f"{package}.{module}")
         if not hasattr(owner, name):
             sys.exit(f"launcher: there is no {path} to set")
         setattr(owner, name, tuple(value) if isinstance(value, list) else value)

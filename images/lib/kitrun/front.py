@@ -15,6 +15,9 @@ one or more:
     {"op": "stop", "id", "why", "grace", "by"}
         {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
 
+A run that waits in line answers attach with {"queued": entry, "reason"}, again whenever that changes, until it starts,
+and stop with {"removed": entry, "others": [ids of runs that wait for it]}. Requests about the line: kitqueue.desk.
+
 An id may be the beginning of one, or '' for the latest.
 
 While the log comes, kit sends the lines {} (still here) and {"stop": {…}}. If it started the run with `stdin`, it also
@@ -31,13 +34,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from kitrun import code, decide, fence, frames, store, supervise
+from kitqueue import desk, line
+
+from kitrun import begin, code, decide, fence, frames, store
 from kitrun.output import now_ms
 
 RECORD = "/etc/kit/cluster.json"
 CHUNK = 262144
-# The parts of a start, and their types.
-LAUNCH = {"hostfile": str, "argv": list, "env": dict, "places": list, "head": str, "policy": dict, "info": dict}
 # While a run is young its log is read more often: many runs are short.
 YOUNG_S, QUICK_S, SLOW_S = 5.0, 0.01, 0.04
 # How long an operator whose stream ended has to return on another one.
@@ -76,9 +79,9 @@ class Input:
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
         values = []
-        for line in lines:
+        for text in lines:
             try:
-                value = json.loads(line.decode("utf-8"))
+                value = json.loads(text.decode("utf-8"))
             except ValueError:
                 value = None
             values.append(value)
@@ -107,12 +110,18 @@ class Front:
                 "record": read_record(self.record),
                 "runs": store.living(self.root),
                 "code": code.snapshots(root=self.root),
+                "waiting": len(line.entries(self.root)),
+                "cordons": line.cordons(self.root),
             }
         )
         request = self.input.first()
         if request is None:
             return 0
         try:
+            answer = desk.answer(request, self.root, self.record)
+            if answer is not None:
+                say(answer)
+                return 0
             operation = {"start": self.start, "attach": self.attach, "stop": self.stop}[request["op"]]
             word = request["id"]
             request["offset"] = max(0, int(request.get("offset", 0)))
@@ -120,11 +129,8 @@ class Front:
         except (KeyError, TypeError, ValueError):
             sys.stderr.write("kit-launch: this is not a request: %s\n" % json.dumps(request)[:80])
             return 2
-        if run is None:
-            say({"missing": word})
-            return 4
         try:
-            return operation(run, request)
+            return operation(run, request) if run is not None else self._in_line(word, request)
         except BrokenPipeError:
             # Python flushes standard output when it exits; that must not fail, too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -134,7 +140,7 @@ class Front:
             return 1
 
     def start(self, run: store.Run, request: Request) -> int:
-        launch = self._launch(request)
+        launch = begin.launch_of(request, self.root)
         if launch is None:
             sys.stderr.write("kit-launch: this is not a launch\n")
             return 2
@@ -143,7 +149,7 @@ class Front:
             with store.starting(self.root):
                 held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
                 if not held:
-                    self._begin(run, request, launch)
+                    self._begin(run, launch)
                     break
             if not request.get("wait"):
                 say({"held": held})
@@ -159,46 +165,15 @@ class Front:
             return 0
         return self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
 
-    def _begin(self, run: store.Run, request: Request, launch: Request) -> None:
-        record = dict(request["info"], id=run.id, places=request["places"], helpers=launch["helpers"])
-        record["started"] = time.time()
-        lock = run.create(record, launch["hostfile"])
-        if request["policy"].get("operator") == "stop":
+    def _begin(self, run: store.Run, launch: Request) -> None:
+        begin.begin(run, begin.record_of(run.id, launch), launch, before=lambda: self._prepare(run, launch))
+
+    def _prepare(self, run: store.Run, launch: Request) -> None:
+        if launch["policy"].get("operator") == "stop":
             run.touch_operator()
         if launch["stdin"]:
             run.open_stdin()
             self._sends_stdin = True
-        if os.fork() == 0:
-            supervise.begin(run, launch, lock)
-        os.close(lock)
-
-    def _launch(self, request: Request) -> Optional[Request]:
-        """Return a copy of what the supervisor needs, or None if a part is missing."""
-        try:
-            launch = {name: request[name] for name in LAUNCH}
-            good = all(isinstance(launch[name], kind) for name, kind in LAUNCH.items()) and launch["argv"]
-            texts = [*launch["argv"], *launch["env"].values()]
-            for place in launch["places"]:
-                texts += [place["node"], place["address"]]
-                good = good and all(isinstance(number, int) for number in [place["ranks"], *place["slots"]])
-            launch["helpers"] = request.get("helpers") or []
-            launch["stdin"] = bool(request.get("stdin"))
-            launch["torchrun"] = bool(request.get("torchrun"))
-            for helper in launch["helpers"]:
-                texts += [helper["role"], helper["node"], helper["address"]]
-            launch["code"] = request.get("code") or ""
-            texts.append(launch["code"])
-            if not good or not all(isinstance(text, str) for text in texts):
-                return None
-        except (AttributeError, KeyError, TypeError):
-            return None
-        folder = os.path.join(self.root, request["id"])
-        launch["env"] = dict(
-            launch["env"],
-            KIT_OUTPUT_DIR=os.path.join(folder, "output"),
-            KIT_CHECKPOINT_DIR=launch["policy"].get("checkpoints") or os.path.join(folder, "checkpoints"),
-        )
-        return launch
 
     def attach(self, run: store.Run, request: Request) -> int:
         pruned = {} if os.path.exists(run.path("log")) else {"pruned": True}
@@ -208,6 +183,38 @@ class Front:
             return 0
         operator = bool(request.get("operator"))
         return self.follow(run, request["offset"], follow=bool(request.get("follow", True)), operator=operator)
+
+    def _in_line(self, word: str, request: Request) -> int:
+        """Answer about a run that waits in line: end its wait, or tell why it waits until it starts, and attach."""
+        entry = line.find(word, self.root) if word else None
+        if entry is None:
+            say({"missing": word})
+            return 4
+        run = store.Run(entry["id"], self.root)
+        if request["op"] == "stop":
+            answer = desk.change({"id": run.id, "how": "remove"}, self.root)
+            if "changed" in answer:
+                say({"removed": answer["changed"], "others": answer["others"]})
+                return 0
+        told = None
+        while not run.exists:
+            entry = line.find(run.id, self.root)
+            if entry is None:
+                # Between the two looks, it started or was removed.
+                if run.exists:
+                    break
+                say({"missing": run.id})
+                return 4
+            now = {"queued": desk.shown(entry), "reason": line.reason(run.id, self.root)}
+            if now != told:
+                say(now)
+                told = now
+            if not request.get("follow", True):
+                return 0
+            self.input.lines(0.5)
+            if self.input.over:
+                return 0
+        return self.stop(run, request) if request["op"] == "stop" else self.attach(run, request)
 
     def stop(self, run: store.Run, request: Request) -> int:
         if not run.alive:

@@ -1,0 +1,285 @@
+"""The line of waiting runs for real: kit-launch, the keeper that starts runs, hosts that answer, and a fake mpirun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.head import Door, Head, MakeHead, until
+
+# Each host has its own address of this machine, and all have one port, as sshd of a cluster.
+ADDRESSES = {"gpu1": "127.0.0.1", "gpu2": "127.0.0.2", "gpu3": "127.0.0.3"}
+
+
+class Line:
+    """A head with three hosts of two slots each. The ranks of `steady` runs live until `let_go`."""
+
+    def __init__(self, head: Head, port: int) -> None:
+        self.head = head
+        head.with_mpirun()
+        head.ssh()
+        self.deployed(*ADDRESSES, port=port)
+
+    def deployed(self, *hosts: str, port: int) -> None:
+        self.head.record.write_text(json.dumps({"ssh_port": port, "nodes": [{"name": host} for host in hosts]}))
+
+    def entry(self, *counts: int, script: str = "", hosts: tuple[str, ...] = tuple(ADDRESSES), **more: Any) -> Any:
+        """What kit puts in line: ranks on as many hosts as there are counts. They live until `let_go`."""
+        run = self.head.new_id()
+        gate = self.head.folder / "gates" / run
+        gate.parent.mkdir(exist_ok=True)
+        np = sum(counts)
+        command = ["mpirun", "-np", str(np), "python3", "-IS", "/opt/kit/bin/kit-rank"]
+        command += ["sh", "-c", script or f"echo up; until [ -e {gate} ]; do sleep 0.05; done; exit $(cat {gate})"]
+        policy = {"operator": None, **more.pop("policy", {})}
+        return {
+            "id": run,
+            "request": self.head.request(*command, id=run, policy=policy),
+            "need": {"counts": list(counts), "hosts": list(hosts)},
+            "nodes": {name: {"address": at, "slots": 2, "gpus": 0, "cores": 4} for name, at in ADDRESSES.items()},
+            "np": np,
+            **more,
+        }
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        door = self.head.door()
+        answer = door.ask({"op": op, **fields})
+        assert door.end() == (0, b"", b""), answer
+        return answer
+
+    def queue(self, *entries: Any) -> tuple[str, ...]:
+        ids = tuple(entry["id"] for entry in entries)
+        assert self.ask("queue", entries=list(entries)) == {"queued": list(ids)}
+        return ids
+
+    def waits(self, run: str, kind: str) -> dict[str, Any]:
+        """Wait until the run waits for this reason, and return the reason."""
+        found: dict[str, Any] = {}
+
+        def there() -> bool:
+            found.clear()
+            found.update((self.ask("line")["state"].get("reasons") or {}).get(run) or {})
+            return found.get("kind") == kind
+
+        until(there)
+        return found
+
+    def hosts_of(self, run: str) -> dict[str, list[int]]:
+        """Wait until the run has started, and return its slots by host."""
+        file = self.head.runs / run / "record.json"
+        until(file.exists)
+        return {one["node"]: one["slots"] for one in json.loads(file.read_text())["places"]}
+
+    def attached(self, run: str) -> Door:
+        door = self.head.door()
+        assert "attached" in door.ask({"op": "attach", "id": run})
+        return door
+
+    def let_go(self, run: str, code: int = 0) -> None:
+        """Let the run's ranks end with this exit code, and wait until it has ended."""
+        self.hosts_of(run)
+        door = self.attached(run)
+        door.read_until("up")
+        fresh = self.head.folder / "gates" / "fresh"
+        fresh.write_text(str(code))
+        fresh.rename(fresh.with_name(run))
+        assert door.story().code == code
+
+    @property
+    def waiting(self) -> list[str]:
+        return [entry["id"] for entry in self.ask("line")["line"]]
+
+    def keeper(self) -> int:
+        """Return the process that holds the keeper's lock."""
+        lock = (self.head.runs / ".queue" / ".keeper").stat()
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(lock.st_ino):
+                return int(words[4])
+        return 0
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port on which every address of this machine takes connections, as the hosts' sshd does."""
+    with socket.create_server(("", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def line(make_head: MakeHead, port: int) -> Line:
+    return Line(make_head(keeper_TICK_S=0.05), port)
+
+
+def test_runs_start_in_turn_and_go_ahead_only_where_they_delay_nobody(line: Line) -> None:
+    first, second, third, fourth = line.queue(*(line.entry(*counts) for counts in ((2, 2), (2, 2), (2,), (1,))))
+    assert line.hosts_of(first) == {"gpu1": [0, 1], "gpu2": [0, 1]}
+    # The second run gets the hosts of the first, so that the third takes nothing from it.
+    assert line.hosts_of(third) == {"gpu3": [0, 1]}
+    assert line.waits(second, "slots") == {"kind": "slots", "ids": [first], "at": None}
+    assert line.waits(fourth, "turn")["ids"] == [second]
+    assert line.waiting == [second, fourth]
+    line.let_go(first)
+    assert line.hosts_of(second) == {"gpu1": [0, 1], "gpu2": [0, 1]}
+    line.let_go(third)
+    assert line.hosts_of(fourth) == {"gpu3": [0]}
+    assert line.waiting == []
+    until(lambda: not line.keeper())
+    for run in (second, fourth):
+        line.let_go(run)
+    line.head.nothing_left()
+
+
+def test_a_short_run_goes_ahead_where_it_ends_in_time(line: Line) -> None:
+    holder, large = line.queue(line.entry(2, 2, policy={"timeout": 3000.0}), line.entry(2, 2, 2))
+    reason = line.waits(large, "slots")
+    assert reason["ids"] == [holder]
+    assert reason["at"] is not None
+    short, long = line.queue(line.entry(2, limit=600.0), line.entry(2, limit=6000.0))
+    assert line.hosts_of(short) == {"gpu3": [0, 1]}
+    assert line.waits(long, "turn")["ids"] == [large]
+
+
+def test_priority_and_moves_change_the_turns(line: Line) -> None:
+    (everything,) = line.queue(line.entry(2, 2, 2))
+    line.hosts_of(everything)
+    one, two, urgent = line.queue(line.entry(2, 2, 2), line.entry(2, 2, 2), line.entry(2, 2, 2, priority=5))
+    assert line.waits(urgent, "slots")["ids"] == [everything]
+    assert line.waits(one, "turn")["ids"] == [urgent]
+    assert line.ask("change", id=two, how="first")["changed"]["priority"] == 5
+    assert line.waits(two, "slots")
+    assert line.ask("change", id=two, how="priority", priority=-1)["changed"]["priority"] == -1
+    assert line.waits(urgent, "slots")
+    line.ask("change", id=urgent, how="last")
+    assert line.waits(one, "slots")
+    line.let_go(everything)
+    line.hosts_of(one)
+
+
+def test_a_held_run_lets_others_go(line: Line) -> None:
+    (held,) = line.queue(line.entry(1, held=True))
+    line.waits(held, "held")
+    # Nobody can start by itself, so nobody looks.
+    until(lambda: not line.keeper())
+    (other,) = line.queue(line.entry(2, 2, 2))
+    line.hosts_of(other)
+    line.ask("change", id=held, how="release")
+    line.waits(held, "slots")
+    line.let_go(other)
+    line.let_go(held)
+    until(lambda: not line.keeper())
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "starts"),
+    [("ok", 0, True), ("ok", 3, False), ("failed", 3, True), ("failed", 0, False), ("any", 3, True)],
+)
+def test_a_run_after_another(line: Line, how: str, code: int, *, starts: bool) -> None:
+    before = line.entry(1)
+    after = line.entry(1, after=[[before["id"], how]])
+    first, second = line.queue(before, after)
+    assert line.waits(second, "after")["ids"] == [first]
+    line.let_go(first, code)
+    if starts:
+        line.let_go(second)
+    else:
+        assert line.waits(second, "never")["ids"] == [first]
+        until(lambda: not line.keeper())
+
+
+def test_who_waits_for_a_run_that_is_removed_never_starts(line: Line) -> None:
+    all_of_it, one = line.entry(2, 2, 2), line.entry(1)
+    after = line.entry(1, after=[[one["id"], "any"]])
+    line.queue(all_of_it, one, after)
+    answer = line.ask("change", id=one["id"], how="remove")
+    assert answer["others"] == [after["id"]]
+    assert line.waits(after["id"], "never")["ids"] == [one["id"]]
+    assert line.ask("change", id=one["id"], how="hold") == {"missing": one["id"]}
+
+
+def test_nothing_new_on_cordoned_hosts(line: Line) -> None:
+    cordons = line.ask("cordon", hosts=["gpu1", "gpu2"], why="its fan", by="me@here")["cordons"]
+    assert {name: note["why"] for name, note in cordons.items()} == {"gpu1": "its fan", "gpu2": "its fan"}
+    assert line.head.door().hello["cordons"] == cordons
+    one, two = line.queue(line.entry(1), line.entry(2, 2))
+    assert line.hosts_of(one) == {"gpu3": [0]}
+    line.waits(two, "hosts")
+    assert [*line.ask("uncordon", hosts=["gpu2"])["cordons"]] == ["gpu1"]
+    line.waits(two, "slots")
+    line.ask("uncordon", hosts=["gpu1"])
+    assert line.hosts_of(two) == {"gpu1": [0, 1], "gpu2": [0, 1]}
+
+
+def test_a_host_that_does_not_answer_is_left_out(make_head: MakeHead) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        line = Line(make_head(keeper_TICK_S=0.05), server.getsockname()[1])
+        (one, two) = line.queue(line.entry(1), line.entry(1, hosts=("gpu1",)))
+        assert line.hosts_of(one) == {"gpu2": [0]}
+        line.waits(two, "hosts")
+
+
+def test_the_line_outlives_its_keeper_and_its_operator(line: Line) -> None:
+    first, second = line.queue(line.entry(2, 2, 2), line.entry(1))
+    line.waits(second, "slots")
+    keeper = line.keeper()
+    os.kill(keeper, signal.SIGKILL)
+    until(lambda: line.keeper() != keeper)
+    line.ask("line")
+    until(line.keeper)
+    line.let_go(first)
+    line.let_go(second)
+
+
+def test_only_root_reads_what_waits_and_nobody_sees_values(line: Line) -> None:
+    (run,) = line.queue(line.entry(1, held=True))
+    folder = line.head.runs / ".queue"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / f"{run}.json").stat().st_mode & 0o777 == 0o600
+    (shown,) = line.ask("line")["line"]
+    assert "request" not in shown
+
+
+def test_attach_and_stop_of_a_run_in_line(line: Line) -> None:
+    first, second = line.queue(line.entry(2, 2, 2), line.entry(1, script="echo mine"))
+    line.waits(second, "slots")
+    glance = line.head.door()
+    answer = glance.ask({"op": "attach", "id": second, "follow": False})
+    assert (answer["queued"]["id"], answer["reason"]["ids"]) == (second, [first])
+    assert glance.end()[0] == 0
+    attached = line.head.door()
+    assert attached.ask({"op": "attach", "id": second})["queued"]["id"] == second
+    line.let_go(first)
+    while "attached" not in (answer := attached.answer()):
+        assert "queued" in answer
+    assert attached.story().out == ["mine"]
+    holder, third = line.queue(line.entry(2, 2, 2), line.entry(1))
+    line.hosts_of(holder)
+    stop = line.head.door()
+    assert stop.ask({"op": "stop", "id": third})["removed"]["id"] == third
+    assert line.waiting == []
+    line.let_go(holder)
+
+
+WRONG: list[dict[str, Any]] = [
+    {}, {"entries": 3}, {"entries": [{}]}, {"entries": [{"id": "../x"}]},
+    {"entries": [{"id": "a", "request": {"id": "b"}}]},
+]  # fmt: skip
+
+
+def test_rubbish_does_not_get_into_the_line(line: Line) -> None:
+    good = line.entry(1)
+    wrong = [*WRONG, {"entries": [good, {**good, "need": 3}]}, {"entries": [{**good, "request": {"id": good["id"]}}]}]
+    for fields in wrong:
+        door = line.head.door()
+        door.send({"op": "queue", **fields})
+        code, out, err = door.end()
+        assert (code, out) == (2, b""), fields
+        assert err.startswith(b"kit-launch: this is not a request"), fields
+    assert line.waiting == []
