@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -37,12 +38,22 @@ class Store:
         self.folder = folder
         self.have: dict[str, set[str]] = {}
         self.sent: list[tuple[str, Sequence[str]]] = []
+        # What the last ship named as needed by runs.
+        self.needed: Sequence[str] = ()
         self.before: Callable[[], object] = lambda: None
 
     def ship(
-        self, context: Context, snapshot: Snapshot, base: bytes | None, cluster: ClusterRecord, hosts: Sequence[str]
+        self,
+        context: Context,
+        snapshot: Snapshot,
+        base: bytes | None,
+        cluster: ClusterRecord,
+        hosts: Sequence[str],
+        *,
+        keep: Sequence[str],
     ) -> Any:
         self.before()
+        self.needed = keep
         write_pack(snapshot, base, self.folder)
         self.sent.append((snapshot.digest, hosts))
         failures: dict[str, KitError] = {}
@@ -151,6 +162,25 @@ def test_again_sends_code_that_the_hosts_have_pruned(coded: Coded) -> None:
     # Also if it is not the folder of kit.yaml.
     coded.store.prune()
     assert coded.again(spec={})["code"] == first["code"]
+
+
+def test_hosts_keep_the_code_of_runs_that_live_or_wait(coded: Coded) -> None:
+    coded.run()
+    # Nothing needs the code of a run that has ended.
+    (coded.folder / "train.py").write_text("two\n")
+    coded.run()
+    assert coded.store.needed == ()
+    head, waiting = coded.cluster.head, "20260101-000000-0000"
+    line = head.runs / ".queue"
+    line.mkdir()
+    request = {"id": waiting, "code": "b" * 64}
+    (line / f"{waiting}.json").write_text(json.dumps({"id": waiting, "place": 1, "held": True, "request": request}))
+    living, answer = head.ranks(1, "echo up; sleep 60", info={"code": {"digest": "a" * 64}})
+    assert "started" in answer
+    living.read_until("up")
+    (coded.folder / "train.py").write_text("three\n")
+    coded.run(policy=RunPolicy(share=True))
+    assert list(coded.store.needed) == ["a" * 64, "b" * 64]
 
 
 def test_again_of_code_that_is_nowhere(coded: Coded) -> None:

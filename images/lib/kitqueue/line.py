@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set
 
 from kitrun import store
 
@@ -60,7 +60,17 @@ def entries(root: Optional[str] = None) -> List[Entry]:
 
 
 def _is_entry(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("id"), str) and bool(store.ID.fullmatch(entry["id"])) and "place" in entry
+    return (
+        isinstance(entry.get("id"), str)
+        and bool(store.ID.fullmatch(entry["id"]))
+        and "place" in entry
+        and isinstance(entry.get("request"), dict)
+    )
+
+
+def code(waiting: Iterable[Entry]) -> Set[str]:
+    """Return the digests of the snapshots of code that these runs need."""
+    return {entry["request"]["code"] for entry in waiting if entry["request"].get("code")}
 
 
 def add(new: Sequence[Entry], root: Optional[str] = None) -> int:

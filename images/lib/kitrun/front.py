@@ -1,8 +1,8 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
 Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "record": "<cluster.json>", "runs": [living runs],
-"code": {digest: [hosts]}}: the snapshots of code that are here, the newest first. kit answers with one line, and gets
-one or more:
+"code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}}: the snapshots of code that are here,
+the newest first, and those that living and waiting runs need. kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
     "stdin", "torchrun"}
@@ -103,14 +103,18 @@ class Front:
         self._sends_stdin = False
 
     def serve(self) -> int:
+        runs, waiting = store.living(self.root), line.entries(self.root)
         say(
             {
                 "kit-launch": 2,
                 "stdin": True,
                 "record": read_record(self.record),
-                "runs": store.living(self.root),
+                "runs": runs,
                 "code": code.snapshots(root=self.root),
-                "waiting": len(line.entries(self.root)),
+                "needed": sorted(
+                    {record["code"]["digest"] for record in runs if record.get("code")} | line.code(waiting)
+                ),
+                "waiting": len(waiting),
                 "cordons": line.cordons(self.root),
             }
         )

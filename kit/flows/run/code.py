@@ -143,7 +143,7 @@ class Stored:
 
         # A pack with nothing but the snapshot's name: a host that lacks the snapshot refuses it.
         name = Snapshot(folder=Path("/"), manifest=EMPTY, digest=self.digest, files=0, size=0, git=None)
-        failures, without = _shipped(context, name, EMPTY, cluster, lacking)
+        failures, without = _shipped(context, name, EMPTY, cluster, lacking, needed=door.needed)
         _raise_first(context, failures, lacking)
         if without:
             bring(context, door, self._rebuilt(context, without), cluster, without)
@@ -220,9 +220,9 @@ def bring(context: Context, door: Door, snapshot: Snapshot, cluster: ClusterReco
     # The newest snapshot that all of them have, and whose manifest this machine still has.
     shared = (digest for digest, have in (door.code or {}).items() if set(lacking) <= set(have))
     base = next(filter(None, map(recall, shared)), None)
-    failures, without = _shipped(context, snapshot, base, cluster, lacking)
+    failures, without = _shipped(context, snapshot, base, cluster, lacking, needed=door.needed)
     if without and not failures:
-        failures, _ = _shipped(context, snapshot, None, cluster, without)
+        failures, _ = _shipped(context, snapshot, None, cluster, without, needed=door.needed)
     _raise_first(context, failures, lacking)
 
 
@@ -238,20 +238,32 @@ def _lacking(context: Context, door: Door, digest: str, hosts: Sequence[str]) ->
 
 
 def _shipped(
-    context: Context, snapshot: Snapshot, base: bytes | None, cluster: ClusterRecord, hosts: Sequence[str]
+    context: Context,
+    snapshot: Snapshot,
+    base: bytes | None,
+    cluster: ClusterRecord,
+    hosts: Sequence[str],
+    *,
+    needed: Sequence[str],
 ) -> tuple[dict[str, KitError], list[str]]:
-    """Send a pack. Return the hosts that failed, and those that lack its base."""
+    """Send a pack. Return the hosts that failed, and those that lack its base. `needed`: snapshots that others need."""
     from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
 
     # The head writes down who has the snapshot, so it is always asked.
     targets = tuple(dict.fromkeys([context.inventory.head.name, *hosts]))
-    failures = _ship(context, snapshot, base, cluster, targets).failures
+    failures = _ship(context, snapshot, base, cluster, targets, keep=needed).failures
     without = [host for host, error in failures.items() if isinstance(error, BaseMissingError)]
     return {host: error for host, error in failures.items() if host not in without}, without
 
 
 def _ship(
-    context: Context, snapshot: Snapshot, base: bytes | None, cluster: ClusterRecord, hosts: Sequence[str]
+    context: Context,
+    snapshot: Snapshot,
+    base: bytes | None,
+    cluster: ClusterRecord,
+    hosts: Sequence[str],
+    *,
+    keep: Sequence[str],
 ) -> Shipped:
     from kit.remote.ship.broadcast import ship_code  # noqa: PLC0415
     from kit.remote.ship.lanes import Target  # noqa: PLC0415
@@ -265,6 +277,7 @@ def _ship(
         targets=[Target(login=context.logins[name], address=addresses[name]) for name in hosts],
         confirm=context.inventory.head.name,
         reporter=context.reporter,
+        keep=keep,
     )
 
 

@@ -49,12 +49,13 @@ def new_run_id() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Hello:
-    """The launcher's first line. An older launcher has no `code`."""
+    """The launcher's first line. An older launcher has neither `code` nor `needed`."""
 
     record: str = ""
     runs: tuple[dict[str, Any], ...] = ()
     stdin: bool = False
     code: dict[str, tuple[str, ...]] | None = None
+    needed: tuple[str, ...] = ()
 
 
 class Door:
@@ -62,6 +63,7 @@ class Door:
 
     `open` sets `record` (the text of cluster.json), `living` (running runs), and `code`: the digests of the snapshots
     of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
+    `needed` are the digests of those that living or waiting runs need.
     """
 
     def __init__(self, head: Login, container: str) -> None:
@@ -78,6 +80,7 @@ class Door:
         self.takes_stdin = False
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
+        self.needed: Sequence[str] = ()
 
     @property
     def host(self) -> str:
@@ -121,6 +124,7 @@ class Door:
         with answer_of(self.host, "the first line of its launcher"):
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
+        self.needed = hello.needed
 
     def _reached(self, *, patient: bool) -> Completed:
         """Wait for the launcher's first line, over as many connections as needed."""

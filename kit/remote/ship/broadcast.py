@@ -66,14 +66,21 @@ def ship(
 
 
 def ship_code(
-    spool: PackSpool, *, store: str, owner: str, targets: Sequence[Target], confirm: str, reporter: Reporter
+    spool: PackSpool,
+    *,
+    store: str,
+    owner: str,
+    targets: Sequence[Target],
+    confirm: str,
+    reporter: Reporter,
+    keep: Sequence[str] = (),
 ) -> Shipped:
     """Bring the pack of `spool` to every target, into the folder `store` of its VM. If a host fails, the others go on.
 
     The host `confirm` then writes down which hosts have the code. A host that lacks the pack's base fails with
-    BaseMissingError.
+    BaseMissingError. Hosts keep the snapshots `keep`, given by their digests, when they remove old ones.
     """
-    with closing(_Ship(owner, targets, reporter, cargo=code_cargo(spool, store), confirm=confirm)) as this_ship:
+    with closing(_Ship(owner, targets, reporter, cargo=code_cargo(spool, store, keep), confirm=confirm)) as this_ship:
         return this_ship.run()
 
 

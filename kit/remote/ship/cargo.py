@@ -50,11 +50,14 @@ def most_bytes(sizes: Sequence[int], whole: int) -> int:
     return min(2 * max(sum(sizes), whole) + _TARS, MOST_SIZE)
 
 
-def code_cargo(spool: PackSpool, store: str) -> Cargo:
-    """Return a pack of code as cargo. Porters unpack it into the folder `store` of their VM."""
+def code_cargo(spool: PackSpool, store: str, keep: Sequence[str] = ()) -> Cargo:
+    """Return a pack of code as cargo. Porters unpack it into the folder `store` of their VM.
+
+    They do not remove the snapshots `keep`, given by their digests, when older ones go.
+    """
     pack = spool.pack
     order: dict[str, Any] = {
-        "code": {"digest": pack.digest, "base": pack.base, "store": store},
+        "code": {"digest": pack.digest, "base": pack.base, "store": store, "keep": list(keep)},
         "layers": [pack.sha256],
     }
     order["most"] = pack.size

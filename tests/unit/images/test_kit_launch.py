@@ -32,6 +32,7 @@ def test_it_says_hello_with_the_record(head: Head) -> None:
         "record": '{"kit": 1}\n',
         "runs": [],
         "code": {},
+        "needed": [],
         "waiting": 0,
         "cordons": {},
     }

@@ -40,7 +40,10 @@ class Refused(Exception):
 
 
 class Cargo:
-    """The code of one ship. Its order is {"digest", "base", "store"}; its only layer is the pack."""
+    """The code of one ship. Its order is {"digest", "base", "store", "keep"}; its only layer is the pack.
+
+    `keep`: digests of snapshots that runs need, so they stay, however old they are.
+    """
 
     def __init__(self, order: Dict[str, Any], layers: List[Any]) -> None:
         self.chain = [names.digest(layer) for layer in layers]
@@ -48,6 +51,7 @@ class Cargo:
         self._digest = _digest(order["digest"])
         self._base = _digest(order["base"]) if order["base"] else ""
         self._store = str(order["store"])
+        self._keep = {self._digest, *(_digest(name) for name in order.get("keep") or ())}
         self.folder = names.below(self._store, FOLDER)
 
     def held(self) -> int:
@@ -150,12 +154,14 @@ class Cargo:
         os.rename(partial, path)
 
     def _prune(self) -> None:
-        """Remove the oldest snapshots, and the objects that no other one has."""
+        """Remove the oldest snapshots that no run needs, and the objects that no other one has."""
         folder = names.below(self._store, "manifests")
         by_age = sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
         if len(by_age) <= MOST:
             return
-        for name in by_age[: len(by_age) - KEPT]:
+        # A run that waits in line may need a snapshot that is older than those of all runs since.
+        unneeded = [name for name in by_age if name not in self._keep]
+        for name in unneeded[: len(by_age) - KEPT]:
             os.unlink(names.below(folder, name))
             with contextlib.suppress(OSError):
                 os.unlink(names.below(self._store, "confirmed", name))

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,9 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.store, self.runs = folder / "code", folder / "var" / "runs"
 
-    def take(self, pack: bytes, digest: str, base: str | None = None) -> code.Cargo:
-        cargo = code.Cargo({"digest": digest, "base": base, "store": str(self.store)}, [sha(pack)])
+    def take(self, pack: bytes, digest: str, base: str | None = None, keep: Sequence[str] = ()) -> code.Cargo:
+        order = {"digest": digest, "base": base, "store": str(self.store), "keep": keep}
+        cargo = code.Cargo(order, [sha(pack)])
         cargo.held()
         layers = Layers(cargo.folder)
         (Path(cargo.folder) / "incoming-1").write_bytes(pack)
@@ -255,6 +257,24 @@ def test_old_snapshots_go_and_what_others_use_stays(host: Host, monkeypatch: pyt
     assert names_in(host.store / "confirmed") == sorted(digests[2:])
     assert tree_of(host.seed("r1", digests[2])) == {b"shared": b"the same", b"own": b"2"}
     assert not list((host.store / "objects").rglob(sha(b"0")))
+
+
+def test_old_snapshots_that_runs_need_stay(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MOST", 3)
+    monkeypatch.setattr(code, "KEPT", 2)
+    trees: list[Tree] = [{b"own": b"%d" % number} for number in range(6)]
+    digests = [sha(manifest_of(tree)) for tree in trees]
+    for number, tree in enumerate(trees):
+        # A run that waits needs the first one; nobody has the second one any more, which is named, too.
+        host.take(pack_of(tree), digests[number], keep=[digests[0], "f" * 64])
+        os.utime(host.store / "manifests" / digests[number], (number, number))
+    assert names_in(host.store / "manifests") == sorted([digests[0], digests[5]])
+    assert tree_of(host.seed("r1", digests[0])) == trees[0]
+    # If runs need all of them, more than the most stay, and so does the one that came.
+    monkeypatch.setattr(code, "MOST", 1)
+    last: Tree = {b"own": b"last"}
+    host.take(pack_of(last), sha(manifest_of(last)), keep=digests)
+    assert len(names_in(host.store / "manifests")) == 3
 
 
 def test_the_head_lists_who_has_what(host: Host) -> None:
