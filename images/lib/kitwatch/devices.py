@@ -1,0 +1,127 @@
+"""The disks and the network devices of a host: what they count, and the rates between two looks."""
+
+import re
+from typing import Any, Dict, List, Mapping, Optional
+
+from kitwatch import files
+
+SECTOR = 512
+MOST = 32
+# Devices that only pass on what a real one carries, or that no packet has left.
+_VIRTUAL = re.compile(
+    r"(lo|veth.*|docker\d+|docker_gwbridge|br-.*|virbr.*|cni.*|flannel.*|cali.*|ifb\d+|vxlan.*|dummy.*)$"
+)
+# Parts of disks, and disks that are no hardware.
+_PART = re.compile(r"(loop|ram|zram|fd|sr|dm-|md)\d+$|(sd|vd|xvd|hd)[a-z]+\d+$|(nvme\d+n\d+|mmcblk\d+)p\d+$")
+_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+# The counters of RDMA count words of 4 bytes.
+_WORD = 4
+
+Totals = Mapping[str, Mapping[str, float]]
+
+
+def disks() -> Dict[str, Dict[str, float]]:
+    """Return {device: {"read_bytes", "written_bytes", "busy_s"}} of whole disks since the boot."""
+    found: Dict[str, Dict[str, float]] = {}
+    for line in files.lines(files.PROC + "/diskstats"):
+        words = line.split()
+        if len(words) < 14 or _PART.match(words[2]) or len(found) == MOST:
+            continue
+        read, written, busy = int(words[5]), int(words[9]), int(words[12])
+        if read or written:
+            found[words[2]] = {
+                "read_bytes": read * SECTOR,
+                "written_bytes": written * SECTOR,
+                "busy_s": busy / 1000.0,
+            }
+    return found
+
+
+def disk_rates(now: Totals, before: Optional[Totals], seconds: float) -> Dict[str, Dict[str, Any]]:
+    """Return {device: {"read", "written" (bytes/s), "busy" (percent), and the totals}}.
+
+    Rates are None without an earlier look.
+    """
+    rates = {}
+    for name, totals in now.items():
+        passed = _passed(totals, (before or {}).get(name), seconds)
+        busy = passed.get("busy_s")
+        rates[name] = dict(
+            totals,
+            read=passed.get("read_bytes"),
+            written=passed.get("written_bytes"),
+            busy=None if busy is None else min(round(100 * busy, 1), 100.0),
+        )
+    return rates
+
+
+def nics() -> Dict[str, Dict[str, float]]:
+    """Return {name: {"rx_bytes", "tx_bytes", "errors", "dropped"}} of the devices that have a link, since the boot.
+
+    RDMA goes past the network devices. `mlx5_0/1` is port 1 of an adapter, if it is up.
+    """
+    found: Dict[str, Dict[str, float]] = {}
+    for line in files.lines(files.PROC + "/net/dev")[2:]:
+        name, _, rest = line.partition(":")
+        name, words = name.strip(), rest.split()
+        if len(words) < 12 or _VIRTUAL.match(name) or len(found) == MOST or _is_down(name):
+            continue
+        counts = [int(word) for word in words[:12]]
+        found[name] = {
+            "rx_bytes": counts[0],
+            "tx_bytes": counts[8],
+            "errors": counts[2] + counts[10],
+            "dropped": counts[3] + counts[11],
+        }
+    for port in rdma_ports():
+        folder = _port(port) + "/counters/"
+        found[port] = {
+            "rx_bytes": files.number(folder + "port_rcv_data") * _WORD,
+            "tx_bytes": files.number(folder + "port_xmit_data") * _WORD,
+            "errors": files.number(folder + "port_rcv_errors") + files.number(folder + "symbol_error"),
+            "dropped": files.number(folder + "port_xmit_discards"),
+        }
+    return found
+
+
+def _is_down(name: str) -> bool:
+    return files.word("%s/class/net/%s/operstate" % (files.SYS, name)) in ("down", "lowerlayerdown", "notpresent")
+
+
+def rdma_ports() -> List[str]:
+    """Return the ports of RDMA adapters that are up, such as `mlx5_0/1`."""
+    top = files.SYS + "/class/infiniband"
+    ports = ["%s/%s" % (name, port) for name in files.names(top) for port in files.names("%s/%s/ports" % (top, name))]
+    return [port for port in ports[:MOST] if "ACTIVE" in files.word(_port(port) + "/state")]
+
+
+def _port(port: str) -> str:
+    return "%s/class/infiniband/%s/ports/%s" % (files.SYS, *port.split("/"))
+
+
+def speed(name: str) -> Optional[int]:
+    """Return the speed of the link in bytes per second, or None if the device does not know it, as in many VMs."""
+    if "/" in name:
+        match = _RATE.match(files.word(_port(name) + "/rate"))
+        return int(float(match.group(1)) * 1e9 / 8) if match else None
+    megabits = files.number("%s/class/net/%s/speed" % (files.SYS, name), -1)
+    return megabits * 125000 if megabits > 0 else None
+
+
+def nic_rates(now: Totals, before: Optional[Totals], seconds: float) -> Dict[str, Dict[str, Any]]:
+    """Return {name: {"rx", "tx" (bytes/s), "speed" (bytes/s), and the totals}}; None without an earlier look."""
+    rates = {}
+    for name, totals in now.items():
+        passed = _passed(totals, (before or {}).get(name), seconds)
+        rates[name] = dict(totals, rx=passed.get("rx_bytes"), tx=passed.get("tx_bytes"), speed=speed(name))
+    return rates
+
+
+def _passed(now: Mapping[str, float], before: Optional[Mapping[str, float]], seconds: float) -> Dict[str, float]:
+    """Return the change of each counter in a second, or {} if there was no earlier look.
+
+    A counter that is lower than before began again: the device came back.
+    """
+    if before is None or seconds <= 0:
+        return {}
+    return {name: round(max(value - before.get(name, 0.0), 0.0) / seconds, 3) for name, value in now.items()}
