@@ -165,6 +165,11 @@ def image_content(
         "sshd_config": _render(templates, "sshd_config.j2", values),
         **{f"requirements/{lock}.txt": templates[f"requirements/{lock}.txt"] for lock in (*locks, *headers, "rclone")},
         **{path: content for path, content in templates.items() if path.startswith("cuda/") and recipe and recipe.cuda},
+        **{
+            path: content
+            for path, content in templates.items()
+            if path.startswith("horovod/") and recipe and recipe.horovod
+        },
         **({} if recipe else {path: content for path, content in templates.items() if path.startswith("layer/")}),
         **scripts,
         **library,

@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any, Optional, Sequence
 
+from kitwatch import readiness
+
 from kitrun import procs
 
 # The first writable folder: a node whose disk is full is guarded, too.
@@ -103,8 +105,7 @@ class Guard:
             if self._path and procs.read_text(self._path) != self._mine:
                 return 0
             if now - self._heard > (ENDED_S if self._ended else LOST_S):
-                procs.sweep(self.run_id)
-                forget(self._path)
+                self._sweep()
                 return 1
             over = self._watch.look(now)
             if not self._ended and now - self._said > (NEAR_S if over else TICK_S):
@@ -123,11 +124,17 @@ class Guard:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line == b"end":
-                say(left=procs.sweep(self.run_id))
-                forget(self._path)
+                say(left=self._sweep())
                 return 0
             self._answer(line)
         return None
+
+    def _sweep(self) -> int:
+        """End what is left of the run here, and remove what it leaves in memory. Return how many did not end."""
+        left = procs.sweep(self.run_id)
+        forget(self._path)
+        readiness.remove(readiness.folder_of(self.run_id))
+        return left
 
     def _answer(self, word: bytes) -> None:
         if word == b"term":

@@ -19,12 +19,17 @@ RUN /opt/venv/bin/pip install -q -r /kit/requirements/build.txt
 COPY requirements/mxnet.txt /kit/requirements/mxnet.txt
 RUN /opt/venv/bin/pip install -q -r /kit/requirements/mxnet.txt
 COPY requirements/horovod.txt /kit/requirements/horovod.txt
+# kit's changes to Horovod (images/horovod): each patch says why.
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends patch >/dev/null && rm -rf /var/lib/apt/lists/*
+COPY horovod/ /kit/horovod/
+RUN PATH=/opt/venv/bin:$PATH sh /kit/horovod/prepare /kit/requirements/horovod.txt /kit/sources
 # Horovod is compiled. One compiler process needs up to 1.7 GB, so memory limits their number.
 RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > cores) n = cores; print (n < 1) ? 1 : n }' /proc/meminfo) \
  && export PATH=/opt/venv/bin:$PATH MAKEFLAGS=-j$jobs HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 \
  && export HOROVOD_WITHOUT_TENSORFLOW=1 \
  && export HOROVOD_WITH_MXNET=1 \
- && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
+ && PIP_REQUIRE_HASHES=0 pip install -q --no-build-isolation --no-index --find-links /kit/sources horovod
 # Remove what only a compiler or a test needs. The .pyc files stay: otherwise each rank would first compile TensorFlow.
 RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \
  && rm -rf clang libclang-* tensorflow/include tensorflow/xla_aot_runtime_src mxnet/include \

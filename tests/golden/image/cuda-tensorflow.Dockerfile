@@ -32,6 +32,11 @@ COPY --from=nvcc /kit/cuda /kit/cuda
 COPY requirements/cuda-tensorflow-headers.txt /kit/requirements/cuda-tensorflow-headers.txt
 COPY cuda/add-wheels cuda/no-driver.c cuda/toolchain.cmake /kit/
 RUN /opt/venv/bin/pip install -q --target /kit/headers -r /kit/requirements/cuda-tensorflow-headers.txt && sh /kit/add-wheels
+# kit's changes to Horovod (images/horovod): each patch says why.
+RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends patch >/dev/null && rm -rf /var/lib/apt/lists/*
+COPY horovod/ /kit/horovod/
+RUN PATH=/opt/venv/bin:$PATH sh /kit/horovod/prepare /kit/requirements/horovod.txt /kit/sources
 # Horovod is compiled. One compiler process needs up to 1.7 GB, so memory limits their number.
 RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > cores) n = cores; print (n < 1) ? 1 : n }' /proc/meminfo) \
  && export PATH=/opt/venv/bin:$PATH MAKEFLAGS=-j$jobs HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 \
@@ -40,7 +45,7 @@ RUN jobs=$(awk -v cores=$(nproc) '/MemAvailable/ { n = int($2 / 2e6); if (n > co
  && export HOROVOD_GPU=CUDA HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_CUDA_HOME=/kit/cuda CMAKE_TOOLCHAIN_FILE=/kit/toolchain.cmake \
  && export HOROVOD_NCCL_HOME=/opt/nvidia/nccl HOROVOD_NCCL_LINK=SHARED HOROVOD_BUILD_CUDA_CC_LIST=60,70,75,80,86,89,90 \
  && export CUDAFLAGS=--cudart=shared CXX=g++ CUDAHOSTCXX=g++ \
- && pip install -q --no-build-isolation -r /kit/requirements/horovod.txt
+ && PIP_REQUIRE_HASHES=0 pip install -q --no-build-isolation --no-index --find-links /kit/sources horovod
 COPY cuda/finish /kit/finish
 # Remove what only a compiler or a test needs. The .pyc files stay: otherwise each rank would first compile TensorFlow.
 RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site-packages \

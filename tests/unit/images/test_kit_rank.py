@@ -512,3 +512,16 @@ def test_ranks_of_one_container_meet_in_it() -> None:
         capture_output=True, text=True, check=True, env={**plain, "OMPI_COMM_WORLD_SIZE": "8"},
     )  # fmt: skip
     assert done.stdout == "5 8 0 127.0.0.1:29500\n"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_counters_of_the_run_are_removed_with_its_last_rank_here(tmp_path: Path, killed: bool) -> None:
+    mark = f"test-{uuid.uuid4().hex}"
+    counters = Path(f"/dev/shm/kit-readiness-{mark}")
+    script = 'mkdir "$KIT_READINESS" && echo "$KIT_READINESS" && touch "$KIT_READINESS/5.1"' + (
+        " && kill -9 $$" if killed else ""
+    )
+    process = start("sh", "-c", script, **folders(tmp_path), KIT_RUN=mark)
+    out, err = process.communicate(timeout=30)
+    assert str(counters).encode() in out + err
+    assert not counters.exists()
