@@ -10,6 +10,7 @@ from kit.errors import NotReadyError, UnreachableError
 if TYPE_CHECKING:
     from kit.model.launch import LaunchPlan
     from kit.model.plan import Plan
+    from kit.model.queue import WaitingRun
     from kit.model.results import RunSize
     from kit.model.run import Failure, RunRecord
 
@@ -56,8 +57,11 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunsResult:
+    """The cluster's runs, the latest first. `waiting` are those in line, in the order of their turns."""
+
     cluster: str
     runs: tuple[RunRecord, ...]
+    waiting: tuple[WaitingRun, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
+from kit.model.queue import Cordon, Reason, WaitingRun
 from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.text import CONTROLS
@@ -63,6 +64,10 @@ def _fields(value: Any) -> dict[str, Any]:
     fields |= {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, RunRecord):
         fields |= {"started": moment(value.started), "ended": moment(value.ended)}
+    elif isinstance(value, WaitingRun):
+        fields["queued"] = moment(value.queued)
+    elif isinstance(value, Reason | Cordon):
+        fields["at"] = moment(value.at)
     for name, attribute in vars(type(value)).items():
         if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):
             fields[name] = result

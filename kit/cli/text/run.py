@@ -13,10 +13,22 @@ from kit.plan.run import banners, diagnose
 
 
 def runs(value: RunsResult, *, width: int | None = None) -> str:
-    """Return a line for each run."""
-    if not value.runs:
+    """Return a line for each run, those that wait in line first: the last in line at the top."""
+    if not value.runs and not value.waiting:
         return f"Cluster {value.cluster} has had no run yet."
-    rows = [
+    rows: list[tuple[object, ...]] = [
+        (
+            run.id,
+            "waiting",
+            run.np,
+            f"{len(run.counts)} of {hosts(run.hosts)}",
+            span(time.time() - run.queued),
+            "",
+            cut(" ".join(shlex.join(run.command).split()), 40),
+        )
+        for run in reversed(value.waiting)
+    ]
+    rows += [
         (
             run.id,
             state(run),
@@ -67,6 +79,8 @@ def stop(value: RunRecord) -> str:
         return f"Run {value.id} is being stopped."
     if not value.stopped:
         return f"Nothing to do: run {value.id} has ended."
+    if not value.places and value.left is None:
+        return f"Run {value.id} left the line; it had not started."
     left = value.left or {}
     return f"Run {value.id} was stopped on {hosts(list(left))}; processes left: {sum(left.values())}."
 

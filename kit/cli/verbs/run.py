@@ -21,6 +21,7 @@ from kit.cli.verbs.options import (
     NCCL_REQUIRE,
     NP,
     OVERSUBSCRIBE,
+    QUEUE,
     RAW,
     REPORT_BINDINGS,
     SHARES,
@@ -30,6 +31,7 @@ from kit.cli.verbs.options import (
     X,
 )
 from kit.cli.verbs.outcome import job_ended, show_run
+from kit.cli.verbs.queue import run_later, turn
 from kit.cli.verbs.tty import check_terminal
 from kit.cli.verbs.values import count, gpus, words
 from kit.errors import InputError
@@ -48,6 +50,7 @@ def run(session: Session) -> int:
 
     args = session.args
     check_command(args.command, verb="kit run")
+    in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
     request = RunRequest(
@@ -76,7 +79,7 @@ def run(session: Session) -> int:
         again=args.again,
         given=_given(session) if args.again else frozenset(),
         terminal=args.tty,
-        stdin=None if args.detach or args.dry_run else piped(session.terminal.inp),
+        stdin=None if args.detach or args.dry_run or args.queue else piped(session.terminal.inp),
         command=args.command,
     )
     if args.dry_run:
@@ -89,6 +92,8 @@ def run(session: Session) -> int:
 
     context = session.context()
     with dialled(context) as door:
+        if args.queue:
+            return run_later(session, request, in_line, door)
         from kit.flows.run.run import run
 
         result = run(context, request, door=door)
@@ -215,6 +220,7 @@ VERBS = (
             ),
             Option(flags=("--wait",), help="Wait for slots that other runs hold"),
             Option(flags=("--as-deployed",), help="Run even if kit.yaml has other settings than the last deploy"),
+            *QUEUE,
             *LAUNCHER,
             *LIMITS,
             DRY_RUN,
@@ -238,6 +244,9 @@ VERBS = (
             "kit run --again 20261121-10 --code . -x LR=0.2",
             "kit run --launcher torchrun --max-restarts 3 -- python train.py",
             "kit run --data imagenet -- python train.py",
+            "kit run --queue --timeout 8h -- python train.py",
+            "kit run --queue --after latest,ok --np 1 -- python evaluate.py",
+            "kit run --queue --array 0-9 -- python search.py",
             "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
         ),
         exits=JOB,

@@ -46,6 +46,45 @@ def lines(text: str) -> int:
     return int(text)
 
 
+def priority(text: str) -> int:
+    """Return a whole number from -100 to 100."""
+    from kit.model.queue import LEAST_PRIORITY, MOST_PRIORITY  # noqa: PLC0415  (only for runs in line)
+
+    if not re.fullmatch(r"-?[0-9]{1,3}", text, re.ASCII) or not LEAST_PRIORITY <= int(text) <= MOST_PRIORITY:
+        raise ValueError(f"'{text}' is not a whole number from {LEAST_PRIORITY} to {MOST_PRIORITY}")
+    return int(text)
+
+
+def after(text: str) -> object:
+    """Return the run of `ID`, `ID,ok`, `ID,failed` or `ID,any`, and how it must have ended: by default ok."""
+    from kit.model.queue import After  # noqa: PLC0415  (only for runs in line)
+
+    run, comma, how = text.partition(",")
+    if how not in ("ok", "failed", "any") and comma:
+        raise ValueError(f"'{how}' is no end of a run: write {run},ok or {run},failed or {run},any")
+    if run != "latest" and not re.fullmatch(r"[0-9]{1,8}(-[0-9]{0,6}(-[0-9a-f]{0,4})?)?", run, re.ASCII):
+        raise ValueError(f"'{run}' is not the id of a run, nor latest")
+    return After(run=run, how=how or "ok")  # type: ignore[arg-type]
+
+
+def array(text: str) -> tuple[int, ...]:
+    """Return the indexes of `0-9`, `1,3,5` or `0-3,8`, each once, in their order."""
+    from kit.model.queue import MOST_ARRAY  # noqa: PLC0415  (only for runs in line)
+
+    indexes: list[int] = []
+    for part in names(text):
+        match = re.fullmatch(r"([0-9]{1,6})(-([0-9]{1,6}))?", part, re.ASCII)
+        if not match:
+            raise ValueError(f"'{part}' is not an index or a range such as 0-9")
+        first, last = int(match[1]), int(match[3] or match[1])
+        if last < first or last - first >= MOST_ARRAY or len(indexes) > MOST_ARRAY:
+            raise ValueError(f"'{part}' is not a range of 1 to {MOST_ARRAY} indexes, such as 0-9")
+        indexes += range(first, last + 1)
+    if len(set(indexes)) != len(indexes) or len(indexes) > MOST_ARRAY:
+        raise ValueError(f"'{text}' has an index twice, or more than {MOST_ARRAY} indexes")
+    return tuple(indexes)
+
+
 def memory(text: str) -> int:
     """Return a size in bytes: 64gb, 512mb."""
     if not re.fullmatch(r"[1-9][0-9]{0,5}(kb?|mb?|gb?)", text, re.ASCII | re.IGNORECASE):

@@ -13,8 +13,10 @@ from kit.flows.context import Context
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, decode
 from kit.model.names import LATEST
+from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
+from kit.plan.queue import answers
 from kit.plan.run.records import find, several, stored_record
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
@@ -29,8 +31,9 @@ def listing(context: Context) -> RunsResult:
     It needs no container, unless the VM has no Python.
     """
     with closing(context.connect(context.inventory.head)) as transport:
-        runs = _latest_first(record for record, _ in _stored(context, transport))
-    return RunsResult(cluster=context.spec.name, runs=tuple(runs))
+        listed = _listed(context, transport)
+    runs = _latest_first(record for record, _ in listed.stored)
+    return RunsResult(cluster=context.spec.name, runs=tuple(runs), waiting=listed.waiting)
 
 
 def show(context: Context, word: str | None) -> ShownRun:
@@ -84,6 +87,10 @@ def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:
 
 
 def _stored(context: Context, transport: Transport) -> list[StoredRun]:
+    return list(_listed(context, transport).stored)
+
+
+def _listed(context: Context, transport: Transport) -> RunList:
     head = context.inventory.head
     done = transport.run(script("runs", names.folder(context.spec.name), "list"), timeout_s=30)
     if done.code != 0:
@@ -96,7 +103,7 @@ def _stored(context: Context, transport: Transport) -> list[StoredRun]:
         runs = read_list(done.stdout)
     for text in runs.problems:
         context.reporter.report(Warned(text=text, hint=f"look at the host: kit ssh {head.name}"))
-    return list(runs.stored)
+    return runs
 
 
 def _latest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -105,21 +112,27 @@ def _latest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """A line of runs.py: a run, or the end of the list, which says how many runs it leaves out."""
+    """A line of runs.py: a run, a run in line with the reason why it waits, or the end of the list.
+
+    The end says how many runs the list leaves out.
+    """
 
     id: str = ""
     live: bool = False
     record: str = ""
     end: str | bool = ""
     more: int = 0
+    queued: dict[str, Any] | None = None
+    reason: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunList:
-    """The runs of a head, the latest first, and why others are missing."""
+    """The runs of a head, the latest first, those in line in the order of turns, and why others are missing."""
 
     stored: tuple[StoredRun, ...]
     problems: tuple[str, ...] = ()
+    waiting: tuple[WaitingRun, ...] = ()
 
 
 def read_list(answer: bytes) -> RunList:
@@ -132,7 +145,11 @@ def read_list(answer: bytes) -> RunList:
         raise OddAnswer("the end of the list is missing", answer[-60:])
     stored: list[StoredRun] = []
     odd: list[str] = []
+    waiting: list[tuple[object, object]] = []
     for row in rows:
+        if row.queued is not None:
+            waiting.append((row.queued, row.reason))
+            continue
         if not RUN_ID.fullmatch(row.id) or not isinstance(row.end, str):
             raise OddAnswer("this is not the id of a run", row.id or "''")
         try:
@@ -145,7 +162,9 @@ def read_list(answer: bytes) -> RunList:
         problems.append(f"kit cannot read the record of run {odd[0]}{others}")
     if last.more > 0:
         problems.append(f"the list leaves out {last.more} older runs: the records are too large")
-    return RunList(stored=tuple(stored), problems=tuple(problems))
+    in_line, odd_entries = answers.in_turn(waiting)
+    problems += [f"kit cannot read a run in line: {text}" for text in odd_entries]
+    return RunList(stored=tuple(stored), problems=tuple(problems), waiting=in_line)
 
 
 def parse(text: str) -> list[RunRecord]:

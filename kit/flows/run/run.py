@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
-from kit.flows.run.again import repeat
 from kit.flows.run.answers import run_of, runs_of
-from kit.flows.run.attach import open_door
 from kit.flows.run.busy import check_gpus
-from kit.flows.run.code import Code, Stored, Taken, check_workdir
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.node_log import with_node_log
-from kit.flows.run.planning import dry_run, plan_launch, selected_hosts
+from kit.flows.run.planning import dry_run
+from kit.flows.run.ready import make_ready, planned
 from kit.flows.run.stop import stop
-from kit.model.host import Host
-from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
+from kit.model.launch import LaunchPlan, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RunRecord
-from kit.plan.cluster import drift
-from kit.plan.cluster.record import from_text
-from kit.plan.run import leases, records, roles, terminal, torchrun
+from kit.plan.run import leases, records
 from kit.plan.run.again import kept_options
-from kit.plan.run.cores import EXCLUSIVE
-from kit.remote.machine.operator import operator
-from kit.remote.run.door import Door, new_run_id
+from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
 from kit.remote.run.values import remember
 
@@ -45,44 +37,30 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     if request.dry_run:
         return dry_run(context, request)
     start = time.monotonic()
-    request, earlier = repeat(context, request) if request.again else (request, None)
-    roles.check(request)
-    torchrun.check(request, request.command or context.spec.job)
-    terminal.check(request)
-    selected = selected_hosts(context, request)
-    by = operator()
-    code = _code(context, request, earlier)
-    check_workdir(request.workdir, code)
-    door = open_door(context, _staged(context, request, selected, door))
+    ready = make_ready(context, request, door=door)
+    request, door, cluster, code = ready.request, ready.door, ready.cluster, ready.code
     try:
-        cluster = from_text(door.record)
         if request.stdin is not None and not door.takes_stdin:
             raise NotReadyError(
                 "the cluster's image does not pass standard input on to rank 0",
                 hint="run: kit deploy; or run without input: kit run … </dev/null",
             )
-        differing = drift.differences(cluster.settings, context.spec)
-        if differing and not request.as_deployed:
-            raise drift.refusal(differing)
-        if earlier is not None and earlier.get("image") != cluster.image:
-            text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
-            context.reporter.report(Warned(text=text))
-        nodes = [_node(host, cluster) for host in selected]
-        plan = _planned(context, request, code, door, nodes)
+        plan = planned(context, ready)
+        _warn_of_line(context, door)
         check_gpus(context, plan, cluster.name, ignore=request.ignore_busy_gpus)
         start_request = records.start_request(
             plan,
             cluster=cluster.name,
             image=cluster.image,
             head=cluster.nodes[0].name,
-            by=by,
+            by=ready.by,
             wait=request.wait,
             code=code.record if code else None,
             options=kept_options(request, sources(request.env)),
             stdin=request.stdin is not None,
-            exclusive=_exclusive(context, cluster),
+            exclusive=ready.exclusive,
         )
-        manner = Manner(tagged=request.tag_output, operator=True, by=by)
+        manner = Manner(tagged=request.tag_output, operator=True, by=ready.by)
         follower = Follower(plan.run_id, door, context.reporter, manner)
         follower.before = _started(context, plan, door, start_request)
         remember(plan.run_id, dict(request.env))
@@ -106,69 +84,12 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     return _follow(context, plan, follower, start, start_request)
 
 
-def _staged(context: Context, request: RunRequest, hosts: Sequence[Host], door: Door | None) -> Door | None:
-    """Stage the run's data sets where its hosts lack them. Return the door, unless it has grown old meanwhile."""
-    if not request.data:
-        return door
-    from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for --data)
-
-    try:
-        staged = stage_missing(context, request.data, [host.name for host in hosts])
-    except BaseException:
-        if door is not None:
-            door.close()
-        raise
-    if staged and door is not None:
-        # What the head said of its runs is out of date.
-        door.close()
-        return None
-    return door
-
-
-def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | None) -> Code | None:
-    """Return the code of the run. `earlier` is the record of the run that --again repeats, or None.
-
-    A run that had no code gets none, unless the command line has --code.
-    """
-    if earlier is not None and request.code is None:
-        code = earlier.get("code")
-        return Stored(str(earlier["id"]), code) if code else None
-    source = context.spec.code_source
-    return Taken(source, context.reporter) if source else None
-
-
-def _planned(context: Context, request: RunRequest, code: Code | None, door: Door, nodes: list[Node]) -> LaunchPlan:
-    """Return the plan of the launch, after its hosts have the code. If the code changes meanwhile, take it again."""
-    cluster = from_text(door.record)
-    run_id = new_run_id()
-    living = runs_of(door.host, list(door.living))
-    while True:
-        plan = plan_launch(
-            context,
-            request,
-            nodes,
-            cluster.nodes[0],
-            covering=cluster.network,
-            run_id=run_id,
-            living=living,
-            code=code.digest if code else "",
-            exclusive=_exclusive(context, cluster),
-            data=cluster.data_networks,
-        )
-        if code is None:
-            return plan
-        try:
-            code.bring(context, door, cluster, [node.name for node in plan.placement.nodes])
-        except KitError as error:
-            if not code.retake(error):
-                raise
-        else:
-            return plan
-
-
-def _exclusive(context: Context, cluster: ClusterRecord) -> bool:
-    """Return whether each run has CPUs for itself: as deployed, so that it is the same for all runs."""
-    return bool(cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE)
+def _warn_of_line(context: Context, door: Door) -> None:
+    """Warn that the run takes slots for which others may wait in line."""
+    if door.waiting:
+        runs = "1 run waits" if door.waiting == 1 else f"{door.waiting} runs wait"
+        text = f"{runs} in line, and this run does not: it takes free slots at once"
+        context.reporter.report(Warned(text=text, hint="see the line: kit queue; join it: kit run --queue"))
 
 
 def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any]) -> int:
@@ -258,16 +179,6 @@ def _ending(follower: Follower) -> Mapping[str, Any] | None:
 def _left(record: RunRecord) -> str:
     """Return how many processes are left. A host that could not be asked has a guard that ends its processes."""
     return str(sum((record.left or {}).values()))
-
-
-def _node(host: Host, cluster: ClusterRecord) -> Node:
-    """Return a host as deploy recorded it. Slots in the hosts file win over recorded ones."""
-    for node in cluster.nodes:
-        if node.name == host.name:
-            return replace(node, slots=host.slots or node.slots)
-    raise NotReadyError(
-        f"the cluster {cluster.name} was deployed without this host", hint="run: kit deploy", host=host.name
-    )
 
 
 def _clean_up(context: Context, plan: LaunchPlan) -> str:

@@ -34,6 +34,10 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
             answer = door.answer()
         if "over" in answer:
             return run_of(door.host, answer["over"], answer.get("ending"), live=False)
+        if "removed" in answer:
+            from kit.flows.queue.wait import removed  # noqa: PLC0415  (only for a run that waits in line)
+
+            return removed(door, context.spec.name, answer, by)
         record = answer.get("stopping")
         if record is None:
             raise unknown_run(context, run)

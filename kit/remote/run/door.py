@@ -49,13 +49,15 @@ def new_run_id() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Hello:
-    """The launcher's first line. An older launcher has neither `code` nor `needed`."""
+    """The launcher's first line. An older launcher lacks `code`, or `needed`, `waiting` and `cordons`."""
 
     record: str = ""
     runs: tuple[dict[str, Any], ...] = ()
     stdin: bool = False
     code: dict[str, tuple[str, ...]] | None = None
     needed: tuple[str, ...] = ()
+    waiting: int | None = None
+    cordons: dict[str, Any] | None = None
 
 
 class Door:
@@ -64,6 +66,8 @@ class Door:
     `open` sets `record` (the text of cluster.json), `living` (running runs), and `code`: the digests of the snapshots
     of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
     `needed` are the digests of those that living or waiting runs need.
+    `waiting` is how many runs wait in line, and `cordons` has the cordoned hosts (kit.plan.queue.answers); both are
+    None if its launcher knows no line.
     """
 
     def __init__(self, head: Login, container: str) -> None:
@@ -81,6 +85,8 @@ class Door:
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
         self.needed: Sequence[str] = ()
+        self.waiting: int | None = None
+        self.cordons: Mapping[str, Any] | None = None
 
     @property
     def host(self) -> str:
@@ -125,6 +131,7 @@ class Door:
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
         self.needed = hello.needed
+        self.waiting, self.cordons = hello.waiting, hello.cordons
 
     def _reached(self, *, patient: bool) -> Completed:
         """Wait for the launcher's first line, over as many connections as needed."""

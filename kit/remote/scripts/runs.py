@@ -2,7 +2,8 @@
 
 Arguments: TOP BELOW OPERATION [WORD]... The runs are in TOP/BELOW; only root can change TOP.
 
-    list            a line of JSON for each run, the latest first: id, live, record and end (texts); then {"end": true}
+    list            a line of JSON for each run, the latest first: id, live, record and end (texts); one for each run
+                    that waits in line: queued (without values of variables) and reason; then {"end": true}
     living          a line for each active run and each active mark of ranks that somebody started by hand
     states          a line `living ID` or `over ID` for each run
     read RUN NAME   the content of one file of a run
@@ -16,6 +17,8 @@ import sys
 
 MYPY = False
 if MYPY:
+    from typing import Any, Dict
+
     from kit.remote.scripts.folder import (
         is_run,
         lives,
@@ -33,6 +36,9 @@ LIST_BYTES = 48 << 20
 # The files that kit reads on their own.
 READABLE = ("log", "code.diff")
 CHUNK = 1 << 18
+# What is printed of a run in line, and of how many.
+SHOWN = ("id", "place", "priority", "need", "np", "limit", "after", "held", "queued", "by", "command", "array")
+MOST_IN_LINE = 10000
 
 
 def list_runs(runs: int) -> None:
@@ -49,7 +55,34 @@ def list_runs(runs: int) -> None:
         count += 1
         row = {"id": name, "live": locked(run, "lock"), "record": text(record), "end": text(end)}
         sys.stdout.write(json.dumps(row) + "\n")
+    print_line(runs)
     sys.stdout.write(json.dumps({"end": True, "more": more}) + "\n")
+
+
+def print_line(runs: int) -> None:
+    """Print the runs that wait in line (images/lib/kitqueue/line.py)."""
+    try:
+        folder = os.open(".queue", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=runs)
+    except OSError:
+        return
+    reasons = value_of(read_file(folder, ".state.json", RECORD_BYTES)).get("reasons")
+    for file in sorted(os.listdir(folder))[:MOST_IN_LINE]:
+        name = file[: -len(".json")]
+        entry = value_of(read_file(folder, file, RECORD_BYTES)) if is_run(name) and file.endswith(".json") else {}
+        # The request has the values of variables, which may be secrets.
+        shown = {key: entry[key] for key in SHOWN if key in entry}
+        if shown.get("id") == name:
+            reason = reasons.get(name) if isinstance(reasons, dict) else None
+            sys.stdout.write(json.dumps({"queued": shown, "reason": reason}) + "\n")
+
+
+def value_of(data: bytes) -> "Dict[str, Any]":
+    """Return the JSON object; an empty one for anything else."""
+    try:
+        value = json.loads(text(data))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def text(data: bytes) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kit.cli.verbs.values import bytes_per_second, memory
+from kit.cli.verbs.values import after, array, bytes_per_second, memory, priority
+from kit.model.queue import After
 
 
 @pytest.mark.parametrize(("text", "size"), [("64gb", 64 << 30), ("512M", 512 << 20), ("1g", 1 << 30), ("4kb", 4096)])
@@ -29,3 +30,45 @@ def test_bytes_per_second(text: str, rate: int) -> None:
 def test_what_no_rate_is(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate such as 200mbit, 8gbit or 8Gbps"):
         bytes_per_second(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("-100", -100), ("100", 100), ("7", 7)])
+def test_priority(text: str, value: int) -> None:
+    assert priority(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "101", "-101", "high", "1.5", "+1"])
+def test_what_no_priority_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a whole number from -100 to 100"):
+        priority(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("20261121-101500-3fa2", After(run="20261121-101500-3fa2")),
+        ("20261121-10,failed", After(run="20261121-10", how="failed")),
+        ("latest,any", After(run="latest", how="any")),
+    ],
+)
+def test_after(text: str, value: After) -> None:
+    assert after(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "train", "20261121,", "20261121,done", "../x", "20261121-101500-3fa2,ok,any"])
+def test_what_no_earlier_run_is(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not the id of a run|is no end of a run"):
+        after(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "indexes"), [("0-3", (0, 1, 2, 3)), ("5", (5,)), ("1,3,5", (1, 3, 5)), ("0-1,9", (0, 1, 9))]
+)
+def test_array(text: str, indexes: tuple[int, ...]) -> None:
+    assert array(text) == indexes
+
+
+@pytest.mark.parametrize("text", ["", "a-b", "3-1", "0-1000", "1,1", "0-2,2", "-1", "0-999,1000"])
+def test_what_no_array_is(text: str) -> None:
+    with pytest.raises(ValueError, match=r"index|names"):
+        array(text)

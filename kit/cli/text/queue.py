@@ -1,0 +1,77 @@
+"""Prints the line of waiting runs, and what became of a change, as text."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from kit.cli.text.run import span
+from kit.cli.text.table import cut, fitted
+from kit.model.queue import Changed, Line, Queued, WaitingRun
+from kit.plan.queue.cordons import text as cordon_text
+from kit.plan.queue.reasons import why
+
+_DONE = {
+    "first": "is the first in line",
+    "last": "is the last in line",
+    "priority": "has another priority",
+    "hold": "is held",
+    "release": "is released",
+    "remove": "left the line",
+}
+
+
+def line(value: Line, *, width: int | None = None) -> str:
+    """Return a line for each waiting run, in the order of turns, and for each cordoned host."""
+    now = time.time()
+    rows = [
+        (
+            str(number),
+            run.id,
+            str(run.np),
+            str(len(run.counts)),
+            str(run.priority) if run.priority else "",
+            "" if run.array is None else str(run.array),
+            span(now - run.queued),
+            run.by,
+            why(run),
+            starts(run, now),
+            cut(" ".join(shlex.join(run.command).split()), 40),
+        )
+        for number, run in enumerate(value.runs, 1)
+    ]
+    header = ("#", "RUN", "NP", "HOSTS", "PRIORITY", "INDEX", "WAITED", "BY", "WAITS", "STARTS", "COMMAND")
+    parts = [fitted(rows, header, width, flexible=("COMMAND", "BY", "WAITS"))] if rows else []
+    parts = parts or [f"No run waits in line on cluster {value.cluster}."]
+    return "\n".join([*parts, *(f"{cordon_text(cordon)}." for cordon in value.cordons)])
+
+
+def starts(run: WaitingRun, now: float) -> str:
+    """Return by when a run starts, if that is known, in this machine's time zone: with the day if it is not today."""
+    at = run.reason.at
+    if at is None:
+        return ""
+    here, today = time.localtime(at), time.localtime(now)
+    form = "%H:%M" if here[:3] == today[:3] else "%Y-%m-%d %H:%M"
+    return f"by {time.strftime(form, here)}" if at > now else "soon"
+
+
+def queued(value: Queued) -> str:
+    """Return the ids, a line each, as `kit run -d` prints one."""
+    return "\n".join(value.runs)
+
+
+def joined(value: Queued) -> str:
+    """Return what a person should know about runs that joined the line."""
+    first = value.runs[0]
+    one = len(value.runs) == 1
+    what = f"run {first} is" if one else f"{len(value.runs)} runs are"
+    ahead = "nobody waits before" if not value.ahead else f"{value.ahead} before"
+    return f"{what} in line, {ahead} {'it' if one else 'them'}; why it waits: kit queue; follow it: kit attach {first}"
+
+
+def changed(value: Changed) -> str:
+    lines = [f"Run {run} {_DONE[value.how]}." for run in value.runs]
+    if value.how == "remove" and value.others:
+        lines.append(f"These runs wait for what left, and never start: {', '.join(value.others)}.")
+    return "\n".join(lines)

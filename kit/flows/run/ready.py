@@ -1,0 +1,183 @@
+"""Gets everything ready that the start of a run needs: its options, code, data, hosts, and the door to the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from kit.errors import KitError, NotReadyError
+from kit.events import Warned
+from kit.flows.context import Context
+from kit.flows.run.again import repeat
+from kit.flows.run.answers import runs_of
+from kit.flows.run.attach import open_door
+from kit.flows.run.code import Code, Stored, Taken, check_workdir
+from kit.flows.run.planning import plan_launch, selected_hosts
+from kit.model.answer import answer_of
+from kit.model.host import Host
+from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
+from kit.model.run import RunRecord
+from kit.plan.cluster import drift
+from kit.plan.cluster.record import from_text
+from kit.plan.run import roles, terminal, torchrun
+from kit.plan.run.cores import EXCLUSIVE
+from kit.remote.machine.operator import operator
+from kit.remote.run.door import Door, new_run_id
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """What the start of a run needs. The caller closes `door`.
+
+    `nodes` are the hosts that it may use. `by` is user@machine of this person. `exclusive`: each run has CPUs for
+    itself: as deployed, so that it is the same for all runs.
+    """
+
+    request: RunRequest
+    door: Door
+    cluster: ClusterRecord
+    nodes: Sequence[Node]
+    code: Code | None
+    by: str
+    exclusive: bool
+
+
+def make_ready(context: Context, request: RunRequest, *, door: Door | None = None) -> Ready:
+    """Check the request, begin to take its code, stage its data, and open the door.
+
+    `door` is one that is already connecting (kit.flows.run.dial).
+    """
+    request, earlier = repeat(context, request) if request.again else (request, None)
+    roles.check(request)
+    torchrun.check(request, request.command or context.spec.job)
+    terminal.check(request)
+    selected = selected_hosts(context, request)
+    by = operator()
+    code = _code(context, request, earlier)
+    check_workdir(request.workdir, code)
+    door = open_door(context, _staged(context, request, selected, door))
+    try:
+        cluster = from_text(door.record)
+        differing = drift.differences(cluster.settings, context.spec)
+        if differing and not request.as_deployed:
+            raise drift.refusal(differing)
+        if earlier is not None and earlier.get("image") != cluster.image:
+            text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
+            context.reporter.report(Warned(text=text))
+        hosts = _without_cordoned(context, selected, door, named=request.hosts is not None)
+        nodes = [_node(host, cluster) for host in hosts]
+    except BaseException:
+        door.close()
+        raise
+    return Ready(
+        request=request,
+        door=door,
+        cluster=cluster,
+        nodes=nodes,
+        code=code,
+        by=by,
+        exclusive=cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE,
+    )
+
+
+def planned(context: Context, ready: Ready) -> LaunchPlan:
+    """Return the plan of a launch on free slots, after its hosts have the code."""
+    run_id = new_run_id()
+    living = runs_of(ready.door.host, list(ready.door.living))
+
+    def plan() -> LaunchPlan:
+        return plan_on(context, ready, ready.request, run_id=run_id, living=living)
+
+    return with_code(context, ready, plan, lambda made: [node.name for node in made.placement.nodes])
+
+
+def plan_on(
+    context: Context, ready: Ready, request: RunRequest, *, run_id: str, living: Sequence[RunRecord] = ()
+) -> LaunchPlan:
+    """Return the plan of one launch on the hosts of `ready`, on slots that no run of `living` holds."""
+    return plan_launch(
+        context,
+        request,
+        ready.nodes,
+        ready.cluster.nodes[0],
+        covering=ready.cluster.network,
+        run_id=run_id,
+        living=living,
+        code=ready.code.digest if ready.code else "",
+        exclusive=ready.exclusive,
+        data=ready.cluster.data_networks,
+    )
+
+
+def with_code(context: Context, ready: Ready, plan: Callable[[], Made], hosts: Callable[[Made], Sequence[str]]) -> Made:
+    """Return what `plan` makes, after its `hosts` have the code. If the code changes meanwhile, take it again."""
+    code = ready.code
+    while True:
+        made = plan()
+        if code is None:
+            return made
+        try:
+            code.bring(context, ready.door, ready.cluster, hosts(made))
+        except KitError as error:
+            if not code.retake(error):
+                raise
+        else:
+            return made
+
+
+def _staged(context: Context, request: RunRequest, hosts: Sequence[Host], door: Door | None) -> Door | None:
+    """Stage the run's data sets where its hosts lack them. Return the door, unless it has grown old meanwhile."""
+    if not request.data:
+        return door
+    from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for --data)
+
+    try:
+        staged = stage_missing(context, request.data, [host.name for host in hosts])
+    except BaseException:
+        if door is not None:
+            door.close()
+        raise
+    if staged and door is not None:
+        # What the head said of its runs is out of date.
+        door.close()
+        return None
+    return door
+
+
+def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | None) -> Code | None:
+    """Return the code of the run. `earlier` is the record of the run that --again repeats, or None.
+
+    A run that had no code gets none, unless the command line has --code.
+    """
+    if earlier is not None and request.code is None:
+        code = earlier.get("code")
+        return Stored(str(earlier["id"]), code) if code else None
+    source = context.spec.code_source
+    return Taken(source, context.reporter) if source else None
+
+
+def _without_cordoned(context: Context, selected: Sequence[Host], door: Door, *, named: bool) -> Sequence[Host]:
+    """Return the hosts on which a new run may be placed. Warn about the others."""
+    if not door.cordons:
+        return selected
+    from kit.plan.queue import answers, cordons  # noqa: PLC0415  (only where hosts are cordoned)
+
+    with answer_of(door.host, "its list of cordoned hosts"):
+        out = answers.cordons(door.cordons)
+    usable, left_out = cordons.usable(selected, out, named=named)
+    for cordon in left_out:
+        context.reporter.report(Warned(text=f"{cordons.text(cordon)}; the run does not use it"))
+    return usable
+
+
+def _node(host: Host, cluster: ClusterRecord) -> Node:
+    """Return a host as deploy recorded it. Slots in the hosts file win over recorded ones."""
+    for node in cluster.nodes:
+        if node.name == host.name:
+            return replace(node, slots=host.slots or node.slots)
+    raise NotReadyError(
+        f"the cluster {cluster.name} was deployed without this host", hint="run: kit deploy", host=host.name
+    )

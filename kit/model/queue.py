@@ -1,0 +1,121 @@
+"""The line of runs that wait on the head, the reason why each waits, and cordoned hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+# How the run after which another one starts must have ended.
+How = Literal["ok", "failed", "any"]
+# Why a run waits. new: the head has not looked at it yet. never: a run after which it starts did not end that way.
+# hosts: it does not fit on the hosts that are left. slots: other runs hold its slots. turn: another run is first.
+Kind = Literal["new", "held", "after", "never", "hosts", "slots", "turn"]
+# What `kit queue move`, `hold`, `release` and `rm` do with a run in line (images/lib/kitqueue/desk.py).
+Change = Literal["first", "last", "priority", "hold", "release", "remove"]
+
+# Priorities of --priority.
+LEAST_PRIORITY, MOST_PRIORITY = -100, 100
+# The most runs of one --array.
+MOST_ARRAY = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class After:
+    """The run that must have ended before, by its id or the beginning of it, and how."""
+
+    run: str
+    how: How = "ok"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """The options of `kit run --queue` about the line. `array` are the indexes of a run for each, or empty."""
+
+    priority: int = 0
+    after: tuple[After, ...] = ()
+    array: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """Why a run waits. `runs` are those that it waits for. `at`: when it can start at the latest, if that is known."""
+
+    kind: Kind = "new"
+    runs: tuple[str, ...] = ()
+    at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingRun:
+    """A run in line. Times are in seconds since 1970, by the head's clock.
+
+    `counts` are the slots that it needs on each host, and `hosts` are those that it may get. `limit` is its --timeout
+    in seconds, or None. `by` is user@machine of the person who queued it. `array` has its index in an array, or is
+    None.
+    """
+
+    id: str
+    np: int
+    counts: tuple[int, ...]
+    hosts: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    by: str = ""
+    queued: float = 0.0
+    priority: int = 0
+    limit: float | None = None
+    after: tuple[After, ...] = ()
+    array: int | None = None
+    reason: Reason = field(default_factory=Reason)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cordon:
+    """A host on which no new run is placed, since `at`."""
+
+    host: str
+    why: str
+    by: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """The runs in line, in the order of their turns."""
+
+    cluster: str
+    runs: tuple[WaitingRun, ...] = ()
+    cordons: tuple[Cordon, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Queued:
+    """Runs that joined the line. `ahead` is how many runs were in line before them."""
+
+    runs: tuple[str, ...]
+    ahead: int
+    np: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changed:
+    """Runs in line after a change. `others` are those in line that wait for one of them."""
+
+    how: Change
+    runs: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRow:
+    """A host of the hosts file, with its cordon if it has one."""
+
+    name: str
+    address: str
+    cordon: Cordon | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRows:
+    cluster: str
+    hosts: tuple[HostRow, ...]

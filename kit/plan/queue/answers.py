@@ -1,0 +1,151 @@
+"""Reads what the head answers about the line. Ranks of root can change the head's files, so all of it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from kit.model.answer import OddAnswer, convert
+from kit.model.queue import After, Cordon, How, Kind, Line, Reason, WaitingRun
+from kit.model.run import RUN_ID
+
+# Limits of what an entry may say: seconds since 1970, and any count.
+_LATEST, _MOST = 2.0**36, 2**31
+_HOW = ("ok", "failed", "any")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Need:
+    counts: tuple[int, ...]
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Array:
+    index: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """What the head shows of an entry (images/lib/kitqueue/desk.py). Its other fields are for the head."""
+
+    id: str
+    need: _Need
+    place: int
+    np: int = 0
+    command: tuple[str, ...] = ()
+    by: str = ""
+    queued: float = 0.0
+    priority: int = 0
+    limit: float | None = None
+    after: tuple[tuple[str, str], ...] = ()
+    held: bool = False
+    array: _Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reason:
+    kind: Literal["held", "after", "never", "hosts", "slots", "turn"]
+    ids: tuple[str, ...] = ()
+    at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _State:
+    reasons: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cordon:
+    why: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line:
+    line: tuple[dict[str, Any], ...]
+    state: _State
+    cordons: dict[str, _Cordon]
+
+
+def line(cluster: str, answer: Mapping[str, Any]) -> tuple[Line, tuple[str, ...]]:
+    """Return the line in the head's answer, in the order of turns, and what is odd in it. Raises OddAnswer."""
+    read: _Line = convert(answer, _Line)
+    reasons = read.state.reasons
+    runs, odd = in_turn((entry, reasons.get(str(entry.get("id")))) for entry in read.line)
+    return Line(cluster=cluster, runs=runs, cordons=_cordons(read.cordons)), odd
+
+
+def in_turn(pairs: Iterable[tuple[object, object]]) -> tuple[tuple[WaitingRun, ...], tuple[str, ...]]:
+    """Return runs in line in the order of turns, each from its entry and the reason why it waits; and what is odd.
+
+    Ranks of root can write entries. So one that is odd hides no other.
+    """
+    entries: list[tuple[tuple[int, int], WaitingRun]] = []
+    odd = []
+    for entry, reason in pairs:
+        try:
+            read: _Entry = convert(entry, _Entry)
+            entries.append(((-read.priority, read.place), _waiting(read, convert(reason, _Reason | None))))
+        except OddAnswer as error:
+            odd.append(str(error))
+    entries.sort(key=lambda pair: pair[0])
+    return tuple(run for _, run in entries), tuple(odd)
+
+
+def waiting(entry: object, reason: object) -> WaitingRun:
+    """Return one run in line, and why it waits. Raises OddAnswer."""
+    return _waiting(convert(entry, _Entry), convert(reason, _Reason | None))
+
+
+def cordons(answer: object) -> tuple[Cordon, ...]:
+    """Return the cordoned hosts, by name. Raises OddAnswer."""
+    return _cordons(convert(answer, dict[str, _Cordon]))
+
+
+def _cordons(hosts: Mapping[str, _Cordon]) -> tuple[Cordon, ...]:
+    for cordon in hosts.values():
+        _check_time(cordon.at)
+    return tuple(
+        Cordon(host=name, why=cordon.why, by=cordon.by, at=cordon.at) for name, cordon in sorted(hosts.items())
+    )
+
+
+def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
+    if not RUN_ID.fullmatch(entry.id):
+        raise OddAnswer("this is not the id of a run", entry.id or "''")
+    _check_time(entry.queued)
+    _check_time(reason.at or 0.0 if reason else 0.0)
+    counts = (entry.np, entry.priority, *entry.need.counts, entry.array.index if entry.array else 0)
+    if not all(abs(count) <= _MOST for count in counts) or not 0 <= (entry.limit or 0) <= _LATEST:
+        raise OddAnswer(f"a number is greater than {_MOST}")
+    if not all(how in _HOW for _, how in entry.after):
+        raise OddAnswer(f"the end of an earlier run is none of {', '.join(_HOW)}")
+    # A hold counts at once. The keeper's reason follows within a second.
+    if entry.held:
+        why = Reason(kind="held")
+    elif reason is None or reason.kind == "held":
+        why = Reason()
+    else:
+        why = Reason(kind=cast("Kind", reason.kind), runs=reason.ids, at=reason.at)
+    return WaitingRun(
+        id=entry.id,
+        np=entry.np,
+        counts=entry.need.counts,
+        hosts=entry.need.hosts,
+        command=entry.command,
+        by=entry.by,
+        queued=entry.queued,
+        priority=entry.priority,
+        limit=entry.limit,
+        after=tuple(After(run=run, how=cast("How", how)) for run, how in entry.after),
+        array=entry.array.index if entry.array else None,
+        reason=why,
+    )
+
+
+def _check_time(moment: float) -> None:
+    if not 0 <= moment <= _LATEST:
+        raise OddAnswer("a time is not between 1970 and 4147")

@@ -1,0 +1,39 @@
+"""Leaves cordoned hosts out of new runs, and refuses them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.errors import NotReadyError
+from kit.model.host import Host
+from kit.model.queue import Cordon
+
+
+def usable(
+    hosts: Sequence[Host], cordons: Sequence[Cordon], *, named: bool
+) -> tuple[Sequence[Host], tuple[Cordon, ...]]:
+    """Return the hosts on which a new run may be placed, and the cordons of the others.
+
+    `named`: the command line names the hosts. Raises NotReadyError if one of those is cordoned, or if none is left.
+    """
+    by_host = {cordon.host: cordon for cordon in cordons}
+    out = tuple(by_host[host.name] for host in hosts if host.name in by_host)
+    left = [host for host in hosts if host.name not in by_host]
+    if out and (named or not left):
+        raise refusal(out)
+    return left, out
+
+
+def refusal(cordons: Sequence[Cordon]) -> NotReadyError:
+    """Return the error for hosts that are cordoned."""
+    first = cordons[0]
+    more = f"; so are {', '.join(cordon.host for cordon in cordons[1:])}" if len(cordons) > 1 else ""
+    return NotReadyError(
+        f"{text(first)}{more}", hint=f"choose other hosts with -H, or end that: kit hosts uncordon {first.host}"
+    )
+
+
+def text(cordon: Cordon) -> str:
+    """Return a sentence about a cordoned host."""
+    by = f", by {cordon.by}" if cordon.by else ""
+    return f"{cordon.host} is cordoned: {cordon.why}{by}"

@@ -1,0 +1,256 @@
+"""kit run --queue, kit queue and cordons, on VMs in memory with a real launcher and keeper as their head."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kit.errors import InputError, NotReadyError
+from kit.events import Note
+from kit.flows.queue.join import join
+from kit.flows.queue.line import change, look
+from kit.flows.run.attach import attach, run_logs, wait
+from kit.flows.run.listing import listing
+from kit.flows.run.stop import stop
+from kit.model.launch import RunPolicy, RunRequest
+from kit.model.queue import After, Turn
+from kit.model.result import RunsResult
+from kit.model.run import RunRecord
+from kit.remote.run.door import Door
+from tests.fakes.cluster import Cluster
+from tests.fakes.head import until
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
+)
+
+
+class Line:
+    """Four hosts with two slots each, whose sshd is a port of this machine. A run that is `held_open` ends with it."""
+
+    def __init__(self, cluster: Cluster, port: int) -> None:
+        self.cluster = cluster
+        cluster.head.values["keeper_TICK_S"] = 0.05
+        cluster.reach()
+        record = json.loads(cluster.head.record.read_text())
+        for number, node in enumerate(record["nodes"], 1):
+            node["address"] = f"127.0.0.{number}"
+        cluster.head.record.write_text(json.dumps({**record, "ssh_port": port}))
+        self.gate = cluster.head.folder / "gate"
+
+    def join(self, script: str = "true", turn: Turn | None = None, **more: Any) -> tuple[str, ...]:
+        request = RunRequest(**{"command": ("sh", "-c", script), "env": (("SECRET", "s3cret"),), **more})
+        queued = join(self.cluster.context(), request, turn or Turn())
+        self.cluster.head.ids += queued.runs
+        return queued.runs
+
+    def holder(self) -> str:
+        """Return a run that has all slots, until `open`."""
+        (run,) = self.join(f"until [ -e {self.gate} ]; do sleep 0.05; done")
+        until((self.cluster.head.runs / run / "record.json").exists)
+        return run
+
+    def open(self) -> None:
+        self.gate.touch()
+
+    def reasons(self) -> dict[str, str]:
+        return {run.id: run.reason.kind for run in look(self.cluster.context()).runs}
+
+    def listing(self) -> RunsResult:
+        """Return what `kit runs` shows, from the head's disk."""
+        self.cluster.fleet["gpu1"].runs = self.cluster.head.read_runs("list").decode()
+        return listing(self.cluster.context())
+
+    def ended(self, run: str) -> RunRecord:
+        return wait(self.cluster.context(), run)
+
+
+@pytest.fixture
+def line(cluster: Cluster) -> Iterator[Line]:
+    with socket.create_server(("", 0)) as server:
+        yield Line(cluster, server.getsockname()[1])
+
+
+def test_a_run_waits_in_line_and_starts_without_kit(line: Line) -> None:
+    holder = line.holder()
+    (second,) = line.join("echo $SECRET $OMPI_COMM_WORLD_RANK", np=3)
+    until(lambda: line.reasons() == {second: "slots"})
+    (waiting,) = look(line.cluster.context()).runs
+    assert (waiting.np, waiting.counts, waiting.reason.runs) == (3, (2, 1), (holder,))
+    assert waiting.hosts == ("gpu1", "gpu2", "gpu3", "gpu4")
+    listed = line.listing()
+    assert ([run.id for run in listed.waiting], [run.id for run in listed.runs]) == ([second], [holder])
+    entry = line.cluster.head.runs / ".queue" / f"{second}.json"
+    assert "s3cret" in entry.read_text()
+    assert stat.S_IMODE(entry.stat().st_mode) == 0o600
+    assert b"s3cret" not in line.cluster.head.read_runs("list")
+    line.open()
+    assert line.ended(holder).exit_code == 0
+    record = line.ended(second)
+    assert (record.exit_code, record.np, record.env) == (0, 3, ("SECRET",))
+    assert run_logs(line.cluster.context(), second, rank=2, since_s=None, follow=False, tagged=False).id == second
+    assert line.cluster.out == ["s3cret 2"]
+    assert not entry.exists()
+    assert look(line.cluster.context()).runs == ()
+    line.cluster.head.nothing_left()
+
+
+def test_attach_waits_in_line_first(line: Line) -> None:
+    holder = line.holder()
+    (second,) = line.join("echo mine", np=1)
+    until(lambda: line.reasons() == {second: "slots"})
+    with pytest.raises(NotReadyError, match=f"run {second} has no log yet, .* for slots of {holder}"):
+        run_logs(line.cluster.context(), second, rank=None, since_s=None, follow=False, tagged=False)
+
+    def go_on() -> None:
+        until(lambda: any(second in note.text for note in line.cluster.reporter.of(Note)))
+        line.open()
+
+    opener = threading.Thread(target=go_on)
+    opener.start()
+    record = attach(line.cluster.context(), second[:-1], tagged=False, tail=5)
+    opener.join()
+    assert (record.id, record.exit_code, line.cluster.out) == (second, 0, ["mine"])
+    notes = [note.text for note in line.cluster.reporter.of(Note)]
+    assert f"run {second} waits in line: for slots of {holder}" in notes
+    line.cluster.head.nothing_left()
+
+
+def test_stop_and_rm_take_runs_out_of_the_line(line: Line) -> None:
+    line.holder()
+    one, two, three = (line.join(np=1)[0] for _ in range(3))
+    (last,) = line.join(np=1, turn=Turn(after=(After(run=two), After(run=one, how="any"))))
+    gone = stop(line.cluster.context(), one, grace_s=None)
+    assert (gone.id, gone.places, gone.left) == (one, (), None)
+    assert gone.stopped.startswith("taken out of the line by ")
+    changed = change(line.cluster.context(), "remove", [two, three])
+    assert (changed.runs, changed.others) == ((two, three), (last,))
+    until(lambda: line.reasons() == {last: "never"})
+    with pytest.raises(InputError, match=f"no run '{two}' is in line"):
+        change(line.cluster.context(), "hold", [last, two])
+    assert line.reasons() == {last: "never"}
+    line.open()
+
+
+def test_turns_change_by_move_hold_and_priority(line: Line) -> None:
+    line.holder()
+    one, two, three = (line.join()[0] for _ in range(3))
+    (high,) = line.join(turn=Turn(priority=7))
+
+    def order() -> list[str]:
+        return [run.id for run in look(line.cluster.context()).runs]
+
+    assert order() == [high, one, two, three]
+    act = partial(change, line.cluster.context())
+    act("first", [three])
+    assert order() == [three, high, one, two]
+    act("last", [three])
+    assert order() == [high, one, two, three]
+    act("priority", [two], priority=9)
+    assert order() == [two, high, one, three]
+    act("hold", [two, high])
+    assert line.reasons()[two] == line.reasons()[high] == "held"
+    line.open()
+    for run in (one, three):
+        assert line.ended(run).exit_code == 0
+    assert order() == [two, high]
+    act("release", [high])
+    assert line.ended(high).exit_code == 0
+    act("remove", [two])
+    line.cluster.head.nothing_left()
+
+
+def test_after_follows_how_a_run_ended(line: Line) -> None:
+    holder = line.holder()
+    (bad,) = line.join("exit 3", np=1)
+    (repair,) = line.join(np=1, turn=Turn(after=(After(run=bad, how="failed"),)))
+    (never,) = line.join(np=1, turn=Turn(after=(After(run=bad),)))
+    line.open()
+    assert line.ended(repair).exit_code == 0
+    until(lambda: line.reasons() == {never: "never"})
+    assert [line.ended(run).exit_code for run in (holder, bad)] == [0, 3]
+
+
+def test_an_array_is_a_run_for_each_index(line: Line) -> None:
+    runs = line.join("echo $KIT_ARRAY_INDEX of $KIT_ARRAY_SIZE; [ $KIT_ARRAY_INDEX != 7 ]", Turn(array=(3, 5, 7)), np=1)
+    assert len(runs) == 3
+    assert [line.ended(run).exit_code for run in runs] == [0, 0, 1]
+    for run in runs:
+        attach(line.cluster.context(), run, tagged=False)
+    assert line.cluster.out == ["3 of 3", "5 of 3", "7 of 3"]
+    options = [record["options"]["variables"]["typed"] for record in line.cluster.records]
+    assert options[0] == ["SECRET", "KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"terminal": True, "np": 1}, "-it"),
+        ({"wait": True}, "--wait"),
+        ({"policy": RunPolicy(operator="keep")}, "--keep"),
+        ({"oversubscribe": True}, "--oversubscribe"),
+        ({"launcher": "ps", "servers": 1}, "--launcher ps"),
+    ],
+)
+def test_what_cannot_wait_is_refused_by_name(line: Line, options: dict[str, Any], name: str) -> None:
+    with pytest.raises(InputError, match=f"^{name} does not go with --queue"):
+        line.join(**options)
+    assert not (line.cluster.head.folder / "dialled").exists()
+
+
+def test_gpus_for_ranks_need_a_slot_for_each_gpu(line: Line) -> None:
+    record = json.loads(line.cluster.head.record.read_text())
+    for node in record["nodes"]:
+        node["gpus"] = 4
+    line.cluster.head.record.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="gpu1 has 2 slots and 4 GPUs"):
+        line.join(gpus_per_rank=2)
+
+
+def test_a_head_without_a_queue_is_named(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Door.open
+
+    def old(self: Door) -> None:
+        opened(self)
+        self.waiting = self.cordons = None
+
+    monkeypatch.setattr(Door, "open", old)
+    for verb in (line.join, partial(look, line.cluster.context())):
+        with pytest.raises(NotReadyError, match="has no queue") as caught:
+            verb()
+        assert caught.value.hint == "run: kit deploy"
+
+
+def test_a_run_that_takes_slots_past_the_line_is_warned_of(line: Line) -> None:
+    line.holder()
+    line.join(np=1)
+    with pytest.raises(NotReadyError, match="other runs hold them"):
+        line.cluster.run("true", np=1)
+    line.open()
+    (held,) = line.join(np=1, turn=Turn(after=(After(run="20261121-101500-3fa2"),)))
+    until(lambda: line.reasons() == {held: "never"})
+    assert line.cluster.run("true", np=1).exit_code == 0
+    assert any("1 run waits in line, and this run does not" in warned.text for warned in line.cluster.reporter.warnings)
+
+
+def test_an_entry_that_is_odd_hides_no_other(line: Line) -> None:
+    line.holder()
+    good, bad = (line.join(np=1)[0] for _ in range(2))
+    file: Path = line.cluster.head.runs / ".queue" / f"{bad}.json"
+    entry = json.loads(file.read_text())
+    file.write_text(json.dumps({**entry, "np": "many"}))
+    assert [run.id for run in look(line.cluster.context()).runs] == [good]
+    assert [run.id for run in line.listing().waiting] == [good]
+    texts = [warned.text for warned in line.cluster.reporter.warnings]
+    assert len([text for text in texts if text.startswith("kit cannot read a run in line: ")]) == 2
+    line.open()
