@@ -16,63 +16,82 @@ FIRST_S = 10.0
 BASE_S = 0.5
 
 
-def main(order: Dict[str, Any]) -> None:
-    """`order`: {"every": seconds, "count": how many readings or 0, "threads": bool, "paths": […]}.
+class Gone(Exception):
+    """Nobody reads any more."""
 
-    The first line has the interpreter's version only. It ends with its input, which ends with the connection.
+
+def main(order: Dict[str, Any]) -> None:
+    """`order`: {"every": seconds, "count": how many readings or 0, "threads": bool, "paths": […], "patience": seconds}.
+
+    It ends with its input, which ends with the connection, or after `patience` without a byte of input.
     """
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    every, count = float(order["every"]), int(order.get("count", 0))
-    watched = gauges.Gauges(every, order.get("paths") or gauges.PATHS, ranks.Ranks())
-    threads = bool(order.get("threads"))
+    every, count, threads = float(order["every"]), int(order["count"]), bool(order["threads"])
+    watched = gauges.Gauges(every, order["paths"] or gauges.PATHS, ranks.Ranks())
+    kit = Kit(float(order["patience"]))
     try:
         watched.read(threads=threads, wait=FIRST_S)
         due = time.monotonic() + min(BASE_S, every)
         printed = 0
-        while not _ended(max(due - time.monotonic(), 0.0)):
-            _say(watched.read(threads=threads))
+        while not count or printed < count:
+            kit.wait(due)
+            kit.say(watched.read(threads=threads))
             printed += 1
-            if printed == count:
-                break
             # A host that was stopped for a while does not catch up.
             due = max(due + every, time.monotonic())
-    except (BrokenPipeError, _Stop):
+    except Gone:
         pass
     finally:
         watched.close()
 
 
-class _Stop(Exception):
-    """A signal ends the program."""
-
-
 def _stop(_number: int, _frame: Any) -> None:
-    raise _Stop
+    raise Gone
 
 
-def _ended(wait: float) -> bool:
-    """Wait for the next reading. Return whether the input has ended, or nobody reads the output."""
-    end = time.monotonic() + wait
-    poller = select.poll()
-    poller.register(0, select.POLLIN)
-    # No bits: it reports only that kit is gone.
-    poller.register(1, 0)
-    while True:
-        left = end - time.monotonic()
-        events = dict(poller.poll(max(1000 * left, 0)))
-        if 1 in events:
-            return True
-        if 0 in events and not os.read(0, 4096):
-            return True
-        if left <= 0:
-            return False
+class Kit:
+    """The one who reads: standard input and output."""
 
+    def __init__(self, patience: float) -> None:
+        self._patience, self._heard = patience, time.monotonic()
+        os.set_blocking(1, False)
 
-def _say(reading: Dict[str, Any]) -> None:
-    line = json.dumps(reading, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
-    while line:
-        line = line[os.write(1, line) :]
+    def wait(self, due: float) -> None:
+        """Wait until a time. Raises Gone as soon as nobody reads."""
+        while True:
+            left = due - time.monotonic()
+            self._listen(max(left, 0.0), 0)
+            if left <= 0:
+                return
+
+    def say(self, reading: Dict[str, Any]) -> None:
+        """Print a line. A link that was cut lets the pipe fill up, and then nobody reads for the whole patience."""
+        line = json.dumps(reading, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+        while line:
+            try:
+                line = line[os.write(1, line) :]
+            except BlockingIOError:
+                self._listen(self._patience, select.POLLOUT)
+            except OSError:
+                raise Gone from None
+
+    def _listen(self, wait: float, output: int) -> None:
+        """Wait for input, for room in the output if `output`, or for this time. Raises Gone."""
+        poller = select.poll()
+        poller.register(0, select.POLLIN)
+        # Without bits, it reports only that the reader is gone.
+        poller.register(1, output)
+        events = dict(poller.poll(1000 * wait))
+        if events.get(1, 0) & (select.POLLERR | select.POLLHUP):
+            raise Gone
+        now = time.monotonic()
+        if 0 in events:
+            if not os.read(0, 4096):
+                raise Gone
+            self._heard = now
+        if now - self._heard > self._patience:
+            raise Gone
 
 
 if __name__ == "__main__":

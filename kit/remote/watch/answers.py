@@ -1,0 +1,42 @@
+"""What the program on a VM prints: types and limits. A host that prints something else is an error of that host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from kit.model.answer import MOST, OddAnswer, decode
+from kit.model.watch import Reading
+
+# A host with 1,024 cores, 512 ranks and 64 GPUs prints about 300 KiB.
+MOST_LINE = 1 << 20
+# Of a name, such as that of a device, a program or a kernel's function. A fault has a sentence.
+_LONGEST = 200
+_MOST_ENTRIES = 8192
+
+
+def reading_of(line: bytes) -> Reading:
+    """Return the reading in a line. Raises OddAnswer."""
+    reading: Reading = decode(line, Reading, most=MOST_LINE)
+    for value in _values(reading):
+        if isinstance(value, str):
+            if len(value) > _LONGEST:
+                raise OddAnswer("a text is too long", value)
+        elif isinstance(value, int | float) and not abs(value) <= MOST:
+            raise OddAnswer(f"a number is above {MOST}")
+    return reading
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """Yield all texts and numbers in a value."""
+    if is_dataclass(value):
+        for one in fields(value):
+            yield from _values(getattr(value, one.name))
+    elif isinstance(value, dict | tuple):
+        if len(value) > _MOST_ENTRIES:
+            raise OddAnswer(f"it has a list of more than {_MOST_ENTRIES} entries")
+        for item in value.items() if isinstance(value, dict) else value:
+            yield from _values(item)
+    elif value is not None:
+        yield value

@@ -1,0 +1,261 @@
+"""Watches several hosts at once: a thread, a connection and a program on each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from kit.errors import AnswerError, KitError, LoginRefusedError, StepError
+from kit.model.answer import answer_of, beginning
+from kit.model.host import Host
+from kit.model.watch import Reading, Seen
+from kit.remote.ssh import retry
+from kit.remote.ssh.transport import Live, LiveTransport
+from kit.remote.watch.answers import MOST_LINE, reading_of
+from kit.remote.watch.program import ARGV, program
+
+# The program ends if it hears nothing for PATIENCE_S: the connection may have broken without notice.
+BEAT_S, PATIENCE_S = 10.0, 45.0
+# A host that fails is tried again after the first of these times, then after the next ones.
+AGAIN_S = (3.0, 6.0, 15.0, 30.0)
+# Servers count refused logins, and block who tries too often (kit.flows.run.follow).
+REFUSED_S = 30.0
+# The programs end with their input. kit waits this long for all of them.
+END_S = 3.0
+_ERRORS = 4000
+_NO_PROGRAM = 127
+
+
+class _Input:
+    """The input of one program: its text, then an empty line every BEAT_S. It ends when `close` is called."""
+
+    def __init__(self, text: bytes) -> None:
+        self._pieces: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._pieces.put(text)
+        self.closed = False
+
+    def read(self, _most: int) -> bytes:
+        if self.closed:
+            return b""
+        try:
+            return self._pieces.get(timeout=BEAT_S)
+        except queue.Empty:
+            return b"\n"
+
+    def close(self) -> None:
+        self.closed = True
+        self._pieces.put(b"")
+
+
+class _Watcher:
+    """One host, and the thread that holds its connection and connects again."""
+
+    def __init__(self, host: Host, watchers: Watchers) -> None:
+        self.host, self._all = host, watchers
+        self.readings: list[Reading] = []
+        self.number, self.heard = 0, 0.0
+        self.error: KitError | None = None
+        self.over = False
+        self._input: _Input | None = None
+        self._transport: LiveTransport | None = None
+        self._partial, self._errors = bytearray(), bytearray()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def end(self) -> None:
+        if self._input is not None:
+            self._input.close()
+
+    def kill(self) -> None:
+        transport = self._transport
+        if transport is not None:
+            with contextlib.suppress(Exception):
+                transport.close()
+
+    def _run(self) -> None:
+        tries = 0
+        while not self._all.closed.is_set():
+            before = self.number
+            try:
+                self._talk()
+                error: KitError | None = None
+            except KitError as failure:
+                error = failure
+            except OSError as failure:
+                what = f"this machine cannot open another connection: {failure.strerror or failure}"
+                error = StepError(what, hint="raise the limit of open files: ulimit -n 8192")
+            except Exception as failure:
+                # A bug must not leave the caller waiting.
+                error = StepError(f"kit failed: {type(failure).__name__}: {failure}")
+            if error is None or not self._all.again:
+                break
+            tries = 0 if self.number > before else tries
+            self._failed(error)
+            pause = REFUSED_S if isinstance(error, LoginRefusedError) else AGAIN_S[min(tries, len(AGAIN_S) - 1)]
+            tries += 1
+            self._all.closed.wait(pause)
+        if error is not None and not self._all.closed.is_set():
+            self._failed(error)
+        with self._all.changed:
+            self.over = True
+            self._all.changed.notify_all()
+
+    def _failed(self, error: KitError) -> None:
+        error.host = error.host or self.host.name
+        with self._all.changed:
+            self.error = error
+            self._all.changed.notify_all()
+
+    def _talk(self) -> None:
+        """Read until the program ends. Raises KitError unless kit ended it, or it printed all that was wanted."""
+        self._partial, self._errors = bytearray(), bytearray()
+        self._input = _Input(program(self._all.order))
+        held = threading.Event()
+
+        def release() -> None:
+            if not held.is_set():
+                held.set()
+                self._all.gate.release()
+
+        def begun() -> bool:
+            release()
+            return not self._all.closed.is_set()
+
+        self._all.gate.acquire()
+        started = self.number
+        try:
+            with contextlib.closing(self._all.connect(self.host)) as self._transport:
+                live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input or _Input(b""), begin=begun)
+                code = self._transport.stream(ARGV, live)
+        except KitError:
+            if self._all.closed.is_set():
+                return
+            raise
+        finally:
+            release()
+        wanted = int(self._all.order["count"])
+        if not self._all.closed.is_set() and not (wanted and self.number - started >= wanted):
+            raise self._ended(code)
+
+    def _hear(self, data: bytes) -> None:
+        self._partial += data
+        if len(self._partial) > MOST_LINE:
+            self.end()
+            raise AnswerError(
+                f"it prints more than a reading: {beginning(data)}", hint=f"look at the host: kit ssh {self.host.name}"
+            )
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
+        for line in lines:
+            with answer_of(self.host.name, "what kit reads there"):
+                reading = reading_of(line)
+            with self._all.changed:
+                self.readings = [*self.readings, reading][-self._all.keep :]
+                self.number, self.heard, self.error = self.number + 1, time.monotonic(), None
+                self._all.changed.notify_all()
+
+    def _complain(self, data: bytes) -> None:
+        self._errors = (self._errors + data)[-_ERRORS:]
+
+    def _ended(self, code: int) -> KitError:
+        last = [line for line in bytes(self._errors).splitlines() if line.strip()][-1:]
+        cause = beginning(last[0]) if last else f"exit code {code}"
+        missing = code == _NO_PROGRAM or b"python3" in bytes(self._errors)
+        return StepError(
+            f"its readings ended: {cause}",
+            hint="install Python 3.6 or newer on the VM: sudo apt-get install python3"
+            if missing
+            else f"look at the host: kit ssh {self.host.name}",
+        )
+
+
+class Watchers:
+    """Readings of all hosts, as they come. A host that fails has an error, is tried again, and delays no other.
+
+    `every` is the time between readings in seconds. `count` ends after that many readings of each host; then a host
+    that fails is not tried again. `threads` lets ranks have `waited_all_s`. `keep` is how many readings of each host
+    `history` returns. Leaving the context ends the programs on the hosts, also after Ctrl-C.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        connect: Callable[[Host], LiveTransport],
+        *,
+        every: float = 1.0,
+        count: int = 0,
+        threads: bool = False,
+        paths: Sequence[str] = (),
+        keep: int = 1,
+    ) -> None:
+        self.order: Mapping[str, Any] = {
+            "every": every,
+            "count": count,
+            "threads": threads,
+            "paths": list(paths),
+            "patience": PATIENCE_S,
+        }
+        self.connect, self.keep, self.again = connect, max(keep, 1), not count
+        self.changed = threading.Condition()
+        self.closed = threading.Event()
+        # As many logins at a time as this machine's cores serve.
+        self.gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        self._watchers = [_Watcher(host, self) for host in hosts]
+
+    def __enter__(self) -> Watchers:
+        for watcher in self._watchers:
+            watcher.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closed.set()
+        for watcher in self._watchers:
+            watcher.end()
+        end = time.monotonic() + END_S
+        for watcher in self._watchers:
+            watcher.thread.join(max(end - time.monotonic(), 0))
+            if watcher.thread.is_alive():
+                watcher.kill()
+
+    def now(self) -> tuple[Seen, ...]:
+        """Return what is known of each host, in their order."""
+        with self.changed:
+            now = time.monotonic()
+            return tuple(
+                Seen(
+                    host=one.host.name,
+                    reading=one.readings[-1] if one.readings else None,
+                    age=now - one.heard if one.number else 0.0,
+                    number=one.number,
+                    error=one.error,
+                )
+                for one in self._watchers
+            )
+
+    def history(self) -> Mapping[str, Sequence[Reading]]:
+        """Return the last `keep` readings of each host, the oldest first."""
+        with self.changed:
+            return {one.host.name: one.readings for one in self._watchers}
+
+    def wait(self, done: Callable[[tuple[Seen, ...]], bool], within_s: float) -> bool:
+        """Wait until `done` of what is known, or all have ended. Return whether it was done in time."""
+        end = time.monotonic() + within_s
+        while not done(self.now()):
+            with self.changed:
+                left = end - time.monotonic()
+                if left <= 0 or all(one.over for one in self._watchers):
+                    break
+                self.changed.wait(min(left, 0.5))
+        return done(self.now())
+
+
+def answered(seen: Sequence[Seen]) -> bool:
+    """Return whether every host has a reading or an error."""
+    return all(one.reading is not None or one.error is not None for one in seen)

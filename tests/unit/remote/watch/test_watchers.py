@@ -1,0 +1,188 @@
+"""kit.remote.watch: the program runs for real, on addresses of this machine."""
+
+from __future__ import annotations
+
+import ast
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kit.errors import AnswerError, KitError, StepError, UnreachableError
+from kit.model.answer import OddAnswer
+from kit.model.watch import Seen
+from kit.remote.machine.assets import images_dir
+from kit.remote.watch import watchers
+from kit.remote.watch.answers import MOST_LINE, reading_of
+from kit.remote.watch.program import ARGV, MODULES, program
+from kit.remote.watch.watchers import Watchers, answered
+from tests.fakes.loopback import Loopback
+
+FOLDER = images_dir() / "lib" / "kitwatch"
+LONG_S = 60.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Loopback:
+    monkeypatch.setattr(watchers, "AGAIN_S", (0.01,))
+    return Loopback(2)
+
+
+def error_of(seen: Seen) -> KitError:
+    assert seen.error is not None
+    return seen.error
+
+
+def test_readings_of_two_hosts_until_the_end(machine: Loopback) -> None:
+    with Watchers(machine.hosts, machine.connect, every=0.05, keep=3) as watched:
+        assert watched.wait(lambda seen: all(one.number >= 4 for one in seen), LONG_S)
+        first, second = watched.now()
+        history = watched.history()["gpu1"]
+    assert (first.host, second.host, first.error) == ("gpu1", "gpu2", None)
+    assert first.reading is not None
+    assert first.reading.cores == os.cpu_count()
+    assert first.reading.cpu is not None
+    assert first.age < LONG_S
+    assert len(history) == 3
+    assert history[0].at < history[2].at
+    # Nothing is left on the hosts: their programs have ended by themselves.
+    assert [process.wait() for process in machine.processes.values()] == [0, 0]
+
+
+def test_a_number_of_readings(machine: Loopback) -> None:
+    with Watchers(machine.hosts, machine.connect, every=0.05, count=2, threads=True, keep=9) as watched:
+        assert watched.wait(lambda seen: all(one.number == 2 for one in seen), LONG_S)
+        assert not watched.wait(lambda seen: any(one.number > 2 for one in seen), LONG_S)
+        assert {name: len(readings) for name, readings in watched.history().items()} == {"gpu1": 2, "gpu2": 2}
+
+
+def test_a_host_that_fails_delays_no_other_and_comes_back(machine: Loopback) -> None:
+    machine.down.add("gpu1")
+    with Watchers(machine.hosts, machine.connect, every=0.05) as watched:
+        assert watched.wait(answered, LONG_S)
+        assert watched.wait(lambda seen: seen[1].number >= 2, LONG_S)
+        failed = watched.now()[0]
+        assert isinstance(failed.error, UnreachableError)
+        assert (failed.reading, failed.error.host) == (None, "gpu1")
+        machine.down.clear()
+        assert watched.wait(lambda seen: seen[0].number >= 1, LONG_S)
+        assert watched.now()[0].error is None
+
+
+def test_a_program_that_is_killed_is_started_again(machine: Loopback) -> None:
+    with Watchers(machine.hosts, machine.connect, every=0.05) as watched:
+        assert watched.wait(lambda seen: seen[0].number >= 1, LONG_S)
+        one = machine.processes["gpu1"]
+        one.kill()
+        assert watched.wait(lambda _: machine.processes["gpu1"] is not one, LONG_S)
+        before = watched.now()[0].number
+        assert watched.wait(lambda seen: seen[0].number > before, LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("argv", "kind", "text"),
+    [
+        (("sh", "-c", "echo 'sh: 1: python3: not found' >&2; exit 127"), StepError, "python3: not found"),
+        (("sh", "-c", "exit 3"), StepError, "its readings ended: exit code 3"),
+        (("sh", "-c", 'echo \'{"at": "x"}\'; read -r line'), AnswerError, "cannot read what kit reads there"),
+        (("sh", "-c", "tr '\\0' x </dev/zero"), AnswerError, "it prints more than a reading"),
+    ],
+)
+def test_what_a_host_does_instead(machine: Loopback, argv: tuple[str, ...], kind: type[KitError], text: str) -> None:
+    machine.altered["gpu1"] = argv
+    with Watchers(machine.hosts, machine.connect, every=0.05, count=1) as watched:
+        assert watched.wait(answered, LONG_S)
+        error = error_of(watched.now()[0])
+    assert isinstance(error, kind)
+    assert text in str(error)
+    assert error.hint
+
+
+def test_no_python_is_named_with_what_to_install(machine: Loopback) -> None:
+    machine.altered["gpu1"] = ("sh", "-c", "echo 'sh: 1: python3: not found' >&2; exit 127")
+    with Watchers(machine.hosts, machine.connect, count=1) as watched:
+        assert watched.wait(answered, LONG_S)
+        assert "install Python 3.6" in (error_of(watched.now()[0]).hint or "")
+
+
+def test_a_bug_of_kit_leaves_nobody_waiting(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_order: object) -> bytes:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(watchers, "program", broken)
+    with Watchers(machine.hosts, machine.connect, count=1) as watched:
+        assert watched.wait(answered, LONG_S)
+        assert error_of(watched.now()[0]).message == "kit failed: ZeroDivisionError: division by zero"
+
+
+@contextmanager
+def started(order: dict[str, object]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program as a host does."""
+    argv = [sys.executable, "-Ic", ARGV[2]]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin
+        process.stdin.write(
+            program({"every": 0.05, "count": 0, "threads": False, "paths": [], "patience": 600, **order})
+        )
+        yield process
+        process.kill()
+
+
+def test_it_ends_when_nobody_reads() -> None:
+    with started({}) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith(b'{"at":')
+        process.stdout.close()
+        assert process.wait(LONG_S) == 0
+
+
+def test_it_ends_when_nobody_is_heard_though_the_connection_stays() -> None:
+    """A link was cut without notice. The pipe to sshd fills up."""
+    with started({"patience": 0.2, "every": 0.001}) as process:
+        assert process.wait(LONG_S) == 0
+
+
+def test_a_byte_now_and_then_keeps_it() -> None:
+    with started({"patience": LONG_S}) as process:
+        assert process.stdin
+        assert process.stdout
+        for _ in range(3):
+            process.stdin.write(b"\n")
+            assert select.select([process.stdout], [], [], LONG_S)[0]
+            assert process.stdout.readline()
+        process.terminate()
+        assert process.wait(LONG_S) == 0
+
+
+def test_all_modules_are_sent_each_after_those_that_it_imports() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == set(MODULES)
+    for index, name in enumerate(MODULES):
+        assert set(own_imports(FOLDER / f"{name}.py")) <= set(MODULES[:index])
+
+
+def own_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "kitwatch":
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"", "truncated"),
+        (b"[]", "Expected `object`"),
+        (b'{"at": 1, "cores": "4"}', "Expected `int`"),
+        (b'{"at": 1e300}', "a number is above"),
+        (b'{"at": 1, "ranks": [{"run": "' + b"x" * 300 + b'", "rank": 0, "pid": 1}]}', "a text is too long"),
+        (b'{"at": 1, "per_core": [' + b"1," * 9000 + b"1]}", "more than 8192 entries"),
+        (b" " * (MOST_LINE + 1), "bytes"),
+    ],
+)
+def test_an_odd_reading_is_refused(line: bytes, text: str) -> None:
+    with pytest.raises(OddAnswer, match=text):
+        reading_of(line)
