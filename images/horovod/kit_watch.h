@@ -47,7 +47,8 @@ public:
     std::atomic<int64_t> enqueued_ns;   // when the last one was given, or 0
     std::atomic<int64_t> timeline_id;   // ID of the control file that this rank followed last
     std::atomic<int64_t> timeline_state;
-    char unused[16];
+    std::atomic<int64_t> tail_ns; // from the last enqueue to the begin that leaves no tensor waiting, summed
+    std::atomic<int64_t> steps;   // how often the same tensor began again
   };
   static_assert(sizeof(Counters) == 128, "the readers know this layout");
   static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "other processes read these numbers");
@@ -118,7 +119,9 @@ public:
     }
     counters->enqueued.fetch_add(1, std::memory_order_relaxed);
     counters->enqueued_ns.store(Clock(CLOCK_REALTIME), std::memory_order_relaxed);
-    return Monotonic();
+    int64_t now = Monotonic();
+    last_enqueued_.store(now, std::memory_order_relaxed);
+    return now;
   }
 
   // Count an operation that begins. Return the moment for End (CLOCK_MONOTONIC), or 0 if nothing is counted.
@@ -133,11 +136,16 @@ public:
         tensors += 1;
         wait += now - e.kit_enqueued_ns;
         bytes += e.tensor != nullptr ? (int64_t)e.tensor->size() : 0;
+        Mark(e.tensor_name, counters);
       }
     }
     counters->operations.fetch_add(1, std::memory_order_relaxed);
     counters->tensors.fetch_add(tensors, std::memory_order_relaxed);
     counters->wait_ns.fetch_add(wait, std::memory_order_relaxed);
+    int64_t last = last_enqueued_.load(std::memory_order_relaxed);
+    if (tensors != 0 && last != 0 && counters->enqueued.load() == counters->tensors.load()) {
+      counters->tail_ns.fetch_add(now - last, std::memory_order_relaxed);
+    }
     counters->bytes.fetch_add(bytes, std::memory_order_relaxed);
     return now;
   }
@@ -223,6 +231,19 @@ public:
   }
 
 private:
+  // Count a step whenever a marked tensor comes again. One that does not come back, as those of a broadcast at the start,
+  // gives the mark to another, each time after twice as many tensors: some day these are more than those of a step.
+  void Mark(const std::string& name, Counters* counters) {
+    if (name == mark_) {
+      counters->steps.fetch_add(1, std::memory_order_relaxed);
+      since_mark_ = 0;
+    } else if (++since_mark_ > patience_) {
+      mark_ = name;
+      since_mark_ = 0;
+      patience_ = patience_ < (1 << 20) ? 2 * patience_ : patience_;
+    }
+  }
+
   static int64_t Clock(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
@@ -231,6 +252,10 @@ private:
 
   std::atomic<Counters*> counters_{nullptr};
   std::string folder_, name_, path_;
+  // Only the background thread begins operations.
+  std::string mark_;
+  int since_mark_ = 0, patience_ = 8;
+  std::atomic<int64_t> last_enqueued_{0};
   int64_t look_ns_ = 0, until_ns_ = 0, changed_ns_ = 0;
   bool begun_ = false;
   std::atomic<int64_t> limit_{0};

@@ -13,7 +13,7 @@ from typing import Dict, Iterator, NamedTuple, Tuple
 
 VARIABLE = "KIT_READINESS"
 LENGTH = 128
-_LAYOUT = struct.Struct("<8siiii11q16x")
+_LAYOUT = struct.Struct("<8siiii13q")
 _MAGIC, _VERSION = b"KITREADY", 1
 # A rank of an elastic run begins a new file with each world. More files than this are nobody's ranks.
 _MOST = 4096
@@ -26,6 +26,8 @@ class File(NamedTuple):
     `size` is the number of ranks of its world. `operations` and `tensors` are those that began; one operation may fuse
     several tensors. `wait_ns` is the time from enqueue to the begin of the operation, summed over tensors;
     `operation_ns` is that of operations. `enqueued` counts tensors that the script gave: those that did not begin wait.
+    `tail_ns` is the part of the waits that a step ends with: from the last enqueue to the begin that leaves no tensor
+    waiting. `steps` counts how often the same tensor came again.
     `timeline_state` is that of the timeline `timeline_id`: NONE, WRITING, WRITTEN, REFUSED or FAILED.
     """
 
@@ -43,6 +45,8 @@ class File(NamedTuple):
     enqueued_ns: int
     timeline_id: int
     timeline_state: int
+    tail_ns: int
+    steps: int
 
 
 def folder_of(run_id: str) -> str:
@@ -55,7 +59,7 @@ def read(folder: str) -> Dict[int, Dict[str, int]]:
 
     "count" is the number of operations so far, "tensors" that of their tensors, "wait_ns" the sum over tensors of the
     time between enqueue and begin of the operation, "op_ns" the sum of the time of operations, "bytes" that of their
-    tensors, and "last_ns" the moment of the last end (ns since 1970). "pending" tensors wait for other ranks now, the
+    tensors, "tail_ns" and "steps" as in File, and "last_ns" the moment of the last end (ns since 1970). "pending" tensors wait for other ranks now, the
     last one since "enqueued_ns". Two looks give rates. Counters start again when "opened_ns" differs.
     """
     return {
@@ -65,6 +69,8 @@ def read(folder: str) -> Dict[int, Dict[str, int]]:
             "wait_ns": file.wait_ns,
             "op_ns": file.operation_ns,
             "bytes": file.bytes,
+            "tail_ns": file.tail_ns,
+            "steps": file.steps,
             "last_ns": file.last_ns,
             "pending": max(0, file.enqueued - file.tensors),
             "enqueued_ns": file.enqueued_ns,

@@ -30,9 +30,11 @@ def counters(rank: int, **values: int) -> bytes:
         "enqueued_at",
         "id",
         "state",
+        "tail",
+        "steps",
     )
     return struct.pack(
-        "<8siiii11q16x",
+        "<8siiii13q",
         b"KITREADY",
         1,
         rank,
@@ -50,7 +52,9 @@ def write(folder: Path, rank: int, *, pid: int = 7, **values: int) -> Path:
 
 def test_counters_are_read_by_rank(tmp_path: Path) -> None:
     write(
-        tmp_path, 0, operations=3, tensors=8, wait=500, operation=70, bytes=4096, last=99, enqueued=10, enqueued_at=98
+        *(tmp_path, 0),
+        **{"operations": 3, "tensors": 8, "wait": 500, "operation": 70, "bytes": 4096, "last": 99, "enqueued": 10},
+        **{"enqueued_at": 98, "tail": 300, "steps": 2},
     )
     write(tmp_path, 3, opened=5, pid=9)
     assert readiness.read(str(tmp_path)) == {
@@ -60,14 +64,16 @@ def test_counters_are_read_by_rank(tmp_path: Path) -> None:
             "wait_ns": 500,
             "op_ns": 70,
             "bytes": 4096,
+            "tail_ns": 300,
+            "steps": 2,
             "last_ns": 99,
             "pending": 2,
             "enqueued_ns": 98,
             "opened_ns": 0,
             "size": 4,
         },
-        3: dict.fromkeys(("count", "tensors", "wait_ns", "op_ns", "bytes", "last_ns", "pending", "enqueued_ns"), 0)
-        | {"opened_ns": 5, "size": 4},
+        3: dict.fromkeys(("count", "tensors", "wait_ns", "op_ns", "bytes", "tail_ns", "steps", "last_ns", "pending"), 0)
+        | {"enqueued_ns": 0, "opened_ns": 5, "size": 4},
     }
 
 
