@@ -59,8 +59,9 @@ def read(folder: str) -> Dict[int, Dict[str, int]]:
 
     "count" is the number of operations so far, "tensors" that of their tensors, "wait_ns" the sum over tensors of the
     time between enqueue and begin of the operation, "op_ns" the sum of the time of operations, "bytes" that of their
-    tensors, "tail_ns" and "steps" as in File, and "last_ns" the moment of the last end (ns since 1970). "pending" tensors wait for other ranks now, the
-    last one since "enqueued_ns". Two looks give rates. Counters start again when "opened_ns" differs.
+    tensors, "tail_ns" and "steps" as in File, and "last_ns" the moment of the last end (ns since 1970). "pending"
+    tensors wait for other ranks now, the last one since "enqueued_ns". Two looks give rates. Counters start again when
+    "opened_ns" differs.
     """
     return {
         file.rank: {

@@ -51,11 +51,8 @@ def write(folder: Path, rank: int, *, pid: int = 7, **values: int) -> Path:
 
 
 def test_counters_are_read_by_rank(tmp_path: Path) -> None:
-    write(
-        *(tmp_path, 0),
-        **{"operations": 3, "tensors": 8, "wait": 500, "operation": 70, "bytes": 4096, "last": 99, "enqueued": 10},
-        **{"enqueued_at": 98, "tail": 300, "steps": 2},
-    )
+    first = {"operations": 3, "tensors": 8, "wait": 500, "operation": 70, "bytes": 4096, "last": 99, "enqueued": 10}
+    write(tmp_path, 0, **first, enqueued_at=98, tail=300, steps=2)
     write(tmp_path, 3, opened=5, pid=9)
     assert readiness.read(str(tmp_path)) == {
         0: {
