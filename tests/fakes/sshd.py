@@ -14,9 +14,13 @@ import paramiko.common
 
 
 class Sshd:
-    """Listens on 127.0.0.1. `extras` has a word for each request that is no command, in the order of their arrival."""
+    """Listens on 127.0.0.1. `extras` has a word for each request that is no command, in the order of their arrival.
 
-    def __init__(self, host_key: Path, *, address: str = "127.0.0.1") -> None:
+    `forwards`: it forwards connections to ports of this machine, as sshd does by default.
+    """
+
+    def __init__(self, host_key: Path, *, address: str = "127.0.0.1", forwards: bool = False) -> None:
+        self._forwards = forwards
         self._key = paramiko.Ed25519Key.from_private_key_file(str(host_key))
         self._listener = socket.create_server((address, 0))
         self._transports: list[paramiko.Transport] = []
@@ -41,12 +45,17 @@ class Sshd:
             transport.add_server_key(self._key)
             self._transports.append(transport)
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                transport.start_server(server=_Session(self.extras))
+                session = _Session(self.extras, forwards=self._forwards)
+                transport.start_server(server=session)
+                if self._forwards:
+                    threading.Thread(target=_join, args=(transport, session.targets), daemon=True).start()
 
 
 class _Session(paramiko.ServerInterface):
-    def __init__(self, extras: list[str]) -> None:
+    def __init__(self, extras: list[str], *, forwards: bool) -> None:
         self._extras = extras
+        self._forwards = forwards
+        self.targets: dict[int, socket.socket] = {}
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -76,13 +85,38 @@ class _Session(paramiko.ServerInterface):
         self._extras.append("remote forwarding")
         return 1
 
-    def check_channel_direct_tcpip_request(self, *_words: Any) -> int:
+    def check_channel_direct_tcpip_request(self, chanid: int, origin: Any, destination: Any) -> int:
         self._extras.append("local forwarding")
-        return int(paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+        if not self._forwards:
+            return int(paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+        try:
+            self.targets[chanid] = socket.create_connection(destination, timeout=10)
+        except OSError:
+            return int(paramiko.common.OPEN_FAILED_CONNECT_FAILED)
+        return int(paramiko.common.OPEN_SUCCEEDED)
 
     def check_channel_pty_request(self, *_words: Any) -> bool:
         self._extras.append("pty")
         return True
+
+
+def _join(transport: paramiko.Transport, targets: dict[int, socket.socket]) -> None:
+    """Connect each forwarded channel with the socket that was opened for it."""
+    while transport.is_active():
+        channel = transport.accept(1)
+        if channel is None or channel.get_id() not in targets:
+            continue
+        there = targets.pop(channel.get_id())
+        there.settimeout(None)
+        for source, sink in ((there, channel), (channel, there)):
+            threading.Thread(target=_pass, args=(source, sink), daemon=True).start()
+
+
+def _pass(source: Any, sink: Any) -> None:
+    with contextlib.suppress(OSError, EOFError):
+        while data := source.recv(1 << 15):
+            sink.sendall(data)
+        (sink.shutdown_write if isinstance(sink, paramiko.Channel) else lambda: sink.shutdown(socket.SHUT_WR))()
 
 
 def _run(channel: paramiko.Channel, command: bytes) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -23,7 +24,9 @@ from kit.remote.ssh.known import is_plain
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import container_terminal_argv, openssh_argv, terminal_argv
 from kit.remote.ssh.transport import Transport
+from kit.remote.ssh.tunnel import Tunnel
 from tests.fakes.sshd import Sshd
+from tests.sockets import free_port
 
 Make = Callable[[Host, Login], Transport]
 CLIENTS: Sequence[Make] = (OpenSshTransport, FabricTransport)
@@ -147,6 +150,25 @@ def test_no_connection_takes_along_what_you_have(make: Make, site: Site, config:
     assert not list(site.folder.glob("mine-*"))
     assert site.known_hosts.read_text() == before
     assert "no identities" in subprocess.run(["ssh-add", "-l"], capture_output=True, text=True, check=False).stdout
+
+
+def test_a_tunnel_forwards_what_kit_wants_and_nothing_of_a_config(site: Site, config: Path) -> None:
+    lines: list[str] = []
+    local = free_port("127.0.0.1")
+    command = ["sh", "-c", "echo begun; exec cat"]
+    host = Host(name="gpu1", address="127.0.0.1")
+    with Tunnel(host, site.login, command, line=lines.append, refused=lines.append) as tunnel:
+        tunnel.open()
+        assert tunnel.wait_for(lambda: bool(lines), timeout_s=30)
+        assert site.sshd.extras == []
+        tunnel.forward(local, "127.0.0.1", 9)
+        with socket.create_connection(("127.0.0.1", local), timeout=20) as here:
+            assert here.recv(1) == b""
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", site.sshd.port + 1), timeout=5)
+    assert site.sshd.extras == ["local forwarding"]
+    assert not config.exists()
+    assert not list(site.folder.glob("mine-*"))
 
 
 def test_the_users_own_session_has_them(site: Site, config: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
+from typing import TYPE_CHECKING
 
 from kit.model import quantity
+
+if TYPE_CHECKING:
+    from kit.model.forward import Wanted
 
 # A number of nvidia-smi, or the UUID of a GPU or of a MIG device.
 _DEVICE = re.compile(r"[0-9]{1,3}(:[0-9]{1,2})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
@@ -115,6 +119,19 @@ def port(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) or not 1 <= int(text) <= 65535:
         raise ValueError(f"'{text}' is not a port from 1 to 65535")
     return int(text)
+
+
+def local_port(text: str) -> int:
+    """Return a port, or 0 for any free one."""
+    return 0 if text == "0" else port(text)
+
+
+def forwarded(text: str) -> Wanted:
+    """Return the port of this machine and that of the VM: 8888, 9000:8888, or 0:8888 for any free one."""
+    from kit.model.forward import Wanted  # noqa: PLC0415  (only for kit forward)
+
+    here, colon, there = text.rpartition(":")
+    return Wanted(local=local_port(here) if colon else port(there), port=port(there))
 
 
 def positive(text: str) -> float:

@@ -30,11 +30,15 @@ from kit.remote.ssh.transport import Completed, Live, LiveTransport, Output, fen
 
 
 class OpenSshTransport(LiveTransport):
-    """One thread's way to one VM. The first command connects; `close` leaves a kept connection open for the next."""
+    """One thread's way to one VM. The first command connects; `close` leaves a kept connection open for the next.
 
-    def __init__(self, host: Host, login: Login) -> None:
+    `options` replace kit's own options of ssh.
+    """
+
+    def __init__(self, host: Host, login: Login, *, options: Sequence[str] = ()) -> None:
         self._host = host
         self._login = login
+        self._options = options
         self._own_folder: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -95,7 +99,7 @@ class OpenSshTransport(LiveTransport):
     def _attempt(self, login: Login, command: str, live: Live, stdin: bytes, timeout_s: float) -> Ended:
         try:
             process = subprocess.Popen(
-                [*openssh_argv(login, sharing="make"), command],
+                [*openssh_argv(login, options=self._options, sharing="make"), command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

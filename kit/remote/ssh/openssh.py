@@ -17,6 +17,10 @@ CONNECT_TIMEOUT_S = 15
 KEEP_S = 60
 # A link that is cut is noticed within 20 s: the next command then connects again.
 _ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
+# A connection that forwards ports: it ends with the process that has it, and writes why a port does not answer.
+FORWARDING = ("ControlMaster=yes", "ControlPersist=no", "LogLevel=INFO")
+# The only address of this machine on which forwarded ports listen.
+LOOPBACK = "127.0.0.1"
 # What the user's ssh_config may not add to a connection that nobody looks at.
 _NO_EXTRAS = (
     "ForwardAgent=no",
@@ -66,6 +70,17 @@ def container_terminal_argv(target: Login) -> tuple[str, ...]:
 def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:
     """Return the command that checks or ends the kept connection to this VM. It contacts no host."""
     return ("ssh", "-O", request, "-o", f"ControlPath={_quoted(target.socket or 'none')}", "--", target.address)
+
+
+def forward_argv(target: Login, local: int, address: str, port: int) -> tuple[str, ...]:
+    """Return the command that makes a connection listen on this machine's loopback, for `port` of an address there.
+
+    It reads no ssh_config: the forwardings in it are not wanted.
+    """
+    where = f"[{address}]" if ":" in address else address
+    path = f"ControlPath={_quoted(target.socket or 'none')}"
+    wanted = f"{LOOPBACK}:{local}:{where}:{port}"
+    return ("ssh", "-F", "none", "-O", "forward", "-o", path, "-L", wanted, "--", target.address)
 
 
 def _argv(flags: Sequence[str], target: Login, settings: Sequence[str]) -> tuple[str, ...]:

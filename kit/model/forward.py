@@ -1,0 +1,41 @@
+"""Ports of a VM that this machine reaches on its loopback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A port of the VM, and the one of this machine; 0 takes a free one."""
+
+    local: int
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwarded:
+    """One forwarded port. `address` is the one on which a program listens on the VM, or '' if none listens yet."""
+
+    local: int
+    port: int
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwards:
+    """What `kit forward` opened. `run` is the run that you named, or ''."""
+
+    host: str
+    ports: tuple[Forwarded, ...]
+    run: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Board:
+    """A TensorBoard that runs in a node. `logdir` is the folder that it reads there; `url` is where to open it here."""
+
+    run: str
+    host: str
+    logdir: str
+    url: str
