@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ import pytest
 
 from kit.errors import InputError, NotReadyError
 from kit.events import Note
+from kit.flows.cluster.down import down
+from kit.flows.queue.cordon import cordon, cordon_broken, rows, uncordon
 from kit.flows.queue.join import join
 from kit.flows.queue.line import change, look
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.listing import listing
 from kit.flows.run.stop import stop
+from kit.model.doctor import Area, DoctorResult, Finding, Sight
 from kit.model.launch import RunPolicy, RunRequest
-from kit.model.queue import After, Turn
+from kit.model.queue import After, HostRows, Turn
 from kit.model.result import RunsResult
 from kit.model.run import RunRecord
 from kit.remote.run.door import Door
@@ -254,3 +258,97 @@ def test_an_entry_that_is_odd_hides_no_other(line: Line) -> None:
     texts = [warned.text for warned in line.cluster.reporter.warnings]
     assert len([text for text in texts if text.startswith("kit cannot read a run in line: ")]) == 2
     line.open()
+
+
+def test_down_does_not_drop_the_line(line: Line) -> None:
+    line.holder()
+    (second,) = line.join(np=1)
+    line.listing()
+    with pytest.raises(NotReadyError, match=f"the run {second} waits in line, and kit down would drop it"):
+        down(line.cluster.context())
+    down(line.cluster.context(), force=True)
+    line.open()
+
+
+def names_of(rows: HostRows) -> dict[str, str]:
+    return {row.name: row.cordon.why for row in rows.hosts if row.cordon}
+
+
+def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
+    context = line.cluster.context()
+    assert names_of(rows(context)) == {}
+    assert names_of(cordon(context, "gpu[1-2]", "moved")) == {"gpu1": "moved", "gpu2": "moved"}
+    with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved, by ") as caught:
+        line.cluster.run("true", np=1, hosts="gpu1,gpu3")
+    assert "kit hosts uncordon gpu1" in str(caught.value.hint)
+    with pytest.raises(NotReadyError, match="gpu2 is cordoned"):
+        line.join(np=1, hosts="gpu2")
+    assert line.cluster.run("true", hosts=None, np=4).exit_code == 0
+    (record,) = line.cluster.records
+    assert [place["node"] for place in record["places"]] == ["gpu3", "gpu4"]
+    assert any(
+        warned.text.startswith("gpu2 is cordoned: moved") and warned.text.endswith("; the run does not use it")
+        for warned in line.cluster.reporter.warnings
+    )
+    with pytest.raises(InputError, match="--np 6 is more than the 4 slots"):
+        line.cluster.run("true", hosts=None, np=6)
+    assert names_of(uncordon(context, "gpu1")) == {"gpu2": "moved"}
+    assert names_of(rows(context)) == {"gpu2": "moved"}
+    assert [cordon.host for cordon in look(context).cordons] == ["gpu2"]
+
+
+def test_a_run_in_line_waits_for_hosts_that_are_not_cordoned(line: Line) -> None:
+    context = line.cluster.context()
+    holder = line.holder()
+    (second,) = line.join()
+    until(lambda: line.reasons() == {second: "slots"})
+    cordon(context, "gpu4", "hot")
+    line.open()
+    assert line.ended(holder).exit_code == 0
+    until(lambda: line.reasons() == {second: "hosts"})
+    uncordon(context, "gpu4")
+    assert line.ended(second).exit_code == 0
+
+
+def test_a_cordoned_host_that_the_hosts_file_lost_can_be_uncordoned(line: Line) -> None:
+    context = line.cluster.context()
+    cordon(context, "gpu4", "gone")
+    smaller = replace(context, inventory=replace(context.inventory, hosts=context.inventory.hosts[:3]))
+    assert [(row.name, row.address) for row in rows(smaller).hosts][3] == ("gpu4", "")
+    assert names_of(uncordon(smaller, "gpu4")) == {}
+    with pytest.raises(InputError, match="gpu4"):
+        uncordon(smaller, "gpu4")
+    with pytest.raises(InputError, match="not one line"):
+        cordon(context, "gpu1", "two\nlines")
+
+
+def test_the_doctor_cordons_hosts_that_break_runs(line: Line) -> None:
+    context = line.cluster.context()
+
+    def result(*findings: tuple[str, Area, tuple[str, ...]]) -> DoctorResult:
+        made = tuple(
+            Finding(
+                id=name, title="t", severity="breaks", area=area, leads_to="l", fix="f",
+                seen=(Sight(hosts=hosts, seen="s"), Sight(hosts=("gpu1",), seen="s", severity="slows")),
+            )
+            for name, area, hosts in findings
+        )  # fmt: skip
+        return DoctorResult(
+            cluster="lab",
+            hosts=context.inventory.names,
+            deployed=True,
+            pairing="none",
+            pairs=0,
+            checks=1,
+            findings=made,
+        )
+
+    pair: tuple[str, Area, tuple[str, ...]] = ("port", "pair", ("gpu1", "gpu2"))
+    assert names_of(cordon_broken(context, result(pair))) == {}
+    found = result(("gpu-xid", "gpu", ("gpu3", "gpu2")), ("disk", "host", ("gpu3",)), pair)
+    why = {"gpu2": "kit doctor: gpu-xid", "gpu3": "kit doctor: gpu-xid, disk"}
+    assert names_of(cordon_broken(context, found)) == why
+    assert not line.cluster.reporter.warnings
+    # What is already cordoned keeps its reason, and one host at least is left.
+    assert names_of(cordon_broken(context, result(("engine", "host", ("gpu1", "gpu3", "gpu4"))))) == why
+    assert "kit cordons none" in line.cluster.reporter.warnings[0].text

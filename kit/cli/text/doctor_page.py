@@ -25,8 +25,8 @@ _HEAD = """\
 <!-- scripts/docs-doctor writes this page from kit/plan/doctor/checks. Do not edit it. -->
 
 `kit doctor` names what is wrong with your hosts, their GPUs and the network between them, before a job fails or hangs
-on it. It only reads. It needs no engine, no deployed cluster and no GPU. Where a cluster runs, it also looks into its
-nodes.
+on it. It only reads, except with [`--cordon`](queue.md#hosts-that-should-rest). It needs no engine, no deployed cluster
+and no GPU. Where a cluster runs, it also looks into its nodes.
 
 ```sh
 kit doctor                    # all hosts, and all pairs of at most 16 hosts

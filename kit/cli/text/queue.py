@@ -7,7 +7,7 @@ import time
 
 from kit.cli.text.run import span
 from kit.cli.text.table import cut, fitted
-from kit.model.queue import Changed, Line, Queued, WaitingRun
+from kit.model.queue import Changed, HostRows, Line, Queued, WaitingRun
 from kit.plan.queue.cordons import text as cordon_text
 from kit.plan.queue.reasons import why
 
@@ -68,6 +68,24 @@ def joined(value: Queued) -> str:
     what = f"run {first} is" if one else f"{len(value.runs)} runs are"
     ahead = "nobody waits before" if not value.ahead else f"{value.ahead} before"
     return f"{what} in line, {ahead} {'it' if one else 'them'}; why it waits: kit queue; follow it: kit attach {first}"
+
+
+def hosts(value: HostRows, *, width: int | None = None) -> str:
+    """Return a line for each host."""
+    now = time.time()
+    rows = [
+        (
+            row.name,
+            row.address,
+            "no: cordoned" if row.cordon else "yes",
+            row.cordon.why if row.cordon else "",
+            row.cordon.by if row.cordon else "",
+            span(now - row.cordon.at) if row.cordon else "",
+        )
+        for row in value.hosts
+    ]
+    header = ("HOST", "ADDRESS", "NEW RUNS", "WHY", "BY", "SINCE")
+    return fitted(rows, header, width, flexible=("WHY", "BY"))
 
 
 def changed(value: Changed) -> str:

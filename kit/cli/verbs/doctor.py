@@ -23,13 +23,19 @@ def doctor(session: Session) -> int:
     from kit.cli.text import doctor as text
     from kit.flows.doctor.doctor import doctor
 
-    result = doctor(session.context(), hosts=session.args.hosts, pairing=session.args.pairs)
+    context = session.context()
+    result = doctor(context, hosts=session.args.hosts, pairing=session.args.pairs)
     terminal = session.terminal
 
     def paint(text: str, style: Style) -> str:
         return terminal.paint(text, style, terminal.out)
 
     session.show("doctor", result, lambda value: text.findings(value, verbose=session.args.verbose, paint=paint))
+    if session.args.cordon:
+        from kit.cli.text.queue import hosts
+        from kit.flows.queue.cordon import cordon_broken
+
+        session.show("hosts", cordon_broken(context, result), session.fitted(hosts))
     return result.exit_code
 
 
@@ -66,6 +72,10 @@ VERBS = (
                 "(default: all up to 16 hosts, then quick)",
             ),
             Option(
+                flags=("--cordon",),
+                help="Then cordon hosts with a finding that breaks runs, so that no new run is placed there",
+            ),
+            Option(
                 flags=("--explain",),
                 value="ID",
                 kind=words,
@@ -74,12 +84,13 @@ VERBS = (
             ),
             *CLUSTER,
         ),
-        notes="kit doctor only reads. It needs no engine and no deployed cluster; where a cluster runs, it looks into "
-        "its nodes, too. A finding breaks runs, slows them, or is to watch. A host that cannot be examined is a "
-        "finding that breaks, and hides no other host.",
+        notes="Without --cordon, kit doctor only reads. It needs no engine and no deployed cluster; where a cluster "
+        "runs, it looks into its nodes, too. A finding breaks runs, slows them, or is to watch. A host that cannot be "
+        "examined is a finding that breaks, and hides no other host.",
         examples=(
             "kit doctor",
             "kit doctor -H 'gpu[1-4]' --pairs none",
+            "kit doctor --pairs none --cordon",
             "kit doctor --explain own-name",
             "kit doctor --json",
         ),

@@ -9,6 +9,7 @@ from kit.errors import KitError, NotReadyError
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
 from kit.flows.image.content import tag_of
+from kit.flows.run.listing import listing
 from kit.model.plan import Plan
 from kit.model.result import DownPreview, DownResult
 from kit.model.results import RunSize, Survey
@@ -44,6 +45,16 @@ def spare_runs(living: Sequence[str]) -> None:
         )
 
 
+def spare_line(waiting: Sequence[str]) -> None:
+    """Raise NotReadyError if a run waits in line: the line goes with the cluster's folder."""
+    if waiting:
+        shown = ", ".join(waiting[:3]) + (f" and {len(waiting) - 3} more" if len(waiting) > 3 else "")
+        raise NotReadyError(
+            f"the run {shown} waits in line, and kit down would drop it; nothing was removed",
+            hint="take it out of the line (kit queue rm), or drop it by: kit down --force",
+        )
+
+
 def down(
     context: Context,
     *,
@@ -54,8 +65,8 @@ def down(
 ) -> DownResult:
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
-    What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active. `kept` is for the
-    result. Hosts are done side by side. One error at the end names all hosts that failed.
+    What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active or waits in line.
+    `kept` is for the result. Hosts are done side by side. One error at the end names all hosts that failed.
     """
     plan = plan_down(context, images=images, purge=purge)
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
@@ -63,6 +74,7 @@ def down(
         if not force:
             # A run may have begun since the user was asked.
             spare_runs(_living(context))
+            spare_line(_waiting(context))
         change.what = f"{len(plan.hosts)} hosts" + (", with what runs made" if purge else "")
         lines: dict[str, list[str]] = {}
         execution = change.execution(context, removed=lines)
@@ -81,4 +93,11 @@ def _living(context: Context) -> tuple[str, ...]:
     with suppress(KitError), closing(context.connect(context.inventory.head)) as transport:
         runs = far.survey(transport, context.spec.name)
         return tuple(run.id for run in runs if run.live)
+    return ()
+
+
+def _waiting(context: Context) -> tuple[str, ...]:
+    """Return the runs in line. Return none if the head cannot be asked."""
+    with suppress(KitError):
+        return tuple(run.id for run in listing(context).waiting)
     return ()

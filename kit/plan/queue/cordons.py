@@ -1,10 +1,11 @@
-"""Leaves cordoned hosts out of new runs, and refuses them by name."""
+"""Leaves cordoned hosts out of new runs, refuses them by name, and decides which hosts kit doctor cordons."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kit.errors import NotReadyError
+from kit.model.doctor import Finding
 from kit.model.host import Host
 from kit.model.queue import Cordon
 
@@ -37,3 +38,19 @@ def text(cordon: Cordon) -> str:
     """Return a sentence about a cordoned host."""
     by = f", by {cordon.by}" if cordon.by else ""
     return f"{cordon.host} is cordoned: {cordon.why}{by}"
+
+
+def of_findings(findings: Iterable[Finding], known: Sequence[str]) -> dict[str, str]:
+    """Return why each host should be cordoned: its findings that break runs, by host in the order of `known`.
+
+    A finding about two hosts, or about the cluster as a whole, blames no host.
+    """
+    reasons: dict[str, list[str]] = {}
+    for finding in findings:
+        for sight in finding.seen:
+            if finding.area in ("pair", "cluster") or (sight.severity or finding.severity) != "breaks":
+                continue
+            for host in sight.hosts:
+                words = reasons.setdefault(host, [])
+                words += [finding.id] if finding.id not in words else []
+    return {host: f"kit doctor: {', '.join(reasons[host])}" for host in known if host in reasons}
