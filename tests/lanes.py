@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 _FILES = {
     "cluster": "cluster code collectives local_engine lock mxnet nccl predict run runs security transport tune wheel",
     "faults": "bench data fault_matrix faults gpus neighbors results swarm",
-    "bare": "bench_report completion cuda data_faults doctor image lab pytorch registry setup ship tensorflow",
+    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship tensorflow",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.host import is_run
+from kit.cli.verbs.lasting import until_interrupted
 from kit.cli.verbs.options import CLUSTER, FAILED, WORK
 from kit.cli.verbs.values import forwarded, lines, local_port, words
 from kit.errors import InputError
@@ -40,10 +41,10 @@ def forward(session: Session) -> int:
     if args.rank is not None and not run:
         raise InputError("--rank needs a run", hint="name a run instead of a host: kit forward latest PORT --rank N")
 
-    def open_until_interrupted(ready: Callable[[Any], None]) -> None:
+    def openuntil_interrupted(ready: Callable[[Any], None]) -> None:
         forward(context, args.where, wanted, is_run=run, rank=args.rank, ready=ready)
 
-    return _until_interrupted(session, "forward", open_until_interrupted, text.forwards)
+    return until_interrupted(session, "forward", openuntil_interrupted, text.forwards)
 
 
 def tensorboard(session: Session) -> int:
@@ -53,31 +54,10 @@ def tensorboard(session: Session) -> int:
     args = session.args
     context = session.context()
 
-    def open_until_interrupted(ready: Callable[[Any], None]) -> None:
+    def openuntil_interrupted(ready: Callable[[Any], None]) -> None:
         tensorboard(context, args.run, logdir=args.logdir, rank=args.rank, port=args.port, ready=ready)
 
-    return _until_interrupted(session, "tensorboard", open_until_interrupted, text.board)
-
-
-def _until_interrupted(
-    session: Session, kind: str, work: Callable[[Callable[[Any], None]], None], text: Callable[[Any], str]
-) -> int:
-    """Do the work, and print what it opens. Ctrl-C is no failure after that."""
-    opened = False
-
-    def ready(value: Any) -> None:
-        nonlocal opened
-        session.show(kind, value, text)
-        if not session.json and not session.args.quiet:
-            session.terminal.tell("Ctrl-C closes it")
-        opened = True
-
-    try:
-        work(ready)
-    except KeyboardInterrupt:
-        if not opened:
-            raise
-    return 0
+    return until_interrupted(session, "tensorboard", openuntil_interrupted, text.board)
 
 
 VERBS = (

@@ -10,6 +10,7 @@ from kit.model import quantity
 
 if TYPE_CHECKING:
     from kit.model.forward import Wanted
+    from kit.model.metrics import Address
 
 # A number of nvidia-smi, or the UUID of a GPU or of a MIG device.
 _DEVICE = re.compile(r"[0-9]{1,3}(:[0-9]{1,2})?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}", re.ASCII)
@@ -132,6 +133,23 @@ def forwarded(text: str) -> Wanted:
 
     here, colon, there = text.rpartition(":")
     return Wanted(local=local_port(here) if colon else port(there), port=port(there))
+
+
+def listen(text: str) -> Address:
+    """Return an address of this machine and a port: 127.0.0.1:9400, [::1]:9400, or 9400 for the loopback."""
+    from kit.model.metrics import Address  # noqa: PLC0415  (only for kit metrics)
+
+    host, colon, number = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    # Programs in Go mean all addresses by :9400.
+    return Address(host=host or ("0.0.0.0" if colon else "127.0.0.1"), port=local_port(number))  # noqa: S104
+
+
+def interval(text: str) -> float:
+    """Return a time of 1 second or more."""
+    if span(text) < 1:
+        raise ValueError(f"'{text}' is less than 1 second")
+    return span(text)
 
 
 def positive(text: str) -> float:

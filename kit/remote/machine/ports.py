@@ -12,7 +12,7 @@ _LISTENING = "0A"
 
 def is_free(address: str, port: int) -> bool:
     """Return whether a program could listen here now."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         # As ssh does: connections of an earlier program that are about to end do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

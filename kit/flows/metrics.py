@@ -1,0 +1,110 @@
+"""kit metrics: the readings of all hosts for Prometheus, over HTTP, as a file, or once as text."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import kit
+from kit.errors import HostsFailed, InputError, KitError
+from kit.events import Warned
+from kit.flows.context import Context
+from kit.model.metrics import Address, Exported, Family
+from kit.plan.metrics import families
+from kit.remote.machine.ports import holder, is_free
+from kit.remote.watch import prometheus
+from kit.remote.watch.watchers import Watchers, answered
+
+# For the first reading of each host: a login, and the start of nvidia-smi.
+FIRST_S = 60.0
+
+
+def text(context: Context) -> str:
+    """Return the metrics of one reading of each host. Raises KitError if no host answers."""
+    with _watched(context, every=1.0) as now:
+        return prometheus.text(now)
+
+
+def serve(
+    context: Context, listen: Address, *, every: float, anywhere: bool, ready: Callable[[Exported], None]
+) -> None:
+    """Serve the metrics until Ctrl-C (see `served`). `ready` gets where they are."""
+    with served(context, listen, every=every, anywhere=anywhere) as exported:
+        ready(exported)
+        # Only Ctrl-C ends it.
+        threading.Event().wait()
+
+
+@contextmanager
+def served(context: Context, listen: Address, *, every: float, anywhere: bool = False) -> Iterator[Exported]:
+    """Serve the metrics. `every` is the time between readings in seconds.
+
+    Raises InputError for all addresses of this machine, unless you said so (`anywhere`), and for a port that is taken.
+    """
+    check_address(listen, anywhere=anywhere)
+    if listen.port and not is_free(listen.host, listen.port):
+        by = holder(listen.port)
+        raise InputError(
+            f"port {listen.port} of {listen.host} is in use{f' by {by}' if by else ''}",
+            hint=f"choose another: --listen {listen.shown(listen.port + 1)}",
+        )
+    if not is_loopback(listen.host):
+        context.reporter.report(
+            Warned(text=f"everybody who can connect to {listen.host} can read the metrics: there is no password")
+        )
+    with _watched(context, every=every) as now, prometheus.served(now, listen.host, listen.port) as port:
+        yield Exported(url=f"http://{listen.shown(port)}/metrics", hosts=context.inventory.names)
+
+
+def write(context: Context, file: Path, *, every: float, once: bool, ready: Callable[[Exported], None]) -> None:
+    """Write the metrics into a file for node_exporter's textfile collector, again and again until Ctrl-C."""
+    with _watched(context, every=every) as now:
+        prometheus.write(now, file)
+        ready(Exported(file=str(file), hosts=context.inventory.names))
+        over = threading.Event()
+        while not once and not over.wait(every):
+            prometheus.write(now, file)
+
+
+def check_address(listen: Address, *, anywhere: bool) -> None:
+    """Raise InputError for an address that means all addresses, unless you said so."""
+    try:
+        unspecified = ipaddress.ip_address(listen.host).is_unspecified
+    except ValueError:
+        unspecified = False
+    if unspecified and not anywhere:
+        raise InputError(
+            f"{listen.host} is every address of this machine, and the metrics have no password",
+            hint=f"listen on the loopback: --listen 127.0.0.1:{listen.port}; or add --all-addresses",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _watched(context: Context, *, every: float) -> Iterator[Callable[[], tuple[Family, ...]]]:
+    """Yield what returns the metrics of now, when every host has answered or failed.
+
+    Raises KitError if all hosts failed; warns of those that failed while others answered.
+    """
+    with Watchers(context.inventory.hosts, context.connect, every=every) as watchers:
+        watchers.wait(answered, FIRST_S)
+        seen = watchers.now()
+        errors = [one.error for one in seen if one.error is not None]
+        if len(errors) == len(seen):
+            raise _all_failed(errors)
+        for error in errors:
+            context.reporter.report(Warned(text=f"{error}; its kit_host_up is 0", hint=error.hint))
+        yield lambda: families(watchers.now(), cluster=context.spec.name, version=kit.__version__)
+
+
+def _all_failed(errors: list[KitError]) -> KitError:
+    return errors[0] if len(errors) == 1 else HostsFailed(f"kit metrics: all {len(errors)} hosts failed", errors)

@@ -1,0 +1,165 @@
+"""kit metrics on hosts that are addresses of this machine: the program runs for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kit.errors import HostsFailed, InputError, StepError
+from kit.flows import metrics as flow
+from kit.model.metrics import Address, Exported
+from kit.plan.forward import listeners
+from kit.remote.watch import watchers
+from tests.fakes.loopback import Loopback
+from tests.fakes.reporter import Remembering
+
+LOOPBACK = Address(host="127.0.0.1", port=0)
+ALL = "0.0.0.0"  # noqa: S104  (what the tests are about)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Loopback:
+    monkeypatch.setattr(watchers, "AGAIN_S", (0.01,))
+    return Loopback(2)
+
+
+def never(_value: object) -> None:
+    raise AssertionError("nothing may be opened")
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """Return the values of metrics by name and host."""
+    families = text_string_to_metric_families(text)
+    return {(one.name, one.labels.get("host", "")): one.value for family in families for one in family.samples}
+
+
+def while_open(work: Callable[[Callable[[Any], None]], None], look: Callable[[Any], None]) -> None:
+    """Do the work, look at what it opened in another thread, then press Ctrl-C. What the look raises is raised."""
+    errors: list[BaseException] = []
+    main = threading.get_ident()
+
+    def check(value: Any) -> None:
+        try:
+            look(value)
+        except BaseException as error:
+            errors.append(error)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        work(lambda value: threading.Thread(target=check, args=(value,), daemon=True).start())
+    if errors:
+        raise errors[0]
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  (a test's own address)
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        return str(answer.read().decode())
+
+
+def test_the_metrics_are_served_on_the_loopback_until_ctrl_c(machine: Loopback, reporter: Remembering) -> None:
+    ports: list[int] = []
+
+    def look(value: Exported) -> None:
+        found = samples(get(value.url))
+        assert found["kit_host_up", "gpu1"] == found["kit_host_up", "gpu2"] == 1.0
+        assert found["kit_host_cores", "gpu2"] == os.cpu_count()
+        assert ("kit_info", "") in found
+        # Nothing of kit's own process.
+        assert all(name.startswith("kit_") for name, _ in found)
+        ports.append(int(value.url.rpartition(":")[2].partition("/")[0]))
+        assert listeners(Path("/proc/net/tcp").read_text().splitlines(), ports[0]) == ["127.0.0.1"]
+
+    context = machine.context(reporter)
+    while_open(lambda ready: flow.serve(context, LOOPBACK, every=0.1, anywhere=False, ready=ready), look)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", ports[0]), timeout=5)
+    assert [process.wait() for process in machine.processes.values()] == [0, 0]
+    assert reporter.warnings == []
+
+
+def test_a_host_that_fails_is_0_and_reported_once(machine: Loopback, reporter: Remembering) -> None:
+    machine.down.add("gpu1")
+    found = samples(flow.text(machine.context(reporter)))
+    assert (found["kit_host_up", "gpu1"], found["kit_host_up", "gpu2"]) == (0.0, 1.0)
+    assert ("kit_host_cores", "gpu1") not in found
+    (warning,) = reporter.warnings
+    assert warning.text.startswith("gpu1: ")
+    assert warning.text.endswith("; its kit_host_up is 0")
+
+
+def test_hosts_that_all_fail_are_an_error(machine: Loopback, reporter: Remembering) -> None:
+    machine.down |= {"gpu1", "gpu2"}
+    with pytest.raises(HostsFailed, match="all 2 hosts failed") as caught:
+        flow.serve(machine.context(reporter), LOOPBACK, every=1, anywhere=False, ready=never)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("host", [ALL, "::", "0:0::0"])
+def test_all_addresses_need_a_word(machine: Loopback, reporter: Remembering, host: str) -> None:
+    with pytest.raises(InputError, match="every address of this machine") as caught:
+        flow.serve(machine.context(reporter), Address(host=host, port=9400), every=1, anywhere=False, ready=never)
+    assert "--all-addresses" in (caught.value.hint or "")
+    assert machine.processes == {}
+    flow.check_address(Address(host=host, port=9400), anywhere=True)
+
+
+def test_an_address_that_others_reach_is_a_warning(machine: Loopback, reporter: Remembering) -> None:
+    def look(value: Exported) -> None:
+        assert get(value.url)
+
+    context, everywhere = machine.context(reporter), Address(host=ALL, port=0)
+    while_open(lambda ready: flow.serve(context, everywhere, every=0.1, anywhere=True, ready=ready), look)
+    (warning,) = reporter.warnings
+    assert "there is no password" in warning.text
+
+
+def test_a_taken_port_is_named_before_any_host_is_read(machine: Loopback, reporter: Remembering) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address(host="127.0.0.1", port=taken.getsockname()[1])
+        with pytest.raises(InputError, match=rf"is in use by .* \(pid {os.getpid()}\)"):
+            flow.serve(machine.context(reporter), address, every=1, anywhere=False, ready=never)
+    assert machine.processes == {}
+
+
+def test_an_address_of_another_machine_is_an_error(machine: Loopback, reporter: Remembering) -> None:
+    with pytest.raises((StepError, InputError), match=r"192\.0\.2\.1"):
+        flow.serve(machine.context(reporter), Address(host="192.0.2.1", port=0), every=1, anywhere=False, ready=never)
+
+
+def test_a_file_is_replaced_whole(machine: Loopback, reporter: Remembering, tmp_path: Path) -> None:
+    file = tmp_path / "kit.prom"
+    seen: list[Exported] = []
+    flow.write(machine.context(reporter), file, every=1, once=True, ready=seen.append)
+    assert samples(file.read_text())["kit_host_up", "gpu1"] == 1.0
+    assert [path.name for path in tmp_path.iterdir()] == ["kit.prom"]
+    assert seen == [Exported(file=str(file), hosts=("gpu1", "gpu2"))]
+
+
+def test_a_file_is_written_again(machine: Loopback, reporter: Remembering, tmp_path: Path) -> None:
+    file = tmp_path / "kit.prom"
+
+    def look(_value: Exported) -> None:
+        inode = file.stat().st_ino
+        # The writer is another thread: what it writes next is another file.
+        held = file.open()
+        while file.stat().st_ino == inode:
+            threading.Event().wait(0.01)
+        held.close()
+
+    context = machine.context(reporter)
+    while_open(lambda ready: flow.write(context, file, every=0.05, once=False, ready=ready), look)
+
+
+def test_a_folder_that_does_not_exist_is_named(machine: Loopback, reporter: Remembering, tmp_path: Path) -> None:
+    with pytest.raises(StepError, match=r"no/kit\.prom cannot be written: No such file"):
+        flow.write(machine.context(reporter), tmp_path / "no" / "kit.prom", every=1, once=True, ready=never)
