@@ -46,12 +46,20 @@ class Reason:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """A run of an array: the array's id, which no run has, its index, and how many runs the array has."""
+
+    of: str
+    index: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WaitingRun:
     """A run in line. Times are in seconds since 1970, by the head's clock.
 
     `counts` are the slots that it needs on each host, and `hosts` are those that it may get. `limit` is its --timeout
-    in seconds, or None. `by` is user@machine of the person who queued it. `array` has its index in an array, or is
-    None.
+    in seconds, or None. `by` is user@machine of the person who queued it. `array` is None for a run on its own.
     """
 
     id: str
@@ -64,7 +72,7 @@ class WaitingRun:
     priority: int = 0
     limit: float | None = None
     after: tuple[After, ...] = ()
-    array: int | None = None
+    array: Member | None = None
     reason: Reason = field(default_factory=Reason)
 
 
@@ -89,12 +97,13 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Queued:
-    """Runs that joined the line. `ahead` is how many runs were in line before them."""
+    """Runs that joined the line. `ahead` is how many runs were in line before them. `array` is the id of the array."""
 
     runs: tuple[str, ...]
     ahead: int
     np: int
     hosts: tuple[str, ...]
+    array: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,7 @@ def line(value: Line, *, width: int | None = None) -> str:
             str(run.np),
             str(len(run.counts)),
             str(run.priority) if run.priority else "",
-            "" if run.array is None else str(run.array),
+            f"{run.array.of}[{run.array.index}]" if run.array else "",
             span(now - run.queued),
             run.by,
             why(run),
@@ -40,7 +40,7 @@ def line(value: Line, *, width: int | None = None) -> str:
         )
         for number, run in enumerate(value.runs, 1)
     ]
-    header = ("#", "RUN", "NP", "HOSTS", "PRIORITY", "INDEX", "WAITED", "BY", "WAITS", "STARTS", "COMMAND")
+    header = ("#", "RUN", "NP", "HOSTS", "PRIORITY", "ARRAY", "WAITED", "BY", "WAITS", "STARTS", "COMMAND")
     parts = [fitted(rows, header, width, flexible=("COMMAND", "BY", "WAITS"))] if rows else []
     parts = parts or [f"No run waits in line on cluster {value.cluster}."]
     return "\n".join([*parts, *(f"{cordon_text(cordon)}." for cordon in value.cordons)])
@@ -63,11 +63,11 @@ def queued(value: Queued) -> str:
 
 def joined(value: Queued) -> str:
     """Return what a person should know about runs that joined the line."""
-    first = value.runs[0]
-    one = len(value.runs) == 1
-    what = f"run {first} is" if one else f"{len(value.runs)} runs are"
     ahead = "nobody waits before" if not value.ahead else f"{value.ahead} before"
-    return f"{what} in line, {ahead} {'it' if one else 'them'}; why it waits: kit queue; follow it: kit attach {first}"
+    if value.array:
+        runs = "1 run" if len(value.runs) == 1 else f"{len(value.runs)} runs"
+        return f"array {value.array} is in line with {runs}, {ahead} it; see it: kit queue"
+    return f"run {value.runs[0]} is in line, {ahead} it; why it waits: kit queue; follow it: kit attach {value.runs[0]}"
 
 
 def hosts(value: HostRows, *, width: int | None = None) -> str:

@@ -11,7 +11,7 @@ from kit.flows.run.environment import sources
 from kit.flows.run.ready import Ready, make_ready, plan_on, with_code
 from kit.model.answer import answer_of, convert
 from kit.model.launch import LaunchPlan, RunRequest
-from kit.model.queue import Queued, Turn
+from kit.model.queue import Member, Queued, Turn
 from kit.plan.queue import entry
 from kit.plan.run import gpus, records
 from kit.plan.run.again import kept_options
@@ -31,23 +31,25 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         check_head(ready.door)
         share = gpus.per_rank(ready.request, context.spec)
         entry.check_nodes(ready.nodes, share)
-        ids = _new_ids(len(turn.array) or 1)
+        # The array has an id that no run has.
+        *ids, array = _new_ids((len(turn.array) or 1) + 1)
+        members: list[Member | None] = [Member(of=array, index=index, size=len(ids)) for index in turn.array]
+        members = members or [None]
 
         def plans() -> list[tuple[RunRequest, LaunchPlan]]:
             made = []
-            for number, run_id in enumerate(ids):
+            for run_id, member in zip(ids, members, strict=True):
                 one = ready.request
-                if turn.array:
-                    variables = entry.array_variables(turn.array[number], len(ids), ids[0])
-                    one = replace(one, env=(*one.env, *variables))
+                if member is not None:
+                    one = replace(one, env=(*one.env, *entry.array_variables(member)))
                 made.append((one, plan_on(context, ready, one, run_id=run_id)))
             return made
 
         launches = with_code(context, ready, plans, lambda _: [node.name for node in ready.nodes])
-        entries = []
-        for number, (one, plan) in enumerate(launches):
-            array = {"of": ids[0], "index": turn.array[number], "size": len(ids)} if turn.array else None
-            entries.append(_entry(ready, one, plan, turn, share=share, array=array))
+        entries = [
+            _entry(ready, one, plan, turn, share=share, array=member)
+            for (one, plan), member in zip(launches, members, strict=True)
+        ]
         answer = ready.door.ask({"op": "queue", "entries": entries})
     finally:
         ready.door.close()
@@ -61,6 +63,7 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         ahead=ahead,
         np=launches[0][1].placement.np,
         hosts=tuple(node.name for node in ready.nodes),
+        array=array if turn.array else "",
     )
 
 
@@ -73,7 +76,7 @@ def check_head(door: Door) -> None:
 
 
 def _entry(
-    ready: Ready, request: RunRequest, plan: LaunchPlan, turn: Turn, *, share: int, array: dict[str, Any] | None
+    ready: Ready, request: RunRequest, plan: LaunchPlan, turn: Turn, *, share: int, array: Member | None
 ) -> dict[str, Any]:
     start = records.start_request(
         plan,

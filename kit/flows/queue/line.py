@@ -25,20 +25,24 @@ def look(context: Context, *, door: Door | None = None) -> Line:
 def change(
     context: Context, how: Change, runs: Sequence[str], *, priority: int | None = None, door: Door | None = None
 ) -> Changed:
-    """Change runs in line. `runs` are ids, or the beginnings of ids. `door` is one that is already connecting.
+    """Change runs in line. `runs` are ids of runs or arrays, or the beginnings of ids.
 
+    `door` is one that is already connecting.
     Raises InputError, before anything is changed, if one of them is not in line.
     """
     line = _line(context, door)
     ids = [_one(line, word) for word in runs]
+    changed: list[str] = []
     others: list[str] = []
     for run in ids:
         answer = _ask(context, {"op": "change", "id": run, "how": how, "priority": priority}, None)
         if "changed" not in answer:
             raise not_in_line(run)
         with answer_of(context.inventory.head.name, "its answer about the line"):
+            changed += convert(answer.get("members", [run]), list[str])
             others += convert(answer.get("others", []), list[str])
-    return Changed(how=how, runs=tuple(ids), others=tuple(other for other in dict.fromkeys(others) if other not in ids))
+    left = [other for other in dict.fromkeys(others) if other not in changed]
+    return Changed(how=how, runs=tuple(dict.fromkeys(changed)), others=tuple(left))
 
 
 def not_in_line(word: str) -> InputError:
@@ -46,10 +50,9 @@ def not_in_line(word: str) -> InputError:
 
 
 def _one(line: Line, word: str) -> str:
-    """Return the id of the run in line with this id, or the only one whose id begins with it."""
-    matches = [run.id for run in line.runs if run.id == word] or [
-        run.id for run in line.runs if run.id.startswith(word)
-    ]
+    """Return the id of the run or array in line with this id, or the only one whose id begins with it."""
+    ids = dict.fromkeys([*(run.id for run in line.runs), *(run.array.of for run in line.runs if run.array)])
+    matches = [word] if word in ids else [run for run in ids if run.startswith(word)]
     if len(matches) > 1:
         raise several(word, matches)
     if not matches:

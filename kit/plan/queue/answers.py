@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from kit.model.answer import OddAnswer, convert
-from kit.model.queue import After, Cordon, How, Kind, Line, Reason, WaitingRun
+from kit.model.queue import After, Cordon, How, Kind, Line, Member, Reason, WaitingRun
 from kit.model.run import RUN_ID
 
 # Limits of what an entry may say: seconds since 1970, and any count.
@@ -19,11 +19,6 @@ _HOW = ("ok", "failed", "any")
 class _Need:
     counts: tuple[int, ...]
     hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Array:
-    index: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +36,7 @@ class _Entry:
     limit: float | None = None
     after: tuple[tuple[str, str], ...] = ()
     held: bool = False
-    array: _Array | None = None
+    array: Member | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,11 +109,17 @@ def _cordons(hosts: Mapping[str, _Cordon]) -> tuple[Cordon, ...]:
 
 
 def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
-    if not RUN_ID.fullmatch(entry.id):
-        raise OddAnswer("this is not the id of a run", entry.id or "''")
+    for word in (entry.id, *((entry.array.of,) if entry.array else ())):
+        if not RUN_ID.fullmatch(word):
+            raise OddAnswer("this is not the id of a run", word or "''")
     _check_time(entry.queued)
     _check_time(reason.at or 0.0 if reason else 0.0)
-    counts = (entry.np, entry.priority, *entry.need.counts, entry.array.index if entry.array else 0)
+    counts = (
+        entry.np,
+        entry.priority,
+        *entry.need.counts,
+        *((entry.array.index, entry.array.size) if entry.array else ()),
+    )
     if not all(abs(count) <= _MOST for count in counts) or not 0 <= (entry.limit or 0) <= _LATEST:
         raise OddAnswer(f"a number is greater than {_MOST}")
     if not all(how in _HOW for _, how in entry.after):
@@ -141,7 +142,7 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
         priority=entry.priority,
         limit=entry.limit,
         after=tuple(After(run=run, how=cast("How", how)) for run, how in entry.after),
-        array=entry.array.index if entry.array else None,
+        array=entry.array,
         reason=why,
     )
 

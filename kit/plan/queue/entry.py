@@ -11,9 +11,9 @@ from typing import Any
 
 from kit.errors import InputError
 from kit.model.launch import LaunchPlan, Node, RunRequest
-from kit.model.queue import Turn
+from kit.model.queue import Member, Turn
 
-# What a run of an array sees: its index, the number of runs, and the id of the first one.
+# What a run of an array sees: its index, the number of runs, and the array's id.
 INDEX, SIZE, ARRAY = "KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"
 
 
@@ -46,9 +46,9 @@ def check_nodes(nodes: Sequence[Node], share: int) -> None:
             )
 
 
-def array_variables(index: int, size: int, first: str) -> tuple[tuple[str, str], ...]:
+def array_variables(member: Member) -> tuple[tuple[str, str], ...]:
     """Return the variables of a run of an array, as those of a request."""
-    return ((INDEX, str(index)), (SIZE, str(size)), (ARRAY, first))
+    return ((INDEX, str(member.index)), (SIZE, str(member.size)), (ARRAY, member.of))
 
 
 def entry(
@@ -60,12 +60,12 @@ def entry(
     share: int,
     exclusive: bool,
     cpus: int | None,
-    array: Mapping[str, Any] | None = None,
+    array: Member | None = None,
 ) -> dict[str, Any]:
     """Return a run as it waits on the head.
 
     `plan` is its launch on empty hosts, and `start` the request for it. `nodes` are the hosts that it may get. `share`
-    is how many GPUs each rank gets for itself, or 0. `array`: the id of its first run (`of`), `index`, and `size`.
+    is how many GPUs each rank gets for itself, or 0.
     """
     return {
         "id": plan.run_id,
@@ -83,7 +83,7 @@ def entry(
         "code": plan.code,
         "exclusive": exclusive,
         "cpus": cpus,
-        **({"array": dict(array)} if array else {}),
+        **({"array": asdict(array)} if array else {}),
     }
 
 

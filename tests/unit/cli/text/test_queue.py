@@ -46,9 +46,9 @@ def test_who_joined() -> None:
     queued = Queued(runs=("a",), ahead=0, np=1, hosts=("gpu1",))
     assert text.queued(queued) == "a"
     assert text.joined(queued).startswith("run a is in line, nobody waits before it; ")
-    array = replace(queued, runs=("a", "b"), ahead=3)
+    array = replace(queued, runs=("a", "b"), ahead=3, array="z")
     assert text.queued(array) == "a\nb"
-    assert text.joined(array).startswith("2 runs are in line, 3 before them; ")
+    assert text.joined(array) == "array z is in line with 2 runs, 3 before it; see it: kit queue"
 
 
 def test_changes() -> None:

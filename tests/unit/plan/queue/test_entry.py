@@ -11,7 +11,7 @@ from kit.errors import InputError, NotReadyError
 from kit.model.answer import OddAnswer
 from kit.model.host import Host
 from kit.model.launch import Node, RunPolicy
-from kit.model.queue import After, Cordon, Line, Turn
+from kit.model.queue import After, Cordon, Line, Member, Turn
 from kit.model.spec import ClusterSpec
 from kit.plan.queue import answers, cordons
 from kit.plan.queue.entry import array_variables, check_nodes, entry
@@ -73,6 +73,7 @@ def shown(**more: Any) -> dict[str, Any]:
     [
         {"id": "x"}, {"id": f"{ID}\n"}, {"np": 2**40}, {"np": "6"}, {"queued": -1.0}, {"queued": 1e30}, {"limit": -1.0},
         {"after": [[ID, "never"]]}, {"need": {"counts": [2**40], "hosts": []}}, {"need": []}, {"place": None},
+        {"array": {"of": "x", "index": 1, "size": 2}}, {"array": {"of": ID, "index": 2**40, "size": 2}},
     ],
 )  # fmt: skip
 def test_an_odd_entry_hides_no_other(odd: dict[str, Any]) -> None:
@@ -107,7 +108,7 @@ def test_gpus_and_slots() -> None:
 
 
 def test_the_variables_of_an_array() -> None:
-    assert dict(array_variables(4, 9, ID)) == {
+    assert dict(array_variables(Member(of=ID, index=4, size=9))) == {
         "KIT_ARRAY_INDEX": "4", "KIT_ARRAY_SIZE": "9", "KIT_ARRAY_ID": ID
     }  # fmt: skip
 
