@@ -8,8 +8,12 @@ from typing import Literal
 # How the run after which another one starts must have ended.
 How = Literal["ok", "failed", "any"]
 # Why a run waits. new: the head has not looked at it yet. never: a run after which it starts did not end that way.
-# hosts: it does not fit on the hosts that are left. slots: other runs hold its slots. turn: another run is first.
-Kind = Literal["new", "held", "after", "never", "hosts", "slots", "turn"]
+# hosts: it does not fit on the hosts that take runs now. gone: it does not fit on the hosts of the cluster.
+# slots: other runs hold its slots. turn: another run is first. error: its turn came, and it could not start.
+# broken: the head cannot start it at all.
+Kind = Literal["new", "held", "after", "never", "hosts", "gone", "slots", "turn", "error", "broken"]
+# Why a host takes no run: it is cordoned, it is no longer in the cluster, or it does not answer.
+Out = Literal["cordoned", "gone", "silent"]
 # What `kit queue move`, `hold`, `release` and `rm` do with a run in line (images/lib/kitqueue/desk.py).
 Change = Literal["first", "last", "priority", "hold", "release", "remove"]
 
@@ -38,11 +42,18 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """Why a run waits. `runs` are those that it waits for. `at`: when it can start at the latest, if that is known."""
+    """Why a run waits. `at`: when it can start at the latest, if that is known.
+
+    `runs` are the first of those that it waits for, and `more` is how many others there are. `out` are its hosts that
+    take no run, each with the reason. `text` is what the head says about an error.
+    """
 
     kind: Kind = "new"
     runs: tuple[str, ...] = ()
     at: float | None = None
+    more: int = 0
+    out: tuple[tuple[str, Out], ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -236,13 +236,13 @@ def test_a_head_without_a_queue_is_named(line: Line, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_that_takes_slots_past_the_line_is_warned_of(line: Line) -> None:
-    line.holder()
+    holder = line.holder()
     line.join(np=1)
     with pytest.raises(NotReadyError, match="other runs hold them"):
         line.cluster.run("true", np=1)
+    (left,) = line.join(np=1, turn=Turn(after=(After(run=holder, how="failed"),)))
     line.open()
-    (held,) = line.join(np=1, turn=Turn(after=(After(run="20261121-101500-3fa2"),)))
-    until(lambda: line.reasons() == {held: "never"})
+    until(lambda: line.reasons() == {left: "never"})
     assert line.cluster.run("true", np=1).exit_code == 0
     assert any("1 run waits in line, and this run does not" in warned.text for warned in line.cluster.reporter.warnings)
 

@@ -1,11 +1,15 @@
 """What kit asks about the line, through kit-launch (kitrun.front): join it, see it, change it, and cordon hosts.
 
 {"op": "queue", "entries": [entry, ...]}
-    {"queued": [ids]} or {"failed": why}. kit.plan.queue has an entry's form; `place` and `queued` are added here
+    {"queued": [ids], "ahead": how many runs were in line before}, {"unknown": word} if a run waits for another that
+    nobody knows, {"taken": [ids]} if there are runs with these ids, or {"failed": why}. kit.plan.queue has an entry's
+    form. The head adds `place`, `queued` and `limit`, and finds out what the words in `after` mean (kitqueue.words)
 {"op": "line"}
-    {"line": [entries without what is secret or long], "state": {...}, "living": [records], "cordons": {...}}
+    {"line": [entries without what is secret or long], "state": {...}, "living": [records], "cordons": {...},
+    "torn": [ids whose files are damaged]}
 {"op": "change", "id", "how": "hold" | "release" | "remove" | "first" | "last" | "priority", "priority": N}
-    {"changed": entry, "others": [ids of runs in line that wait for it]} or {"missing": id}
+    {"changed": entry, "members": [ids that changed], "others": [ids of runs in line that wait for them],
+    "living": [ids of the array that have started]} or {"missing": id}. `changed` is None if all of an array has started
 {"op": "cordon", "hosts": [names], "why", "by"} and {"op": "uncordon", "hosts": [names]}
     {"cordons": {...}}
 """
@@ -13,17 +17,19 @@
 import os
 import signal
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from kitrun import store
 
-from kitqueue import line
+from kitqueue import line, words
 
 # What an entry has for those who look at the line. Its request has the values of variables.
 SHOWN = (
-    "id", "place", "priority", "need", "share", "np", "limit", "after", "held", "queued", "by", "command", "array",
-    "options", "code",
+    "id", "place", "priority", "need", "share", "np", "limit", "held", "queued", "by", "command", "array", "options",
+    "code",
 )  # fmt: skip
+# The most bytes of the keeper's complaints that stay.
+MOST_COMPLAINTS = 1 << 16
 
 Answer = Dict[str, Any]
 
@@ -41,29 +47,65 @@ def answer(request: Mapping[str, Any], root: str, record: str = line.RECORD) -> 
         result = operation(request, root)
     except (line.Full, OSError) as error:
         return {"failed": str(error)}
-    # Also after a look: a keeper that somebody killed comes back.
-    tend(root, record)
+    # Also after a look, and if all of them are held: the keeper writes why they wait.
+    if line.entries(root):
+        start_keeper(root, record)
     return result
 
 
-def tend(root: str = store.ROOT, record: str = line.RECORD) -> None:
-    """Start a keeper if somebody waits."""
-    if line.entries(root):
+def tend(root: str = store.ROOT, record: str = line.RECORD, waiting: Optional[Sequence[line.Entry]] = None) -> None:
+    """Start a keeper if a run waits that may start by itself, and none lives. `waiting` are those in line."""
+    waiting = line.entries(root) if waiting is None else waiting
+    if line.hopeful(waiting, line.state(root)):
         start_keeper(root, record)
+
+
+def start_keeper(root: str, record: str) -> None:
+    """Start a keeper, unless one lives. It outlives this process."""
+    # If this look takes the lock from a keeper that just starts, that one ends, and this process starts another.
+    if store.locked(line.keeper_lock(root)):
+        return
+    first = os.fork()
+    if first:
+        os.waitpid(first, 0)
+        return
+    # The second child has no parent here, so nobody has to take its exit code.
+    if os.fork():
+        os._exit(0)
+    become_keeper(root, record)
 
 
 def queue(request: Mapping[str, Any], root: str) -> Answer:
     # Imported only where it is needed: every kit-launch imports this module.
     from kitqueue import keeper
 
-    entries = [dict(entry) for entry in request["entries"]]
-    for entry in entries:
-        if not store.ID.fullmatch(entry["id"]) or entry["request"]["id"] != entry["id"]:
+    entries: List[line.Entry] = []
+    for given in request["entries"]:
+        if not store.ID.fullmatch(given["id"]) or given["request"]["id"] != given["id"]:
             raise ValueError("this is not the id of a run")
-        keeper.check(entry, root)
+        entries.append(dict(given, limit=given["request"]["policy"].get("timeout")))
     with line.changing(root):
-        line.add(entries, root)
-    return {"queued": [entry["id"] for entry in entries]}
+        taken = [entry["id"] for entry in entries if line.has(entry["id"], root) or store.Run(entry["id"], root).exists]
+        if taken:
+            return {"taken": taken}
+        if any(entry.get("after") for entry in entries):
+            there = [*records(root), *line.entries(root)]
+            try:
+                for number, entry in enumerate(entries):
+                    # A run may wait for those before it in the same request.
+                    there += entries[number - 1 : number] if number else []
+                    entry["after"] = words.groups(entry.get("after") or [], there)
+            except words.Unknown as error:
+                return {"unknown": error.word}
+        for entry in entries:
+            keeper.check(entry, root)
+        ahead = line.add(entries, root)
+    return {"queued": [entry["id"] for entry in entries], "ahead": ahead}
+
+
+def records(root: str) -> List[store.Record]:
+    """Return the records of all runs, living or not."""
+    return [record for record in (run.record for run in store.runs(root)) if record]
 
 
 def look(_: Mapping[str, Any], root: str) -> Answer:
@@ -72,48 +114,76 @@ def look(_: Mapping[str, Any], root: str) -> Answer:
         "state": line.state(root),
         "living": store.living(root),
         "cordons": line.cordons(root),
+        "torn": line.torn(root),
     }
 
 
 def shown(entry: Mapping[str, Any]) -> Answer:
-    return {name: entry[name] for name in SHOWN if name in entry}
+    """Return what people may see of an entry."""
+    after = [list(group[:2]) for group in entry.get("after") or []]
+    return dict({name: entry[name] for name in SHOWN if name in entry}, after=after)
 
 
 def change(request: Mapping[str, Any], root: str) -> Answer:
-    how = request["how"]
+    word, how = str(request["id"]), request["how"]
     with line.changing(root):
-        entry = line.find(request["id"], root)
-        if entry is None:
-            return {"missing": request["id"]}
-        others = [
-            other["id"]
-            for other in line.entries(root)
-            if entry["id"] in [str(pair[0]) for pair in other.get("after") or []]
-        ]
-        if how == "remove":
-            line.remove(entry["id"], root)
-        else:
-            entry = changed(entry, how, request.get("priority"), line.entries(root))
-            line.write(entry, root)
-    return {"changed": shown(entry), "others": others}
+        there, living = line.entries(root), store.living(root)
+        found = words.meant(word, [*there, *living])
+        if found is None:
+            return _without_torn(word, root) if how == "remove" else {"missing": word}
+        chosen = [entry for entry in there if entry["id"] in found.ids]
+        ids = [entry["id"] for entry in chosen]
+        started = [run_id for run_id in found.ids if run_id not in ids]
+        if not chosen and not found.array:
+            return {"missing": word}
+        others = [entry["id"] for entry in there if entry["id"] not in ids and set(ids) & set(awaited(entry))]
+        changed = chosen if how == "remove" else changes(chosen, how, request.get("priority"), there)
+        for entry in changed:
+            if how == "remove":
+                line.remove(entry["id"], root)
+            else:
+                line.write(entry, root)
+    return {"changed": shown(changed[0]) if changed else None, "members": ids, "others": others, "living": started}
 
 
-def changed(entry: line.Entry, how: str, priority: object, there: List[line.Entry]) -> line.Entry:
-    """Return the entry after a change. Raises ValueError for an unknown one."""
+def _without_torn(word: str, root: str) -> Answer:
+    """Remove a run whose file is damaged."""
+    if word not in line.torn(root):
+        return {"missing": word}
+    line.remove(word, root)
+    return {"changed": {"id": word}, "members": [word], "others": [], "living": []}
+
+
+def awaited(entry: Mapping[str, Any]) -> List[str]:
+    """Return the runs for which an entry waits."""
+    return [run_id for _, _, ids in entry.get("after") or [] for run_id in ids]
+
+
+def changes(chosen: List[line.Entry], how: str, priority: object, there: List[line.Entry]) -> List[line.Entry]:
+    """Return the entries after a change. Those of an array keep their order. Raises ValueError for an unknown one."""
     if how in ("hold", "release"):
-        return dict(entry, held=how == "hold")
+        return [dict(entry, held=how == "hold") for entry in chosen]
     if how == "priority" and isinstance(priority, int):
-        return dict(entry, priority=priority)
-    others = [other for other in there if other["id"] != entry["id"]] or [entry]
+        return [dict(entry, priority=priority) for entry in chosen]
+    if how not in ("first", "last"):
+        raise ValueError("this is no change of the line")
+    ids = [entry["id"] for entry in chosen]
+    others = [entry for entry in there if entry["id"] not in ids]
+    if not others:
+        return chosen
+    levels = [int(entry.get("priority") or 0) for entry in others]
+    places = [entry["place"] for entry in others]
     if how == "first":
-        top = max(int(other.get("priority") or 0) for other in others)
-        place = min(other["place"] for other in others) - 1
-        return dict(entry, priority=max(top, int(entry.get("priority") or 0)), place=place)
-    if how == "last":
-        low = min(int(other.get("priority") or 0) for other in others)
-        place = max(other["place"] for other in others) + 1
-        return dict(entry, priority=min(low, int(entry.get("priority") or 0)), place=place)
-    raise ValueError("this is no change of the line")
+        begin, level = min(places) - len(chosen), max(levels)
+        return [
+            dict(entry, place=begin + number, priority=max(level, int(entry.get("priority") or 0)))
+            for number, entry in enumerate(chosen)
+        ]
+    begin, level = max(places) + 1, min(levels)
+    return [
+        dict(entry, place=begin + number, priority=min(level, int(entry.get("priority") or 0)))
+        for number, entry in enumerate(chosen)
+    ]
 
 
 def cordon(request: Mapping[str, Any], root: str) -> Answer:
@@ -131,18 +201,6 @@ def uncordon(request: Mapping[str, Any], root: str) -> Answer:
     return {"cordons": value}
 
 
-def start_keeper(root: str, record: str) -> None:
-    """Start a keeper, which ends at once if there is one. It outlives this process."""
-    first = os.fork()
-    if first:
-        os.waitpid(first, 0)
-        return
-    # The second child has no parent here, so nobody has to take its exit code.
-    if os.fork():
-        os._exit(0)
-    become_keeper(root, record)
-
-
 def become_keeper(root: str, record: str) -> None:
     """Keep the line in this process, away from its terminal and streams, and end it."""
     os.setsid()
@@ -155,6 +213,8 @@ def become_keeper(root: str, record: str) -> None:
     # A keeper that finds another one ends, so it must not empty the other's file.
     log = os.path.join(line.folder(root), ".keeper.log")
     complaints = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    if os.fstat(complaints).st_size > MOST_COMPLAINTS:
+        os.ftruncate(complaints, 0)
     for fd, target in ((nowhere, 0), (nowhere, 1), (complaints, 2)):
         os.dup2(fd, target)
     os.closerange(3, 256)

@@ -8,15 +8,34 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Any, Dict, FrozenSet, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from kitrun import begin, store
 
-from kitqueue import fill, line, order
+from kitqueue import fill, line, order, probe, words
 
 TICK_S = 1.0
-# How long a host that did not answer is left out, and how long it has to answer.
-OUT_S, ANSWER_S = 30.0, 3.0
+# How long a host that did not answer is left out.
+OUT_S = 30.0
+# What people may see is written this often, even if nothing changes.
+WRITE_S = 10.0
+# The most runs that a reason names.
+MOST_NAMED = 16
+
+# Why a host takes no run.
+CORDONED, GONE, SILENT = "cordoned", "gone", "silent"
+
+
+class View(NamedTuple):
+    """What the keeper sees before it decides. `broken`: runs that cannot start, and why."""
+
+    entries: Mapping[str, line.Entry]
+    hosts: order.Slots
+    # The hosts of the cluster that take no run now, and why no run starts on a host.
+    out: order.Slots
+    why_out: Mapping[str, str]
+    waiting: Sequence[order.Waiting]
+    broken: Mapping[str, str]
 
 
 class Keeper:
@@ -26,7 +45,14 @@ class Keeper:
         self.root, self.record = root or store.ROOT, record
         self._lock = -1
         # Host -> until when it is left out (monotonic).
-        self._out: Dict[str, float] = {}
+        self._silent: Dict[str, float] = {}
+        # The last decision, as people may see it.
+        self._known = line.state(self.root)
+        self._written = 0.0
+        self._cache: line.Cache = {}
+        # Why runs could not start when it was their turn: for now, or for good.
+        self._failures: Dict[str, str] = {}
+        self._broken: Dict[str, str] = {}
 
     def keep(self) -> None:
         """Keep the line until nobody in it can start by itself. Return at once if another keeper lives."""
@@ -37,16 +63,15 @@ class Keeper:
             if self.look():
                 time.sleep(TICK_S)
                 continue
-            # Who adds a run holds this, too: it finds this keeper alive, or gone.
+            # A process that adds a run holds this, too: it finds this keeper alive, or gone.
             with line.changing(self.root):
-                if not self._hopeful(line.entries(self.root)):
+                if not line.hopeful(line.entries(self.root), self._known):
                     os.close(self._lock)
                     return
 
     def _take(self) -> bool:
         os.makedirs(line.folder(self.root), mode=0o700, exist_ok=True)
-        path = os.path.join(line.folder(self.root), ".keeper")
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(line.keeper_lock(self.root), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -62,62 +87,83 @@ class Keeper:
 
     def look(self) -> bool:
         """Start the runs whose turn it is. Return whether others wait that may start by themselves."""
-        entries = line.entries(self.root)
-        if not entries:
-            line.write_state({}, self.root)
-            return False
-        known = line.state(self.root)
-        ended = self._ended(entries, known.get("ended") or {})
-        with store.starting(self.root):
-            living = store.living(self.root)
-            made = order.decide(
-                time.time(),
-                self._hosts(entries),
-                [holder_of(record) for record in living],
-                [waiting_of(entry) for entry in entries],
-                ended=ended,
-                reserved=reservation_of(known.get("reservation")),
-            )
-            by_id = {entry["id"]: entry for entry in entries}
-            for start in made.starts:
-                if not self._answer(start.chosen, by_id[start.id]["nodes"]):
-                    # Without the hosts that do not answer, the next look decides again.
-                    return True
-                self._start(by_id[start.id], start.chosen)
-        line.write_state(dict(state_of(made, time.time()), ended=ended), self.root)
-        started = {start.id for start in made.starts}
-        return self._hopeful([entry for entry in entries if entry["id"] not in started])
+        view = self._view()
+        made = self._decided(view, store.living(self.root))
+        planned = made.starts
+        if not self._answer(planned, view):
+            # Without the hosts that do not answer, the next look decides again.
+            return True
+        begun: Set[str] = set()
+        if planned:
+            with store.starting(self.root):
+                # Other runs may have taken the slots meanwhile, and people may have changed the line.
+                view = self._view()
+                made = self._decided(view, store.living(self.root))
+                begun = {start.id for start in made.starts if start in planned and self._start(start, view)}
+        self._tell(made, view)
+        return line.hopeful([entry for run_id, entry in view.entries.items() if run_id not in begun], self._known)
 
-    def _hopeful(self, entries: Sequence[line.Entry]) -> bool:
-        reasons = line.state(self.root).get("reasons") or {}
-        return any((reasons.get(entry["id"]) or {}).get("kind") not in ("held", "never") for entry in entries)
+    def _view(self) -> View:
+        entries = {entry["id"]: entry for entry in line.entries(self.root, self._cache)}
+        waiting: List[order.Waiting] = []
+        broken = {run_id: why for run_id, why in self._broken.items() if run_id in entries}
+        slots: Dict[str, int] = {}
+        for entry in entries.values():
+            if entry["id"] in broken:
+                continue
+            try:
+                waiting.append(waiting_of(entry))
+                # The newest word on a host wins: its slots may have changed in the hosts file.
+                slots.update({name: int(node["slots"]) for name, node in entry["nodes"].items()})
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                broken[entry["id"]] = "%s: %s" % (type(error).__name__, error)
+        why_out = self._why_out(slots)
+        every = {name: frozenset(range(count)) for name, count in slots.items() if why_out.get(name) != GONE}
+        return View(
+            entries=entries,
+            hosts={name: numbers for name, numbers in every.items() if name not in why_out},
+            out={name: numbers for name, numbers in every.items() if name in why_out},
+            why_out=why_out,
+            waiting=waiting,
+            broken=broken,
+        )
 
-    def _hosts(self, entries: Sequence[line.Entry]) -> Dict[str, FrozenSet[int]]:
-        """Return the slots of the hosts on which runs may start now."""
+    def _why_out(self, names: Iterable[str]) -> Dict[str, str]:
+        """Return why some of these hosts take no run now."""
         now = time.monotonic()
         cordoned = line.cordons(self.root)
         record = store.read(self.record) or {}
         deployed = {str(node.get("name")) for node in record.get("nodes") or [] if isinstance(node, dict)}
-        slots: Dict[str, int] = {}
-        # The newest word on a host wins: its slots may have changed in the hosts file.
-        for entry in entries:
-            for name, node in entry["nodes"].items():
-                slots[name] = int(node["slots"])
-        return {
-            name: frozenset(range(count))
-            for name, count in slots.items()
-            if name in deployed and name not in cordoned and self._out.get(name, 0.0) <= now
-        }
+        out = {}
+        for name in names:
+            if name not in deployed:
+                out[name] = GONE
+            elif name in cordoned:
+                out[name] = CORDONED
+            elif self._silent.get(name, 0.0) > now:
+                out[name] = SILENT
+        return out
 
-    def _ended(self, entries: Sequence[line.Entry], known: Mapping[str, Any]) -> Dict[str, bool]:
-        """Return how the runs ended for which others wait. A run that was lost did not end well.
+    def _decided(self, view: View, living: Sequence[store.Record]) -> order.Decision:
+        ended = self._ended(view.waiting)
+        made = order.decide(
+            time.time(),
+            view.hosts,
+            [holder_of(record) for record in living],
+            view.waiting,
+            ended=ended,
+            out=view.out,
+            reserved=reservation_of(self._known.get("reservation")),
+        )
+        self._known = dict(self._known, ended=ended)
+        return made
 
-        `known` is the last look's result: the folder of a run that ended may be gone by now.
-        """
+    def _ended(self, waiting: Iterable[order.Waiting]) -> Dict[str, bool]:
+        """Return how the runs ended for which others wait. A run that was lost did not end well."""
+        # The folder of a run that ended may be gone by now.
+        known = self._known.get("ended") or {}
         ended = {}
-        for run_id in {str(pair[0]) for entry in entries for pair in entry.get("after") or []}:
-            if not store.ID.fullmatch(run_id):
-                continue
+        for run_id in {run_id for run in waiting for ids, _ in run.after for run_id in ids}:
             if run_id in known:
                 ended[run_id] = bool(known[run_id])
                 continue
@@ -126,45 +172,74 @@ class Keeper:
                 ended[run_id] = (run.ending or {}).get("exit_code") == 0
         return ended
 
-    def _answer(self, chosen: order.Chosen, nodes: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Return whether the sshd of each host answers. One that does not is left out for a while."""
-        # Imported only here: most looks start nothing.
-        import socket
+    def _answer(self, starts: Iterable[order.Start], view: View) -> bool:
+        """Return whether the sshd of each chosen host answers. One that does not is left out for a while."""
+        chosen = [(host, start.id) for start in starts for host, _ in start.chosen]
+        addresses = {host: str(view.entries[run_id]["nodes"][host]["address"]) for host, run_id in chosen}
+        silent = probe.silent(addresses, (store.read(self.record) or {}).get("ssh_port"))
+        self._silent.update({host: time.monotonic() + OUT_S for host in silent})
+        return not silent
 
-        port = (store.read(self.record) or {}).get("ssh_port")
-        good = True
-        for host, _ in chosen:
+    def _start(self, start: order.Start, view: View) -> bool:
+        """Start a run, in `store.starting`. It leaves the line only after it has its supervisor."""
+        entry = view.entries[start.id]
+        run = store.Run(start.id, self.root)
+        with line.changing(self.root):
+            if line.read(start.id, self.root) != entry:
+                # Somebody has held or removed it. The next look decides again.
+                return False
+            self._failures.pop(start.id, None)
             try:
-                socket.create_connection((nodes[host]["address"], int(port or 0)), ANSWER_S).close()
-            except (OSError, TypeError, ValueError, OverflowError):
-                self._out[host] = time.monotonic() + OUT_S
-                good = False
-        return good
+                # If it is there, a keeper was killed between the two steps.
+                if not run.exists:
+                    self._begin(run, entry, start.chosen)
+            except OSError as error:
+                # The next look tries again.
+                self._failures[start.id] = str(error)
+                return False
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                self._broken[start.id] = "%s: %s" % (type(error).__name__, error)
+                return False
+            line.remove(start.id, self.root)
+        return True
 
-    def _start(self, entry: line.Entry, chosen: order.Chosen) -> None:
-        """Start a run, in `store.starting`. It leaves the line only after its folder is there."""
-        run = store.Run(entry["id"], self.root)
-        request = fill.filled(entry, chosen)
-        launch = begin.launch_of(request, self.root)
-        if launch is None or run.exists:
-            line.remove(entry["id"], self.root)
-            return
+    def _begin(self, run: store.Run, entry: line.Entry, chosen: order.Chosen) -> None:
+        launch = launch_of(entry, chosen, self.root)
         record = dict(begin.record_of(run.id, launch), queued=entry.get("queued"))
-        begin.begin(
-            run,
-            record,
-            launch,
-            before=lambda: line.remove(entry["id"], self.root),
-            in_child=lambda: os.close(self._lock),
-        )
+        if words.array_of(entry):
+            record["array"] = entry["array"]
+        begin.begin(run, record, launch)
+
+    def _tell(self, made: order.Decision, view: View) -> None:
+        """Write what people may see."""
+        new = state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
+        reasons = new["reasons"]
+        # A run that is about to start has no other reason to wait.
+        reasons.update({run_id: {"kind": "error", "why": why} for run_id, why in self._failures.items()})
+        reasons.update({run_id: {"kind": "broken", "why": why} for run_id, why in view.broken.items()})
+        now = time.time()
+        changed = any(self._known.get(name) != value for name, value in new.items())
+        self._known = dict(new, ended=self._known.get("ended") or {}, looked=now)
+        if changed or abs(now - self._written) > WRITE_S:
+            line.write_state(self._known, self.root)
+            self._written = now
+
+
+def launch_of(entry: Mapping[str, Any], chosen: order.Chosen, root: str) -> begin.Request:
+    """Return what starts a waiting run on these slots. Raises KeyError, TypeError or ValueError if nothing can."""
+    launch = begin.launch_of(fill.filled(entry, chosen), root)
+    if launch is None:
+        raise ValueError("no run can start with this")
+    return launch
 
 
 def check(entry: Mapping[str, Any], root: str) -> None:
     """Raise KeyError, TypeError or ValueError for an entry with which a run cannot start."""
     need = waiting_of(dict(entry, place=0)).need
     chosen = tuple((host, tuple(range(count))) for host, count in zip(need.hosts, need.counts))
-    if len(chosen) < len(need.counts) or begin.launch_of(fill.filled(entry, chosen), root) is None:
-        raise ValueError("no run can start with this")
+    if len(chosen) < len(need.counts):
+        raise ValueError("it needs more hosts than it may have")
+    launch_of(entry, chosen, root)
 
 
 def holder_of(record: Mapping[str, Any]) -> order.Holder:
@@ -178,13 +253,14 @@ def holder_of(record: Mapping[str, Any]) -> order.Holder:
 
 def waiting_of(entry: Mapping[str, Any]) -> order.Waiting:
     need = entry["need"]
+    limit = entry.get("limit")
     return order.Waiting(
         entry["id"],
-        entry["place"],
-        order.Need(tuple(need["counts"]), tuple(need["hosts"])),
+        int(entry["place"]),
+        order.Need(tuple(int(count) for count in need["counts"]), tuple(need["hosts"])),
         int(entry.get("priority") or 0),
-        entry.get("limit"),
-        tuple((str(pair[0]), str(pair[1])) for pair in entry.get("after") or []),
+        None if limit is None else float(limit),
+        tuple((tuple(ids), str(how)) for _, how, ids in entry.get("after") or []),
         bool(entry.get("held")),
     )
 
@@ -200,7 +276,8 @@ def reservation_of(value: object) -> Optional[order.Reservation]:
         return None
 
 
-def state_of(made: order.Decision, now: float) -> Dict[str, Any]:
+def state_of(made: order.Decision, why_out: Mapping[str, str], hosts: Mapping[str, Sequence[str]]) -> Dict[str, Any]:
+    """Return a decision as JSON. `hosts` are those that each run may have."""
     first = made.reservation
     reserved = first and {
         "id": first.id,
@@ -208,8 +285,12 @@ def state_of(made: order.Decision, now: float) -> Dict[str, Any]:
         "at": first.at,
         "holders": list(first.holders),
     }
-    reasons = {
-        run_id: {"kind": reason.kind, "ids": list(reason.ids), "at": reason.at}
-        for run_id, reason in made.reasons.items()
-    }
-    return {"looked": now, "reservation": reserved, "reasons": reasons}
+    reasons = {}
+    for run_id, reason in made.reasons.items():
+        told: Dict[str, Any] = {"kind": reason.kind, "ids": list(reason.ids[:MOST_NAMED]), "at": reason.at}
+        if len(reason.ids) > MOST_NAMED:
+            told["more"] = len(reason.ids) - MOST_NAMED
+        if reason.kind in ("hosts", "gone"):
+            told["out"] = {host: why_out[host] for host in hosts[run_id] if host in why_out}
+        reasons[run_id] = told
+    return {"reservation": reserved, "reasons": reasons}

@@ -10,9 +10,10 @@ ID.json       a run that waits: its shape, its turn, and the request that starts
 
 import contextlib
 import fcntl
+import json
 import os
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kitrun import store
 
@@ -22,6 +23,8 @@ RECORD = "/etc/kit/cluster.json"
 MOST = 10000
 
 Entry = Dict[str, Any]
+# What was read before: id -> inode, size and time of the file, and the entry.
+Cache = Dict[str, Tuple[Tuple[int, int, int], Optional[Entry]]]
 
 
 class Full(Exception):
@@ -38,34 +41,68 @@ def _path(name: str, root: Optional[str]) -> str:
 
 @contextlib.contextmanager
 def changing(root: Optional[str] = None) -> Iterator[None]:
-    """Allow one change of the line at a time."""
+    """Allow one change of the line at a time. Who also needs `store.starting` takes that one first."""
     os.makedirs(folder(root), mode=0o700, exist_ok=True)
     lock = os.open(_path(".lock", root), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
+        # Closing the descriptor is not enough: a supervisor that was forked meanwhile has it, too.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 
-def entries(root: Optional[str] = None) -> List[Entry]:
-    """Return the runs in line by their arrival."""
+def keeper_lock(root: Optional[str] = None) -> str:
+    return _path(".keeper", root)
+
+
+def _ids(root: Optional[str]) -> List[str]:
+    """Return the ids that have a file."""
     try:
         names = os.listdir(folder(root))
     except OSError:
         return []
-    found = [store.read(_path(name, root)) for name in names if not name.startswith(".") and name.endswith(".json")]
-    return sorted((entry for entry in found if entry and _is_entry(entry)), key=lambda entry: entry["place"])
+    ids = [name[: -len(".json")] for name in names if name.endswith(".json")]
+    return [name for name in ids if store.ID.fullmatch(name)]
 
 
-def _is_entry(entry: Mapping[str, Any]) -> bool:
-    return (
-        isinstance(entry.get("id"), str)
-        and bool(store.ID.fullmatch(entry["id"]))
-        and "place" in entry
-        and isinstance(entry.get("request"), dict)
-    )
+def entries(root: Optional[str] = None, cache: Optional[Cache] = None) -> List[Entry]:
+    """Return the runs in line by their arrival. With a cache, only files that changed are read."""
+    ids = _ids(root)
+    found = [read(name, root) if cache is None else _cached(name, root, cache) for name in ids]
+    for name in set(cache or ()).difference(ids):
+        (cache or {}).pop(name)
+    return sorted((entry for entry in found if entry), key=lambda entry: entry["place"])
+
+
+def read(run_id: str, root: Optional[str] = None) -> Optional[Entry]:
+    """Return the run in line with this id; None if it is not in line, or if its file is damaged."""
+    entry = store.read(_path(run_id + ".json", root))
+    good = entry and entry.get("id") == run_id and isinstance(entry.get("place"), int)
+    return entry if good and entry and isinstance(entry.get("request"), dict) else None
+
+
+def _cached(run_id: str, root: Optional[str], cache: Cache) -> Optional[Entry]:
+    try:
+        status = os.stat(_path(run_id + ".json", root))
+    except OSError:
+        return None
+    # Each change makes a new file.
+    version = (status.st_ino, status.st_size, status.st_mtime_ns)
+    if run_id not in cache or cache[run_id][0] != version:
+        cache[run_id] = (version, read(run_id, root))
+    return cache[run_id][1]
+
+
+def torn(root: Optional[str] = None) -> List[str]:
+    """Return the runs in line whose files are damaged. They never start."""
+    return sorted(name for name in _ids(root) if read(name, root) is None and has(name, root))
+
+
+def has(run_id: str, root: Optional[str] = None) -> bool:
+    """Return whether there is a file of a run with this id, which may be damaged."""
+    return os.path.exists(_path(run_id + ".json", root))
 
 
 def code(waiting: Iterable[Entry]) -> Set[str]:
@@ -74,7 +111,7 @@ def code(waiting: Iterable[Entry]) -> Set[str]:
 
 
 def add(new: Sequence[Entry], root: Optional[str] = None) -> int:
-    """Put runs at the end of the line, and return the first one's place. In `changing`. Raises OSError and Full."""
+    """Put runs at the end of the line. Return how many were there before. In `changing`. Raises OSError and Full."""
     there = entries(root)
     if len(there) + len(new) > MOST:
         raise Full("there are %d runs in line, and the most is %d" % (len(there), MOST))
@@ -88,17 +125,32 @@ def add(new: Sequence[Entry], root: Optional[str] = None) -> int:
         for name in done:
             remove(name, root)
         raise
-    return int(place)
+    return len(there)
 
 
 def write(entry: Entry, root: Optional[str] = None) -> None:
     """Write an entry so that only root ever reads it. Raises OSError."""
-    path = _path(entry["id"] + ".json", root)
-    before = os.umask(0o077)
+    _write_for_good(_path(entry["id"] + ".json", root), entry)
+
+
+def _write_for_good(path: str, value: object) -> None:
+    """Write a file completely or not at all, so that it outlives a power cut. Raises OSError."""
+    new = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        store.write(path, entry)
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(path + ".new", path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".new")
+        raise
+    above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(above)
     finally:
-        os.umask(before)
+        os.close(above)
 
 
 def remove(run_id: str, root: Optional[str] = None) -> bool:
@@ -108,15 +160,6 @@ def remove(run_id: str, root: Optional[str] = None) -> bool:
     except OSError:
         return False
     return True
-
-
-def find(word: str, root: Optional[str] = None) -> Optional[Entry]:
-    """Return the run in line with this id, or the only one whose id begins with it."""
-    there = entries(root)
-    matches = [entry for entry in there if entry["id"] == word] or [
-        entry for entry in there if word and entry["id"].startswith(word)
-    ]
-    return matches[0] if len(matches) == 1 else None
 
 
 def state(root: Optional[str] = None) -> Dict[str, Any]:
@@ -130,10 +173,24 @@ def reason(run_id: str, root: Optional[str] = None) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
+def hopeful(waiting: Iterable[Entry], known: Mapping[str, Any]) -> bool:
+    """Return whether one of these runs may start by itself, by what the keeper last decided (`known`)."""
+    reasons = known.get("reasons") or {}
+    return any(
+        not entry.get("held") and (reasons.get(entry["id"]) or {}).get("kind") not in ("never", "broken")
+        for entry in waiting
+    )
+
+
 def write_state(value: Mapping[str, Any], root: Optional[str] = None) -> None:
-    # On a full disk, people see an older state, and the keeper continues.
-    with contextlib.suppress(OSError):
-        store.write(_path(".state.json", root), value)
+    """Write what the keeper decided. It does not need this file, so a full disk does not stop it."""
+    path = _path(".state.json", root)
+    try:
+        store.write(path, value)
+    except OSError:
+        # Into the space that the file already has.
+        with contextlib.suppress(OSError):
+            store.overwrite(path, json.dumps(value).encode())
 
 
 def cordons(root: Optional[str] = None) -> Dict[str, Any]:
@@ -143,4 +200,4 @@ def cordons(root: Optional[str] = None) -> Dict[str, Any]:
 
 def write_cordons(value: Mapping[str, Any], root: Optional[str] = None) -> None:
     """Raises OSError."""
-    store.write(_path(".cordons.json", root), value)
+    _write_for_good(_path(".cordons.json", root), value)

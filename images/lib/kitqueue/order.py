@@ -35,8 +35,8 @@ class Waiting(NamedTuple):
     need: Need
     priority: int = 0
     limit: Optional[float] = None
-    # The runs that must have ended before, and how: ok, failed or any.
-    after: Tuple[Tuple[str, str], ...] = ()
+    # Groups of runs that must have ended before, and how: ok (each ended well), failed (one did not) or any.
+    after: Tuple[Tuple[Tuple[str, ...], str], ...] = ()
     held: bool = False
 
 
@@ -64,7 +64,10 @@ class Start(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a run waits: `kind` is held, after, never, hosts, slots or turn. `ids` are the runs that it waits for."""
+    """Why a run waits: `kind` is held, after, never, gone, hosts, slots or turn. `ids` are the runs that it waits for.
+
+    gone: it is too large for the hosts of the cluster. hosts: it is too large for those that can be used now.
+    """
 
     kind: str
     ids: Tuple[str, ...] = ()
@@ -105,13 +108,16 @@ def decide(
     line: Iterable[Waiting],
     *,
     ended: Mapping[str, bool],
+    out: Optional[Slots] = None,
     reserved: Optional[Reservation] = None,
 ) -> Decision:
     """Return who starts now, the reservation of the first in line, and why each of the others waits.
 
-    `hosts` are all slots of the hosts that may be used: none of a host that is cordoned or lost. `ended` says of each
-    run that has ended whether it ended well. `reserved` is the last decision's reservation.
+    `hosts` are all slots of the hosts that may be used, and `out` those of the cluster's other hosts: they are cordoned
+    or do not answer. `ended` says of each run that has ended whether it ended well. `reserved` is the last decision's
+    reservation.
     """
+    everywhere = dict(out or {}, **hosts)
     holders = list(living)
     free = free_slots(hosts, holders)
     waiting = by_turn(line)
@@ -120,7 +126,7 @@ def decide(
     reasons: Dict[str, Reason] = {}
     first: Optional[Reservation] = None
     for run in waiting:
-        reason = _not_yet(run, in_line, ended) or _too_large(run, hosts)
+        reason = _not_yet(run, in_line, ended) or _too_large(run, hosts, everywhere)
         if reason is not None:
             reasons[run.id] = reason
             continue
@@ -198,17 +204,29 @@ def _not_yet(run: Waiting, in_line: Set[str], ended: Mapping[str, bool]) -> Opti
     """Return why the run may not start, whatever is free; None if it may."""
     if run.held:
         return Reason("held")
-    never = tuple(other for other, how in run.after if other in ended and how != ANY and ended[other] != (how == OK))
+    never: List[str] = []
+    pending: List[str] = []
+    for ids, how in run.after:
+        never += _against(ids, how, in_line, ended)
+        pending += [other for other in ids if other not in ended]
     if never:
-        return Reason("never", never)
+        return Reason("never", tuple(never))
+    return Reason("after", tuple(pending)) if pending else None
+
+
+def _against(ids: Sequence[str], how: str, in_line: Set[str], ended: Mapping[str, bool]) -> List[str]:
+    """Return the runs because of which it will never be true that all of `ids` have ended, in this way."""
     # A run that nobody knows any more counts as one that has not ended: nobody knows how it did.
-    pending = tuple(other for other, _ in run.after if other not in ended)
-    if pending:
-        gone = tuple(other for other in pending if other not in in_line)
-        return Reason("never", gone) if gone else Reason("after", pending)
-    return None
+    gone = [other for other in ids if other not in ended and other not in in_line]
+    if how == OK:
+        return gone + [other for other in ids if ended.get(other) is False]
+    if how == FAILED and all(ended.get(other) for other in ids):
+        return list(ids)
+    return gone
 
 
-def _too_large(run: Waiting, hosts: Slots) -> Optional[Reason]:
+def _too_large(run: Waiting, hosts: Slots, everywhere: Slots) -> Optional[Reason]:
     """Return why the run does not even fit on the empty hosts that are left, for example because some are cordoned."""
-    return None if fit(run.need, hosts) is not None else Reason("hosts")
+    if fit(run.need, hosts) is not None:
+        return None
+    return Reason("gone" if fit(run.need, everywhere) is None else "hosts")

@@ -51,25 +51,22 @@ def record_of(run_id: str, launch: Mapping[str, Any]) -> Request:
     return record
 
 
-def nothing() -> None:
-    """Do nothing."""
+def begin(run: store.Run, record: Request, launch: Request, before: Callable[[], object] = lambda: None) -> None:
+    """Make the run's folder and fork its supervisor. The caller holds `store.starting`.
 
-
-def begin(
-    run: store.Run,
-    record: Request,
-    launch: Request,
-    *,
-    before: Callable[[], object],
-    in_child: Callable[[], None] = nothing,
-) -> None:
-    """Make the run's folder and fork its supervisor. The caller holds `store.starting`. Raises OSError.
-
-    `before` is called when the folder is there, and `in_child` first in the supervisor.
+    `before` is called when the folder is there. Raises OSError, and leaves nothing.
     """
     lock = run.create(record, launch["hostfile"])
-    before()
-    if os.fork() == 0:
-        in_child()
+    try:
+        before()
+        child = os.fork()
+    except OSError:
+        store.remove_folder(run.folder)
+        os.close(lock)
+        raise
+    if child == 0:
+        # Locks that this process has would be held as long as the run lives.
+        os.closerange(3, lock)
+        os.closerange(lock + 1, 256)
         supervise.begin(run, launch, lock)
     os.close(lock)

@@ -16,7 +16,8 @@ the newest first, and those that living and waiting runs need. kit answers with 
         {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
 
 A run that waits in line answers attach with {"queued": entry, "reason"}, again whenever that changes, until it starts,
-and stop with {"removed": entry, "others": [ids of runs that wait for it]}. Requests about the line: kitqueue.desk.
+and stop with {"removed": entry} and what else `change` answers. The id of an array answers attach with {"array": id,
+"members": [ids in line], "living": [ids]}, and stop as a run in line. Requests about the line: kitqueue.desk.
 
 An id may be the beginning of one, or '' for the latest.
 
@@ -32,9 +33,9 @@ import os
 import select
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
-from kitqueue import desk, line
+from kitqueue import desk, line, turn
 
 from kitrun import begin, code, decide, fence, frames, store
 from kitrun.output import now_ms
@@ -45,6 +46,8 @@ CHUNK = 262144
 YOUNG_S, QUICK_S, SLOW_S = 5.0, 0.01, 0.04
 # How long an operator whose stream ended has to return on another one.
 COME_BACK_S = 15.0
+# The exit code if there is no such run, or if it is an array.
+MISSING = 4
 
 Request = Dict[str, Any]
 
@@ -121,6 +124,8 @@ class Front:
         request = self.input.first()
         if request is None:
             return 0
+        # A keeper that was killed comes back.
+        desk.tend(self.root, self.record, waiting)
         try:
             answer = desk.answer(request, self.root, self.record)
             if answer is not None:
@@ -129,7 +134,7 @@ class Front:
             operation = {"start": self.start, "attach": self.attach, "stop": self.stop}[request["op"]]
             word = request["id"]
             request["offset"] = max(0, int(request.get("offset", 0)))
-            run = store.Run(word, self.root) if request["op"] == "start" else store.find(word + "", self.root)
+            run = store.Run(word, self.root) if request["op"] == "start" else self._started(word + "", waiting)
         except (KeyError, TypeError, ValueError):
             sys.stderr.write("kit-launch: this is not a request: %s\n" % json.dumps(request)[:80])
             return 2
@@ -142,6 +147,12 @@ class Front:
         except OSError as error:
             say({"failed": str(error)})
             return 1
+
+    def _started(self, word: str, waiting: Sequence[Request]) -> Optional[store.Run]:
+        """Return the run that the word means, unless it may also mean one in line."""
+        run = store.find(word, self.root)
+        others = word and run and run.id != word and any(entry["id"].startswith(word) for entry in waiting)
+        return None if others else run
 
     def start(self, run: store.Run, request: Request) -> int:
         launch = begin.launch_of(request, self.root)
@@ -170,7 +181,7 @@ class Front:
         return self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
 
     def _begin(self, run: store.Run, launch: Request) -> None:
-        begin.begin(run, begin.record_of(run.id, launch), launch, before=lambda: self._prepare(run, launch))
+        begin.begin(run, begin.record_of(run.id, launch), launch, lambda: self._prepare(run, launch))
 
     def _prepare(self, run: store.Run, launch: Request) -> None:
         if launch["policy"].get("operator") == "stop":
@@ -190,35 +201,19 @@ class Front:
 
     def _in_line(self, word: str, request: Request) -> int:
         """Answer about a run that waits in line: end its wait, or tell why it waits until it starts, and attach."""
-        entry = line.find(word, self.root) if word else None
-        if entry is None:
-            say({"missing": word})
-            return 4
-        run = store.Run(entry["id"], self.root)
-        if request["op"] == "stop":
-            answer = desk.change({"id": run.id, "how": "remove"}, self.root)
-            if "changed" in answer:
-                say({"removed": answer["changed"], "others": answer["others"]})
-                return 0
-        told = None
-        while not run.exists:
-            entry = line.find(run.id, self.root)
-            if entry is None:
-                # Between the two looks, it started or was removed.
-                if run.exists:
-                    break
-                say({"missing": run.id})
-                return 4
-            now = {"queued": desk.shown(entry), "reason": line.reason(run.id, self.root)}
-            if now != told:
-                say(now)
-                told = now
-            if not request.get("follow", True):
-                return 0
-            self.input.lines(0.5)
-            if self.input.over:
-                return 0
+        found = turn.begun(word, request, self.root)
+        if not isinstance(found, str):
+            say(found)
+            return 0 if "removed" in found else MISSING
+        run = store.Run(found, self.root)
+        follow = bool(request.get("follow", True))
+        if not turn.await_start(run, self.record, say, self._gone if follow else lambda _: True):
+            return 0 if line.has(run.id, self.root) else MISSING
         return self.stop(run, request) if request["op"] == "stop" else self.attach(run, request)
+
+    def _gone(self, patience: float) -> bool:
+        self.input.lines(patience)
+        return self.input.over
 
     def stop(self, run: store.Run, request: Request) -> int:
         if not run.alive:

@@ -44,7 +44,7 @@ class Run:
     def __init__(self, run_id: str, root: Optional[str] = None) -> None:
         if not ID.fullmatch(run_id):
             raise ValueError("this is not the id of a run: %r" % run_id[:80])
-        self.id = run_id
+        self.id, self.root = run_id, root or ROOT
         self.folder = os.path.join(root or ROOT, run_id)
 
     def path(self, name: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from kit.model.answer import OddAnswer, convert
-from kit.model.queue import After, Cordon, How, Kind, Line, Member, Reason, WaitingRun
+from kit.model.queue import After, Cordon, How, Kind, Line, Member, Out, Reason, WaitingRun
 from kit.model.run import RUN_ID
+from kit.model.text import one_line
 
 # Limits of what an entry may say: seconds since 1970, and any count.
 _LATEST, _MOST = 2.0**36, 2**31
@@ -41,9 +42,12 @@ class _Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reason:
-    kind: Literal["held", "after", "never", "hosts", "slots", "turn"]
+    kind: Literal["held", "after", "never", "hosts", "gone", "slots", "turn", "error", "broken"]
     ids: tuple[str, ...] = ()
     at: float | None = None
+    more: int = 0
+    out: dict[str, Out] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +67,8 @@ class _Line:
     line: tuple[dict[str, Any], ...]
     state: _State
     cordons: dict[str, _Cordon]
+    # The runs whose files are damaged.
+    torn: tuple[str, ...] = ()
 
 
 def line(cluster: str, answer: Mapping[str, Any]) -> tuple[Line, tuple[str, ...]]:
@@ -70,6 +76,7 @@ def line(cluster: str, answer: Mapping[str, Any]) -> tuple[Line, tuple[str, ...]
     read: _Line = convert(answer, _Line)
     reasons = read.state.reasons
     runs, odd = in_turn((entry, reasons.get(str(entry.get("id")))) for entry in read.line)
+    odd += tuple(f"the file of run {one_line(name)} is damaged" for name in read.torn)
     return Line(cluster=cluster, runs=runs, cordons=_cordons(read.cordons)), odd
 
 
@@ -119,6 +126,7 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
         entry.priority,
         *entry.need.counts,
         *((entry.array.index, entry.array.size) if entry.array else ()),
+        reason.more if reason else 0,
     )
     if not all(abs(count) <= _MOST for count in counts) or not 0 <= (entry.limit or 0) <= _LATEST:
         raise OddAnswer(f"a number is greater than {_MOST}")
@@ -130,7 +138,9 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
     elif reason is None or reason.kind == "held":
         why = Reason()
     else:
-        why = Reason(kind=cast("Kind", reason.kind), runs=reason.ids, at=reason.at)
+        out = tuple(sorted(reason.out.items()))
+        kind = cast("Kind", reason.kind)
+        why = Reason(kind=kind, runs=reason.ids, at=reason.at, more=reason.more, out=out, text=reason.why)
     return WaitingRun(
         id=entry.id,
         np=entry.np,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kit.model.queue import Reason, WaitingRun
-from kit.model.text import one_line
+from kit.model.queue import Out, Reason, WaitingRun
+from kit.model.text import fold, one_line
 
 _ENDS = {"ok": "has succeeded", "failed": "has failed", "any": "has ended"}
 
@@ -11,15 +11,17 @@ _ENDS = {"ok": "has succeeded", "failed": "has failed", "any": "has ended"}
 def why(run: WaitingRun) -> str:
     """Return why the run waits."""
     names = _named(run.reason)
-    hosts = f"any of its {len(run.hosts)} hosts" if len(run.hosts) > 1 else "its host"
     texts = {
         "new": "the head has not looked at it yet",
         "held": f"held; release it: kit queue release {run.id}",
         "after": f"until {names} {_end(run)}",
         "never": f"never starts: {names} did not end that way; remove it: kit queue rm {run.id}",
-        "hosts": f"does not fit on {hosts} that is up and not cordoned",
+        "hosts": f"does not fit on the hosts that take runs now{_out(run.reason)}",
+        "gone": f"does not fit on the hosts of the cluster{_out(run.reason)}; remove it: kit queue rm {run.id}",
         "slots": f"for slots of {names}" if names else "for slots",
         "turn": f"behind {names}" if names else "for its turn",
+        "error": f"it could not start, and kit tries again: {one_line(run.reason.text)}",
+        "broken": f"never starts, because {one_line(run.reason.text)}; remove it: kit queue rm {run.id}",
     }
     return texts[run.reason.kind]
 
@@ -33,4 +35,18 @@ def _end(run: WaitingRun) -> str:
 def _named(reason: Reason) -> str:
     """Return the first runs by their ids. An id comes from the head's disk, which ranks of root can change."""
     shown = ", ".join(one_line(run) for run in reason.runs[:2])
-    return f"{shown} and {len(reason.runs) - 2} more" if len(reason.runs) > 2 else shown
+    more = len(reason.runs[2:]) + reason.more
+    return f"{shown} and {more} more" if more else shown
+
+
+_OUT: dict[Out, str] = {"cordoned": "cordoned", "gone": "no longer in the cluster", "silent": "silent"}
+
+
+def _out(reason: Reason) -> str:
+    """Return which of its hosts take no run, and why."""
+    texts = []
+    for word, text in _OUT.items():
+        names = [one_line(host) for host, why_not in reason.out if why_not == word]
+        if names:
+            texts.append(f"{fold(names, most=3)} {text}")
+    return f" ({'; '.join(texts)})" if texts else ""

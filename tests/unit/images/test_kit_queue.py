@@ -2,120 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.head import Door, Head, MakeHead, until
-
-# Each host has its own address of this machine, and all have one port, as sshd of a cluster.
-ADDRESSES = {"gpu1": "127.0.0.1", "gpu2": "127.0.0.2", "gpu3": "127.0.0.3"}
-
-
-class Line:
-    """A head with three hosts of two slots each. The ranks of `steady` runs live until `let_go`."""
-
-    def __init__(self, head: Head, port: int) -> None:
-        self.head = head
-        head.with_mpirun()
-        head.ssh()
-        self.deployed(*ADDRESSES, port=port)
-
-    def deployed(self, *hosts: str, port: int) -> None:
-        self.head.record.write_text(json.dumps({"ssh_port": port, "nodes": [{"name": host} for host in hosts]}))
-
-    def entry(self, *counts: int, script: str = "", hosts: tuple[str, ...] = tuple(ADDRESSES), **more: Any) -> Any:
-        """What kit puts in line: ranks on as many hosts as there are counts. They live until `let_go`."""
-        run = self.head.new_id()
-        gate = self.head.folder / "gates" / run
-        gate.parent.mkdir(exist_ok=True)
-        np = sum(counts)
-        command = ["mpirun", "-np", str(np), "python3", "-IS", "/opt/kit/bin/kit-rank"]
-        command += ["sh", "-c", script or f"echo up; until [ -e {gate} ]; do sleep 0.05; done; exit $(cat {gate})"]
-        policy = {"operator": None, **more.pop("policy", {})}
-        return {
-            "id": run,
-            "request": self.head.request(*command, id=run, policy=policy),
-            "need": {"counts": list(counts), "hosts": list(hosts)},
-            "nodes": {name: {"address": at, "slots": 2, "gpus": 0, "cores": 4} for name, at in ADDRESSES.items()},
-            "np": np,
-            **more,
-        }
-
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        door = self.head.door()
-        answer = door.ask({"op": op, **fields})
-        assert door.end() == (0, b"", b""), answer
-        return answer
-
-    def queue(self, *entries: Any) -> tuple[str, ...]:
-        ids = tuple(entry["id"] for entry in entries)
-        assert self.ask("queue", entries=list(entries)) == {"queued": list(ids)}
-        return ids
-
-    def waits(self, run: str, kind: str) -> dict[str, Any]:
-        """Wait until the run waits for this reason, and return the reason."""
-        found: dict[str, Any] = {}
-
-        def there() -> bool:
-            found.clear()
-            found.update((self.ask("line")["state"].get("reasons") or {}).get(run) or {})
-            return found.get("kind") == kind
-
-        until(there)
-        return found
-
-    def hosts_of(self, run: str) -> dict[str, list[int]]:
-        """Wait until the run has started, and return its slots by host."""
-        file = self.head.runs / run / "record.json"
-        until(file.exists)
-        return {one["node"]: one["slots"] for one in json.loads(file.read_text())["places"]}
-
-    def attached(self, run: str) -> Door:
-        door = self.head.door()
-        assert "attached" in door.ask({"op": "attach", "id": run})
-        return door
-
-    def let_go(self, run: str, code: int = 0) -> None:
-        """Let the run's ranks end with this exit code, and wait until it has ended."""
-        self.hosts_of(run)
-        door = self.attached(run)
-        door.read_until("up")
-        fresh = self.head.folder / "gates" / "fresh"
-        fresh.write_text(str(code))
-        fresh.rename(fresh.with_name(run))
-        assert door.story().code == code
-
-    @property
-    def waiting(self) -> list[str]:
-        return [entry["id"] for entry in self.ask("line")["line"]]
-
-    def keeper(self) -> int:
-        """Return the process that holds the keeper's lock."""
-        lock = (self.head.runs / ".queue" / ".keeper").stat()
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(lock.st_ino):
-                return int(words[4])
-        return 0
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """A port on which every address of this machine takes connections, as the hosts' sshd does."""
-    with socket.create_server(("", 0)) as server:
-        yield server.getsockname()[1]
-
-
-@pytest.fixture
-def line(make_head: MakeHead, port: int) -> Line:
-    return Line(make_head(keeper_TICK_S=0.05), port)
+from tests.fakes.head import MakeHead, until
+from tests.fakes.line import Line
 
 
 def test_runs_start_in_turn_and_go_ahead_only_where_they_delay_nobody(line: Line) -> None:
@@ -142,7 +37,7 @@ def test_a_short_run_goes_ahead_where_it_ends_in_time(line: Line) -> None:
     reason = line.waits(large, "slots")
     assert reason["ids"] == [holder]
     assert reason["at"] is not None
-    short, long = line.queue(line.entry(2, limit=600.0), line.entry(2, limit=6000.0))
+    short, long = line.queue(line.entry(2, policy={"timeout": 600.0}), line.entry(2, policy={"timeout": 6000.0}))
     assert line.hosts_of(short) == {"gpu3": [0, 1]}
     assert line.waits(long, "turn")["ids"] == [large]
 

@@ -145,23 +145,61 @@ def test_a_held_run_lets_the_others_pass() -> None:
 def test_a_run_waits_for_others(how: str, well: bool | None, reason: Any) -> None:
     ended = {} if well is None else {"z": well}
     living = (holder("z", gpu3=(0,)),) if well is None else ()
-    made = decision(waiting("a", 1, after=(("z", how),)), living=living, ended=ended)
+    made = decision(waiting("a", 1, after=((("z",), how),)), living=living, ended=ended)
     assert made.reasons.get("a") == reason
     assert started(made) == ([] if reason else ["a"])
 
 
 def test_a_run_that_waits_for_one_that_nobody_knows_never_starts() -> None:
-    assert decision(waiting("a", 1, after=(("z", ANY),))).reasons == {"a": Reason("never", ("z",))}
+    assert decision(waiting("a", 1, after=((("z",), ANY),))).reasons == {"a": Reason("never", ("z",))}
 
 
 def test_a_run_waits_for_another_that_is_in_line() -> None:
-    made = decision(waiting("a", 4, 4, 4, held=True), waiting("b", 1, after=(("a", ANY),)))
+    made = decision(waiting("a", 4, 4, 4, held=True), waiting("b", 1, after=((("a",), ANY),)))
     assert made.reasons["b"] == Reason("after", ("a",))
 
 
+@pytest.mark.parametrize(
+    ("how", "well", "reason"),
+    [
+        (OK, (True, None, None), Reason("after", ("y", "z"))),
+        (OK, (True, True, True), None),
+        (OK, (True, None, False), Reason("never", ("z",))),
+        # Whether one failed is known early, but the run waits until all of them have ended.
+        (FAILED, (False, True, None), Reason("after", ("z",))),
+        (FAILED, (False, True, True), None),
+        (FAILED, (True, True, True), Reason("never", ("x", "y", "z"))),
+        (ANY, (None, False, True), Reason("after", ("x",))),
+        (ANY, (True, False, True), None),
+    ],
+)
+def test_a_run_waits_for_all_of_a_group(how: str, well: tuple[bool | None, ...], reason: Any) -> None:
+    group = ("x", "y", "z")
+    ended = {name: good for name, good in zip(group, well, strict=True) if good is not None}
+    living = tuple(holder(name) for name in group if name not in ended)
+    made = decision(waiting("a", 1, after=((group, how),)), living=living, ended=ended)
+    assert made.reasons.get("a") == reason
+
+
+def test_a_run_waits_for_several_groups() -> None:
+    after = ((("x",), OK), (("y", "z"), ANY))
+    living = (holder("y"), holder("z"))
+    run = waiting("a", 1, after=after)
+    assert decision(run, living=living, ended={"x": True}).reasons["a"] == Reason("after", ("y", "z"))
+    assert decision(run, living=living, ended={"x": False}).reasons["a"] == Reason("never", ("x",))
+    assert started(decision(run, ended={"x": True, "y": False, "z": True})) == ["a"]
+
+
 def test_a_run_that_does_not_fit_on_the_hosts_that_are_left_stops_nobody() -> None:
-    made = decision(waiting("a", 4, 4, 4), waiting("b", 4))
-    assert (started(made), made.reasons) == (["b"], {"a": Reason("hosts")})
+    large = waiting("a", 4, 4, 4)
+    made = decision(large, waiting("b", 4))
+    assert (started(made), made.reasons) == (["b"], {"a": Reason("gone")})
+    # With a host that somebody cordoned, it would fit.
+    hosts = {**HOSTS, "gpu4": frozenset(range(4))}
+    large = waiting("a", 4, 4, 4)._replace(need=Need((4, 4, 4), tuple(hosts)))
+    out = {"gpu4": hosts["gpu4"]}
+    made = decide(100.0, HOSTS, (), [large, waiting("b", 4)], ended={}, out=out)
+    assert ([start.id for start in made.starts], made.reasons) == (["b"], {"a": Reason("hosts")})
 
 
 # The simulation.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from kit.errors import InputError, NotReadyError
 from kit.model.answer import OddAnswer
 from kit.model.host import Host
 from kit.model.launch import Node, RunPolicy
-from kit.model.queue import After, Cordon, Line, Member, Turn
+from kit.model.queue import After, Cordon, Line, Member, Reason, Turn
 from kit.model.spec import ClusterSpec
 from kit.plan.queue import answers, cordons
 from kit.plan.queue.entry import array_variables, check_nodes, entry
@@ -60,7 +59,7 @@ def test_what_the_head_shows_is_what_kit_reads() -> None:
     assert odd == ()
     assert (run.id, run.np, run.counts, run.hosts) == (ID, 6, (4, 2), ("gpu1", "gpu2", "gpu3"))
     assert (run.priority, run.after, run.limit, run.by, run.queued) == (3, after, 60.0, "me@here", 9.0)
-    assert asdict(run.reason) == {"kind": "slots", "runs": ("x",), "at": 70.0}
+    assert run.reason == Reason(kind="slots", runs=("x",), at=70.0)
     assert "request" not in desk.shown(waiting)
 
 

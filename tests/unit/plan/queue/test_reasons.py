@@ -20,7 +20,24 @@ AFTER = (After(run=A), After(run=B, how="failed"))
         (Reason(kind="after", runs=(B,)), f"until {B} has failed"),
         (Reason(kind="after", runs=(A, B)), f"until {A}, {B} has ended"),
         (Reason(kind="never", runs=(A,)), f"never starts: {A} did not end that way; remove it: kit queue rm me"),
-        (Reason(kind="hosts"), "does not fit on any of its 2 hosts that is up and not cordoned"),
+        (
+            Reason(kind="never", runs=(A, B, C), more=9),
+            f"never starts: {A}, {B} and 10 more did not end that way; remove it: kit queue rm me",
+        ),
+        (Reason(kind="hosts"), "does not fit on the hosts that take runs now"),
+        (
+            Reason(kind="hosts", out=(("gpu1", "cordoned"), ("gpu2", "silent"), ("gpu3", "cordoned"))),
+            "does not fit on the hosts that take runs now (gpu[1,3] cordoned; gpu2 silent)",
+        ),
+        (
+            Reason(kind="gone", out=tuple((f"gpu{n}", "gone") for n in range(1, 6))),
+            "does not fit on the hosts of the cluster (gpu[1-5] no longer in the cluster); remove it: kit queue rm me",
+        ),
+        (Reason(kind="error", text="No space\nleft"), "it could not start, and kit tries again: No space\\nleft"),
+        (
+            Reason(kind="broken", text="KeyError: 'env'"),
+            "never starts, because KeyError: 'env'; remove it: kit queue rm me",
+        ),
         (Reason(kind="slots", runs=(A, B, C)), f"for slots of {A}, {B} and 1 more"),
         (Reason(kind="slots"), "for slots"),
         (Reason(kind="turn", runs=(A,)), f"behind {A}"),

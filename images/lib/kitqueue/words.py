@@ -1,0 +1,77 @@
+"""What people mean by the id of a run or of an array, or by the beginning of one. Pure.
+
+An array is several runs that one command put in line. Each has {"of": id of the array, "index", "size"} in `array`, in
+line and in its record after that.
+"""
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+# The newest run or array.
+LATEST = "latest"
+
+Values = Sequence[Mapping[str, Any]]
+
+
+class Meant(NamedTuple):
+    """`array` is the id of the array, or '' for a single run. `ids` are its runs, in the order of their indexes."""
+
+    array: str
+    ids: Tuple[str, ...]
+
+
+def array_of(value: Mapping[str, Any]) -> str:
+    """Return the id of the array to which an entry or a record belongs, or ''."""
+    array = value.get("array")
+    return str(array.get("of") or "") if isinstance(array, dict) else ""
+
+
+def meant(word: str, values: Values) -> Optional[Meant]:
+    """Return what the word means among these entries and records. None if it means nothing, or several things."""
+    known = _known(values)
+    if not word:
+        return None
+    if word in known:
+        return known[word]
+    matches = [name for name in known if name.startswith(word)]
+    return known[matches[0]] if len(matches) == 1 else None
+
+
+def latest(values: Values) -> Optional[Meant]:
+    """Return the newest run, or the array to which it belongs."""
+    # A run keeps its time of arrival when it starts.
+    newest = max(values, key=lambda value: value.get("queued") or value.get("started") or 0.0, default=None)
+    if newest is None:
+        return None
+    return _known(values)[array_of(newest) or str(newest["id"])]
+
+
+def _known(values: Values) -> Dict[str, Meant]:
+    singles = {str(value["id"]): Meant("", (str(value["id"]),)) for value in values}
+    members: Dict[str, List[Tuple[int, str]]] = {}
+    for value in values:
+        if array_of(value):
+            members.setdefault(array_of(value), []).append((int(value["array"].get("index") or 0), str(value["id"])))
+    arrays = {name: Meant(name, tuple(run_id for _, run_id in sorted(found))) for name, found in members.items()}
+    return dict(singles, **arrays)
+
+
+class Unknown(Exception):
+    """A run waits for another that nobody knows. `word` is what somebody wrote."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(word)
+        self.word = word
+
+
+def groups(after: Sequence[Sequence[Any]], values: Values) -> List[List[Any]]:
+    """Return [id, how, [ids]] for each [word, how]: the run or array that the word means, and its runs.
+
+    Raises Unknown.
+    """
+    made = []
+    for word, how, *_ in after:
+        found = latest(values) if word == LATEST else meant(str(word), values)
+        if found is None:
+            raise Unknown(str(word))
+        made.append([found.array or found.ids[0], str(how), list(found.ids)])
+    return made
