@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
 
-from kitrun import by_hand, code, decide, feed, frames, nodes, procs, rendezvous, roles, store, tree
+from kitrun import by_hand, code, decide, feed, frames, idle, nodes, procs, rendezvous, roles, store, tree
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -58,6 +58,8 @@ class Attempt:
         self._began = time.monotonic()
         self._looked = 0.0
         self._stopping = decide.Stopping(0.0, 0.0)
+        held = str(launch.env.get("KIT_HELD_SLOTS", ""))
+        self._idle = idle.Watch(policy.get("idle_gpu"), held, [place["node"] for place in launch.places])
         # The ranks left on each node, as nodes count them.
         self._counts: Dict[str, int] = {}
 
@@ -208,7 +210,7 @@ class Attempt:
         if now - self._looked < TICK_S:
             return None
         self._looked = now
-        stop = self.requested()
+        stop = self.requested() or (self._idle.tick(now, self.nodes) if self.guarded else None)
         if stop is not None:
             return stop
         up, ranks = len(self.output.up), self.launch.ranks

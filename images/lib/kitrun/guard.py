@@ -1,9 +1,9 @@
 """The guard: watches a run on one node. The supervisor starts it through the node's sshd.
 
 It reads one word a line from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
-`stacks`, `settle` (the run is over: settle its working folder), `end` (end everything that is left, report how many
-processes did not end, and exit). It answers in lines of JSON. When beats stop, because the head is gone or the link is
-cut, it ends the run's processes here: nobody else can.
+`stacks`, `gpus` (how much they are used), `settle` (the run is over: settle its working folder), `end` (end everything
+that is left, report how many processes did not end, and exit). It answers in lines of JSON. When beats stop, because
+the head is gone or the link is cut, it ends the run's processes here: nobody else can.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any, Optional, Sequence
 
 from kitwatch import readiness
 
-from kitrun import procs
+from kitrun import idle, procs
 
 # The first writable folder: a node whose disk is full is guarded, too.
 FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")  # noqa: S108  (sign checks whose it is)
@@ -90,6 +90,7 @@ class Guard:
     def __init__(self, run_id: str, most: int = 0) -> None:
         self.run_id = run_id
         self._watch = Watch(run_id, most)
+        self._look = idle.Look()
         self._mine = "%d %f" % (os.getpid(), time.monotonic())
         # Only the latest guard counts. An older one, whose stream broke, exits when it sees another name here.
         self._path = sign(run_id, self._mine)
@@ -143,9 +144,15 @@ class Guard:
             say(count=len(procs.ranks(self.run_id)))
         elif word == b"stacks":
             say(stacks=procs.stacks(self.run_id))
+        elif word == b"gpus":
+            say(gpus=self._look.read())
         elif word == b"settle":
             self._settle()
             say(settling=True)
+
+    def close(self) -> None:
+        """End the nvidia-smi that this started."""
+        self._look.close()
 
     def _settle(self) -> None:
         # Imported only here: few runs need it.
@@ -161,7 +168,8 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if len(argv) in (2, 3) and argv[0] == "guard" and "".join(argv[2:]).isdigit() == (len(argv) == 3):
-        return Guard(argv[1], int(argv[2]) if len(argv) == 3 else 0).watch()
+        with contextlib.closing(Guard(argv[1], int(argv[2]) if len(argv) == 3 else 0)) as guard:
+            return guard.watch()
     if len(argv) == 2 and argv[0] == "sweep":
         say(left=procs.sweep(argv[1]))
         return 0

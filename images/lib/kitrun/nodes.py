@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
-from kitrun import procs
+from kitrun import idle, procs
 from kitrun.guard import LOST_S, Watch
 
 BEAT_S = 3.0
@@ -31,12 +31,14 @@ class Node:
     """One node of a run. `heard` is when it last sent anything (monotonic), or None before that.
 
     `helpless`: its guard cannot run there. Then nobody can say that the node is lost, and only mpirun watches it.
-    `over`: the bytes that its ranks use, if that is more than `memory`, what they may use.
+    `over`: the bytes that its ranks use, if that is more than `memory`, what they may use. `gpus` is what it last
+    answered to that word (kitrun.idle).
     """
 
     def __init__(self, name: str, address: str, run_id: str, memory: int = 0) -> None:
         self.name, self.address, self.run_id, self.memory = name, address, run_id, memory
         self.over = 0
+        self.gpus: idle.Seen = None
         self.heard: Optional[float] = None
         self.begun = time.monotonic()
         self.received: List[Dict[str, Any]] = []
@@ -108,6 +110,9 @@ class Node:
         over = answer.get("over")
         if isinstance(over, int):
             self.over = over
+        if "gpus" in answer:
+            self.gpus = idle.seen(answer["gpus"])
+            return
         self.received.append(answer)
 
     def _code(self) -> int:
@@ -144,6 +149,8 @@ class Here:
         self.name, self.run_id = name, run_id
         self.received: List[Dict[str, Any]] = []
         self.over = 0
+        self.gpus: idle.Seen = None
+        self._look = idle.Look()
         self._watch = Watch(run_id, memory)
 
     def send(self, word: str) -> None:
@@ -154,6 +161,8 @@ class Here:
             self.received.append({"count": len(procs.ranks(self.run_id))})
         elif word == "stacks":
             self.received.append({"stacks": procs.stacks(self.run_id)})
+        elif word == "gpus":
+            self.gpus = self._look.read()
         elif word == "end":
             self.received.append({"left": procs.sweep(self.run_id)})
 
@@ -169,7 +178,7 @@ class Here:
         pass
 
     def close(self) -> None:
-        pass
+        self._look.close()
 
 
 AnyNode = Union[Node, Here]
