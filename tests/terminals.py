@@ -20,11 +20,13 @@ ROWS, COLUMNS = 33, 101
 class Terminal:
     """A terminal in which a program runs. `text` is what it showed until now."""
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, argv: Sequence[str], environ: Mapping[str, str], *, rows: int = ROWS, columns: int = COLUMNS
+    ) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execvpe(argv[0], list(argv), {**environ, "TERM": "xterm-256color"})  # noqa: S606  (an argv, no shell)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.text = ""
         self._code: int | None = None
 

@@ -1,6 +1,7 @@
 """The pretended nvidia-smi: the arguments that kit and people use, in the real tool's formats."""
 
 import sys
+import time
 from typing import Dict, List, Tuple
 
 from pretended import log, query, tables
@@ -17,6 +18,8 @@ _VALUES = {
     "-c": "count",
     "-s": "select",
     "-d": "display",
+    "-l": "loop",
+    "--loop": "loop",
 }
 _SWITCHES = {
     "-L": "list",
@@ -34,7 +37,7 @@ _SWITCHES = {
 _HELP = """\
 NVIDIA System Management Interface (PRETENDED by kit's lab: nothing here is a GPU)
 
-nvidia-smi [-i N] [-L | -q -x | --query-gpu=FIELDS --format=csv | --query-compute-apps=FIELDS --format=csv]
+nvidia-smi [-i N] [-L | -q -x | --query-gpu=FIELDS --format=csv [-l SECONDS] | --query-compute-apps=FIELDS --format=csv]
 nvidia-smi topo -m
 nvidia-smi dmon -c 1 [-s pucvmet]
 nvidia-smi --version
@@ -67,6 +70,12 @@ def needs_load(command: str, options: Dict[str, str]) -> bool:
     if command == "topo" or {"list", "apps", "rows", "version", "help"} & set(options):
         return False
     return query.needs_load(options["gpu"]) if "gpu" in options else True
+
+
+def check_loop(options: Dict[str, str]) -> None:
+    """Raise Failed for a time between answers that is no number."""
+    if "loop" in options and not options["loop"].isdigit():
+        raise Failed('"%s" is not a valid value for --loop.' % options["loop"], 2)
 
 
 def only(machine: Machine, ids: str) -> Machine:
@@ -121,6 +130,7 @@ def _csv(machine: Machine, options: Dict[str, str], shown: query.Form) -> str:
 def main(argv: List[str]) -> int:
     try:
         command, options = words(argv)
+        check_loop(options)
         if "help" in options:
             sys.stdout.write(_HELP)
             return 0
@@ -128,7 +138,13 @@ def main(argv: List[str]) -> int:
         if "version" in options:
             sys.stdout.write(tables.version(machine))
             return 0
-        sys.stdout.write(answer(command, options, machine))
+        while True:
+            sys.stdout.write(answer(command, options, machine))
+            if "loop" not in options:
+                break
+            sys.stdout.flush()
+            time.sleep(max(int(options["loop"]), 1))
+            machine = look(load(), sampled=needs_load(command, options))
     except Failed as failure:
         sys.stdout.write(str(failure).rstrip("\n") + "\n")
         return failure.code

@@ -8,7 +8,7 @@ the newest first, and those that living and waiting runs need. kit answers with 
     "stdin", "torchrun"}
         {"waiting": [records]} if other runs hold slots and it may wait, {"held": [records]} if it may not,
         {"started": id}; then the log, as with attach
-    {"op": "attach", "id", "offset", "follow", "operator"}
+    {"op": "attach", "id", "offset", "follow", "operator", "last"}
         {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
         kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the log was
         deleted, and only the event comes
@@ -134,6 +134,7 @@ class Front:
             operation = {"start": self.start, "attach": self.attach, "stop": self.stop}[request["op"]]
             word = request["id"]
             request["offset"] = max(0, int(request.get("offset", 0)))
+            request["last"] = max(0, int(request.get("last", 0)))
             run = store.Run(word, self.root) if request["op"] == "start" else self._started(word + "", waiting)
         except (KeyError, TypeError, ValueError):
             sys.stderr.write("kit-launch: this is not a request: %s\n" % json.dumps(request)[:80])
@@ -197,7 +198,8 @@ class Front:
             self._send(frames.event(now_ms(), "ended", **(run.ending or {"lost": True})), run, operator=False)
             return 0
         operator = bool(request.get("operator"))
-        return self.follow(run, request["offset"], follow=bool(request.get("follow", True)), operator=operator)
+        offset = max(request["offset"], os.stat(run.path("log")).st_size - request["last"] if request["last"] else 0)
+        return self.follow(run, offset, follow=bool(request.get("follow", True)), operator=operator)
 
     def _in_line(self, word: str, request: Request) -> int:
         """Answer about a run that waits in line: end its wait, or tell why it waits until it starts, and attach."""

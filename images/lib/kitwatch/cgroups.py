@@ -30,6 +30,11 @@ class Cgroups:
     def __init__(self) -> None:
         self._mounts: Optional[List[Mount]] = None
         self._folders: Dict[int, str] = {}
+        self._counts: Dict[str, Dict[str, int]] = {}
+
+    def again(self) -> None:
+        """Begin another look. The ranks of a container share a group, which a look reads once."""
+        self._counts = {}
 
     def throttled(self, pid: int) -> Dict[str, Any]:
         """Return {"throttled": times, "throttled_s": seconds} since the group exists; None if it is not counted."""
@@ -38,7 +43,9 @@ class Cgroups:
             if len(self._folders) > 4096:
                 self._folders.clear()
             folder = self._folders[pid] = self._folder(pid)
-        counts = files.pairs(folder + "/cpu.stat") if folder else {}
+        counts = self._counts.get(folder)
+        if counts is None:
+            counts = self._counts[folder] = files.pairs(folder + "/cpu.stat") if folder else {}
         nanoseconds = counts.get("throttled_time", counts.get("throttled_usec", 0) * 1000)
         times = counts.get("nr_throttled")
         return {"throttled": times, "throttled_s": None if times is None else nanoseconds / 1e9}

@@ -30,6 +30,20 @@ def read(path: str) -> bytes:
         os.close(descriptor)
 
 
+def record(path: str) -> bytes:
+    """Return a file that the kernel writes whole into one read, such as /proc/PID/stat. It is cheaper than `read`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def lines(path: str) -> List[str]:
     return read(path).decode("utf-8", "replace").splitlines()
 

@@ -14,7 +14,7 @@ from kitwatch import cgroups, files
 RELAYS = (b"kit-rank", b"kit-torchrun")
 _SHELLS = ("sh", "bash", "dash", "env", "timeout", "nice", "numactl", "time", "taskset", "stdbuf")
 # How many processes that are no ranks a look reads, without the new ones.
-VISITS = 150
+VISITS = 100
 # A process may become another program with another environment. A young one has its environment read again.
 YOUNG_S = 5.0
 # Other processes that use less than this much of a core, in percent, are nobody's trouble.
@@ -51,7 +51,7 @@ class Known(NamedTuple):
 
 def stat(pid: int) -> Optional[Stat]:
     """Return None for a process that has ended, and for a zombie."""
-    head, _, rest = files.read("%s/%d/stat" % (files.PROC, pid)).rpartition(b")")
+    head, _, rest = files.record("%s/%d/stat" % (files.PROC, pid)).rpartition(b")")
     words = rest.split()
     if len(words) < 40 or words[0] in (b"Z", b"X"):
         return None
@@ -99,6 +99,7 @@ class Ranks:
             if found is not None:
                 self._learn(pid, found, now, up)
                 stats[pid] = found
+        self._cgroups.again()
         return {"ranks": self._ranks(stats, threads), "others": self._others()}
 
     def _forget(self, pids: Sequence[int]) -> None:
@@ -162,7 +163,7 @@ class Ranks:
         pid = main_of(pids, stats)
         main = stats[pid]
         folder = "%s/%d" % (files.PROC, pid)
-        words = files.word(folder + "/schedstat").split()
+        words = files.record(folder + "/schedstat").split()
         rank = {
             "run": key[0],
             "rank": key[1],
@@ -174,7 +175,7 @@ class Ranks:
             "rss": sum(stats[one].rss for one in pids),
             "threads": sum(stats[one].threads for one in pids),
             "state": main.state,
-            "wchan": files.word(folder + "/wchan")[:64],
+            "wchan": files.record(folder + "/wchan").decode("utf-8", "replace")[:64],
             "core": main.core,
             "allowed": allowed(pid),
             "waited_s": int(words[1]) / 1e9 if len(words) > 1 else None,

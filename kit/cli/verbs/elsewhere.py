@@ -33,7 +33,6 @@ FAMILIAR = {
     "status": "ps",
     "submit": "run",
     "teardown": "down",
-    "top": "ps",
     "train": "run",
     "unlock": "lock release",
     "up": "deploy",

@@ -22,6 +22,7 @@ from kit.cli.verbs import (
     runs,
     setup,
     start,
+    top,
     tune,
 )
 
@@ -36,6 +37,7 @@ VERBS = (
     *run.VERBS,
     *runs.VERBS,
     *queue.VERBS,
+    *top.VERBS,
     *results.VERBS,
     *data.VERBS,
     *host.VERBS,

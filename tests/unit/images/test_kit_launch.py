@@ -224,6 +224,17 @@ def test_attach_goes_on_where_a_log_was_left(head: Head) -> None:
     assert door.story().mpirun == ["two"]
 
 
+def test_attach_begins_in_the_last_bytes(head: Head) -> None:
+    head.done("sh", "-c", "echo one; sleep 0.2; echo two")
+    log = (head.runs / head.ids[0] / "log").read_bytes()
+    # A byte less than from the record of one on: it begins in the middle of that record.
+    last = len(log) - len(log[: log.index(b"one\n")].rpartition(b"\x1e")[0]) - 1
+    for count, lines in ((last, ["two"]), (10**9, ["one", "two"]), (0, ["one", "two"])):
+        door = head.door()
+        door.ask({"op": "attach", "id": "", "last": count})
+        assert door.story().mpirun == lines
+
+
 def test_attach_to_a_run_that_goes_on(head: Head) -> None:
     first, _ = head.run("sh", "-c", "echo up; exec sleep 600")
     first.read_until("up")

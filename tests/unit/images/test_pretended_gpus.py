@@ -75,6 +75,30 @@ def test_kit_and_the_hosts_name_the_same_models_and_driver() -> None:
     assert all(len(set(model.buses)) == plan.MAX_GPUS for model in models.MODELS.values())
 
 
+def test_it_goes_on_printing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Enough(Exception):
+        pass
+
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise Enough
+
+    def fixed(of: Any, *, sampled: bool) -> Any:
+        return seen(of)
+
+    monkeypatch.setattr(smi, "load", lab_host)
+    monkeypatch.setattr(smi, "look", fixed)
+    monkeypatch.setattr(smi.time, "sleep", sleep)
+    with pytest.raises(Enough):
+        smi.main(["--query-gpu=index", "--format=csv,noheader", "--loop=2"])
+    assert capsys.readouterr().out.split() == ["0", "1"] * 3
+    assert pauses == [2, 2, 2]
+    assert smi.main(["--query-gpu=index", "--format=csv", "-l", "x"]) == 2
+
+
 @pytest.mark.parametrize("model", sorted(models.MODELS))
 def test_all_formats_describe_the_same_gpus(model: str) -> None:
     of = seen(lab_host(model), rank(1))

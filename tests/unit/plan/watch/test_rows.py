@@ -1,0 +1,86 @@
+"""The rows of kit top from readings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kit.model.watch import Gpu, Nic, Seen
+from kit.plan.watch.rows import KEPT, History, busiest, held, host_row, mean_use, tables, trouble
+from tests.fakes.readings import LAST, RUN, cluster, gpu, rank, reading
+
+
+def test_hosts_gpus_and_ranks() -> None:
+    seen, history = cluster()
+    rows = tables(seen, history, run=RUN, last=LAST)
+    assert [row.name for row in rows.hosts] == ["head", "gpu1", "gpu2", "gpu3", "gpu4"]
+    assert [row.place for row in rows.gpus] == ["gpu1:0", "gpu1:1", "gpu2:0", "gpu2:1"]
+    assert [(row.reading.rank, row.host) for row in rows.ranks] == [(0, "gpu1"), (1, "gpu1"), (2, "gpu2"), (3, "gpu2")]
+    assert rows.ranks[0].last == LAST[0]
+    first = rows.hosts[1]
+    assert (first.nic, first.rx, round(first.link or 0), first.disk, first.busy) == ("eth0", 1.1e9, 38, 45.0, 31.0)
+    assert first.cpus == (5.0, 20.0, 50.0, 80.0, 100.0, 64.0, 64.0)
+    assert rows.hosts[2].other == "stress-ng 100%"
+
+
+def test_ranks_of_another_run_are_left_out_only_if_one_is_wanted() -> None:
+    one = Seen(host="gpu1", number=1, reading=reading(ranks=(rank(0), replace(rank(1), run="other"))))
+    assert len(tables([one], History()).ranks) == 2
+    assert [row.reading.run for row in tables([one], History(), run="other").ranks] == ["other"]
+
+
+def test_a_host_without_figures_says_why() -> None:
+    seen, history = cluster()
+    rows = tables(seen, history)
+    assert rows.hosts[3].trouble.startswith("no SSH connection")
+    assert rows.hosts[4].trouble == "no reading for 21 s"
+    assert trouble(Seen(host="gpu1")) == "waiting for its first reading"
+    # A host that is asked seldom is not late.
+    assert trouble(Seen(host="gpu1", reading=replace(reading(), seconds=30.0), age=21.0)) == ""
+
+
+def test_a_host_whose_gpus_cannot_be_read() -> None:
+    one = Seen(host="gpu1", number=1, reading=reading(gpus=None, gpu_fault="No driver"))
+    row = tables([one], History()).gpus[0]
+    assert (row.place, row.trouble) == ("gpu1", "No driver")
+    assert host_row(one, History()).gpu is None
+
+
+@pytest.mark.parametrize(
+    ("throttle", "words"),
+    [
+        (None, None),
+        ((), ()),
+        (("sw_power_cap", "gpu_idle"), ("power cap", "idle")),
+        (("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown"), ("heat",)),
+        (("hw_slowdown",), ("hardware slowdown",)),
+        (("new_reason",), ("new_reason",)),
+    ],
+)
+def test_what_holds_the_clocks_down(throttle: tuple[str, ...] | None, words: tuple[str, ...] | None) -> None:
+    assert held(Gpu(index=0, throttle=throttle)) == words
+
+
+def test_the_busiest_device() -> None:
+    assert busiest({}) == ("", Nic())
+    # Without rates, the one that carried the most.
+    nics = {"eth0": Nic(rx_bytes=1), "eth1": Nic(rx_bytes=5), "mlx5_0/1": Nic(tx_bytes=4)}
+    assert busiest(nics)[0] == "eth1"
+    assert busiest({**nics, "mlx5_0/1": Nic(tx=1.0)})[0] == "mlx5_0/1"
+
+
+def test_history_counts_a_reading_once_and_forgets_old_ones() -> None:
+    history = History()
+    for number in range(1, KEPT + 10):
+        for _ in range(2):
+            history.add([Seen(host="gpu1", reading=reading(float(number)), number=number)])
+    assert len(history.of("gpu1")) == KEPT
+    assert history.of("gpu1")[-1] == KEPT + 9
+    assert history.of("gpu1:1")[-1] == 93.0
+    assert history.of("unknown") == ()
+
+
+def test_the_mean_leaves_out_gpus_that_do_not_say() -> None:
+    assert mean_use(reading(gpus=(gpu(0, None), gpu(1, 50.0)))) == 50.0
+    assert mean_use(reading(gpus=())) is None
