@@ -65,6 +65,43 @@ class RunCode:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostUse:
+    """What a run used of one host, by readings every 10 s. None is a value that the host does not have.
+
+    `memory_peak` is the memory of the ranks in bytes, and `cpu_mean` the cores that they used. The rest is of the whole
+    host: `host_memory_peak`, `host_memory_size` and `cores`, and the bytes that its devices `received`, `sent`, `read`
+    and wrote (`written`) between the first and the last reading. `gpu_mean` is the mean use of the run's GPUs in
+    percent; `gpu_memory_peak` and `gpu_memory_size` are those of one GPU in bytes.
+    """
+
+    memory_peak: int = 0
+    host_memory_peak: int = 0
+    host_memory_size: int = 0
+    cpu_mean: float | None = None
+    cores: int = 0
+    gpu_mean: float | None = None
+    gpu_memory_peak: int | None = None
+    gpu_memory_size: int | None = None
+    received: int = 0
+    sent: int = 0
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunUse:
+    """What a run used of its hosts. `every` is the time between readings in seconds.
+
+    `left_out` hosts are not among `hosts`, because there were too many.
+    """
+
+    hosts: dict[str, HostUse]
+    every: float = 10.0
+    readings: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """One run. Times are seconds since 1970, by the head's clock.
 
@@ -75,6 +112,7 @@ class RunRecord:
     ranks after the command's own, in their order: servers, then the scheduler. `code` is None for a run without code.
     `exclusive`: the run has the CPUs of its slots for itself. `cpus` and `memory` (bytes) are what its ranks on each
     host may use together; None means no limit. `data` are the data sets that kit staged for it where they were missing.
+    `metrics` is what it used of its hosts; None for a run that was too short or has not ended.
     """
 
     id: str
@@ -98,6 +136,7 @@ class RunRecord:
     cpus: int | None = None
     memory: int | None = None
     data: tuple[str, ...] = ()
+    metrics: RunUse | None = None
 
     @property
     def np(self) -> int:

@@ -5,7 +5,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
 
-from kitrun import by_hand, code, decide, feed, frames, idle, nodes, procs, rendezvous, roles, store, tree
+from kitrun import by_hand, code, decide, feed, frames, idle, metrics, nodes, procs, rendezvous, roles, store, tree
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -37,9 +37,10 @@ class Attempt:
         number: int,
         run_began: float,
         ports: Set[int],
+        recorder: metrics.Recorder,
     ) -> None:
         self.run, self.launch, self.policy, self.log, self.number = run, launch, policy, log, number
-        self.run_began, self._ports = run_began, ports
+        self.run_began, self._ports, self._recorder = run_began, ports, recorder
         # Bytes that the ranks of a host may use together, or 0.
         self._memory = int(policy.get("memory") or 0)
         self.nodes = [self._node(place) for place in launch.places]
@@ -189,6 +190,7 @@ class Attempt:
             self.guard()
         if self.guarded:
             self._tend_guards()
+            self._recorder.tick(now, self.nodes)
         for node in self.nodes:
             if node.lost and node not in self.lost:
                 self.lost.append(node)

@@ -1,9 +1,10 @@
 """The guard: watches a run on one node. The supervisor starts it through the node's sshd.
 
 It reads one word a line from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
-`stacks`, `gpus` (how much they are used), `settle` (the run is over: settle its working folder), `end` (end everything
-that is left, report how many processes did not end, and exit). It answers in lines of JSON. When beats stop, because
-the head is gone or the link is cut, it ends the run's processes here: nobody else can.
+`stacks`, `gpus` (how much they are used), `reading` (what the run uses here: kitrun.metrics), `settle` (the run is
+over: settle its working folder), `end` (end everything that is left, report how many processes did not end, and exit).
+It answers in lines of JSON. When beats stop, because the head is gone or the link is cut, it ends the run's processes
+here: nobody else can.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import Any, Optional, Sequence
 
 from kitwatch import readiness
 
-from kitrun import idle, procs
+from kitrun import idle, metrics, procs
 
 # The first writable folder: a node whose disk is full is guarded, too.
 FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")  # noqa: S108  (sign checks whose it is)
@@ -91,6 +92,7 @@ class Guard:
         self.run_id = run_id
         self._watch = Watch(run_id, most)
         self._look = idle.Look()
+        self._probe = metrics.Probe(run_id)
         self._mine = "%d %f" % (os.getpid(), time.monotonic())
         # Only the latest guard counts. An older one, whose stream broke, exits when it sees another name here.
         self._path = sign(run_id, self._mine)
@@ -146,6 +148,8 @@ class Guard:
             say(stacks=procs.stacks(self.run_id))
         elif word == b"gpus":
             say(gpus=self._look.read())
+        elif word == b"reading":
+            say(reading=self._probe.read())
         elif word == b"settle":
             self._settle()
             say(settling=True)
@@ -153,6 +157,7 @@ class Guard:
     def close(self) -> None:
         """End the nvidia-smi that this started."""
         self._look.close()
+        self._probe.close()
 
     def _settle(self) -> None:
         # Imported only here: few runs need it.

@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
-from kitrun import idle, procs
+from kitrun import idle, metrics, procs
 from kitrun.guard import LOST_S, Watch
 
 BEAT_S = 3.0
@@ -32,13 +32,14 @@ class Node:
 
     `helpless`: its guard cannot run there. Then nobody can say that the node is lost, and only mpirun watches it.
     `over`: the bytes that its ranks use, if that is more than `memory`, what they may use. `gpus` is what it last
-    answered to that word (kitrun.idle).
+    answered to that word (kitrun.idle), and `reading` what it last answered to that one, until somebody takes it.
     """
 
     def __init__(self, name: str, address: str, run_id: str, memory: int = 0) -> None:
         self.name, self.address, self.run_id, self.memory = name, address, run_id, memory
         self.over = 0
         self.gpus: idle.Seen = None
+        self.reading: Optional[Dict[str, Any]] = None
         self.heard: Optional[float] = None
         self.begun = time.monotonic()
         self.received: List[Dict[str, Any]] = []
@@ -113,6 +114,9 @@ class Node:
         if "gpus" in answer:
             self.gpus = idle.seen(answer["gpus"])
             return
+        if "reading" in answer:
+            self.reading = answer["reading"]
+            return
         self.received.append(answer)
 
     def _code(self) -> int:
@@ -151,7 +155,9 @@ class Here:
         self.over = 0
         self.gpus: idle.Seen = None
         self._look = idle.Look()
+        self.reading: Optional[Dict[str, Any]] = None
         self._watch = Watch(run_id, memory)
+        self._probe = metrics.Probe(run_id)
 
     def send(self, word: str) -> None:
         if word == "term":
@@ -165,6 +171,8 @@ class Here:
             self.gpus = self._look.read()
         elif word == "end":
             self.received.append({"left": procs.sweep(self.run_id)})
+        elif word == "reading":
+            self.reading = self._probe.read()
 
     def tend(self) -> None:
         self.over = self._watch.look(time.monotonic())
@@ -179,6 +187,7 @@ class Here:
 
     def close(self) -> None:
         self._look.close()
+        self._probe.close()
 
 
 AnyNode = Union[Node, Here]

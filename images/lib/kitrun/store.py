@@ -4,6 +4,7 @@
     code.diff     how the code differed from its commit; missing if it did not
     lock          held by the supervisor as long as it lives
     log           all that the run printed, as records (kitrun.frames)
+    metrics.jsonl what it used of its hosts, in lines of JSON (kitrun.metrics); missing for a short run
     operator      touched while an operator waits for the run in the foreground
     stop          a request to end the run: JSON {"why", "grace", "by"}
     stdin         what kit's standard input has sent for rank 0 so far; stdin.end: nothing more comes

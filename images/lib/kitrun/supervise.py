@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Dict, Mapping, Optional, Set
 
-from kitrun import code, decide, procs, settle, store
+from kitrun import code, decide, metrics, procs, settle, store
 from kitrun.attempt import Attempt
 from kitrun.launch import Launch, without
 
@@ -34,9 +34,10 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
             os.mkdir(folder)
     number = 0
     ports: Set[int] = set()
+    recorder = metrics.Recorder(run.path("metrics.jsonl"), {place["node"]: place["slots"] for place in launch.places})
     while True:
         number += 1
-        attempt = Attempt(run, launch, policy, log, number=number, run_began=began, ports=ports)
+        attempt = Attempt(run, launch, policy, log, number=number, run_began=began, ports=ports, recorder=recorder)
         attempt.go()
         failure = attempt.failure()
         good = attempt.code == 0 and attempt.stop is None
@@ -59,7 +60,7 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     if failure and failure["kind"] == "code":
         code.doubt(os.path.dirname(run.folder))
     run.forget_stdin()
-    run.finish(ending_of(attempt, failure, log.lost))
+    run.finish(ending_of(attempt, failure, log.lost, recorder.summary()))
     if good and attempt.guarded and policy.get("clean", True):
         # The client already knows that the run ended well. Now end what it left in the background.
         attempt.clean(CLEAN_S)
@@ -94,7 +95,10 @@ def launch_of(request: Mapping[str, Any]) -> Launch:
     )
 
 
-def ending_of(attempt: Attempt, failure: Optional[Dict[str, Any]], lost_bytes: int) -> Dict[str, Any]:
+def ending_of(
+    attempt: Attempt, failure: Optional[Dict[str, Any]], lost_bytes: int, used: Optional[Dict[str, Any]]
+) -> Dict[str, Any]:
+    """Return the fields of end.json. `used` is what the run used of its hosts (kitrun.metrics), if that is known."""
     stop = attempt.stop
     return {
         "ended": time.time(),
@@ -104,6 +108,7 @@ def ending_of(attempt: Attempt, failure: Optional[Dict[str, Any]], lost_bytes: i
         "attempt": attempt.number,
         "left": attempt.left,
         "lost_bytes": lost_bytes,
+        **({"metrics": used} if used else {}),
     }
 
 

@@ -7,6 +7,7 @@ import time
 
 from kit.cli.text import run as runtext
 from kit.cli.text.table import hosts, table
+from kit.cli.text.use import use
 from kit.model.run import RunCode, RunRecord, ShownRun
 from kit.model.text import fold, size
 
@@ -33,6 +34,8 @@ def shown(value: ShownRun) -> str:
         rows.append(("Variables", f"{', '.join(run.env)} (kit does not keep their values)"))
     if run.code:
         rows += _code(run.code, value)
+    if run.metrics:
+        rows += use(run.metrics)
     folder = value.log.removesuffix("/log")
     rows.append(("Log", f"{value.head}:{value.log}; print it: kit logs {run.id}"))
     rows.append(("Files", f"{fold([place.node for place in run.places])}:{folder}; bring them home: kit pull {run.id}"))

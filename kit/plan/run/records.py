@@ -11,11 +11,14 @@ from kit.model.answer import OddAnswer, convert, decode
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
-from kit.model.run import Failure, Place, RunCode, RunRecord, RunState
+from kit.model.run import Failure, Place, RunCode, RunRecord, RunState, RunUse
 
 # Limits of what a record may say: seconds since 1970, and any count.
 _LATEST = 2.0**36
 _MOST_COUNT = 2**31
+# And of what it may say of its use of hosts.
+_MOST_BYTES = 2**63
+_MOST_HOSTS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +88,7 @@ class _Ending:
     stopped: str | None = ""
     failure: _Failure | None = None
     left: dict[str, int] | None = field(default=None)
+    metrics: RunUse | None = None
 
 
 def start_request(
@@ -208,6 +212,7 @@ def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live
         cpus=run.options.cpus if run.options else None,
         memory=run.options.memory if run.options else None,
         data=run.options.data if run.options else (),
+        metrics=end.metrics,
     )
 
 
@@ -225,8 +230,19 @@ def _check_limits(run: _Record, end: _Ending) -> None:
     if run.options is not None:
         # Memory in MiB: a host may have more bytes than this.
         counts += [run.options.cpus or 0, (run.options.memory or 0) >> 20]
+    if end.metrics is not None:
+        _check_use(end.metrics)
     if not all(abs(count) <= _MOST_COUNT for count in counts):
         raise OddAnswer(f"a number is greater than {_MOST_COUNT}")
+
+
+def _check_use(use: RunUse) -> None:
+    """Raise OddAnswer if what a run used is more than any host has."""
+    values = [use.every, use.readings, use.left_out]
+    for host in use.hosts.values():
+        values += [value for value in asdict(host).values() if value is not None]
+    if len(use.hosts) > _MOST_HOSTS or not all(0 <= value <= _MOST_BYTES for value in values):
+        raise OddAnswer("what the run used is more than hosts have")
 
 
 def find(runs: Sequence[RunRecord], word: str | None) -> RunRecord | None:

@@ -478,3 +478,38 @@ def test_ranks_that_use_more_memory_than_the_run_may_end_it(head: Head) -> None:
 def test_ranks_that_use_less_are_left_alone(head: Head) -> None:
     story = ranks(head, 2, GREEDY.replace("time.sleep(600)", "time.sleep(0.5)"), policy={"memory": 1 << 30})
     assert (story.code, story.ending["stopped"]) == (0, "")
+
+
+# What it used
+
+
+def test_a_run_leaves_what_it_used(make_head: MakeHead, tmp_path: Path) -> None:
+    head = make_head(attempt_GUARD_AFTER_S=0.0, metrics_EVERY_S=0.05)
+    head.ssh()
+    go = tmp_path / "go"
+    places = [place("gpu1", 1), {**place("gpu2", 1), "address": "10.0.0.2"}]
+    script = f"echo up; while [ ! -e {go} ]; do sleep 0.05; done"
+    door, answer = head.ranks(2, script, places=places, env={"KIT_TEST_NODES": "gpu1 gpu2"})
+    assert "started" in answer, answer
+    file = head.runs / head.ids[0] / "metrics.jsonl"
+    # Two readings of each node: the second one knows how much time has passed.
+    until(lambda: file.exists() and all(file.read_text().count(f'"{name}":') >= 2 for name in ("gpu1", "gpu2")))
+    go.touch()
+    story = door.story()
+    assert story.code == 0
+    used = story.ending["metrics"]
+    assert (sorted(used["hosts"]), used["left_out"]) == (["gpu1", "gpu2"], 0)
+    assert used["readings"] >= 4
+    for host in used["hosts"].values():
+        assert host["memory_peak"] > 0
+        assert host["cores"] == os.cpu_count()
+        assert host["cpu_mean"] is not None
+    row = json.loads(file.read_text().splitlines()[0])
+    assert set(row) == {"at", "hosts"}
+    head.nothing_left()
+
+
+def test_a_short_run_has_no_readings(head: Head) -> None:
+    story = ranks(head, 1, "true")
+    assert "metrics" not in story.ending
+    assert not (head.runs / head.ids[0] / "metrics.jsonl").exists()

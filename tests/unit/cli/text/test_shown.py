@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from kit.cli.text import shown
-from kit.model.run import Failure, Place, RunCode, RunRecord, ShownRun
+from kit.cli.text.use import use
+from kit.model.run import Failure, HostUse, Place, RunCode, RunRecord, RunUse, ShownRun
 
 START = 1_800_000_000.0
 CODE = RunCode(
@@ -90,3 +91,37 @@ def test_what_a_run_may_use_of_each_host() -> None:
     assert limits(exclusive=True) == "the CPUs of its slots, for itself; on each host"
     assert limits(cpus=1, memory=64 << 30) == "1 CPU, 68.72 GB of memory; on each host"
     assert limits(exclusive=True, cpus=8) == "the CPUs of its slots, for itself, 8 CPUs; on each host"
+
+
+GIB = 10**9
+
+
+def test_what_a_run_used_of_its_hosts() -> None:
+    one = HostUse(
+        memory_peak=12 * GIB, host_memory_size=64 * GIB, cpu_mean=3.8, cores=8, gpu_mean=90.0, gpu_memory_peak=30 * GIB,
+        gpu_memory_size=40 * GIB, received=2 * GIB, sent=GIB, read=5, written=7,
+    )  # fmt: skip
+    two = replace(one, memory_peak=GIB, cpu_mean=1.2, cores=16, gpu_mean=70.0, gpu_memory_peak=31 * GIB)
+    assert use(RunUse(hosts={"gpu1": one, "gpu2": two}, readings=9)) == [
+        ("Memory", "12.00 GB at most, on gpu1, which has 64.00 GB"),
+        ("Cores", "2.5 of 8 to 16 in use on average on each host (from 1.2 on gpu2 to 3.8 on gpu1)"),
+        ("GPUs", "80 % in use on average; 31.00 GB of memory at most of 40.00 GB each, on gpu2"),
+        ("Network", "4.00 GB received, 2.00 GB sent, by all hosts together"),
+        ("Disks", "10 B read, 14 B written"),
+    ]
+
+
+def test_what_is_not_known_has_no_row() -> None:
+    rows = dict(use(RunUse(hosts={"gpu1": HostUse(memory_peak=5)}, left_out=3)))
+    assert list(rows) == ["Memory", "Network", "Disks", ""]
+    assert rows["Memory"] == "5 B at most, on gpu1"
+    assert rows[""] == "without 3 other hosts"
+    assert use(RunUse(hosts={})) == []
+
+
+def test_a_run_is_shown_with_what_it_used() -> None:
+    record = RunRecord(
+        id="20261121-101500-3fa2", cluster="lab", image="i", command=("ls",), state="ended", ended=5.0, exit_code=0,
+        places=(Place(node="gpu1", address="a", ranks=2),), metrics=RunUse(hosts={"gpu1": HostUse(memory_peak=5)}),
+    )  # fmt: skip
+    assert "Memory   5 B at most, on gpu1" in shown.shown(ShownRun(record=record, head="gpu1", log="/x/log", work=""))
