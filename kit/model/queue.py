@@ -42,7 +42,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """Why a run waits. `at`: when it can start at the latest, if that is known.
+    """Why a run waits. `at`: when it can start at the latest, and `about`: about when it starts; None if unknown.
 
     `runs` are the first of those that it waits for, and `more` is how many others there are. `out` are its hosts that
     take no run, each with the reason. `text` is what the head says about an error.
@@ -51,6 +51,7 @@ class Reason:
     kind: Kind = "new"
     runs: tuple[str, ...] = ()
     at: float | None = None
+    about: float | None = None
     more: int = 0
     out: tuple[tuple[str, Out], ...] = ()
     text: str = ""

@@ -196,6 +196,49 @@ def test_an_array_is_a_run_for_each_index(line: Line) -> None:
     assert options[0] == ["SECRET", "KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"]
 
 
+def test_an_array_is_changed_and_stopped_as_one(line: Line) -> None:
+    line.holder()
+    runs = line.join("true", Turn(array=(0, 1, 2)), np=1)
+    array = look(line.cluster.context()).runs[0].array
+    assert array is not None
+    assert (array.index, array.size, array.of in runs) == (0, 3, False)
+    (later,) = line.join(np=1, turn=Turn(after=(After(run=array.of, how="any"),)))
+    changed = change(line.cluster.context(), "hold", [array.of[:-1] if array.of[:-1] not in runs else array.of])
+    assert changed.runs == runs
+    assert line.reasons() == {**dict.fromkeys(runs, "held"), later: "after"}
+    with pytest.raises(InputError, match=f"{array.of} is an array") as caught:
+        attach(line.cluster.context(), array.of, tagged=False)
+    assert runs[0] in str(caught.value.hint)
+    change(line.cluster.context(), "remove", runs[:1])
+    gone = stop(line.cluster.context(), array.of, grace_s=None)
+    assert gone.id == ", ".join(runs[1:])
+    until(lambda: line.reasons() == {later: "never"})
+    line.open()
+
+
+def test_each_waiting_run_knows_about_when_it_starts(line: Line) -> None:
+    policy = RunPolicy(timeout=600.0)
+    (holder,) = line.join(f"until [ -e {line.gate} ]; do sleep 0.05; done", policy=policy)
+    until((line.cluster.head.runs / holder / "record.json").exists)
+    one, two = (line.join(policy=policy)[0] for _ in range(2))
+
+    def times() -> list[float | None]:
+        return [run.reason.about for run in look(line.cluster.context()).runs]
+
+    until(lambda: None not in times())
+    first, second = look(line.cluster.context()).runs
+    assert (first.id, second.id) == (one, two)
+    assert first.reason.about == first.reason.at
+    assert second.reason.at is None
+    assert checked(second.reason.about) - checked(first.reason.about) == pytest.approx(600.0)
+    line.open()
+
+
+def checked(moment: float | None) -> float:
+    assert moment is not None
+    return moment
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from kitrun import begin, store
 
-from kitqueue import fill, line, order, probe, words
+from kitqueue import fill, forecast, line, order, probe, words
 
 TICK_S = 1.0
 # How long a host that did not answer is left out.
@@ -49,6 +49,7 @@ class Keeper:
         # The last decision, as people may see it.
         self._known = line.state(self.root)
         self._written = 0.0
+        self._forecast = forecast.Kept()
         self._cache: line.Cache = {}
         # Why runs could not start when it was their turn: for now, or for good.
         self._failures: Dict[str, str] = {}
@@ -214,6 +215,11 @@ class Keeper:
         """Write what people may see."""
         new = state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
+        living = [holder_of(record) for record in store.living(self.root)]
+        fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
+        for run_id, at in self._forecast.about(time.time(), view.hosts, living, view.waiting, **fixed).items():
+            if run_id in reasons:
+                reasons[run_id]["about"] = at
         # A run that is about to start has no other reason to wait.
         reasons.update({run_id: {"kind": "error", "why": why} for run_id, why in self._failures.items()})
         reasons.update({run_id: {"kind": "broken", "why": why} for run_id, why in view.broken.items()})

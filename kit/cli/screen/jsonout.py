@@ -68,6 +68,8 @@ def _fields(value: Any) -> dict[str, Any]:
         fields["queued"] = moment(value.queued)
     elif isinstance(value, Reason | Cordon):
         fields["at"] = moment(value.at)
+        if isinstance(value, Reason):
+            fields["about"] = moment(value.about)
     for name, attribute in vars(type(value)).items():
         if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):
             fields[name] = result

@@ -47,13 +47,17 @@ def line(value: Line, *, width: int | None = None) -> str:
 
 
 def starts(run: WaitingRun, now: float) -> str:
-    """Return by when a run starts, if that is known, in this machine's time zone: with the day if it is not today."""
-    at = run.reason.at
+    """Return by when a run starts, or about when, in this machine's time zone. Return '' if nobody knows.
+
+    The text has the day if it is not today.
+    """
+    at = run.reason.at or run.reason.about
     if at is None:
         return ""
+    word = "by" if run.reason.at else "about"
     here, today = time.localtime(at), time.localtime(now)
     form = "%H:%M" if here[:3] == today[:3] else "%Y-%m-%d %H:%M"
-    return f"by {time.strftime(form, here)}" if at > now else "soon"
+    return f"{word} {time.strftime(form, here)}" if at > now else "soon"
 
 
 def queued(value: Queued) -> str:

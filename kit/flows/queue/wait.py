@@ -5,27 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kit.errors import Interrupted, NotReadyError
-from kit.events import Note, Reporter
-from kit.model.answer import answer_of
+from kit.errors import InputError, Interrupted, NotReadyError
+from kit.events import Note, Reporter, Warned
+from kit.model.answer import answer_of, convert
 from kit.model.queue import WaitingRun
 from kit.model.run import RunRecord
+from kit.model.text import one_line
 from kit.plan.queue import answers
 from kit.plan.queue.reasons import why
 from kit.remote.run.door import Door
 
 
-def until_attached(door: Door, answer: Mapping[str, Any], reporter: Reporter) -> Mapping[str, Any]:
+def until_attached(door: Door, answer: Mapping[str, Any], reporter: Reporter, *, follow: bool) -> Mapping[str, Any]:
     """Return the head's answer about a run when it no longer waits in line. Report why it waits, whenever that changes.
 
-    Raises Interrupted after Ctrl-C: the run stays in line.
+    Raises Interrupted after Ctrl-C: the run stays in line. Raises InputError for an array. Without `follow`, raises
+    NotReadyError for a run that waits.
     """
-    run = ""
+    if "array" in answer:
+        raise array_has_no_log(door, answer)
+    if not follow:
+        raise no_log_yet(door, answer)
+    run = told = ""
     try:
         while "queued" in answer:
             waiting = waiting_in(door, answer)
-            run = waiting.id
-            reporter.report(Note(text=f"run {run} waits in line: {why(waiting)}"))
+            run, text = waiting.id, why(waiting)
+            # Only the time at which it starts may have changed.
+            if text != told:
+                reporter.report(Note(text=f"run {run} waits in line: {text}"))
+            told = text
             answer = door.answer()
     except KeyboardInterrupt:
         raise Interrupted(f"run {run} still waits in line", hint="see why: kit queue") from None
@@ -43,12 +52,32 @@ def no_log_yet(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
     )
 
 
-def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str) -> RunRecord:
-    """Return the record of a run that `kit stop` took out of the line. It has no places, because it never started."""
+def array_has_no_log(door: Door, answer: Mapping[str, Any]) -> InputError:
+    """Return the error for an array, whose runs each have a log."""
     with answer_of(door.host, "its answer about the line"):
-        run = answers.waiting(answer["removed"], None)
+        runs = [*convert(answer.get("living", []), list[str]), *convert(answer.get("members", []), list[str])]
+    return InputError(
+        f"{one_line(str(answer['array']))} is an array: each of its runs has a log",
+        hint=f"name a run of it: {', '.join(map(one_line, runs[:3])) or 'kit runs'}",
+    )
+
+
+def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, reporter: Reporter) -> RunRecord:
+    """Return the record of what `kit stop` took out of the line. It has no places, because it never started.
+
+    Of an array, `id` has all runs that left the line. Warn about those that run already.
+    """
+    with answer_of(door.host, "its answer about the line"):
+        run = answers.waiting(answer["removed"], None) if answer["removed"] is not None else None
+        members = convert(answer.get("members", []), list[str])
+        living = convert(answer.get("living", []), list[str])
+    if living:
+        text = f"runs of the array go on: {', '.join(map(one_line, living[:3]))}{' …' if len(living) > 3 else ''}"
+        reporter.report(Warned(text=text, hint=f"stop each: kit stop {one_line(living[0])}"))
+    if run is None:
+        raise NotReadyError("no run of the array waits in line any more", hint="see its runs: kit runs")
     return RunRecord(
-        id=run.id,
+        id=", ".join(map(one_line, members)) or run.id,
         cluster=cluster,
         image="",
         command=run.command,

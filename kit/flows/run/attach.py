@@ -114,16 +114,14 @@ def _look(
     last = _Last(reporter, tail) if tail is not None else None
     try:
         answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow})
-        if "queued" in answer:
-            from kit.flows.queue import wait as queue  # noqa: PLC0415  (only for a run that waits in line)
+        if "queued" in answer or "array" in answer:
+            from kit.flows.queue.wait import until_attached  # noqa: PLC0415  (only for a run that waits in line)
 
-            if not manner.follow:
-                raise queue.no_log_yet(door, answer)
-            if not first.follow:
+            if manner.follow and not first.follow:
                 door.close()
                 # It has no last lines yet.
                 return _look(context, run, manner, silent=silent, door=None)
-            answer = queue.until_attached(door, answer, context.reporter)
+            answer = until_attached(door, answer, context.reporter, follow=manner.follow)
         record = answer.get("attached")
         if record is None:
             raise unknown_run(context, run)

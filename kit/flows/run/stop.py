@@ -37,7 +37,7 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
         if "removed" in answer:
             from kit.flows.queue.wait import removed  # noqa: PLC0415  (only for a run that waits in line)
 
-            return removed(door, context.spec.name, answer, by)
+            return removed(door, context.spec.name, answer, by, context.reporter)
         record = answer.get("stopping")
         if record is None:
             raise unknown_run(context, run)

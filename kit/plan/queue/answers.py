@@ -45,6 +45,7 @@ class _Reason:
     kind: Literal["held", "after", "never", "hosts", "gone", "slots", "turn", "error", "broken"]
     ids: tuple[str, ...] = ()
     at: float | None = None
+    about: float | None = None
     more: int = 0
     out: dict[str, Out] = field(default_factory=dict)
     why: str = ""
@@ -120,7 +121,8 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
         if not RUN_ID.fullmatch(word):
             raise OddAnswer("this is not the id of a run", word or "''")
     _check_time(entry.queued)
-    _check_time(reason.at or 0.0 if reason else 0.0)
+    for moment in (reason.at, reason.about) if reason else ():
+        _check_time(moment or 0.0)
     counts = (
         entry.np,
         entry.priority,
@@ -140,7 +142,9 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
     else:
         out = tuple(sorted(reason.out.items()))
         kind = cast("Kind", reason.kind)
-        why = Reason(kind=kind, runs=reason.ids, at=reason.at, more=reason.more, out=out, text=reason.why)
+        why = Reason(
+            kind=kind, runs=reason.ids, at=reason.at, more=reason.more, out=out, text=reason.why, about=reason.about
+        )
     return WaitingRun(
         id=entry.id,
         np=entry.np,

@@ -40,6 +40,7 @@ def test_when_it_starts() -> None:
     for ahead, form in ((600, "by 10:10"), (86400, "by 2026-11-22 10:00"), (-1, "soon")):
         assert text.starts(replace(RUN, reason=Reason(kind="slots", at=now + ahead)), now) == form
     assert text.starts(RUN, now) == ""
+    assert text.starts(replace(RUN, reason=Reason(kind="turn", about=now + 600)), now) == "about 10:10"
 
 
 def test_who_joined() -> None:
