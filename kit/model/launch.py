@@ -59,6 +59,7 @@ class RunPolicy:
     `operator`: stop or keep the run when kit is gone; None for a detached run. `share` allows slots that another run
     holds. `retry_on`: retry after any failure, or only after a lost host. With `min_np`, the next attempt leaves out
     lost hosts while at least that many ranks remain. `memory` is how many bytes the ranks of a host may use together.
+    `idle_gpu`: end the run if all its GPUs were idle for that long.
     `clean`: end the background processes of ranks after a successful
     run, too. `keep_s` and `keep`: for how long, and how many, finished runs are kept.
     """
@@ -73,6 +74,7 @@ class RunPolicy:
     backoff: float = 1.0
     min_np: int | None = None
     memory: int | None = None
+    idle_gpu: float | None = None
     checkpoints: str | None = None
     clean: bool = True
     keep_s: float = 30 * 86400.0

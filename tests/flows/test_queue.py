@@ -395,3 +395,18 @@ def test_the_doctor_cordons_hosts_that_break_runs(line: Line) -> None:
     # What is already cordoned keeps its reason, and one host at least is left.
     assert names_of(cordon_broken(context, result(("engine", "host", ("gpu1", "gpu3", "gpu4"))))) == why
     assert "kit cordons none" in line.cluster.reporter.warnings[0].text
+
+
+def test_idle_gpus_end_a_run_only_where_there_are_gpus(line: Line) -> None:
+    policy = RunPolicy(idle_gpu=1800.0)
+    for verb in (line.join, partial(line.cluster.run, hosts=None)):
+        with pytest.raises(InputError, match="--idle-gpu ends a run whose GPUs are idle, and gpu1 has no GPU"):
+            verb("true", np=1, policy=policy)
+    record = json.loads(line.cluster.head.record.read_text())
+    for node in record["nodes"]:
+        node["gpus"] = 2
+    line.cluster.head.record.write_text(json.dumps(record))
+    (run,) = line.join("true", np=1, policy=policy)
+    assert line.ended(run).exit_code == 0
+    (kept,) = [record["options"] for record in line.cluster.records if record["id"] == run]
+    assert kept["idle_gpu"] == 1800.0

@@ -170,6 +170,9 @@ LIMITS = (
     Option(
         flags=("--stall-timeout",), value="TIME", kind=span, help="End the run if no rank writes a byte for this time"
     ),
+    Option(
+        flags=("--idle-gpu",), value="TIME", kind=span, help="End the run if all its GPUs were idle for this time: 30m"
+    ),
     Option(flags=("--retries",), value="N", kind=lines, help="Restart a run that fails, at most N times"),
     Option(
         flags=("--retry-on",),

@@ -142,6 +142,7 @@ def _policy(session: Session) -> RunPolicy:
         "start_timeout": args.start_timeout,
         "timeout": args.timeout,
         "stall_timeout": args.stall_timeout,
+        "idle_gpu": args.idle_gpu,
         "retries": args.retries,
         "retry_on": args.retry_on,
         "min_np": args.min_np,

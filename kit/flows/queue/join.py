@@ -31,6 +31,7 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         check_head(ready.door)
         share = gpus.per_rank(ready.request, context.spec)
         entry.check_nodes(ready.nodes, share)
+        gpus.check_idle(ready.request.policy, ready.nodes)
         # The array has an id that no run has.
         *ids, array = _new_ids((len(turn.array) or 1) + 1)
         members: list[Member | None] = [Member(of=array, index=index, size=len(ids)) for index in turn.array]

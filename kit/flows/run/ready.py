@@ -20,7 +20,7 @@ from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import roles, terminal, torchrun
+from kit.plan.run import gpus, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -98,7 +98,7 @@ def plan_on(
     context: Context, ready: Ready, request: RunRequest, *, run_id: str, living: Sequence[RunRecord] = ()
 ) -> LaunchPlan:
     """Return the plan of one launch on the hosts of `ready`, on slots that no run of `living` holds."""
-    return plan_launch(
+    plan = plan_launch(
         context,
         request,
         ready.nodes,
@@ -110,6 +110,8 @@ def plan_on(
         exclusive=ready.exclusive,
         data=ready.cluster.data_networks,
     )
+    gpus.check_idle(request.policy, plan.placement.nodes)
+    return plan
 
 
 def with_code(context: Context, ready: Ready, plan: Callable[[], Made], hosts: Callable[[Made], Sequence[str]]) -> Made:

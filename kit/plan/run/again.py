@@ -27,7 +27,17 @@ _REQUEST = (
     "workdir",
     "data",
 )
-_POLICY = ("start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "memory", "checkpoints")
+_POLICY = (
+    "start_timeout",
+    "timeout",
+    "stall_timeout",
+    "retries",
+    "retry_on",
+    "min_np",
+    "memory",
+    "idle_gpu",
+    "checkpoints",
+)
 # More ranks than any cluster has.
 _MOST = 2**20
 # More memory than any host has.
@@ -58,6 +68,7 @@ class _Options:
     retry_on: Literal["any", "lost-host"] = "any"
     min_np: int | None = None
     memory: int | None = None
+    idle_gpu: float | None = None
     checkpoints: str | None = None
     variables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kit.errors import InputError
-from kit.model.launch import Node, Placement, RunRequest
+from kit.model.launch import Node, Placement, RunPolicy, RunRequest
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
 from kit.plan.run.ranks import place
@@ -37,6 +37,16 @@ def per_rank(request: RunRequest, spec: ClusterSpec) -> int:
             hint="remove --oversubscribe, or let the ranks share the GPUs: --gpus-per-rank 0",
         )
     return count
+
+
+def check_idle(policy: RunPolicy, nodes: Iterable[Node]) -> None:
+    """Raise InputError for --idle-gpu on a host without GPUs."""
+    for node in nodes:
+        if policy.idle_gpu is not None and not node.gpus:
+            raise InputError(
+                f"--idle-gpu ends a run whose GPUs are idle, and {node.name} has no GPU",
+                hint="remove --idle-gpu, or choose hosts with GPUs with -H; if GPUs are new, run: kit deploy",
+            )
 
 
 def variables(request: RunRequest, spec: ClusterSpec) -> dict[str, str]:
