@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kit.errors import KitError
+from kit.model.blame import Peer, Readiness
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +146,36 @@ class Reading:
     gpu_fault: str = ""
     ranks: tuple[RankReading, ...] = ()
     others: tuple[Other, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspect:
+    """How a rank passed the time since the reading before; see kit.model.blame.RankShares. It was looked at for
+    `looked` seconds."""
+
+    rank: int
+    looked: float = 0.0
+    cpu: float = 0.0
+    delay: float = 0.0
+    disk: float = 0.0
+    asleep: float = 0.0
+    workers: float = 0.0
+    readiness: Readiness | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspects:
+    """The ranks of the run that kit blame looks at, and the connections to each other host."""
+
+    ranks: tuple[Suspect, ...] = ()
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuspectReading(Reading):
+    """A reading for kit blame."""
+
+    suspects: Suspects = Suspects()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

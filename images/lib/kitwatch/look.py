@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Dict
 
-from kitwatch import gauges, ranks
+from kitwatch import gauges, ranks, suspects
 
 # How long the first reading waits for nvidia-smi, which starts the driver on a VM without its daemon.
 FIRST_S = 10.0
@@ -23,20 +23,29 @@ class Gone(Exception):
 def main(order: Dict[str, Any]) -> None:
     """`order`: {"every": seconds, "count": how many readings or 0, "threads": bool, "paths": […], "patience": seconds}.
 
+    With "run", readings have "suspects": what kitwatch.suspects says of the ranks of this run.
+
     It ends with its input, which ends with the connection, or after `patience` without a byte of input.
     """
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     every, count, threads = float(order["every"]), int(order["count"]), bool(order["threads"])
-    watched = gauges.Gauges(every, order["paths"] or gauges.PATHS, ranks.Ranks())
+    processes = ranks.Ranks()
+    watched = gauges.Gauges(every, order["paths"] or gauges.PATHS, processes)
+    closely = Closely(order["run"], processes) if order.get("run") else None
     kit = Kit(float(order["patience"]))
     try:
-        watched.read(threads=threads, wait=FIRST_S)
+        first = watched.read(threads=threads, wait=FIRST_S)
+        if closely:
+            closely.add(first)
         due = time.monotonic() + min(BASE_S, every)
         printed = 0
         while not count or printed < count:
+            if closely:
+                closely.sample(kit, due)
             kit.wait(due)
-            kit.say(watched.read(threads=threads))
+            reading = watched.read(threads=threads)
+            kit.say(closely.add(reading) if closely else reading)
             printed += 1
             # A host that was stopped for a while does not catch up.
             due = max(due + every, time.monotonic())
@@ -48,6 +57,32 @@ def main(order: Dict[str, Any]) -> None:
 
 def _stop(_number: int, _frame: Any) -> None:
     raise Gone
+
+
+class Closely:
+    """Looks at the ranks of one run between readings, too."""
+
+    def __init__(self, run: str, processes: ranks.Ranks) -> None:
+        self._processes, self._suspects = processes, suspects.Suspects(run)
+
+    def sample(self, kit: "Kit", due: float) -> None:
+        """Sample the ranks until shortly before a reading is due."""
+        while due - time.monotonic() > suspects.EVERY_S:
+            kit.wait(time.monotonic() + suspects.EVERY_S)
+            self._suspects.sample()
+
+    def add(self, reading: Dict[str, Any]) -> Dict[str, Any]:
+        """Return the reading with what the samples show, and follow the processes that it has."""
+        self._suspects.sample()
+        reading["suspects"] = self._suspects.take()
+        run = self._suspects.run
+        members = self._processes.members(run)
+        for rank in reading["ranks"]:
+            pids = members.get(rank["rank"]) if rank["run"] == run else None
+            if pids:
+                members[rank["rank"]] = [rank["pid"]] + [pid for pid in pids if pid != rank["pid"]]
+        self._suspects.follow(members)
+        return reading
 
 
 class Kit:

@@ -102,6 +102,14 @@ class Ranks:
         self._cgroups.again()
         return {"ranks": self._ranks(stats, threads), "others": self._others()}
 
+    def members(self, run: str) -> Dict[int, List[int]]:
+        """Return {rank: pids} of a run's ranks and their children, as of the last look."""
+        found: Dict[int, List[int]] = {}
+        for pid, known in sorted(self._known.items()):
+            if known.run == run and known.rank >= 0:
+                found.setdefault(known.rank, []).append(pid)
+        return found
+
     def _forget(self, pids: Sequence[int]) -> None:
         alive = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in alive}

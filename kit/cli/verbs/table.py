@@ -5,6 +5,7 @@ from __future__ import annotations
 from kit.cli.verbs import (
     bench,
     bench_report,
+    blame,
     cluster,
     data,
     doctor,
@@ -48,4 +49,5 @@ VERBS = (
     *bench_report.VERBS,
     *tune.VERBS,
     *predict.VERBS,
+    *blame.VERBS,
 )

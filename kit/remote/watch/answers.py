@@ -16,9 +16,9 @@ _LONGEST = 200
 _MOST_ENTRIES = 8192
 
 
-def reading_of(line: bytes) -> Reading:
+def reading_of(line: bytes, form: type[Reading] = Reading) -> Reading:
     """Return the reading in a line. Raises OddAnswer."""
-    reading: Reading = decode(line, Reading, most=MOST_LINE)
+    reading: Reading = decode(line, form, most=MOST_LINE)
     for value in _values(reading):
         if isinstance(value, str):
             if len(value) > _LONGEST:

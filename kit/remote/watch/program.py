@@ -10,8 +10,10 @@ from typing import Any
 
 from kit.remote.machine.assets import images_dir
 
+# What only kit blame needs. Its imports come first.
+SUSPECTS = ("readiness", "connections", "suspects")
 # In the order in which they import each other.
-MODULES = ("files", "system", "devices", "cgroups", "gpus", "ranks", "gauges", "look")
+MODULES = ("files", "system", "devices", "cgroups", "gpus", "ranks", "gauges", *SUSPECTS, "look")
 # The command line only reads the program; its text comes on standard input.
 BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
 ARGV = ("python3", "-Ic", BOOTSTRAP)

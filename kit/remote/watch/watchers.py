@@ -14,7 +14,7 @@ from typing import Any
 from kit.errors import AnswerError, KitError, LoginRefusedError, StepError
 from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
-from kit.model.watch import Reading, Seen
+from kit.model.watch import Reading, Seen, SuspectReading
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Live, LiveTransport
 from kit.remote.watch.answers import MOST_LINE, reading_of
@@ -153,7 +153,7 @@ class _Watcher:
         self._partial = bytearray(rest)
         for line in lines:
             with answer_of(self.host.name, "what kit reads there"):
-                reading = reading_of(line)
+                reading = reading_of(line, self._all.form)
             with self._all.changed:
                 self.readings = [*self.readings, reading][-self._all.keep :]
                 self.number, self.heard, self.error = self.number + 1, time.monotonic(), None
@@ -179,7 +179,8 @@ class Watchers:
 
     `every` is the time between readings in seconds. `count` ends after that many readings of each host; then a host
     that fails is not tried again. `threads` lets ranks have `waited_all_s`. `keep` is how many readings of each host
-    `history` returns. Leaving the context ends the programs on the hosts, also after Ctrl-C.
+    `history` returns. With `run`, each is a SuspectReading, with what the ranks of this run do. Leaving the context
+    ends the programs on the hosts, also after Ctrl-C.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class Watchers:
         threads: bool = False,
         paths: Sequence[str] = (),
         keep: int = 1,
+        run: str = "",
     ) -> None:
         self.order: Mapping[str, Any] = {
             "every": every,
@@ -199,7 +201,9 @@ class Watchers:
             "threads": threads,
             "paths": list(paths),
             "patience": PATIENCE_S,
+            **({"run": run} if run else {}),
         }
+        self.form = SuspectReading if run else Reading
         self.connect, self.keep, self.again = connect, max(keep, 1), not count
         self.changed = threading.Condition()
         self.closed = threading.Event()

@@ -1,0 +1,79 @@
+"""kit blame: watch a run for some seconds, and name who slows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kit.errors import NotReadyError
+from kit.events import HostFailed, Phase, Warned
+from kit.flows.context import Context
+from kit.flows.run.listing import stored_run
+from kit.model.blame import BlameResult
+from kit.model.run import RunRecord
+from kit.model.watch import Reading, Seen, SuspectReading
+from kit.plan.blame.intervals import watched
+from kit.plan.blame.judge import judge
+from kit.remote.watch.watchers import Watchers
+
+# kit watches for this long, and for up to MOST_S if the steps are long.
+FOR_S, MOST_S = 10.0, 60.0
+# A host that has not answered by then is left out.
+START_S = 60.0
+EVERY_S = 1.0
+# The first second or so of readings has no length.
+_KEPT = 4096
+
+
+def blame(context: Context, word: str | None, *, for_s: float | None = None) -> BlameResult:
+    """Return who slows a run that runs now. `word` is its id, or see kit.plan.run.records.find.
+
+    Without `for_s`, kit watches for FOR_S, and longer if the run ended too few steps to say anything. Raises
+    NotReadyError for a run that does not run.
+    """
+    record, _ = stored_run(context, word)
+    if record.state != "running":
+        raise NotReadyError(
+            f"run {record.id} does not run any more, and kit blame looks at ranks at work",
+            hint="kit runs lists the runs; kit runs show has what is left of this one",
+        )
+    known = {host.name: host for host in context.inventory.hosts}
+    names = [place.node for place in record.places if place.node in known]
+    missing = [place.node for place in record.places if place.node not in known]
+    if missing:
+        text = f"not in your hosts file, and so not watched: {', '.join(missing)}"
+        context.reporter.report(Warned(text=text, hint="use the hosts file of the deploy"))
+    context.reporter.report(Phase(name="watch", hosts=tuple(names)))
+    with Watchers([known[name] for name in names], context.connect, every=EVERY_S, keep=_KEPT, run=record.id) as seen:
+        seen.wait(_begun, START_S)
+        start, last = time.monotonic(), for_s or FOR_S
+        while True:
+            seen.wait(lambda _: False, max(0.0, start + last - time.monotonic()))
+            result = _judged(record, seen.history())
+            if for_s or result.verdict != "too-few-steps" or last >= MOST_S:
+                break
+            last = min(MOST_S, last + FOR_S)
+        notes = _failed(context, seen.now())
+    return replace(result, notes=(*result.notes, *notes))
+
+
+def _begun(hosts: Sequence[Seen]) -> bool:
+    return all(one.number >= 1 or one.error is not None for one in hosts)
+
+
+def _judged(record: RunRecord, history: Mapping[str, Sequence[Reading]]) -> BlameResult:
+    readings = {
+        host: tuple(one for one in rows if isinstance(one, SuspectReading)) for host, rows in history.items()
+    }  # fmt: skip
+    return judge(watched(record.id, record.places, readings))
+
+
+def _failed(context: Context, hosts: Sequence[Seen]) -> list[str]:
+    """Report the hosts that kit cannot watch, and return them as notes. Raise their error if there are no others."""
+    failed = [(one.host, one.error) for one in hosts if one.error is not None and not one.number]
+    if len(failed) == len(hosts) and failed and failed[0][1] is not None:
+        raise failed[0][1]
+    for name, error in failed:
+        context.reporter.report(HostFailed(host=name, text=error.message if error else ""))
+    return [f"{name} was not watched: {error.message if error else ''}" for name, error in failed]

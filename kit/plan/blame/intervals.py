@@ -1,0 +1,103 @@
+"""Turns the readings of hosts into the intervals that `kit blame` judges. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from kit.model import blame, watch
+from kit.model.run import Place
+from kit.plan.blame.reasons import core_numbers
+
+
+def watched(run: str, places: Sequence[Place], readings: Mapping[str, Sequence[watch.SuspectReading]]) -> blame.Watched:
+    """Return what the readings show of a run. Hosts without two readings are left out."""
+    hosts = {host: tuple(_intervals(run, rows)) for host, rows in readings.items() if len(rows) > 1}
+    return blame.Watched(
+        run=run,
+        hosts=hosts,
+        addresses={place.node: place.address for place in places},
+        gpus=gpus_of(places),
+    )
+
+
+def gpus_of(places: Iterable[Place]) -> dict[int, tuple[int, ...]]:
+    """Return the numbers of the slots of each rank, in blocks as mpirun places them."""
+    numbers: dict[int, tuple[int, ...]] = {}
+    first = 0
+    for place in places:
+        each = len(place.slots) // place.ranks if place.ranks else 0
+        for i in range(place.ranks):
+            # Ranks that share slots may use any of them.
+            numbers[first + i] = place.slots[i * each : (i + 1) * each] if each else place.slots
+        first += place.ranks
+    return numbers
+
+
+def _intervals(run: str, rows: Sequence[watch.SuspectReading]) -> Iterable[blame.HostInterval]:
+    first = rows[0]
+    yield blame.HostInterval(
+        seconds=0.0, cores=first.cores, ranks=tuple(_shares(run, first, first, one) for one in first.suspects.ranks)
+    )
+    for before, now in pairwise(rows):
+        seconds = now.seconds or max(now.at - before.at, 1e-3)
+        steal = _part(now.steal)
+        yield blame.HostInterval(
+            seconds=seconds,
+            cores=now.cores,
+            steal=steal,
+            iowait=_part(now.iowait),
+            busy=max(0.0, _part(now.cpu) - steal),
+            ranks=tuple(_shares(run, before, now, one) for one in now.suspects.ranks),
+            others=tuple(
+                blame.Other(pid=one.pid, name=one.comm, cpu=one.cpu / 100, core=one.core or 0) for one in now.others
+            ),
+            peers=now.suspects.peers,
+            gpus=None if now.gpus is None else tuple(_gpu(gpu) for gpu in now.gpus),
+        )
+
+
+def _shares(run: str, before: watch.SuspectReading, now: watch.SuspectReading, one: watch.Suspect) -> blame.RankShares:
+    rank = _rank(run, now, one.rank)
+    earlier = _rank(run, before, one.rank)
+    throttled = 0.0
+    if rank and earlier and rank.throttled_s is not None and earlier.throttled_s is not None and now.seconds:
+        throttled = max(0.0, rank.throttled_s - earlier.throttled_s) / now.seconds
+    return blame.RankShares(
+        rank=one.rank,
+        pid=rank.pid if rank else 0,
+        cpu=one.cpu,
+        delay=one.delay,
+        throttled=throttled if before is not now else 0.0,
+        disk=min(one.disk, 1.0),
+        asleep=min(one.asleep, 1.0),
+        workers=one.workers,
+        cores=_cores(rank.allowed or "") if rank else "",
+        readiness=one.readiness,
+    )
+
+
+def _rank(run: str, reading: watch.Reading, number: int) -> watch.RankReading | None:
+    return next((one for one in reading.ranks if one.run == run and one.rank == number), None)
+
+
+def _cores(text: str) -> str:
+    """Return a list of cores, or '' if it is not one: a host wrote it."""
+    try:
+        numbers = core_numbers(text) if len(text) < 200 else set()
+    except ValueError:
+        return ""
+    return text if numbers else ""
+
+
+def _gpu(gpu: watch.Gpu) -> blame.Gpu:
+    return blame.Gpu(
+        index=gpu.index,
+        use=None if gpu.use is None else gpu.use / 100,
+        sm_clock=gpu.sm_clock,
+        throttle=gpu.throttle or (),
+    )
+
+
+def _part(percent: float | None) -> float:
+    return (percent or 0.0) / 100

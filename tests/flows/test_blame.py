@@ -1,0 +1,242 @@
+"""kit blame from its words to what it prints: a stored run, and readings of simulated hosts."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kit.cli.text import blame as text
+from kit.errors import NotReadyError, StepError
+from kit.events import HostFailed, Warned
+from kit.flows import blame as flow
+from kit.flows.blame import blame
+from kit.model import watch
+from kit.model.blame import HostInterval, Watched
+from kit.model.run import Place, RunRecord
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+from tests.unit.plan.blame.world import Fault, Setup, World, watched
+
+RUN = "20261121-101500-3fa2"
+SETUP = Setup(
+    hosts=3,
+    per_host=1,
+    gpus=False,
+    compute=0.2,
+    forward=0.33,
+    tensors=12,
+    size=4e6,
+    link=125e6,
+    cycle=0.001,
+    threads=1,
+    load=0.3,
+    spins=False,
+    noise=0.03,
+    optimizer=0.0,
+)
+
+
+def seen(fault: Fault | None, *, setup: Setup = SETUP, looks: int = 10) -> Watched:
+    chance = random.Random(1)  # noqa: S311  (the same run again, no secret)
+    return watched(World(chance, setup, fault, looks + 4), looks=looks)
+
+
+def readings(seen: Watched) -> dict[str, list[watch.SuspectReading]]:
+    """Return what the hosts would print, so that kit sees the same again."""
+    return {host: list(_readings(row)) for host, row in seen.hosts.items()}
+
+
+def _readings(row: Sequence[HostInterval]) -> Iterable[watch.SuspectReading]:
+    at, throttled = 0.0, dict.fromkeys((rank.rank for rank in row[0].ranks), 0.0)
+    for one in row:
+        at += one.seconds
+        for rank in one.ranks:
+            throttled[rank.rank] += rank.throttled * one.seconds
+        ranks = [
+            watch.RankReading(
+                run=RUN, rank=rank.rank, pid=rank.pid, allowed=rank.cores, throttled_s=throttled[rank.rank]
+            )
+            for rank in one.ranks
+        ]
+        suspects = [
+            watch.Suspect(
+                rank=rank.rank,
+                looked=one.seconds,
+                readiness=rank.readiness,
+                **{name: getattr(rank, name) for name in ("cpu", "delay", "disk", "asleep", "workers")},
+            )
+            for rank in one.ranks
+        ]
+        yield watch.SuspectReading(
+            at=at,
+            seconds=one.seconds or None,
+            cores=one.cores,
+            cpu=100 * (one.busy + one.steal),
+            steal=100 * one.steal,
+            iowait=100 * one.iowait,
+            ranks=tuple(ranks),
+            others=tuple(watch.Other(pid=o.pid, comm=o.name, cpu=100 * o.cpu, core=o.core) for o in one.others),
+            suspects=watch.Suspects(ranks=tuple(suspects), peers=one.peers),
+        )
+
+
+class Watching:
+    """In the place of kit.remote.watch: readings that are there already."""
+
+    def __init__(self, history: Mapping[str, Sequence[watch.SuspectReading]], failed: Mapping[str, StepError]) -> None:
+        self._history, self._failed = history, failed
+        self.waits: list[float] = []
+        self.wanted: dict[str, Any] = {}
+
+    def __call__(self, hosts: Sequence[Any], _connect: object, **wanted: Any) -> Watching:
+        self.wanted = {"hosts": [host.name for host in hosts], **wanted}
+        return self
+
+    def __enter__(self) -> Watching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def wait(self, done: Callable[[Sequence[watch.Seen]], bool], within_s: float) -> bool:
+        self.waits.append(within_s)
+        return done(self.now())
+
+    def now(self) -> tuple[watch.Seen, ...]:
+        there = [watch.Seen(host=host, number=len(rows)) for host, rows in self._history.items()]
+        return (*there, *(watch.Seen(host=host, error=error) for host, error in self._failed.items()))
+
+    def history(self) -> Mapping[str, Sequence[watch.Reading]]:
+        return self._history
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watching]:
+    def begin(
+        history: Watched, *, state: str = "running", failed: Mapping[str, StepError] | None = None, np: int = 3
+    ) -> Watching:
+        places = tuple(Place(node=f"gpu{n}", address=f"10.0.0.{n}", ranks=np // 3, slots=()) for n in (1, 2, 3))
+        record = RunRecord(
+            id=RUN, cluster="lab", image="kit:x", command=("train",), places=places, state=state  # type: ignore[arg-type]
+        )  # fmt: skip
+        monkeypatch.setattr(flow, "stored_run", lambda *_: (record, {}))
+        made = Watching(readings(history), failed or {})
+        monkeypatch.setattr(flow, "Watchers", made)
+        return made
+
+    return begin
+
+
+BURNED = Fault(kind="busy-core", host=1, rank=1, strength=2)
+
+
+def test_a_burned_core_is_named_with_its_process_and_what_it_costs(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    made = watching(seen(BURNED))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert made.wanted["hosts"] == ["gpu1", "gpu2", "gpu3"]
+    assert made.wanted["run"] == RUN
+    assert result.verdict == "blamed"
+    shown = text.text(result, width=80)
+    assert "rank 1 on gpu2 slows all (busy-core): other processes use its cores" in shown
+    assert "python3 (pid 900)" in shown
+    assert "by kit predict's model" in shown
+    assert "→ end or move that process: kit ssh gpu2" in shown
+    assert result.culprit is not None
+    assert result.culprit.gain is not None
+    # Two burners: the rank computes three times as long, so the step may become up to three times as fast.
+    assert 2.0 < result.culprit.gain.speedup < 3.2
+
+
+def test_nobody_is_blamed_for_a_healthy_run(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    watching(seen(None))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert (result.verdict, result.culprit) == ("nobody", None)
+    assert text.text(result).count("Nobody to blame: no rank is late in most of 10 samples") == 1
+    assert [row.rank for row in result.ranks] == [0, 1, 2]
+
+
+def test_it_watches_for_longer_while_the_steps_are_too_few(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    made = watching(seen(None, looks=3))
+    result = blame(fleet.context(reporter), None)
+    assert result.verdict == "too-few-steps"
+    assert "No answer: the ranks ended steps together in 3 of the samples of 3 s, and kit needs 6." in text.text(result)
+    # The start, then once for each ten seconds of the minute.
+    assert len(made.waits) == 7
+    assert made.waits[-1] > made.waits[1]
+
+
+def test_a_run_without_horovod_is_compared_by_its_hosts_and_this_is_said(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    def deaf(history: Watched) -> Watched:
+        hosts = {
+            host: tuple(replace(one, ranks=tuple(replace(r, readiness=None) for r in one.ranks)) for one in row)
+            for host, row in history.hosts.items()
+        }
+        return replace(history, hosts=hosts)
+
+    watching(deaf(seen(BURNED)))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.culprit is not None
+    assert (result.culprit.host, result.culprit.reason, result.culprit.gain) == ("gpu2", "busy-core", None)
+    assert "cannot see which one is late, and compared hosts alone" in text.text(result)
+    watching(deaf(seen(None)))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert (result.verdict, result.culprit) == ("hosts-only", None)
+
+
+def test_a_host_that_cannot_be_watched_hides_no_other(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    history = seen(BURNED)
+    gone = StepError("its readings ended: killed")
+    two = replace(history, hosts={host: row for host, row in history.hosts.items() if host != "gpu3"})
+    watching(two, failed={"gpu3": gone})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.culprit is not None
+    assert result.culprit.host == "gpu2"
+    assert result.notes == ("gpu3 was not watched: its readings ended: killed",)
+    assert [event.host for event in reporter.events if isinstance(event, HostFailed)] == ["gpu3"]
+    watching(replace(history, hosts={}), failed={"gpu3": gone})
+    with pytest.raises(StepError, match="its readings ended"):
+        blame(fleet.context(reporter), None, for_s=10)
+
+
+def test_a_run_that_has_ended_is_refused_by_name(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    watching(seen(None), state="ended")
+    with pytest.raises(NotReadyError, match=RUN):
+        blame(fleet.context(reporter), None)
+
+
+def test_hosts_that_you_do_not_have_are_left_out(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watching(seen(None))
+    record, _ = vars(flow)["stored_run"](fleet.context(reporter), None)
+    far = Place(node="gpu9", address="10.0.0.9", ranks=1)
+    monkeypatch.setattr(flow, "stored_run", lambda *_: (replace(record, places=(*record.places, far)), {}))
+    blame(fleet.context(reporter), None, for_s=10)
+    assert made.wanted["hosts"] == ["gpu1", "gpu2", "gpu3"]
+    assert any("gpu9" in event.text for event in reporter.events if isinstance(event, Warned))
+
+
+def test_json_has_all_that_the_text_has(fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]) -> None:
+    from kit.cli.screen.jsonout import line  # noqa: PLC0415  (as the command line imports it)
+
+    watching(seen(BURNED))
+    value = json.loads(line("blame", blame(fleet.context(reporter), None, for_s=10)))
+    assert value["culprit"]["ranks"] == [1]
+    assert value["culprit"]["gain"]["now"] > value["culprit"]["gain"]["then"]

@@ -1,0 +1,135 @@
+"""How the ranks of a run pass their time: real threads and connections of this machine."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+
+suspects = launcher.load("kitwatch.suspects")
+connections = launcher.load("kitwatch.connections")
+
+# A thread that computes without an end, and says so.
+BUSY = "print('begun', flush=True)\nwhile True: pass"
+NAMED = f"import ctypes; ctypes.CDLL(None).prctl(15, b'horovod', 0, 0, 0)\n{BUSY}"
+ASLEEP = "import time; print('begun', flush=True); time.sleep(1000)"
+
+
+@contextmanager
+def process(code: str) -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout
+            assert child.stdout.readline() == b"begun\n"
+            yield child.pid
+        finally:
+            child.kill()
+
+
+def looked(pids: list[int], *, rounds: int = 5) -> dict[str, float]:
+    """Return what the looks at one rank show, while each look waits until this process has slept a little."""
+    watched = suspects.Suspects("20261121-101500-3fa2")
+    watched.follow({0: pids})
+    watched.sample()
+    for _ in range(rounds):
+        signal.sigtimedwait([], 0.05)
+        watched.sample()
+    (rank,) = watched.take()["ranks"]
+    return dict(rank)
+
+
+def test_a_rank_that_computes_is_awake_and_one_that_sleeps_is_not() -> None:
+    with process(BUSY) as busy, process(ASLEEP) as idle:
+        first, second = looked([busy]), looked([idle])
+    # However busy this machine is: a thread that computes runs, or waits for a core.
+    assert first["asleep"] < 0.2
+    assert first["cpu"] + first["delay"] > 0.8
+    assert second["asleep"] > 0.95
+    assert second["cpu"] < 0.05
+    assert first["readiness"] is None
+
+
+def test_horovods_own_thread_does_not_count() -> None:
+    with process(NAMED) as named:
+        rank = looked([named])
+    assert (rank["cpu"], rank["asleep"]) == (0.0, 1.0)
+
+
+def test_children_compute_for_a_rank_that_is_asleep() -> None:
+    with process(ASLEEP) as main, process(BUSY) as worker:
+        watched = suspects.Suspects("20261121-101500-3fa2")
+        watched.follow({3: [main, worker]})
+        watched.sample()
+        watched.take()
+        # Until the worker has computed for some ticks.
+        while True:
+            signal.sigtimedwait([], 0.05)
+            watched.sample()
+            (rank,) = watched.take()["ranks"]
+            if rank["workers"] > 0:
+                break
+    assert rank["rank"] == 3
+    assert rank["asleep"] > 0.9
+
+
+def test_a_process_that_has_ended_is_asleep() -> None:
+    with process(ASLEEP) as gone:
+        pass
+    assert looked([gone], rounds=1)["cpu"] == 0.0
+
+
+def test_connections_to_another_address_are_summed_up() -> None:
+    peers = connections.Peers()
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        near = socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0))
+        far, _ = server.accept()
+        with near, far:
+            if not connections.connections():
+                pytest.fail("this kernel does not list connections, which it does since Linux 3.3")
+            assert peers.look() == []
+            near.sendall(bytes(100_000))
+            left = 100_000
+            while left:
+                left -= len(far.recv(left))
+            rows: dict[str, dict[str, Any]] = {}
+            while rows.get("127.0.0.2", {}).get("sent", 0) < 100_000:
+                # The acknowledgment may be on its way.
+                rows = {row["address"]: row for row in [*rows.values(), *peers.look()]}
+    assert rows["127.0.0.2"]["sent"] == 100_000
+
+
+def test_the_time_in_which_the_other_end_takes_nothing_does_not_count() -> None:
+    info = bytearray(240)
+    struct.pack_into("=Q", info, 120, 5_000)
+    struct.pack_into("=QQ", info, 168, 900_000, 400_000)
+    assert connections.counters(bytes(info)) == (5_000, 0.5)
+
+
+def test_a_kernel_that_does_not_answer_shows_no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no such family")
+
+    monkeypatch.setattr(connections.socket, "socket", refused)
+    assert connections.connections() == {}
+
+
+def test_counters_fit_into_numbers_of_json() -> None:
+    read = {
+        **dict.fromkeys(("count", "tensors", "bytes", "steps", "pending"), 7),
+        **dict.fromkeys(("wait_ns", "op_ns", "tail_ns"), 2_000_500),
+        "opened_ns": 1_795_475_324_007_000_999,
+    }
+    assert suspects.shortened(read) == {
+        **dict.fromkeys(("tensors", "bytes", "steps"), 7),
+        **dict.fromkeys(("wait_us", "op_us", "tail_us"), 2_000),
+        "opened_us": 1_795_475_324_007_000,
+    }
