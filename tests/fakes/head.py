@@ -192,7 +192,13 @@ class Head:
         until(one)
         return pids.pop()
 
+    @property
+    def over(self) -> Path:
+        """The file that says that the test has ended."""
+        return self.folder / "over"
+
     def close(self) -> None:
+        self.over.touch()
         for pid in (*self.processes(), *self.left()):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
