@@ -47,7 +47,11 @@ def _sockets(pid: int, state: str) -> Iterator[tuple[tuple[str, int], tuple[str,
     """Yield both ends of each TCP socket of the process that is in this state."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(descriptor.readlink())
+        try:
+            target = str(descriptor.readlink())
+        except FileNotFoundError:
+            # The process has closed it meanwhile.
+            continue
         if target.startswith("socket:["):
             inodes.add(target[len("socket:[") : -1])
     for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:

@@ -156,6 +156,7 @@ OPERANDS = {
     "ssh": ("gpu1",),
     "tensorboard": ("20260101-000000-abcd",),
     "stop": ("20260101-000000-abcd",),
+    "top": ("--once",),
     "wait": ("20260101-000000-abcd",),
     "down": ("--yes",),
     "local": ("--", "true"),

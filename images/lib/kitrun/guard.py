@@ -16,8 +16,6 @@ import sys
 import time
 from typing import Any, Optional, Sequence
 
-from kitwatch import readiness
-
 from kitrun import idle, metrics, procs
 
 # The first writable folder: a node whose disk is full is guarded, too.
@@ -136,7 +134,6 @@ class Guard:
         """End what is left of the run here, and remove what it leaves in memory. Return how many did not end."""
         left = procs.sweep(self.run_id)
         forget(self._path)
-        readiness.remove(readiness.folder_of(self.run_id))
         return left
 
     def _answer(self, word: bytes) -> None:

@@ -6,6 +6,8 @@ import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
+from kitwatch import readiness
+
 from kitrun import fence
 
 RELAYS = (b"kit-rank", b"kit-torchrun")
@@ -167,7 +169,16 @@ def send(pids: Iterable[int], sign: int) -> None:
 
 
 def sweep(run_id: str, patience: float = 1.0) -> int:
-    """End all that is left of a run here, by TERM and then by KILL. Return how many processes did not end."""
+    """End all that is left of a run here, by TERM and then by KILL. Return how many processes did not end.
+
+    Then remove what killed ranks leave in memory.
+    """
+    left = _end(run_id, patience)
+    readiness.remove(readiness.folder_of(run_id))
+    return left
+
+
+def _end(run_id: str, patience: float) -> int:
     for sign, limit in ((signal.SIGTERM, patience), (signal.SIGTERM, 0.2), (signal.SIGKILL, 3.0)):
         end = time.monotonic() + limit
         left = marked(run_id)

@@ -168,9 +168,14 @@ def test_a_newer_guard_takes_over(head: Head, spawn: Spawn) -> None:
 def test_the_program_itself(head: Head, spawn: Spawn) -> None:
     run = head.new_id()
     rank = spawn(run, rank=0)
+    # What a killed rank of Horovod leaves.
+    counters = Path(f"/dev/shm/kit-readiness-{run}")
+    counters.mkdir()
+    (counters / "0.1").touch()
     done = subprocess.run([sys.executable, "-ISB", KIT_NODE, "sweep", run], capture_output=True, check=True)
     assert json.loads(done.stdout) == {"left": 0}
     assert rank.wait(30) == -signal.SIGTERM
+    assert not counters.exists()
     done = subprocess.run([sys.executable, "-ISB", KIT_NODE, "rubbish"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (2, b"usage: kit-node guard RUN [BYTES] | sweep RUN\n")
 
