@@ -32,7 +32,7 @@ from kit.model.run import Place, RunRecord
 from tests.fakes.reporter import Remembering
 from tests.fakes.sshd import Sshd
 from tests.processes import files_of_processes
-from tests.sockets import listening
+from tests.sockets import free_port, listening
 
 RUN = "20261121-101500-3fa2"
 
@@ -150,8 +150,10 @@ def test_a_port_is_on_the_loopback_and_nothing_is_left_after_ctrl_c(
 
 
 def test_a_program_that_listens_on_another_address_is_found(site: Site) -> None:
-    with socket.create_server(("127.0.0.77", 0)) as there:
-        port = there.getsockname()[1]
+    port = free_port("127.0.0.1")
+    with socket.socket() as held, socket.create_server(("127.0.0.77", port)) as there:
+        # Another test's program on the loopback itself would be found first.
+        held.bind(("127.0.0.1", port))
 
         def look(value: Forwards) -> None:
             assert value.ports[0].address == "127.0.0.77"
@@ -169,8 +171,9 @@ def test_a_program_that_listens_on_another_address_is_found(site: Site) -> None:
 
 def test_a_port_where_nothing_listens_is_reported_and_works_later(site: Site) -> None:
     with socket.socket() as later:
-        later.bind(("127.0.0.1", 0))
-        port = later.getsockname()[1]
+        # Kernels give other programs of this machine no such port, on whatever address.
+        port = free_port("127.0.0.1")
+        later.bind(("127.0.0.1", port))
 
         def look(value: Forwards) -> None:
             assert value.ports[0].address == ""
