@@ -23,6 +23,7 @@ OWN = ("KIT_NODE", "KIT_ADDRESS", "NCCL_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE")
 # What differs from launch to launch.
 OF_A_RUN = (
     "KIT_RUN",
+    "KIT_READINESS",
     "MASTER_PORT",
     "JAX_COORDINATOR_ADDRESS",
     "OMPI_",

@@ -80,7 +80,14 @@ case $how in
     exec 9<&-
     ;;
   *)
-    [ -n "$(running)" ] || refuse not-running
+    tries=0
+    while one=$(running) && [ -n "$one" ] && ! stays "$one"; do
+      # One that has had nothing to do ends just now, and the engine still lists it for a moment.
+      tries=$((tries + 1))
+      if [ "$tries" -ge 40 ]; then break; fi
+      sleep 0.25
+    done
+    [ -n "$one" ] || refuse not-running
     echo 'kit-data state running'
     ;;
 esac

@@ -4,17 +4,28 @@
 cluster=$1
 name=$2
 shift 2
-# Ends a stager that only waits for an order. Fails if it stages.
+# Ends a stager that only waits for an order. Fails if it stages, or if it runs and does not say.
 end_stager() {
   command -v docker >/dev/null 2>&1 || return 0
-  # An engine that does not answer may have a stager.
-  stager=$(docker ps --quiet --filter "label=kit.data=$cluster/$name" --filter status=running) || exit 1
-  [ -n "$stager" ] || return 0
-  said=$(echo '{"op": "hello"}' | timeout 20 docker exec --interactive "$stager" kit-data order 2>/dev/null)
-  case $said in
-    *'"staging": null'*) docker rm --force "$stager" >/dev/null 2>&1 || true ;;
-    *) [ -z "$(docker ps --quiet --filter "label=kit.data=$cluster/$name" --filter status=running)" ] ;;
-  esac
+  tries=0
+  while :; do
+    # An engine that does not answer may have a stager.
+    stager=$(docker ps --quiet --filter "label=kit.data=$cluster/$name" --filter status=running) || exit 1
+    [ -n "$stager" ] || return 0
+    code=0
+    said=$(echo '{"op": "hello"}' | timeout 20 docker exec --interactive "$stager" kit-data order 2>/dev/null) || code=$?
+    case $said in
+      *'"staging": null'*)
+        docker rm --force "$stager" >/dev/null 2>&1 || true
+        return 0
+        ;;
+      *'"staging":'*) return 1 ;;
+    esac
+    # One that has had nothing to do ends just now, and the engine still lists it for a moment.
+    tries=$((tries + 1))
+    if [ "$code" -eq 124 ] || [ "$tries" -ge 40 ]; then return 1; fi
+    sleep 0.25
+  done
 }
 node=
 if command -v docker >/dev/null 2>&1; then

@@ -1,0 +1,106 @@
+"""What is done with a stager that ends by itself just now, run for real with a stub `docker`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.remote.scripts import script
+
+IDLE = 'echo \'{"hello": {"version": 1, "staging": null, "lead": false}}\''
+STAGES = 'echo \'{"hello": {"version": 1, "staging": "a1", "lead": true}}\''
+SILENT = "exit 1"
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"sleep": "exit 0", "flock": "exit 0"}.items():
+        stub(folder, name, text)
+    return folder
+
+
+def stub(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!{shutil.which('sh')}\n{text}\n")
+    path.chmod(0o755)
+
+
+def docker(folder: Path, answer: str, *, listed: int) -> Path:
+    """Create a stub whose stager answers so, and is listed as running this many times. Return the file of its calls."""
+    calls = folder.parent / "calls"
+    calls.touch()
+    stub(
+        folder,
+        "docker",
+        f'echo "$*" >>{calls}\ncase $* in\n'
+        f'  ps*label=kit.data=*) if [ "$(grep -c label=kit.data= {calls})" -le {listed} ]; then echo c1; fi ;;\n'
+        f"  exec*) cat >/dev/null; {answer} ;;\nesac",
+    )
+    return calls
+
+
+def run(bin_folder: Path, argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        input="",
+        env={"PATH": f"{bin_folder}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def staged(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "lab" / "web"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "one").touch()
+    (folder / "staged.json").touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("answer", "listed"),
+    [(IDLE, 99), (SILENT, 0), (SILENT, 1), (SILENT, 3)],
+    ids=["idle", "gone", "ends", "ends and is listed for a while"],
+)
+def test_a_stager_that_does_not_stage_is_no_reason_to_keep_the_data(
+    bin_folder: Path, tmp_path: Path, answer: str, listed: int
+) -> None:
+    calls = docker(bin_folder, answer, listed=listed)
+    folder = staged(tmp_path)
+    done = run(bin_folder, script("data_remove", "lab", "web", str(folder)))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"removed {folder}\n", "")
+    assert not folder.exists()
+    assert ("rm --force c1" in calls.read_text()) == (answer == IDLE)
+
+
+@pytest.mark.parametrize("answer", [STAGES, SILENT, "exit 124"], ids=["stages", "stays silent", "hangs"])
+def test_a_stager_that_stages_or_does_not_say_keeps_it(bin_folder: Path, tmp_path: Path, answer: str) -> None:
+    calls = docker(bin_folder, answer, listed=10**6)
+    folder = staged(tmp_path)
+    done = run(bin_folder, script("data_remove", "lab", "web", str(folder)))
+    assert (done.returncode, done.stdout) == (0, "staging\n")
+    assert (folder / "files" / "one").exists()
+    assert "rm " not in calls.read_text()
+
+
+@pytest.mark.parametrize("listed", [0, 1, 3])
+def test_an_order_to_a_stager_that_ends_finds_none(bin_folder: Path, listed: int) -> None:
+    docker(bin_folder, SILENT, listed=listed)
+    done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
+    assert (done.returncode, done.stdout) == (1, "kit-data refused not-running\n")
+
+
+def test_an_order_to_a_stager_that_runs_reaches_it(bin_folder: Path) -> None:
+    docker(bin_folder, STAGES, listed=99)
+    done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
+    assert done.returncode == 0, done.stderr
+    *before, answer = done.stdout.splitlines()
+    assert before == ["kit-data state running", "kit-data go"]
+    assert '"staging": "a1"' in answer
