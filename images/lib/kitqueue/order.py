@@ -10,6 +10,7 @@ ahead on slots that were reserved before. It is replaced only if one of its host
 first.
 """
 
+import heapq
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 # Host -> its slots, by number.
@@ -88,15 +89,17 @@ def by_turn(line: Iterable[Waiting]) -> List[Waiting]:
 
 def fit(need: Need, free: Slots) -> Optional[Chosen]:
     """Return slots for the shape, or None. A host that just suffices comes first, so that whole hosts stay free."""
-    left = [host for host in need.hosts if host in free]
+    there = [(len(free[host]), place, host) for place, host in enumerate(need.hosts) if host in free]
+    there.sort(key=lambda one: one[0])
+    # The hosts that suffice for a larger count suffice for a smaller one, too: no choice here loses a later one.
+    good: List[Tuple[int, int, str]] = []
     taken: Dict[str, Tuple[int, ...]] = {}
     for count in sorted(need.counts, reverse=True):
-        # The hosts that suffice for a larger count suffice for a smaller one, too: no choice here loses a later one.
-        good = [host for host in left if len(free[host]) >= count]
+        while there and there[-1][0] >= count:
+            heapq.heappush(good, there.pop())
         if not good:
             return None
-        host = min(good, key=lambda name: len(free[name]))
-        left.remove(host)
+        host = heapq.heappop(good)[2]
         taken[host] = tuple(sorted(free[host])[:count])
     return tuple((host, taken[host]) for host in need.hosts if host in taken)
 
@@ -145,10 +148,11 @@ def decide(
 
 
 def free_slots(hosts: Slots, holders: Iterable[Holder]) -> Slots:
-    free = dict(hosts)
+    taken: Dict[str, FrozenSet[int]] = {}
     for holder in holders:
-        free = dict(without(free, holder.slots))
-    return free
+        for host, slots in holder.slots.items():
+            taken[host] = taken.get(host, frozenset()) | slots
+    return without(hosts, taken)
 
 
 def without(free: Slots, taken: Slots) -> Slots:
@@ -169,10 +173,15 @@ def reserve(run: Waiting, hosts: Slots, holders: Sequence[Holder]) -> Reservatio
     The holders end in the order of their limits. Nobody knows when those without a limit end, so they count last.
     """
     living = sorted(holders, key=lambda holder: (holder.ends is None, holder.ends or 0.0))
-    chosen = None
-    while chosen is None:
-        living = living[1:]
-        chosen = fit(run.need, free_slots(hosts, living))
+    # How many of them must end: what fits goes on fitting when more of them have ended.
+    least, enough = 1, len(living)
+    while least < enough:
+        middle = (least + enough) // 2
+        if fit(run.need, free_slots(hosts, living[middle:])) is None:
+            least = middle + 1
+        else:
+            enough = middle
+    chosen = fit(run.need, free_slots(hosts, living[least:])) or ()
     slots = {host: frozenset(numbers) for host, numbers in chosen}
     return _reservation(run.id, slots, holders)
 

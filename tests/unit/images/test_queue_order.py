@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fakes import launcher
 
@@ -49,6 +51,27 @@ def test_a_shape_takes_whole_hosts_where_it_can_and_leaves_others_free() -> None
     assert fit(Need((2,), NAMES), HOSTS) == (("gpu3", (0, 1)),)
     assert fit(Need((4, 4), NAMES), HOSTS) == (("gpu1", (0, 1, 2, 3)), ("gpu2", (0, 1, 2, 3)))
     assert fit(Need((2, 4, 2), NAMES), HOSTS) == (("gpu1", (0, 1, 2, 3)), ("gpu2", (0, 1)), ("gpu3", (0, 1)))
+
+
+@given(
+    counts=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    free=st.dictionaries(st.sampled_from(NAMES), st.sets(st.integers(0, 3)), max_size=4),
+    hosts=st.permutations(NAMES),
+)
+def test_the_host_that_just_suffices_is_the_first_one_of_the_smallest(
+    counts: list[int], free: dict[str, set[int]], hosts: list[str]
+) -> None:
+    left, taken = [host for host in hosts if host in free], {}
+    for count in sorted(counts, reverse=True):
+        smallest = min((len(free[host]) for host in left if len(free[host]) >= count), default=None)
+        if smallest is None:
+            break
+        host = next(host for host in left if len(free[host]) == smallest)
+        left.remove(host)
+        taken[host] = tuple(sorted(free[host])[:count])
+    expected = tuple((host, taken[host]) for host in hosts if host in taken) if len(taken) == len(counts) else None
+    slots = {host: frozenset(numbers) for host, numbers in free.items()}
+    assert fit(Need(tuple(counts), tuple(hosts)), slots) == expected
 
 
 def test_a_shape_that_needs_more_hosts_or_larger_ones_does_not_fit() -> None:
