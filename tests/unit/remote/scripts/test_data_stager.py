@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def docker(folder: Path, answer: str, *, listed: int) -> Path:
     return calls
 
 
-def run(bin_folder: Path, argv: list[str]) -> subprocess.CompletedProcess[str]:
+def run(bin_folder: Path, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
         input="",
