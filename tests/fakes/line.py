@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +107,22 @@ class Line:
     def waiting(self) -> list[str]:
         return [entry["id"] for entry in self.ask("line")["line"]]
 
+    @contextlib.contextmanager
+    def no_start(self) -> Iterator[Callable[[], bool]]:
+        """Let no run start meanwhile. Yield a function that says whether a process is about to start one."""
+        self.head.runs.mkdir(exist_ok=True)
+        with (self.head.runs / ".starting").open("w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield lambda: any("->" in words for words in locks(gate.fileno()))
+
     def keeper(self) -> int:
         """Return the process that holds the keeper's lock."""
-        lock = (self.head.runs / ".queue" / ".keeper").stat()
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(lock.st_ino):
-                return int(words[4])
-        return 0
+        with (self.head.runs / ".queue" / ".keeper").open() as lock:
+            return next((int(words[4]) for words in locks(lock.fileno()) if words[1] == "FLOCK"), 0)
+
+
+def locks(file: int) -> list[list[str]]:
+    """Return the words of the lines of /proc/locks about a file. In one of a process that waits, `->` comes second."""
+    number = str(os.fstat(file).st_ino)
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return [words for words in lines if "FLOCK" in words and words[-3].rpartition(":")[2] == number]

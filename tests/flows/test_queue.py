@@ -340,6 +340,17 @@ def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
     assert [cordon.host for cordon in look(context).cordons] == ["gpu2"]
 
 
+def test_a_host_that_is_cordoned_while_kit_plans_gets_no_run(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = line.cluster.context()
+    # What kit does last before it asks the head to start the run.
+    monkeypatch.setattr("kit.flows.run.run.check_gpus", lambda *_, **__: cordon(context, "gpu[1-2]", "moved"))
+    with pytest.raises(NotReadyError, match=r"gpu1 is cordoned: moved, by .*; so are gpu2") as caught:
+        line.cluster.run("true", hosts=None)
+    assert "kit hosts uncordon gpu1" in str(caught.value.hint)
+    assert line.cluster.records == []
+    line.cluster.head.nothing_left()
+
+
 def test_a_run_in_line_waits_for_hosts_that_are_not_cordoned(line: Line) -> None:
     context = line.cluster.context()
     holder = line.holder()

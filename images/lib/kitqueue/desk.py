@@ -188,7 +188,8 @@ def changes(chosen: List[line.Entry], how: str, priority: object, there: List[li
 
 def cordon(request: Mapping[str, Any], root: str) -> Answer:
     note = {"why": str(request["why"]), "by": str(request["by"]), "at": time.time()}
-    with line.changing(root):
+    # Every start looks at the cordons in `starting`. So after this, no run starts that did not see this one.
+    with store.starting(root), line.changing(root):
         value = dict(line.cordons(root), **{str(host): note for host in request["hosts"]})
         line.write_cordons(value, root)
     return {"cordons": value}

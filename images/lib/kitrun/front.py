@@ -6,8 +6,8 @@ the newest first, and those that living and waiting runs need. kit answers with 
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
     "stdin", "torchrun"}
-        {"waiting": [records]} if other runs hold slots and it may wait, {"held": [records]} if it may not,
-        {"started": id}; then the log, as with attach
+        {"cordoned": {host: cordon}} if a host of it takes no new run, {"waiting": [records]} if other runs hold slots
+        and it may wait, {"held": [records]} if it may not, {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator", "last"}
         {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
         kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the log was
@@ -33,12 +33,13 @@ import os
 import select
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Optional, Sequence
 
-from kitqueue import desk, line, turn
+from kitqueue import desk, gate, line, turn
 
 from kitrun import begin, code, decide, fence, frames, store
 from kitrun.output import now_ms
+from kitrun.requests import Input, Request
 
 RECORD = "/etc/kit/cluster.json"
 CHUNK = 262144
@@ -48,8 +49,6 @@ YOUNG_S, QUICK_S, SLOW_S = 5.0, 0.01, 0.04
 COME_BACK_S = 15.0
 # The exit code if there is no such run, or if it is an array.
 MISSING = 4
-
-Request = Dict[str, Any]
 
 
 def say(value: object) -> None:
@@ -63,39 +62,6 @@ def read_record(path: str) -> str:
             return file.read()
     except OSError:
         return ""
-
-
-class Input:
-    """Lines of JSON from standard input, unbuffered, so that select sees all of it."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self.over = False
-
-    def lines(self, patience: Optional[float]) -> List[Any]:
-        """Return the values of the lines that come within `patience` seconds; None for a line that is not JSON."""
-        if self.over or not select.select([0], [], [], patience)[0]:
-            return []
-        data = os.read(0, 65536)
-        if not data:
-            self.over = True
-            return []
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        values = []
-        for text in lines:
-            try:
-                value = json.loads(text.decode("utf-8"))
-            except ValueError:
-                value = None
-            values.append(value)
-        return values
-
-    def first(self) -> Optional[Request]:
-        """Return the request, or None if the stream ends before one."""
-        while not self.over:
-            for value in self.lines(None):
-                return value if isinstance(value, dict) else {}
-        return None
 
 
 class Front:
@@ -163,10 +129,15 @@ class Front:
         reported = None
         while True:
             with store.starting(self.root):
+                # They were looked at when kit planned the run, but somebody may have cordoned a host since.
+                cordoned = gate.cordoned(launch, self.root)
                 held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
-                if not held:
+                if not cordoned and not held:
                     self._begin(run, launch)
                     break
+            if cordoned:
+                say({"cordoned": cordoned})
+                return 3
             if not request.get("wait"):
                 say({"held": held})
                 return 3

@@ -17,6 +17,7 @@ from kit.flows.run.node_log import with_node_log
 from kit.flows.run.planning import dry_run
 from kit.flows.run.ready import make_ready, planned
 from kit.flows.run.stop import stop
+from kit.model.answer import answer_of
 from kit.model.launch import LaunchPlan, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RunRecord
@@ -111,6 +112,12 @@ def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapp
         names_of_holders = ", ".join(f"{holder.id} ({holder.by})" for holder in holders)
         context.reporter.report(Note(text=f"waiting for slots that other runs hold: {names_of_holders}"))
         answer = door.answer()
+    if "cordoned" in answer:
+        # Somebody cordoned a host after kit had looked.
+        from kit.plan.queue import answers, cordons  # noqa: PLC0415  (only where hosts are cordoned)
+
+        with answer_of(door.host, "its list of cordoned hosts"):
+            raise cordons.refusal(answers.cordons(answer["cordoned"]))
     if "held" in answer:
         # Another run took the slots after kit had looked.
         raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.head import MakeHead, until
+from tests.fakes import launcher
+from tests.fakes.head import MakeHead, place, until
 from tests.fakes.line import Line
+
+queue_line: Any = launcher.load("kitqueue.line")
 
 
 def test_runs_start_in_turn_and_go_ahead_only_where_they_delay_nobody(line: Line) -> None:
@@ -110,6 +113,35 @@ def test_nothing_new_on_cordoned_hosts(line: Line) -> None:
     line.waits(two, "slots")
     line.ask("uncordon", hosts=["gpu1"])
     assert line.hosts_of(two) == {"gpu1": [0, 1], "gpu2": [0, 1]}
+
+
+def test_a_start_looks_at_the_cordons_again(line: Line) -> None:
+    planned, waits, other = line.head.door(), line.head.door(), line.head.door()
+    (holder,) = line.queue(line.entry(2, hosts=("gpu1",)))
+    line.hosts_of(holder)
+    request = line.head.request("true", places=[place("gpu1", 1)])
+    assert "waiting" in waits.ask({**request, "wait": True})
+    cordons = line.ask("cordon", hosts=["gpu1"], why="its fan", by="me@here")["cordons"]
+    assert planned.hello["cordons"] == {}
+    assert planned.ask({**request, "id": line.head.new_id()}) == {"cordoned": cordons}
+    # A run that waits for slots there gets none.
+    assert waits.answer() == {"cordoned": cordons}
+    servers = [{"role": "server", "node": "gpu1", "address": "10.0.0.1"}]
+    beside = line.head.request("true", places=[place("gpu2", 1)], helpers=servers)
+    assert other.ask(beside) == {"cordoned": cordons}
+    assert [door.end() for door in (planned, waits, other)] == [(3, b"", b"")] * 3
+    assert [run.name for run in line.head.runs.iterdir() if (run / "record.json").exists()] == [holder]
+    line.let_go(holder)
+
+
+def test_a_turn_looks_at_the_cordons_again(line: Line) -> None:
+    with line.no_start() as held:
+        (run,) = line.queue(line.entry(2, 2))
+        # The keeper has chosen hosts, and is about to start the run there.
+        until(held)
+        queue_line.write_cordons({"gpu1": {"why": "its fan", "by": "me", "at": 1.0}}, str(line.head.runs))
+    assert line.hosts_of(run) == {"gpu2": [0, 1], "gpu3": [0, 1]}
+    line.let_go(run)
 
 
 def test_a_host_that_does_not_answer_is_left_out(make_head: MakeHead) -> None:
