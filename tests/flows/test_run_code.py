@@ -323,7 +323,9 @@ def test_code_from_a_repository(coded: Coded, monkeypatch: pytest.MonkeyPatch, t
     second = coded.again(spec={"code": code}, code=code)
     assert second["code"]["commit"] == git(origin, "rev-parse", "HEAD")
     warnings = [event for event in coded.cluster.reporter.events if isinstance(event, Warned)]
-    assert [warning.text for warning in warnings] == ["kit does not fetch submodules, so these folders are empty: lib"]
+    assert [warning.text for warning in warnings] == [
+        ".gitmodules has no URL to fetch these submodules from, so their folders are empty: lib"
+    ]
     coded.store.prune()
     shutil.rmtree(origin)
     shutil.rmtree(tmp_path / "cache")

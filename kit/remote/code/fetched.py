@@ -2,8 +2,9 @@
 
 The logins stay on this machine: the hosts get the snapshot, as from any folder.
 
-    git/<repository>/repo            a bare repository with the commits that kit fetched, without their history
-    git/<repository>/trees/<commit>  the files of a commit, in `files`, and what is missing from them, in `notes`
+    git/<repository>/repo           a bare repository with the commits that kit fetched, without their history
+    git/<repository>/full/<commit>  the files of a commit and its submodules, in `files`, and what is missing from them,
+                                    in `notes`
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kit.errors import InputError, KitError, UnreachableError
 from kit.model.code import GitFacts, Snapshot
 from kit.model.repository import COMMIT, Repository, masked, without_login
 from kit.remote.code.git import OTHER_REPOSITORY
+from kit.remote.code.modules import Module, modules
 from kit.remote.code.snapshot import take
 from kit.remote.machine.cache import cache, make
 
@@ -31,6 +33,7 @@ _TREES = 5
 _ASK_S, _FETCH_S = 120, 1800
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _LARGEST_POINTER = 1024
+_NO_MODULE = "kit cannot have the submodule "
 _NO_LOGIN = ("Authentication failed", "could not read Username", "could not read Password", "Permission denied (")
 
 
@@ -73,12 +76,12 @@ def _tree(source: Repository, commit: str) -> Path:
             "kit has no folder for the code: HOME is not set, or kit's folder in your cache is not yours alone",
             hint="set HOME, or XDG_CACHE_HOME to a folder of yours",
         )
-    folder = root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
-    tree = folder / "trees" / commit
+    folder = _folder(root, source)
+    tree = folder / "full" / commit
     try:
         if not tree.is_dir():
             make(tree.parent)
-            _write(source, commit, folder / "repo", tree)
+            _write(root, source, commit, tree)
         os.utime(tree)
         trees = sorted(tree.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for old in trees[_TREES:]:
@@ -90,21 +93,17 @@ def _tree(source: Repository, commit: str) -> Path:
     return tree
 
 
-def _write(source: Repository, commit: str, repo: Path, tree: Path) -> None:
-    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
-    _git(source, "init", "--quiet", "--bare", str(repo))
-    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
-    _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
-         limit_s=_FETCH_S)  # fmt: skip
+def _folder(root: Path, source: Repository) -> Path:
+    return root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
+
+
+def _write(root: Path, source: Repository, commit: str, tree: Path) -> None:
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=tree.parent))
     try:
-        (part / "files").mkdir()
-        inside = ("--git-dir", str(repo), "--work-tree", str(part / "files"))
-        index = {"GIT_INDEX_FILE": str(part / "index")}
-        _git(source, *inside, "read-tree", commit, more=index)
-        _git(source, *inside, "checkout-index", "--all", "--force", more=index)
-        listed = _git(source, *inside, "ls-files", "--stage", "-z", more=index)
-        (part / "notes").write_text(json.dumps(_notes(part / "files", listed)))
+        files = part / "files"
+        files.mkdir()
+        without = _check_out(root, source, commit, files, "")
+        (part / "notes").write_text(json.dumps(_notes(files, without)))
         with contextlib.suppress(OSError):
             # Another kit may have written it meanwhile.
             part.rename(tree)
@@ -112,14 +111,64 @@ def _write(source: Repository, commit: str, repo: Path, tree: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _notes(files: Path, listed: str) -> list[str]:
-    """Return what the files lack, as sentences."""
-    modules = [item.partition("\t")[2] for item in listed.split("\0") if item.startswith("160000 ")]
+def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str) -> list[str]:
+    """Write a commit and its submodules to a folder. Return the submodules that .gitmodules has no URL for.
+
+    `at` is the path of the folder in the whole tree, with a slash at its end, or "".
+    """
+    folder = _folder(root, source)
+    make(folder)
+    # A submodule's URL comes from a file: git then allows no folder of this machine, unless you have set it so.
+    asked = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
+    repo = folder / "repo"
+    _git(source, "init", "--quiet", "--bare", str(repo))
+    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
+    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
+    _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
+         limit_s=_FETCH_S, more=asked)  # fmt: skip
+    inside = ("--git-dir", str(repo), "--work-tree", str(files))
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        _git(source, *inside, "read-tree", commit, more=index)
+        _git(source, *inside, "checkout-index", "--all", "--force", more=index)
+        listed = _git(source, *inside, "ls-files", "--stage", "-z", more=index)
+    settings = ""
+    if "\t.gitmodules\0" in listed:
+        # Of the commit, and not of the folder, where it may be a link.
+        settings = _git(source, *inside, "config", "--blob", f"{commit}:.gitmodules", "--null", "--list")
+    without = []
+    for module in modules(listed, settings, source.url):
+        if module.url is None:
+            without.append(at + module.path)
+            continue
+        without += check_out_module(root, module, files, at)
+    return without
+
+
+def check_out_module(root: Path, module: Module, files: Path, at: str) -> list[str]:
+    """Write a submodule below a folder, as `_check_out` does. Raises InputError, UnreachableError or KitError."""
+    path = at + module.path
+    below = files / module.path
+    if below.resolve() != files.resolve() / module.path:
+        raise InputError(f"the submodule {path} is behind a link", hint="kit cannot take such a repository")
+    below.mkdir(parents=True, exist_ok=True)
+    try:
+        return _check_out(root, Repository(url=module.url or "", ref=module.commit), module.commit, below, f"{path}/")
+    except KitError as error:
+        if not error.message.startswith(_NO_MODULE):
+            error.message = f"{_NO_MODULE}{path}: {error.message}"
+            error.hint = f"{error.hint}; or clone the repository with its submodules, and write code: FOLDER"
+        raise
+
+
+def _notes(files: Path, without: list[str]) -> list[str]:
+    """Return what the files lack, as sentences. `without`: the submodules that have no URL."""
     paths = [path for path in files.rglob("*") if path.is_file() and not path.is_symlink()]
     pointers = [path for path in paths if path.stat().st_size <= _LARGEST_POINTER and _is_pointer(path)]
     notes = []
-    if modules:
-        notes.append(f"kit does not fetch submodules, so these folders are empty: {', '.join(modules)}")
+    if without:
+        names = ", ".join(without)
+        notes.append(f".gitmodules has no URL to fetch these submodules from, so their folders are empty: {names}")
     if pointers:
         names = ", ".join(str(path.relative_to(files)) for path in pointers[:3])
         more = f" and {len(pointers) - 3} more" if len(pointers) > 3 else ""

@@ -18,6 +18,7 @@ from kit.model.code import Snapshot
 from kit.model.repository import repository
 from kit.plan.run.records import code_record
 from kit.remote.code import fetched
+from kit.remote.code.modules import Module
 from kit.remote.ship.porter import manifest
 from tests.fakes import repository as repositories
 from tests.fakes.repository import git
@@ -91,28 +92,94 @@ def test_a_cache_with_few_trees(origin: Path, tmp_path: Path, monkeypatch: pytes
     for text in ("a", "b", "c"):
         change(origin, text)
         snapshot = fetch(origin)
-    trees = [path.name for path in (tmp_path / "cache").glob("kit/git/*/trees/*")]
+    trees = [path.name for path in (tmp_path / "cache").glob("kit/git/*/full/*")]
     assert len(trees) == 2
     assert snapshot.git
     assert snapshot.git.commit in trees
     assert not list((tmp_path / "cache").rglob(".part-*"))
 
 
-def test_submodules_and_lfs_are_named(origin: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git fetch a submodule from a folder of this machine."""
+    for name, value in {"COUNT": "1", "KEY_0": "protocol.file.allow", "VALUE_0": "always"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+
+
+def add_module(origin: Path, url: str, at: str, *words: str) -> None:
+    git(origin, "submodule", "--quiet", "add", *words, "--", url, at)
+    git(origin, "commit", "-qam", at)
+
+
+@pytest.mark.usefixtures("folders")
+def test_submodules_come_along(origin: Path, tmp_path: Path) -> None:
+    repositories.repository(tmp_path / "deep", {"deep.py": "deep"})
+    inner = repositories.repository(tmp_path / "inner", {"inner.py": "old"})
+    add_module(inner, "../deep", "below/deep")
+    add_module(origin, str(inner), "lib/inner", "--name", "other.name")
+    # The commit counts, and not what its branch has become.
+    repositories.write(inner, {"inner.py": "new"})
+    git(inner, "commit", "-qam", "new")
+    for _ in range(2):
+        snapshot = fetch(origin)
+        assert snapshot.notes == ()
+        assert {"lib/inner/inner.py", "lib/inner/below/deep/deep.py", "train.py"} < {*paths(snapshot)}
+    (tree,) = (tmp_path / "cache").glob("kit/git/*/full/*/files/lib/inner")
+    assert (tree / "inner.py").read_text() == "old"
+    assert not list((tmp_path / "cache").glob("kit/git/*/tmp*"))
+    assert not list((tmp_path / "cache").glob("kit/git/*/full/*/files/**/.git"))
+
+
+@pytest.mark.usefixtures("folders")
+def test_what_is_not_fetched_is_named(origin: Path, tmp_path: Path) -> None:
     inner = repositories.repository(tmp_path / "inner", {"a": "a"})
-    git(origin, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "lib/inner")
+    add_module(origin, str(inner), "lib/inner")
+    git(origin, "config", "--file", ".gitmodules", "submodule.lib/inner.update", "none")
+    git(origin, "update-index", "--add", "--cacheinfo", f"160000,{'0' * 39}1,no/url")
     repositories.write(origin, {"model.bin": "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n"})
-    git(origin, "add", "-A")
+    git(origin, "add", ".gitmodules", "model.bin")
     git(origin, "commit", "-qm", "more")
     for _ in range(2):
         # Also if it is in the cache.
         snapshot = fetch(origin)
         assert snapshot.notes == (
-            "kit does not fetch submodules, so these folders are empty: lib/inner",
+            ".gitmodules has no URL to fetch these submodules from, so their folders are empty: lib/inner, no/url",
             "kit does not fetch files of Git LFS, so the ranks see their pointers: model.bin",
         )
     assert paths(snapshot)["lib/inner"] == ("d", 0o755)
     assert "lib/inner/a" not in paths(snapshot)
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_submodule_that_cannot_be_had(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = repositories.repository(tmp_path / "deep", {"deep.py": "deep"})
+    inner = repositories.repository(tmp_path / "inner", {"inner.py": "old"})
+    add_module(inner, str(deep), "deep")
+    add_module(origin, str(inner), "lib")
+    deep.rename(tmp_path / "gone")
+    with pytest.raises(UnreachableError, match=f"submodule lib/deep: git cannot fetch {deep}") as no:
+        fetch(origin)
+    assert no.value.message.startswith("kit cannot have the submodule lib/deep: ")
+    assert no.value.hint
+    assert no.value.hint.endswith("or clone the repository with its submodules, and write code: FOLDER")
+    assert not list((tmp_path / "cache").glob("kit/git/*/full/*"))
+    # Not what a file of a repository says, but what you set, lets git read other folders of this machine.
+    monkeypatch.delenv("GIT_CONFIG_COUNT")
+    with pytest.raises(UnreachableError, match=r"submodule lib: git cannot fetch .*transport 'file' not allowed"):
+        fetch(origin)
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_submodule_behind_a_link_writes_nothing_elsewhere(origin: Path, tmp_path: Path) -> None:
+    elsewhere, files = tmp_path / "elsewhere", tmp_path / "files"
+    elsewhere.mkdir()
+    files.mkdir()
+    # git itself reads no tree in which a link and a folder have the same name.
+    (files / "x").symlink_to(elsewhere)
+    module = Module(path="x/y", commit=git(origin, "rev-parse", "HEAD"), url=str(origin))
+    with pytest.raises(InputError, match="the submodule lib/x/y is behind a link"):
+        fetched.check_out_module(tmp_path, module, files, "lib/")
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_what_does_not_exist(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
