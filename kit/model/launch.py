@@ -133,6 +133,7 @@ class RunRequest:
     descriptor of a pipe or file whose content rank 0 gets as its standard input. `terminal`: the only rank gets kit's
     terminal. `gpus_per_rank` replaces that of kit.yaml.
     `cpus` is how many CPUs the ranks of a host may use together. `nccl_require` replaces that of kit.yaml.
+    `now`: take free slots even if they are reserved for a run in line.
     `ignore_busy_gpus`: start even if other processes use the GPUs. `gpus` is the value of `kit local --gpus`.
     """
 
@@ -152,6 +153,7 @@ class RunRequest:
     as_deployed: bool = False
     detach: bool = False
     wait: bool = False
+    now: bool = False
     launcher: Literal["mpi", "ps", "torchrun"] = "mpi"
     servers: int | None = None
     max_restarts: int | None = None

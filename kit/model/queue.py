@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -86,6 +87,15 @@ class WaitingRun:
     after: tuple[After, ...] = ()
     array: Member | None = None
     reason: Reason = field(default_factory=Reason)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reserved:
+    """Slots that are reserved for `run`, the first in line, by host. `left`: seconds until it needs them, if known."""
+
+    run: str
+    slots: Mapping[str, frozenset[int]]
+    left: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -244,6 +244,7 @@ def checked(moment: float | None) -> float:
     [
         ({"terminal": True, "np": 1}, "-it"),
         ({"wait": True}, "--wait"),
+        ({"now": True}, "--now"),
         ({"policy": RunPolicy(operator="keep")}, "--keep"),
         ({"oversubscribe": True}, "--oversubscribe"),
         ({"launcher": "ps", "servers": 1}, "--launcher ps"),
@@ -278,16 +279,77 @@ def test_a_head_without_a_queue_is_named(line: Line, monkeypatch: pytest.MonkeyP
         assert caught.value.hint == "run: kit deploy"
 
 
-def test_a_run_that_takes_slots_past_the_line_is_warned_of(line: Line) -> None:
-    holder = line.holder()
-    line.join(np=1)
-    with pytest.raises(NotReadyError, match="other runs hold them"):
-        line.cluster.run("true", np=1)
-    (left,) = line.join(np=1, turn=Turn(after=(After(run=holder, how="failed"),)))
+def partly_held(line: Line, **policy: Any) -> tuple[str, str]:
+    """Return a run that has gpu1 until `open`, and the first in line, for which gpu1 and gpu2 are reserved."""
+    script = f"until [ -e {line.gate} ]; do sleep 0.05; done"
+    (holder,) = line.join(script, hosts="gpu1", policy=RunPolicy(**policy))
+    until((line.cluster.head.runs / holder / "record.json").exists)
+    (first,) = line.join(hosts="gpu[1-2]")
+    until(lambda: line.reasons() == {first: "slots"})
+    return holder, first
+
+
+def test_a_run_past_the_line_takes_what_nobody_needs_first(line: Line) -> None:
+    _, first = partly_held(line)
+    for request in (
+        {"np": 1, "hosts": "gpu2"},
+        {"np": 6, "hosts": None},
+        {"np": 3, "hosts": "gpu2", "oversubscribe": True},
+    ):
+        with pytest.raises(NotReadyError, match=f"not reserved for run {first}, the first in line") as caught:
+            line.cluster.run("true", **request)
+        assert "kit run --queue" in str(caught.value.hint)
+        assert "--timeout" not in str(caught.value.hint)
+    assert line.cluster.run("true", hosts=None, np=4).exit_code == 0
+    places = line.cluster.records[-1]["places"]
+    assert [place["node"] for place in places] == ["gpu3", "gpu4"]
+    assert not line.cluster.reporter.warnings
+    # This one says so before it starts.
+    assert line.cluster.run("true", np=1, hosts="gpu2", now=True).exit_code == 0
+    (warned,) = line.cluster.reporter.warnings
+    assert warned.text == f"this run takes slots that are reserved for run {first}, the first in line"
     line.open()
-    until(lambda: line.reasons() == {left: "never"})
-    assert line.cluster.run("true", np=1).exit_code == 0
-    assert any("1 run waits in line, and this run does not" in warned.text for warned in line.cluster.reporter.warnings)
+    assert line.ended(first).exit_code == 0
+
+
+def test_a_run_past_the_line_takes_reserved_slots_if_it_ends_in_time(line: Line) -> None:
+    _, first = partly_held(line, timeout=3000.0)
+    with pytest.raises(NotReadyError) as caught:
+        line.cluster.run("true", np=1, hosts="gpu2", policy=RunPolicy(timeout=3600.0))
+    assert "a time limit of at most 49 minutes with --timeout" in str(caught.value.hint)
+    assert line.cluster.run("true", np=1, hosts="gpu2", policy=RunPolicy(timeout=600.0)).exit_code == 0
+    assert not line.cluster.reporter.warnings
+    line.open()
+    assert line.ended(first).exit_code == 0
+
+
+def test_a_run_past_the_line_waits_behind_the_first(line: Line) -> None:
+    _, first = partly_held(line)
+
+    def go_on() -> None:
+        until(lambda: line.cluster.reporter.of(Note))
+        line.open()
+
+    opener = threading.Thread(target=go_on)
+    opener.start()
+    assert line.cluster.run("true", np=1, hosts="gpu2", wait=True).exit_code == 0
+    opener.join()
+    notes = [note.text for note in line.cluster.reporter.of(Note)]
+    assert notes[0] == f"waiting behind run {first}, the first in line"
+    assert line.ended(first).exit_code == 0
+
+
+def test_slots_that_are_reserved_while_kit_plans_are_not_taken(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    # What kit does last before it asks the head to start the run.
+    monkeypatch.setattr("kit.flows.run.run.check_gpus", lambda *_, **__: seen.extend(partly_held(line)))
+    with pytest.raises(NotReadyError, match="not reserved for run") as caught:
+        line.cluster.run("true", np=1, hosts="gpu2")
+    holder, first = seen
+    assert first in caught.value.message
+    assert [record["id"] for record in line.cluster.records] == [holder]
+    line.open()
+    assert line.ended(first).exit_code == 0
 
 
 def test_an_entry_that_is_odd_hides_no_other(line: Line) -> None:

@@ -12,15 +12,13 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from kitrun import begin, store
 
-from kitqueue import fill, forecast, line, order, probe, words
+from kitqueue import fill, forecast, line, order, probe, told, words
 
 TICK_S = 1.0
 # How long a host that did not answer is left out.
 OUT_S = 30.0
 # What people may see is written this often, even if nothing changes.
 WRITE_S = 10.0
-# The most runs that a reason names.
-MOST_NAMED = 16
 
 # Why a host takes no run.
 CORDONED, GONE, SILENT = "cordoned", "gone", "silent"
@@ -154,7 +152,7 @@ class Keeper:
             view.waiting,
             ended=ended,
             out=view.out,
-            reserved=reservation_of(self._known.get("reservation")),
+            reserved=told.reservation_of(self._known.get("reservation")),
         )
         self._known = dict(self._known, ended=ended)
         return made
@@ -213,7 +211,7 @@ class Keeper:
 
     def _tell(self, made: order.Decision, view: View) -> None:
         """Write what people may see."""
-        new = state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
+        new = told.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
         living = [holder_of(record) for record in store.living(self.root)]
         fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
@@ -269,34 +267,3 @@ def waiting_of(entry: Mapping[str, Any]) -> order.Waiting:
         tuple((tuple(ids), str(how)) for _, how, ids in entry.get("after") or []),
         bool(entry.get("held")),
     )
-
-
-def reservation_of(value: object) -> Optional[order.Reservation]:
-    """Read what `state_of` wrote; None for anything else."""
-    if not isinstance(value, dict):
-        return None
-    try:
-        slots = {host: frozenset(numbers) for host, numbers in value["slots"].items()}
-        return order.Reservation(value["id"], slots, value["at"], tuple(value["holders"]))
-    except (AttributeError, KeyError, TypeError):
-        return None
-
-
-def state_of(made: order.Decision, why_out: Mapping[str, str], hosts: Mapping[str, Sequence[str]]) -> Dict[str, Any]:
-    """Return a decision as JSON. `hosts` are those that each run may have."""
-    first = made.reservation
-    reserved = first and {
-        "id": first.id,
-        "slots": {host: sorted(numbers) for host, numbers in first.slots.items()},
-        "at": first.at,
-        "holders": list(first.holders),
-    }
-    reasons = {}
-    for run_id, reason in made.reasons.items():
-        told: Dict[str, Any] = {"kind": reason.kind, "ids": list(reason.ids[:MOST_NAMED]), "at": reason.at}
-        if len(reason.ids) > MOST_NAMED:
-            told["more"] = len(reason.ids) - MOST_NAMED
-        if reason.kind in ("hosts", "gone"):
-            told["out"] = {host: why_out[host] for host in hosts[run_id] if host in why_out}
-        reasons[run_id] = told
-    return {"reservation": reserved, "reasons": reasons}

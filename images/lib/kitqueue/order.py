@@ -162,9 +162,19 @@ def without(free: Slots, taken: Slots) -> Slots:
 def ahead(run: Waiting, free: Slots, first: Reservation, now: float) -> Optional[Chosen]:
     """Return slots on which the run delays nobody before it, or None."""
     chosen = fit(run.need, without(free, first.slots))
-    if chosen is None and run.limit is not None and first.at is not None and now + run.limit <= first.at:
+    if chosen is None and in_time(run.limit, first, now):
         chosen = fit(run.need, free)
     return chosen
+
+
+def in_time(limit: Optional[float], first: Reservation, now: float) -> bool:
+    """Return whether a run with this limit that starts now ends before the reserved slots are needed."""
+    return limit is not None and first.at is not None and now + limit <= first.at
+
+
+def delays(slots: Slots, limit: Optional[float], first: Reservation, now: float) -> bool:
+    """Return whether a run that takes these slots now may delay the first in line."""
+    return overlap(slots, first.slots) and not in_time(limit, first, now)
 
 
 def reserve(run: Waiting, hosts: Slots, holders: Sequence[Holder]) -> Reservation:

@@ -1,13 +1,15 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
 Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "record": "<cluster.json>", "runs": [living runs],
-"code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}}: the snapshots of code that are here,
-the newest first, and those that living and waiting runs need. kit answers with one line, and gets one or more:
+"code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved": {...}}: the snapshots of
+code that are here, the newest first, and those that living and waiting runs need; what is reserved for the first in
+line (kitqueue.gate). kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
-    "stdin", "torchrun"}
-        {"cordoned": {host: cordon}} if a host of it takes no new run, {"waiting": [records]} if other runs hold slots
-        and it may wait, {"held": [records]} if it may not, {"started": id}; then the log, as with attach
+    "stdin", "torchrun", "now"}
+        {"cordoned": {host: cordon}} if a host of it takes no new run, {"held": [records]} if other runs hold slots, or
+        {"reserved": {...}} if slots are reserved for a run in line, unless it starts `now`. If it may wait, {"waiting":
+        [records], "reserved"} in place of these two. {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator", "last"}
         {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
         kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the log was
@@ -85,6 +87,7 @@ class Front:
                 ),
                 "waiting": len(waiting),
                 "cordons": line.cordons(self.root),
+                "reserved": gate.shown(gate.reserved(self.root)) if waiting else None,
             }
         )
         request = self.input.first()
@@ -129,21 +132,19 @@ class Front:
         reported = None
         while True:
             with store.starting(self.root):
-                # They were looked at when kit planned the run, but somebody may have cordoned a host since.
-                cordoned = gate.cordoned(launch, self.root)
-                held = [] if request["policy"].get("share") else store.holders(request["places"], self.root)
-                if not cordoned and not held:
+                # kit looked at all this when it planned the run, and it may have changed since.
+                against = gate.against(launch, self.root, now=bool(request.get("now")))
+                if against is None:
                     self._begin(run, launch)
                     break
-            if cordoned:
-                say({"cordoned": cordoned})
+            answer = {"held": against.held} if against.held else {"reserved": gate.shown(against.first)}
+            if against.cordoned or not request.get("wait"):
+                say({"cordoned": against.cordoned} if against.cordoned else answer)
                 return 3
-            if not request.get("wait"):
-                say({"held": held})
-                return 3
-            if held != reported:
-                say({"waiting": held})
-                reported = held
+            holders = (against.held, against.first and against.first.id)
+            if holders != reported:
+                say({"waiting": against.held, "reserved": gate.shown(against.first)})
+                reported = holders
             self.input.lines(0.5)
             if self.input.over:
                 return 0

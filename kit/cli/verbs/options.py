@@ -5,15 +5,12 @@ from __future__ import annotations
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option
 from kit.cli.verbs.values import (
-    after,
-    array,
     below,
     count,
     gpus_per_rank,
     lines,
     memory,
     port,
-    priority,
     span,
     variable,
     words,
@@ -191,32 +188,6 @@ LIMITS = (
         value="DIR",
         kind=words,
         help="Set KIT_CHECKPOINT_DIR of the ranks, and make it (default: a new folder on each host)",
-    ),
-)
-QUEUE = (
-    Option(
-        flags=("--queue",),
-        help="Put the run in line, print its id, and let the head start it when it is its turn",
-    ),
-    Option(
-        flags=("--priority",),
-        value="N",
-        kind=priority,
-        help="In line: start before runs with a lower priority, from -100 to 100 (default: 0)",
-    ),
-    Option(
-        flags=("--after",),
-        value="RUN[,HOW]",
-        kind=after,
-        many=True,
-        complete=candidates.run,
-        help="In line: start after this run has ended, ok (default), failed or any. Repeatable",
-    ),
-    Option(
-        flags=("--array",),
-        value="RANGE",
-        kind=array,
-        help="In line: put one run for each index in line, as 0-9, with KIT_ARRAY_INDEX set",
     ),
 )
 LAUNCHER = (

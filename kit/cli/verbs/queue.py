@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, FAILED, WORK
-from kit.cli.verbs.values import priority
+from kit.cli.verbs.values import after, array, priority
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,37 @@ if TYPE_CHECKING:
 
 RUNS = Operand(
     name="runs", help="Runs in line: their ids, or the beginnings of them", complete=candidates.run, many=True
+)
+# Of kit run.
+QUEUE = (
+    Option(
+        flags=("--queue",),
+        help="Put the run in line, print its id, and let the head start it when it is its turn",
+    ),
+    Option(
+        flags=("--priority",),
+        value="N",
+        kind=priority,
+        help="In line: start before runs with a lower priority, from -100 to 100 (default: 0)",
+    ),
+    Option(
+        flags=("--after",),
+        value="RUN[,HOW]",
+        kind=after,
+        many=True,
+        complete=candidates.run,
+        help="In line: start after this run has ended, ok (default), failed or any. Repeatable",
+    ),
+    Option(
+        flags=("--array",),
+        value="RANGE",
+        kind=array,
+        help="In line: put one run for each index in line, as 0-9, with KIT_ARRAY_INDEX set",
+    ),
+    Option(
+        flags=("--now",),
+        help="Do not wait in line, and take free slots even if they are reserved for the first run there",
+    ),
 )
 NOT_READY = ("5", "not ready: nothing is deployed, or the image knows no queue")
 

@@ -1,4 +1,4 @@
-"""kit run and kit local."""
+"""kit run."""
 
 # Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
@@ -21,7 +21,6 @@ from kit.cli.verbs.options import (
     NCCL_REQUIRE,
     NP,
     OVERSUBSCRIBE,
-    QUEUE,
     RAW,
     REPORT_BINDINGS,
     SHARES,
@@ -31,9 +30,9 @@ from kit.cli.verbs.options import (
     X,
 )
 from kit.cli.verbs.outcome import job_ended, show_run
-from kit.cli.verbs.queue import run_later, turn
+from kit.cli.verbs.queue import QUEUE, run_later, turn
 from kit.cli.verbs.tty import check_terminal
-from kit.cli.verbs.values import count, gpus, words
+from kit.cli.verbs.values import count, words
 from kit.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def run(session: Session) -> int:
         env=tuple(args.env),
         hosts=args.hosts,
         oversubscribe=args.oversubscribe,
-        gpus_per_rank=_gpus_per_rank(args),
+        gpus_per_rank=gpus_per_rank(args),
         cpus=args.cpus,
         nccl_require=args.nccl_require,
         report_bindings=args.report_bindings,
@@ -69,6 +68,7 @@ def run(session: Session) -> int:
         as_deployed=args.as_deployed,
         detach=args.detach,
         wait=args.wait,
+        now=args.now,
         launcher=args.launcher or "mpi",
         servers=args.servers,
         max_restarts=args.max_restarts,
@@ -115,11 +115,11 @@ def _given(session: Session) -> frozenset[str]:
     from kit.plan.run.again import FIELDS
 
     args = session.args
-    values = {**vars(args), "checkpoints": args.checkpoint_dir, "gpus_per_rank": _gpus_per_rank(args)}
+    values = {**vars(args), "checkpoints": args.checkpoint_dir, "gpus_per_rank": gpus_per_rank(args)}
     return frozenset(name for name in FIELDS if values[name] not in (None, []) and values[name] is not False)
 
 
-def _gpus_per_rank(args: SimpleNamespace) -> int | None:
+def gpus_per_rank(args: SimpleNamespace) -> int | None:
     """Return the number of GPUs for each rank, or None if kit.yaml says it. Raises InputError for two numbers."""
     count: int | None = args.gpus_per_rank
     if not args.gpu_per_rank:
@@ -150,31 +150,6 @@ def _policy(session: Session) -> RunPolicy:
         "checkpoints": args.checkpoint_dir,
     }
     return RunPolicy(**{k: v for k, v in given.items() if v is not None or k == "operator"})
-
-
-def local(session: Session) -> int:
-    from kit.cli.text import launch as text
-    from kit.config.command import check_command
-    from kit.flows.run.local import local
-    from kit.model.launch import RunRequest
-
-    args = session.args
-    check_command(args.command, verb="kit local")
-    request = RunRequest(
-        np=args.np,
-        env=tuple(args.env),
-        gpus=args.gpus,
-        gpus_per_rank=_gpus_per_rank(args),
-        report_bindings=args.report_bindings,
-        tag_output=args.tag_output,
-        dry_run=args.dry_run,
-        code=args.code,
-        workdir=args.workdir or "",
-        command=args.command,
-    )
-    result = local(session.spec(), session.folder, request, reporter=session.reporter)
-    session.show("local", result, text.local if args.dry_run else "")
-    return 0 if args.dry_run else job_ended(session, result.exit_code)
 
 
 VERBS = (
@@ -249,46 +224,6 @@ VERBS = (
             "kit run --queue --after latest,ok --np 1 -- python evaluate.py",
             "kit run --queue --array 0-9 -- python search.py",
             "kit run --launcher ps --servers 4 -- mxnet_train --kv-store dist_sync",
-        ),
-        exits=JOB,
-    ),
-    Verb(
-        words=("local",),
-        purpose="Run a command on this machine's engine alone, without a cluster",
-        handler=local,
-        group=WORK,
-        command="rest",
-        options=(
-            Option(
-                flags=("-n", "-np", "--np"),
-                value="N",
-                kind=count,
-                help="Start N ranks (default: slots in kit.yaml, or 1)",
-            ),
-            Option(
-                flags=("--gpus",),
-                value="WHICH",
-                kind=gpus,
-                help="Use these GPUs of this machine: all (default), none, a number, or device=0,1 or a UUID",
-            ),
-            *GPUS_PER_RANK,
-            REPORT_BINDINGS,
-            X,
-            CODE,
-            WORKDIR,
-            TAG_OUTPUT,
-            RAW,
-            DRY_RUN,
-        ),
-        notes="The container gets the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
-        "kit removes it when the command ends, or on Ctrl-C. With code, the ranks start in a copy of it, and what they "
-        "make stays in .kit/runs.",
-        examples=(
-            "kit local --np 2",
-            "kit local -- python train.py",
-            "kit local --gpus 2 --gpu-per-rank -- python train.py",
-            "kit local --gpus device=1 -- python train.py",
-            "kit local --np 2 -- tf_benchmark --model resnet50 --batch-size 4",
         ),
         exits=JOB,
     ),

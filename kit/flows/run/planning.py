@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kit.config.selection import select_hosts
 from kit.errors import InputError
@@ -20,6 +21,9 @@ from kit.plan.cluster import network
 from kit.plan.run import cores, gpus, leases, nccl, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
+
+if TYPE_CHECKING:
+    from kit.model.queue import Reserved
 
 
 def dry_run(context: Context, request: RunRequest) -> RunResult:
@@ -72,24 +76,33 @@ def plan_launch(
     covering: str | None,
     run_id: str,
     living: Sequence[RunRecord] = (),
+    first: Reserved | None = None,
     code: str = "",
     exclusive: bool = False,
     data: Sequence[str] = (),
 ) -> LaunchPlan:
     """Return the plan of a launch on `nodes`, on slots that no run of `living` holds. Warn about too many servers.
 
+    `first` is what is reserved for a run in line; the plan does not delay that run.
     `code` is the digest of the snapshot that the ranks start in, or ''. `exclusive`: each run of the cluster has CPUs
     for itself. `data` are the networks of MPI's data, if they are not `covering`.
     """
     chosen: tuple[Place, ...]
     share = gpus.per_rank(request, context.spec)
+    limit = request.policy.timeout
+    if first is not None:
+        from kit.plan.queue import past  # noqa: PLC0415  (only where runs wait)
     if request.oversubscribe:
         placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
         chosen = leases.places(placement, {node.name: range(node.slots) for node in nodes})
+        if first is not None:
+            past.check(placement.np, chosen, first, limit=limit)
     else:
-        placement, chosen = leases.place_free(
-            nodes, living, np=request.np, npernode=request.npernode, wait=request.wait, share=share
-        )
+        wish: leases.Wish = {"np": request.np, "npernode": request.npernode, "wait": request.wait, "share": share}
+        if first is not None:
+            placement, chosen = past.place_past(nodes, living, first, limit=limit, **wish)
+        else:
+            placement, chosen = leases.place_free(nodes, living, **wish)
     env, forward = variables(request.env)
     env |= torchrun.variables(request)
     plan = launch_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kit.errors import KitError, NotReadyError
 from kit.events import Warned
@@ -24,6 +24,9 @@ from kit.plan.run import gpus, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
+
+if TYPE_CHECKING:
+    from kit.model.queue import Reserved
 
 Made = TypeVar("Made")
 
@@ -87,17 +90,24 @@ def planned(context: Context, ready: Ready) -> LaunchPlan:
     """Return the plan of a launch on free slots, after its hosts have the code."""
     run_id = new_run_id()
     living = runs_of(ready.door.host, list(ready.door.living))
+    first = None if ready.request.now else _reserved(ready.door)
 
     def plan() -> LaunchPlan:
-        return plan_on(context, ready, ready.request, run_id=run_id, living=living)
+        return plan_on(context, ready, ready.request, run_id=run_id, living=living, first=first)
 
     return with_code(context, ready, plan, lambda made: [node.name for node in made.placement.nodes])
 
 
 def plan_on(
-    context: Context, ready: Ready, request: RunRequest, *, run_id: str, living: Sequence[RunRecord] = ()
+    context: Context,
+    ready: Ready,
+    request: RunRequest,
+    *,
+    run_id: str,
+    living: Sequence[RunRecord] = (),
+    first: Reserved | None = None,
 ) -> LaunchPlan:
-    """Return the plan of one launch on the hosts of `ready`, on slots that no run of `living` holds."""
+    """Return the plan of one launch on the hosts of `ready` (see plan_launch)."""
     plan = plan_launch(
         context,
         request,
@@ -106,12 +116,22 @@ def plan_on(
         covering=ready.cluster.network,
         run_id=run_id,
         living=living,
+        first=first,
         code=ready.code.digest if ready.code else "",
         exclusive=ready.exclusive,
         data=ready.cluster.data_networks,
     )
     gpus.check_idle(request.policy, plan.placement.nodes)
     return plan
+
+
+def _reserved(door: Door) -> Reserved | None:
+    """Return what is reserved for the first run in line, if anything is."""
+    if not door.reserved:
+        return None
+    from kit.flows.run.past import reserved  # noqa: PLC0415  (only where runs wait)
+
+    return reserved(door, door.reserved)
 
 
 def with_code(context: Context, ready: Ready, plan: Callable[[], Made], hosts: Callable[[Made], Sequence[str]]) -> Made:

@@ -17,7 +17,6 @@ from kit.flows.run.node_log import with_node_log
 from kit.flows.run.planning import dry_run
 from kit.flows.run.ready import make_ready, planned
 from kit.flows.run.stop import stop
-from kit.model.answer import answer_of
 from kit.model.launch import LaunchPlan, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RunRecord
@@ -47,7 +46,10 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
                 hint="run: kit deploy; or run without input: kit run … </dev/null",
             )
         plan = planned(context, ready)
-        _warn_of_line(context, door)
+        if request.now and door.reserved:
+            from kit.flows.run.past import warn  # noqa: PLC0415  (only where runs wait)
+
+            warn(plan, door, context.reporter)
         check_gpus(context, plan, cluster.name, ignore=request.ignore_busy_gpus)
         start_request = records.start_request(
             plan,
@@ -60,6 +62,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             options=kept_options(request, sources(request.env)),
             stdin=request.stdin is not None,
             exclusive=ready.exclusive,
+            now=request.now,
         )
         manner = Manner(tagged=request.tag_output, operator=True, by=ready.by)
         follower = Follower(plan.run_id, door, context.reporter, manner)
@@ -85,14 +88,6 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     return _follow(context, plan, follower, start, start_request)
 
 
-def _warn_of_line(context: Context, door: Door) -> None:
-    """Warn that the run takes slots for which others may wait in line."""
-    if door.waiting:
-        runs = "1 run waits" if door.waiting == 1 else f"{door.waiting} runs wait"
-        text = f"{runs} in line, and this run does not: it takes free slots at once"
-        context.reporter.report(Warned(text=text, hint="see the line: kit queue; join it: kit run --queue"))
-
-
 def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any]) -> int:
     """Start the run, after waiting for slots if the request says so. Return how often Ctrl-C came meanwhile."""
     interrupted = 0
@@ -109,15 +104,18 @@ def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapp
         raise KeyboardInterrupt
     while "waiting" in answer:
         holders = runs_of(door.host, answer["waiting"])
-        names_of_holders = ", ".join(f"{holder.id} ({holder.by})" for holder in holders)
-        context.reporter.report(Note(text=f"waiting for slots that other runs hold: {names_of_holders}"))
-        answer = door.answer()
-    if "cordoned" in answer:
-        # Somebody cordoned a host after kit had looked.
-        from kit.plan.queue import answers, cordons  # noqa: PLC0415  (only where hosts are cordoned)
+        if holders:
+            names_of_holders = ", ".join(f"{holder.id} ({holder.by})" for holder in holders)
+            context.reporter.report(Note(text=f"waiting for slots that other runs hold: {names_of_holders}"))
+        else:
+            from kit.flows.run.past import waiting  # noqa: PLC0415  (only where runs wait)
 
-        with answer_of(door.host, "its list of cordoned hosts"):
-            raise cordons.refusal(answers.cordons(answer["cordoned"]))
+            context.reporter.report(Note(text=waiting(door, answer)))
+        answer = door.answer()
+    if "cordoned" in answer or "reserved" in answer:
+        from kit.flows.run.past import refusal  # noqa: PLC0415  (only where runs wait, or hosts are cordoned)
+
+        raise refusal(plan.placement.np, door, answer)
     if "held" in answer:
         # Another run took the slots after kit had looked.
         raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from kit.model.answer import OddAnswer, convert
-from kit.model.queue import After, Cordon, How, Kind, Line, Member, Out, Reason, WaitingRun
+from kit.model.queue import After, Cordon, How, Kind, Line, Member, Out, Reason, Reserved, WaitingRun
 from kit.model.run import RUN_ID
 from kit.model.text import one_line
 
@@ -64,6 +64,13 @@ class _Cordon:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Reserved:
+    id: str
+    slots: dict[str, tuple[int, ...]]
+    left: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
     line: tuple[dict[str, Any], ...]
     state: _State
@@ -106,6 +113,18 @@ def waiting(entry: object, reason: object) -> WaitingRun:
 def cordons(answer: object) -> tuple[Cordon, ...]:
     """Return the cordoned hosts, by name. Raises OddAnswer."""
     return _cordons(convert(answer, dict[str, _Cordon]))
+
+
+def reserved(answer: object) -> Reserved | None:
+    """Return what is reserved for the first in line, or None if nothing is. Raises OddAnswer."""
+    read: _Reserved | None = convert(answer, _Reserved | None)
+    if read is None:
+        return None
+    if not RUN_ID.fullmatch(read.id):
+        raise OddAnswer("this is not the id of a run", read.id or "''")
+    _check_time(read.left or 0.0)
+    slots = {host: frozenset(numbers) for host, numbers in read.slots.items()}
+    return Reserved(run=read.id, slots=slots, left=read.left)
 
 
 def _cordons(hosts: Mapping[str, _Cordon]) -> tuple[Cordon, ...]:

@@ -22,6 +22,7 @@ def check(request: RunRequest) -> None:
     others = {
         "-it": (request.terminal, "a run that waits has no terminal"),
         "--wait": (request.wait, "a run in line waits by itself"),
+        "--now": (request.now, "it starts before the runs in line"),
         "--keep": (request.policy.operator == "keep", "a run in line never depends on this kit"),
         "--oversubscribe": (request.oversubscribe, "a run in line waits for free slots"),
         "--launcher ps": (request.launcher == "ps", "servers have their hosts before the run has its own"),

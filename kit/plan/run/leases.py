@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from kit.errors import NotReadyError
 from kit.model.launch import Node, Placement
 from kit.model.run import Place, RunRecord
 from kit.plan.run import gpus
 from kit.plan.run.ranks import place
+
+
+class Wish(TypedDict):
+    """What a run wants of the hosts. The arguments of place_free have the same names."""
+
+    np: int | None
+    npernode: int | None
+    wait: bool
+    share: int
 
 
 def place_free(

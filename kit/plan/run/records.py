@@ -103,10 +103,12 @@ def start_request(
     options: Mapping[str, Any] | None = None,
     stdin: bool = False,
     exclusive: bool = False,
+    now: bool = False,
 ) -> dict[str, Any]:
     """Return the request that starts a run. `code` (`code_record`) and `options` go into its record.
 
     `stdin`: kit sends its standard input, for rank 0. `exclusive`: the run has CPUs for itself.
+    `now`: it may take slots that are reserved for a run in line.
     """
     return {
         "op": "start",
@@ -123,6 +125,7 @@ def start_request(
         "code": plan.code,
         "stdin": stdin,
         "torchrun": plan.torchrun,
+        **({"now": True} if now else {}),
         # Names only, because a value may be a secret and the head keeps the record.
         "info": {
             "cluster": cluster,

@@ -49,7 +49,7 @@ def new_run_id() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Hello:
-    """The launcher's first line. An older launcher lacks `code`, or `needed`, `waiting` and `cordons`."""
+    """The launcher's first line. An older launcher lacks `code`, or the fields after `runs`."""
 
     record: str = ""
     runs: tuple[dict[str, Any], ...] = ()
@@ -58,6 +58,7 @@ class _Hello:
     needed: tuple[str, ...] = ()
     waiting: int | None = None
     cordons: dict[str, Any] | None = None
+    reserved: dict[str, Any] | None = None
 
 
 class Door:
@@ -67,7 +68,7 @@ class Door:
     of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
     `needed` are the digests of those that living or waiting runs need.
     `waiting` is how many runs wait in line, and `cordons` has the cordoned hosts (kit.plan.queue.answers); both are
-    None if its launcher knows no line.
+    None if its launcher knows no line. `reserved` is what is reserved for the first in line, or None.
     """
 
     def __init__(self, head: Login, container: str) -> None:
@@ -87,6 +88,7 @@ class Door:
         self.needed: Sequence[str] = ()
         self.waiting: int | None = None
         self.cordons: Mapping[str, Any] | None = None
+        self.reserved: Mapping[str, Any] | None = None
 
     @property
     def host(self) -> str:
@@ -131,7 +133,7 @@ class Door:
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
         self.needed = hello.needed
-        self.waiting, self.cordons = hello.waiting, hello.cordons
+        self.waiting, self.cordons, self.reserved = hello.waiting, hello.cordons, hello.reserved
 
     def _reached(self, *, patient: bool) -> Completed:
         """Wait for the launcher's first line, over as many connections as needed."""

@@ -35,6 +35,7 @@ def test_it_says_hello_with_the_record(head: Head) -> None:
         "needed": [],
         "waiting": 0,
         "cordons": {},
+        "reserved": None,
     }
 
 

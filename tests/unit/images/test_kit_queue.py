@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -90,6 +91,69 @@ def test_a_run_after_another(line: Line, how: str, code: int, *, starts: bool) -
     else:
         assert line.waits(second, "never")["ids"] == [first]
         until(lambda: not line.keeper())
+
+
+def past(line: Line, *places: Any, **more: Any) -> tuple[int, dict[str, Any]]:
+    """Ask for a run that does not wait in line. Return the exit code, and the answer."""
+    door, answer = line.head.run("mpirun", "-np", "1", "kit-rank", "true", places=[*places], detach=True, **more)
+    return door.end()[0], answer
+
+
+def test_a_run_past_the_line_gets_no_slots_that_are_reserved_for_the_first(line: Line) -> None:
+    (holder,) = line.queue(line.entry(2, hosts=("gpu1",), policy={"timeout": 3000.0}))
+    (first,) = line.queue(line.entry(2, 2, hosts=("gpu1", "gpu2")))
+    line.waits(first, "slots")
+    reserved = line.head.door().hello["reserved"]
+    left = reserved["left"]
+    assert reserved == {"id": first, "slots": {"gpu1": [0, 1], "gpu2": [0, 1]}, "left": left}
+    assert 2900 < left <= 3000
+    code, answer = past(line, place("gpu2", 1))
+    assert (code, answer["reserved"]["id"]) == (3, first)
+    # Also as a run that shares slots, because it holds them; and where its limit ends too late.
+    assert past(line, place("gpu2", 1), policy={"share": True})[0] == 3
+    assert past(line, place("gpu3", 1), place("gpu2", 1, 1), policy={"timeout": 6000.0})[0] == 3
+    # The slots that another run holds are the nearer reason.
+    assert "held" in past(line, place("gpu1", 1))[1]
+    for places, more in (
+        ([place("gpu3", 1)], {}),
+        ([place("gpu2", 1)], {"policy": {"timeout": 600.0}}),
+        ([place("gpu2", 1)], {"now": True}),
+    ):
+        code, answer = past(line, *places, **more)
+        assert (code, [*answer]) == (0, ["started"]), more
+        until((line.head.runs / line.head.ids[-1] / "end.json").exists)
+    line.let_go(holder)
+    line.let_go(first)
+
+
+def test_a_run_past_the_line_may_wait_until_nobody_needs_its_slots_first(line: Line) -> None:
+    (holder,) = line.queue(line.entry(2, hosts=("gpu1",)))
+    (first,) = line.queue(line.entry(2, 2, hosts=("gpu1", "gpu2")))
+    line.waits(first, "slots")
+    door, answer = line.head.run("true", places=[place("gpu2", 1)], wait=True, detach=True)
+    assert (answer["waiting"], answer["reserved"]["id"]) == ([], first)
+    line.let_go(holder)
+    assert [record["id"] for record in door.answer()["waiting"]] == [first]
+    line.let_go(first)
+    assert "started" in door.answer()
+
+
+def test_nothing_is_reserved_for_a_run_that_cannot_start(line: Line) -> None:
+    (holder,) = line.queue(line.entry(2, hosts=("gpu1",)))
+    (first,) = line.queue(line.entry(2, 2, hosts=("gpu1", "gpu2")))
+    line.waits(first, "slots")
+    assert past(line, place("gpu2", 1))[0] == 3
+    # No keeper looks at the line meanwhile.
+    os.kill(line.keeper(), signal.SIGKILL)
+    until(lambda: not line.keeper())
+    file = line.head.runs / ".queue" / f"{first}.json"
+    entry = json.loads(file.read_text())
+    queue_line.write({**entry, "held": True}, str(line.head.runs))
+    assert line.head.door().hello["reserved"] is None
+    assert past(line, place("gpu2", 1))[0] == 0
+    file.unlink()
+    assert line.head.door().hello["reserved"] is None
+    line.let_go(holder)
 
 
 def test_who_waits_for_a_run_that_is_removed_never_starts(line: Line) -> None:

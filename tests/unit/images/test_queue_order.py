@@ -116,6 +116,24 @@ def test_nobody_goes_ahead_on_the_word_of_a_run_without_a_limit() -> None:
     assert started(decision(waiting("a", 4, 4), waiting("b", 4, limit=1.0), living=living)) == []
 
 
+@pytest.mark.parametrize(
+    ("slots", "limit", "late"),
+    [
+        ({"gpu1": (0,)}, None, True),
+        ({"gpu1": (0,)}, 51.0, True),
+        ({"gpu1": (0,)}, 50.0, False),
+        ({"gpu1": (2,), "gpu2": (0,)}, None, False),
+    ],
+)
+def test_a_run_past_the_line_delays_the_first_only_on_its_slots(
+    slots: dict[str, tuple[int, ...]], limit: float | None, *, late: bool
+) -> None:
+    first = Reservation("a", {"gpu1": frozenset((0, 1))}, 150.0, ("x",))
+    taken = holder("b", None, **slots).slots
+    assert order.delays(taken, limit, first, 100.0) is late
+    assert order.delays(taken, limit, first._replace(at=None), 100.0) is ("gpu2" not in slots)
+
+
 def test_a_reservation_takes_the_holders_that_end_first_and_those_without_a_limit_last() -> None:
     living = (holder("x", gpu1=(0,)), holder("y", 300.0, gpu2=(0,)))
     made = decision(waiting("a", 4), living=living)
