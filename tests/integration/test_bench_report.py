@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -16,16 +15,10 @@ from kit.flows.bench.report import load, write
 from kit.model.bench import Sample, Session
 from kit.plan.bench.report.charts import charts
 from tests import benchdata
-from tests.integration.conftest import missing
+from tests.integration import chromium
 
 # As root there is no sandbox; and nothing of the browser's own may go out.
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 PHONE, SCREEN = {"width": 375, "height": 812}, {"width": 1280, "height": 900}
-# For a browser to start, or to open a page: on a machine that is busy its own limit of 30 s is no sign of a fault.
-PATIENCE_MS = 180_000
 # A4 less the margins of the page's style, in CSS pixels.
 PAPER = {"width": 680, "height": 1000}
 EVIL = """<script>alert(1)</script>"><img src="http://example.invalid/x" onerror="alert(2)">{{ 7*7 }}&amp;'"""
@@ -78,20 +71,8 @@ SESSIONS: dict[str, Callable[[], tuple[Session, Sequence[Sample]]]] = {
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Chromium of the distribution, with an empty profile."""
-    path = shutil.which("chromium")
-    if path is None:
-        missing("there is no chromium on this machine", "scripts/browser")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415
-
-    with sync_playwright() as playwright:
-        profile = tmp_path_factory.mktemp("profile")
-        context = playwright.chromium.launch_persistent_context(
-            profile, executable_path=path, headless=True, args=list(FLAGS), timeout=PATIENCE_MS
-        )
-        context.set_default_timeout(PATIENCE_MS)
-        yield context
-        context.close()
+    with chromium.browser(tmp_path_factory.mktemp("profile")) as one:
+        yield one
 
 
 @pytest.fixture(params=SESSIONS)

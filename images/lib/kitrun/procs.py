@@ -174,7 +174,7 @@ def sweep(run_id: str, patience: float = 1.0) -> int:
     Then remove what killed ranks leave in memory.
     """
     left = _end(run_id, patience)
-    readiness.remove(readiness.folder_of(run_id))
+    readiness.leave(run_id)
     return left
 
 

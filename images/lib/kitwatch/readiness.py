@@ -54,6 +54,11 @@ def folder_of(run_id: str) -> str:
     return "/dev/shm/kit-readiness-%s" % run_id  # noqa: S108  (no link in it is followed)
 
 
+def timeline_folder_of(run_id: str) -> str:
+    """Return the folder in which a run's ranks on this node write timelines. On disk: they may be large."""
+    return "/tmp/kit-timeline-%s" % run_id  # noqa: S108  (no link in it is followed)
+
+
 def read(folder: str) -> Dict[int, Dict[str, int]]:
     """Return {rank: counters} of the ranks here, empty if no rank counts.
 
@@ -107,10 +112,16 @@ def parse(data: bytes) -> "File | None":
     return File(*values)
 
 
+def leave(run_id: str) -> None:
+    """Remove the counters and timelines of a run that has ended here."""
+    for folder in (folder_of(run_id), timeline_folder_of(run_id)):
+        remove(folder)
+
+
 def remove(folder: str) -> None:
-    """Remove the folder of a run that has ended here. Root does this in a folder of the ranks' user."""
+    """Remove a folder and its files. Root does this in a folder of the ranks' user."""
     with contextlib.suppress(OSError):
-        at = _open(folder)
+        at = open_folder(folder)
         try:
             for name in os.listdir(at):
                 with contextlib.suppress(OSError):
@@ -121,7 +132,7 @@ def remove(folder: str) -> None:
 
 
 def _contents(folder: str) -> Iterator[Tuple[str, bytes]]:
-    at = _open(folder)
+    at = open_folder(folder)
     try:
         for name in sorted(os.listdir(at))[:_MOST]:
             rank, _, pid = name.partition(".")
@@ -141,5 +152,6 @@ def _bytes(name: str, at: int) -> bytes:
         os.close(file)
 
 
-def _open(folder: str) -> int:
+def open_folder(folder: str) -> int:
+    """Return a descriptor of the folder, which is no link. Raises OSError."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -24,6 +24,7 @@ from kit.cli.verbs import (
     runs,
     setup,
     start,
+    timeline,
     top,
     tune,
 )
@@ -42,6 +43,7 @@ VERBS = (
     *queue.VERBS,
     *top.VERBS,
     *results.VERBS,
+    *timeline.VERBS,
     *data.VERBS,
     *host.VERBS,
     *forward.VERBS,

@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import launcher
+from tests.fakes.horovod import counters
 
 readiness = launcher.load("kitwatch.readiness")
 
 HEADER = launcher.IMAGES / "horovod" / "kit_watch.h"
-
-
-def counters(rank: int, **values: int) -> bytes:
-    """Return the file of a rank, in the layout of kit_watch.h."""
-    names = (
-        "opened",
-        "operations",
-        "tensors",
-        "wait",
-        "operation",
-        "bytes",
-        "last",
-        "enqueued",
-        "enqueued_at",
-        "id",
-        "state",
-        "tail",
-        "steps",
-    )
-    return struct.pack(
-        "<8siiii13q",
-        b"KITREADY",
-        1,
-        rank,
-        values.get("size", 4),
-        values.get("pid", 7),
-        *(values.get(name, 0) for name in names),
-    )
 
 
 def write(folder: Path, rank: int, *, pid: int = 7, **values: int) -> Path:

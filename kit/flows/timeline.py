@@ -1,0 +1,188 @@
+"""kit timeline: what each rank of a living run does for some seconds, on one clock, in one file."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from kit.errors import InputError, NotReadyError, SlowError
+from kit.events import HostDone, HostStep, Phase
+from kit.flows.context import Context
+from kit.flows.run.listing import stored_run
+from kit.model import names
+from kit.model.answer import answer_of
+from kit.model.host import Host
+from kit.model.run import RunRecord
+from kit.model.timeline import Clock, TimelineResult, Trace
+from kit.plan.timeline import clocks, merge, refuse, trace
+from kit.remote.ssh import fanout
+from kit.remote.timeline.talk import Talk
+
+# What a rank may write. Its file goes over the network and into memory.
+MOST_BYTES = 64 << 20
+# A rank looks for orders once a second, and between two operations. A step may take a while.
+BEGIN_S = 30.0
+# After its time, a rank writes what is in its queue. An operation may be long.
+END_S = 30.0
+EVERY_S = 0.5
+# The states of kitwatch.timeline.
+_NONE, _WRITING, _WRITTEN, _REFUSED, _FAILED, _ENDED = range(6)
+_WHY = {
+    _NONE: "did not begin: it was in one operation all the time",
+    _WRITING: "did not end in time, so its last operations are missing",
+    _REFUSED: "its script writes a timeline of Horovod already",
+    _FAILED: "could not write its file: is the disk of its host full?",
+    _ENDED: "ended before its timeline was whole",
+}
+_LONGER = "try again for longer: --for 60s"
+
+T = TypeVar("T")
+Talks = Mapping[str, Talk]
+
+
+def timeline(context: Context, word: str | None, *, seconds: float, file: str | None, here: Path) -> TimelineResult:
+    """Write the timeline of a run's ranks to a file, relative to `here`, and return what it shows.
+
+    `word` is the run's id, or see kit.plan.run.records.find. The run goes on as before.
+    """
+    record, _ = stored_run(context, word)
+    if record.state != "running":
+        raise refuse.ended(record)
+    hosts = _hosts(context, record)
+    context.reporter.report(Phase(name="connect", hosts=tuple(host.name for host in hosts)))
+    with _talks(context, hosts, record) as opened:
+        ranks = {name: hello.ranks for name, hello in _each(opened, Talk.open).items()}
+        talks = {name: talk for name, talk in opened.items() if ranks[name]}
+        if not talks:
+            raise refuse.nobody_counts(record)
+        before = _each(talks, Talk.pings)
+        context.reporter.report(Phase(name="write", hosts=tuple(talks)))
+        number = secrets.randbits(48) + 1
+        begun = _each(talks, lambda talk: talk.begin(number, seconds, MOST_BYTES))
+        states = _wait(context, talks, seconds)
+        after = _each(talks, Talk.pings)
+        context.reporter.report(Phase(name="fetch", hosts=tuple(talks)))
+        traces = _each(talks, lambda talk: _traces(context, talk, begun[talk.host.name]))
+    offsets = {name: clocks.clock_of([*before[name], *after[name]]) for name in talks}
+    return _written(record, traces, offsets, states, here / (file or f"kit-timeline-{record.id}.json"))
+
+
+def _hosts(context: Context, record: RunRecord) -> Sequence[Host]:
+    known = {host.name: host for host in context.inventory.hosts}
+    chosen = [place.node for place in record.places if place.ranks]
+    missing = [name for name in chosen if name not in known]
+    if missing:
+        raise InputError(
+            f"run {record.id} has ranks on {missing[0]}, which is not in the hosts file", hint="add the host again"
+        )
+    return [known[name] for name in dict.fromkeys(chosen)]
+
+
+@contextmanager
+def _talks(context: Context, hosts: Sequence[Host], record: RunRecord) -> Iterator[Talks]:
+    def container(host: Host) -> str:
+        role = names.HEAD if host.name == context.inventory.head.name else names.NODE
+        return names.container(context.spec.name, role)
+
+    talks = {host.name: Talk(host, context.connect, container(host), record.id) for host in hosts}
+    try:
+        yield talks
+    finally:
+        fanout.each(hosts, lambda host: talks[host.name].close())
+
+
+def _each(talks: Talks, ask: Callable[[Talk], T]) -> Mapping[str, T]:
+    """Return what each host answers. Raises the error of a host that fails."""
+    hosts = [talk.host for talk in talks.values()]
+    return fanout.each(hosts, lambda host: ask(talks[host.name])).or_raise("kit timeline")
+
+
+def _wait(context: Context, talks: Talks, seconds: float) -> Mapping[int, int]:
+    """Wait until each rank has written its timeline, or cannot. Return their states. Raises SlowError if none began."""
+    start = time.monotonic()
+    while True:
+        states = {rank: state for found in _each(talks, Talk.states).values() for rank, state in found.items()}
+        past = time.monotonic() - start
+        writing = any(state == _WRITING for state in states.values())
+        waiting = writing or any(state == _NONE for state in states.values())
+        if not waiting or past > BEGIN_S + (seconds + END_S if writing else 0):
+            break
+        for name in talks:
+            done = min(past / seconds, 1.0)
+            context.reporter.report(
+                HostStep(host=name, text=f"{min(past, seconds):.0f} s of {seconds:g} s", fraction=done)
+            )
+        time.sleep(EVERY_S)
+    for name in talks:
+        context.reporter.report(HostDone(host=name))
+    if all(state == _NONE for state in states.values()):
+        raise SlowError(
+            f"no rank began its timeline within {BEGIN_S:.0f} s: each is in an operation, which waits for another rank",
+            hint="see what the ranks do: kit ps; for the stacks of a run that hangs, see docs/troubleshooting.md",
+        )
+    return states
+
+
+def _traces(context: Context, talk: Talk, ranks: Sequence[int]) -> Mapping[int, Trace]:
+    name = talk.host.name
+    traces = {}
+    for at, rank in enumerate(ranks):
+        context.reporter.report(HostStep(host=name, text=f"rank {rank}", fraction=at / len(ranks)))
+        data = talk.receive(rank, trace.MOST_BYTES)
+        with answer_of(name, f"the timeline of rank {rank}"):
+            traces[rank] = trace.read(data)
+    context.reporter.report(HostDone(host=name))
+    return traces
+
+
+def _written(
+    record: RunRecord,
+    traces: Mapping[str, Mapping[int, Trace]],
+    offsets: Mapping[str, Clock],
+    states: Mapping[int, int],
+    path: Path,
+) -> TimelineResult:
+    """Merge the timelines, write the file, and return what it shows."""
+    import msgspec  # noqa: PLC0415  (as in kit.model.answer)
+
+    common = clocks.together(offsets, {name: tuple(found.values()) for name, found in traces.items()})
+    ranks = sorted(
+        (
+            merge.RankTrace(rank=rank, host=name, trace=piece, offset_us=common[name].offset_us)
+            for name, found in traces.items()
+            for rank, piece in found.items()
+            if piece.slices
+        ),
+        key=lambda rank: rank.rank,
+    )
+    missed = {rank: _WHY[state] for rank, state in states.items() if state in _WHY}
+    there = {rank.rank for rank in ranks}
+    missed |= {
+        rank: "did nothing together with other ranks in this time"
+        for rank in states
+        if rank not in there and rank not in missed
+    }
+    if not ranks:
+        why = next(iter(missed.values()))
+        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {next(iter(missed))} {why}", hint=_LONGER)
+    error = max(clock.error_us for clock in common.values())
+    content = merge.merged(ranks, run=record.id, clock_error_us=error)
+    try:
+        path.write_bytes(msgspec.json.encode(content))
+    except OSError as failed:
+        raise InputError(
+            f"{path} cannot be written: {failed.strerror}", hint="name another file: --file PATH"
+        ) from None
+    return TimelineResult(
+        run=record.id,
+        file=str(path),
+        size=path.stat().st_size,
+        seconds=merge.seconds(ranks),
+        ranks=merge.rank_times(ranks),
+        clock_error_us=error,
+        missed={str(rank): why for rank, why in sorted(missed.items())},
+    )

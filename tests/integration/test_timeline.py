@@ -1,0 +1,149 @@
+"""Horovod as kit compiles it, on real hosts: what its ranks count, and the timeline of all of them while they run."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.rig import Cluster, objects, until
+
+# Rank 2, on gpu2, is late in each step, so the others wait for it.
+LATE = 2
+STEPS = f"""
+import time
+import horovod.mxnet as hvd
+import mxnet as mx
+hvd.init()
+parts = [mx.nd.ones((1000,)) * n for n in range(4)]
+while True:
+    if hvd.rank() == {LATE}:
+        time.sleep(0.2)
+    for part in [hvd.allreduce(part, name="part%d" % n) for n, part in enumerate(parts)]:
+        part.wait_to_read()
+"""
+READ = """
+import json, sys
+sys.path.insert(0, "/opt/kit/lib")
+from kitwatch import readiness
+print(json.dumps(readiness.read(readiness.folder_of(sys.argv[1]))))
+"""
+LEFT = "ls -d /dev/shm/kit-readiness-* /tmp/kit-timeline-* /dev/shm/kit-readiness-*/control 2>/dev/null || true"
+HOSTS = ("gpu1", "gpu2")
+
+
+def counted(cluster: Cluster, run: str) -> dict[int, dict[str, int]]:
+    """Return what the ranks of a run count, on all hosts."""
+    ranks: dict[int, dict[str, int]] = {}
+    for host in cluster.hosts[:2]:
+        done = cluster.inside(host, "python3", "-c", READ, run)
+        assert done.returncode == 0, done.stderr
+        ranks |= {int(rank): values for rank, values in json.loads(done.stdout).items()}
+    return ranks
+
+
+def left(cluster: Cluster) -> list[str]:
+    return [line for host in cluster.hosts[:2] for line in cluster.inside(host, "sh", "-c", LEFT).stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def run(cluster: Cluster) -> Iterator[str]:
+    """Four ranks on two hosts that train until they are stopped. The end removes what they counted."""
+    done = cluster.kit("run", "-d", "--np", "4", "--npernode", "2", "--", "python3", "-c", STEPS)
+    assert done.returncode == 0, done.stderr
+    identity = done.stdout.strip()
+    try:
+        yield identity
+    finally:
+        done = cluster.kit("stop", identity)
+    assert done.returncode == 0, done.stderr
+    until("nothing of the ranks", lambda: not left(cluster))
+
+
+def test_each_rank_counts_what_it_waits_for(cluster: Cluster, run: str) -> None:
+    def first() -> dict[int, dict[str, int]] | None:
+        ranks = counted(cluster, run)
+        return ranks if len(ranks) == 4 and all(values["count"] for values in ranks.values()) else None
+
+    before = until("four ranks that count", first)
+    assert {values["size"] for values in before.values()} == {4}
+    # Ten more steps of each rank.
+    after = until(
+        "ten more steps",
+        lambda: (
+            ranks
+            if all((ranks := counted(cluster, run))[rank]["tensors"] >= before[rank]["tensors"] + 40 for rank in before)
+            else None
+        ),
+    )
+    waits = {
+        rank: (after[rank]["wait_ns"] - before[rank]["wait_ns"]) / (after[rank]["tensors"] - before[rank]["tensors"])
+        for rank in before
+    }
+    assert min(waits, key=waits.__getitem__) == LATE, waits
+    for rank, values in after.items():
+        assert values["opened_ns"] == before[rank]["opened_ns"]
+        assert values["bytes"] == values["tensors"] * 4000
+        assert values["op_ns"] > before[rank]["op_ns"]
+        assert values["last_ns"] > before[rank]["last_ns"]
+
+
+def test_the_timeline_has_every_rank_on_one_clock(cluster: Cluster, run: str, tmp_path: Path) -> None:
+    path = tmp_path / "timeline.json"
+    done = cluster.kit("timeline", run, "--for", "3s", "--file", str(path), "--output", "json")
+    assert done.returncode == 0, done.stderr
+    result = objects(done)[-1]
+    assert (result["kind"], result["run"], result["missed"]) == ("timeline", run, {})
+    assert [(rank["rank"], rank["host"]) for rank in result["ranks"]] == [
+        (0, "gpu1"),
+        (1, "gpu1"),
+        (2, "gpu2"),
+        (3, "gpu2"),
+    ]
+    assert min(result["ranks"], key=lambda rank: rank["waited"])["rank"] == LATE
+    ends: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    names = set()
+    content = json.loads(path.read_text())
+    tracks = {(event["pid"], event["tid"]): event["args"]["name"] for event in _named(content, "thread_name")}
+    for event in content["traceEvents"]:
+        if event["ph"] == "X":
+            names.add(event["name"])
+            if event["name"] == "ALLREDUCE":
+                track = tracks[event["pid"], event["tid"]].removeprefix("horovod_allreduce.")
+                ends[event["pid"], track].append((event["ts"], event["ts"] + event["dur"]))
+    assert names >= {"WAIT", "ALLREDUCE", "MPI_ALLREDUCE"}
+    # No rank ends an all-reduce before all have begun it, so on one clock they overlap. The first and the last of a
+    # rank may be in no other rank's timeline.
+    for rank in (1, 2, 3):
+        mine, others = ends[rank, "part0"], ends[0, "part0"]
+        assert len(mine) > 2
+        alone = [one for one in mine if not any(begin <= one[1] and one[0] <= end for begin, end in others)]
+        assert len([one for one in alone if others[0][0] < one[0] < others[-1][0]]) == 0, (rank, alone)
+
+
+def _named(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [event for event in content["traceEvents"] if event["ph"] == "M" and event["name"] == name]
+
+
+def test_a_second_timeline_follows_and_nothing_stays(cluster: Cluster, run: str, tmp_path: Path) -> None:
+    done = cluster.kit("timeline", "--for", "1s", "--file", str(tmp_path / "again.json"))
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path}/again.json" in done.stdout
+    assert "of 4 ranks, the clocks of 2 hosts within" in done.stdout
+    assert {line for line in left(cluster) if "control" in line or line.startswith("/tmp")} == set()
+    assert cluster.kit("runs", "show", run).returncode == 0
+
+
+def test_a_run_without_horovod_is_refused(cluster: Cluster) -> None:
+    done = cluster.kit("run", "-d", "--np", "1", "-H", "gpu4", "--", "sleep", "303")
+    assert done.returncode == 0, done.stderr
+    try:
+        refused = cluster.kit("timeline", done.stdout.strip())
+        assert refused.returncode == 5, refused.stderr
+        assert "has called hvd.init()" in refused.stderr
+    finally:
+        cluster.kit("stop", done.stdout.strip())
