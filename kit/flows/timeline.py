@@ -22,8 +22,9 @@ from kit.plan.timeline import clocks, merge, refuse, trace
 from kit.remote.ssh import fanout
 from kit.remote.timeline.talk import Talk
 
-# What a rank may write. Its file goes over the network and into memory.
+# What a rank may write, and all together. The files go over the network and into memory.
 MOST_BYTES = 64 << 20
+MOST_TOTAL = 256 << 20
 # A rank looks for orders once a second, and between two operations. A step may take a while.
 BEGIN_S = 30.0
 # After its time, a rank writes what is in its queue. An operation may be long.
@@ -38,6 +39,9 @@ _WHY = {
     _FAILED: "could not write its file: is the disk of its host full?",
     _ENDED: "ended before its timeline was whole",
 }
+_FULL = "reached its limit of bytes before the time was over, so its timeline is shorter"
+_ABSENT = "has ended, or could not make its counters: /dev/shm on its host may be full"
+_NOTHING = "did nothing together with other ranks in this time"
 _LONGER = "try again for longer: --for 60s"
 
 T = TypeVar("T")
@@ -55,20 +59,24 @@ def timeline(context: Context, word: str | None, *, seconds: float, file: str | 
     hosts = _hosts(context, record)
     context.reporter.report(Phase(name="connect", hosts=tuple(host.name for host in hosts)))
     with _talks(context, hosts, record) as opened:
-        ranks = {name: hello.ranks for name, hello in _each(opened, Talk.open).items()}
-        talks = {name: talk for name, talk in opened.items() if ranks[name]}
+        hellos = _each(opened, Talk.open)
+        talks = {name: talk for name, talk in opened.items() if hellos[name].ranks}
         if not talks:
             raise refuse.nobody_counts(record)
+        # A host may say anything about the size of the world.
+        world = min(record.np, max(hello.size for hello in hellos.values()))
         before = _each(talks, Talk.pings)
         context.reporter.report(Phase(name="write", hosts=tuple(talks)))
         number = secrets.randbits(48) + 1
-        begun = _each(talks, lambda talk: talk.begin(number, seconds, MOST_BYTES))
+        most = min(MOST_BYTES, MOST_TOTAL // sum(len(hello.ranks) for hello in hellos.values()))
+        begun = _each(talks, lambda talk: talk.begin(number, seconds, most))
         states = _wait(context, talks, seconds)
         after = _each(talks, Talk.pings)
         context.reporter.report(Phase(name="fetch", hosts=tuple(talks)))
         traces = _each(talks, lambda talk: _traces(context, talk, begun[talk.host.name]))
     offsets = {name: clocks.clock_of([*before[name], *after[name]]) for name in talks}
-    return _written(record, traces, offsets, states, here / (file or f"kit-timeline-{record.id}.json"))
+    missed = _missed(world, most, states, traces)
+    return _written(record, traces, offsets, missed, here / (file or f"kit-timeline-{record.id}.json"))
 
 
 def _hosts(context: Context, record: RunRecord) -> Sequence[Host]:
@@ -139,11 +147,28 @@ def _traces(context: Context, talk: Talk, ranks: Sequence[int]) -> Mapping[int, 
     return traces
 
 
+def _missed(
+    world: int, most: int, states: Mapping[int, int], traces: Mapping[str, Mapping[int, Trace]]
+) -> Mapping[int, str]:
+    """Return by rank why it is missing or shorter. `most` is how many bytes a rank may write."""
+    missed = {rank: _ABSENT for rank in range(world) if rank not in states}
+    pieces = {rank: piece for found in traces.values() for rank, piece in found.items()}
+    for rank, state in states.items():
+        piece = pieces.get(rank)
+        if state in _WHY:
+            missed[rank] = _WHY[state]
+        elif piece is None or not piece.slices:
+            missed[rank] = _NOTHING
+        elif piece.size > most:
+            missed[rank] = _FULL
+    return missed
+
+
 def _written(
     record: RunRecord,
     traces: Mapping[str, Mapping[int, Trace]],
     offsets: Mapping[str, Clock],
-    states: Mapping[int, int],
+    missed: Mapping[int, str],
     path: Path,
 ) -> TimelineResult:
     """Merge the timelines, write the file, and return what it shows."""
@@ -159,16 +184,9 @@ def _written(
         ),
         key=lambda rank: rank.rank,
     )
-    missed = {rank: _WHY[state] for rank, state in states.items() if state in _WHY}
-    there = {rank.rank for rank in ranks}
-    missed |= {
-        rank: "did nothing together with other ranks in this time"
-        for rank in states
-        if rank not in there and rank not in missed
-    }
     if not ranks:
-        why = next(iter(missed.values()))
-        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {next(iter(missed))} {why}", hint=_LONGER)
+        rank, why = next(iter(missed.items()), (0, _NOTHING))
+        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank} {why}", hint=_LONGER)
     error = max(clock.error_us for clock in common.values())
     content = merge.merged(ranks, run=record.id, clock_error_us=error)
     try:

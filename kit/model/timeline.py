@@ -26,10 +26,11 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """What one rank wrote. The slices' µs count from `epoch_us` (µs since 1970, by the host's clock)."""
+    """What one rank wrote: `size` bytes. The slices' µs count from `epoch_us` (µs since 1970, by the host's clock)."""
 
     epoch_us: int
     slices: tuple[Slice, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,15 +30,11 @@ from tests.fakes.reporter import Remembering
 from tests.fakes.vm import listed
 
 RUN = "20261121-101500-3fa2"
-RECORD = {
-    "id": RUN,
-    "image": "kit:cpu-0123456789ab",
-    "started": 9.0,
-    "places": [
-        {"node": "gpu1", "address": "10.0.0.1", "ranks": 2},
-        {"node": "gpu2", "address": "10.0.0.2", "ranks": 1},
-    ],
-}
+PLACES: list[dict[str, Any]] = [
+    {"node": "gpu1", "address": "10.0.0.1", "ranks": 2},
+    {"node": "gpu2", "address": "10.0.0.2", "ranks": 1},
+]
+RECORD = {"id": RUN, "image": "kit:cpu-0123456789ab", "started": 9.0, "places": PLACES}
 # The clock of gpu2 is ahead by this much, in µs.
 AHEAD = 700_000
 # Rank 1 is late by 8 ms in each step of 20 ms: the others wait for it.
@@ -134,16 +130,16 @@ def context(
 
 @pytest.fixture
 def ranks(hosts: dict[str, Path]) -> Iterator[Callable[..., None]]:
-    """Start the ranks. `others` replaces the data or the end of some."""
+    """Start the ranks of a world of `size`. `others` replaces the data or the end of some."""
     epoch = int(time.time() * 1e6)
     places = {0: "gpu1", 1: "gpu1", 2: "gpu2"}
     with ExitStack() as stack:
 
-        def start(**others: dict[str, Any]) -> None:
+        def start(size: int = 3, **others: dict[str, Any]) -> None:
             for rank, host in places.items():
                 data = steps(epoch, rank, ahead=AHEAD if host == "gpu2" else 0)
                 given = {"data": data, **others.get(f"r{rank}", {})}
-                stack.enter_context(Rank(hosts[host] / "counters", rank, size=3, **given))
+                stack.enter_context(Rank(hosts[host] / "counters", rank, size=size, **given))
 
         yield start
 
@@ -195,6 +191,31 @@ def test_ranks_without_a_whole_timeline_are_named(context: Context, ranks: Calla
         "2": "ended before its timeline was whole",
     }
     assert (tmp_path / "other.json").exists()
+
+
+def test_a_rank_that_reached_its_limit_is_named(
+    context: Context, ranks: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = steps(1_795_472_731_087_651, 2)
+    # Rank 2 alone writes more than a third of this.
+    monkeypatch.setattr(flow, "MOST_TOTAL", 3 * (len(whole) + 1000))
+    ranks(r2={"data": whole + 1001 * b" "})
+    result = record(context, tmp_path)
+    assert [rank.rank for rank in result.ranks] == [0, 1, 2]
+    assert result.missed == {"2": "reached its limit of bytes before the time was over, so its timeline is shorter"}
+
+
+def test_ranks_that_do_not_count_are_named(
+    fleet: Fleet, context: Context, ranks: Callable[..., None], tmp_path: Path
+) -> None:
+    """The run has four ranks, and three of them count. Hosts may say anything of the size of the world."""
+    places = [{**PLACES[0], "ranks": 3}, PLACES[1]]
+    fleet["gpu1"].runs = listed(({**RECORD, "places": places}, None), live=True)
+    ranks(size=9)
+    result = record(context, tmp_path)
+    assert result.missed == {
+        "3": "has ended, or could not make its counters: /dev/shm on its host may be full",
+    }
 
 
 def test_ranks_in_one_long_operation_do_not_begin(

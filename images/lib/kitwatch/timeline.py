@@ -43,7 +43,7 @@ class Timeline:
         self._folder = readiness.timeline_folder_of(run_id)
         self._id = 0
         self._lock = -1
-        # By rank: the file, open because the run may end and remove it; and how the file's name begins.
+        # By rank: the file, open because the run may end and remove it; and its name.
         self._files = {}  # type: Dict[int, int]
         self._names = {}  # type: Dict[int, str]
 
@@ -131,6 +131,7 @@ class Timeline:
             os.close(self._lock)
             self._lock = -1
             raise TimelineError("another timeline of this run is being written") from None
+        os.fchmod(self._lock, 0o700)
         os.fchown(self._lock, uid, gid)
         # What a process that was killed has left.
         for name in os.listdir(self._lock):

@@ -15,7 +15,7 @@ from kit.model.names import LATEST
 if TYPE_CHECKING:
     from kit.cli.session import Session
 
-# What a rank may write, and what a viewer can open, ends a longer one.
+# A longer recording would only reach the limit of bytes.
 MOST_S = 600.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit.model.answer import OddAnswer, decode
+from kit.model.answer import MOST, OddAnswer, decode, within
 from kit.model.text import printable
 from kit.model.timeline import Slice, Trace
 
@@ -40,6 +40,7 @@ def read(data: bytes) -> Trace:
     epoch = 0
     slices: list[Slice] = []
     for event in events:
+        within(event.ts, -MOST, MOST, "a moment")
         match event.ph:
             case "M" if event.name == "process_name":
                 epoch = _epoch(event.args, epoch)
@@ -60,7 +61,7 @@ def read(data: bytes) -> Trace:
                 )
     if not epoch:
         raise OddAnswer("the moment of its begin is missing", data[:60])
-    return Trace(epoch_us=epoch, slices=tuple(slices))
+    return Trace(epoch_us=epoch, slices=tuple(slices), size=len(data))
 
 
 def _epoch(args: dict[str, Any], before: int) -> int:

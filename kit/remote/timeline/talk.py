@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kit.errors import KitError, NotReadyError, SlowError, StepError
 from kit.model import names
-from kit.model.answer import MOST, OddAnswer, answer_of, decode
+from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, within
 from kit.model.host import Host
 from kit.remote.engine.live import new_mark, stream_in_node
 from kit.remote.ssh.transport import Completed, Live, LiveTransport
@@ -32,6 +32,8 @@ _MOST_LINE = 2 << 20
 _PART = 1 << 20
 # Answers that nobody has read yet: parts of files.
 _MOST_UNREAD = 8
+# Ranks of one host.
+_MOST_RANKS = 4096
 _ERRORS = 4000
 _NO_PROGRAM = 127
 
@@ -87,6 +89,7 @@ class Talk:
         self._answers: queue.Queue[tuple[bytes, int] | KitError] = queue.Queue(maxsize=_MOST_UNREAD)
         self._rest = bytearray()
         self._errors = b""
+        self._ranks: frozenset[int] = frozenset()
         self._closed = threading.Event()
         self._transport: LiveTransport | None = None
         self._thread = threading.Thread(target=self._run, name=f"kit-timeline-{host.name}", daemon=True)
@@ -99,6 +102,7 @@ class Talk:
             raise NotReadyError(
                 "its node has another version of kit-timeline", hint="run: kit deploy", host=self.host.name
             )
+        self._ranks = frozenset(answer.ranks)
         return Hello(ranks=answer.ranks, size=answer.size)
 
     def pings(self) -> Sequence[tuple[int, int, int]]:
@@ -110,17 +114,20 @@ class Talk:
             pings.append((sent, answer.clock, received))
         return pings
 
-    def begin(self, number: int, seconds: float, most: int) -> Sequence[int]:
-        """Let the ranks there begin. Return which do."""
-        return self._ask(op="begin", id=number, seconds=seconds, bytes=most)[0].begun
+    def begin(self, identity: int, seconds: float, most: int) -> Sequence[int]:
+        """Let the ranks there begin. Return which do: some may have ended since `open`, and others begun."""
+        begun = self._ask(op="begin", id=identity, seconds=seconds, bytes=most)[0].begun
+        self._ranks = frozenset(begun)
+        return begun
 
     def states(self) -> Mapping[int, int]:
         """Return the state of each rank that began (State)."""
         states = self._ask(op="look")[0].states or {}
         with answer_of(self.host.name, "the states of its ranks"):
-            if not all(rank.isdigit() and len(rank) < 8 for rank in states):
-                raise OddAnswer("this is no rank", str(states))
-        return {int(rank): state for rank, state in states.items()}
+            found = {number(rank): state for rank, state in states.items()}
+            if not self._ranks.issuperset(found):
+                raise OddAnswer("it has a rank that did not begin", str(sorted(found)))
+        return found
 
     def receive(self, rank: int, most: int) -> bytes:
         """Return what a rank wrote, which is at most this many bytes."""
@@ -173,8 +180,7 @@ class Talk:
         with answer_of(self.host.name, "what its kit-timeline says"):
             # A name that is no name in Python.
             answer: _Answer = decode(line[0].replace(b'"kit-timeline"', b'"version"', 1), _Answer, most=_MOST_LINE)
-            if not 0 <= answer.clock < MOST * 1024 or min(answer.ranks, default=0) < 0:
-                raise OddAnswer("a number is out of range", line[0])
+            _check(answer)
         if answer.error is not None:
             raise StepError(f"no timeline can be written there: {answer.error[:500]}", host=self.host.name)
         return answer, line[1]
@@ -230,6 +236,18 @@ class Talk:
         return StepError(f"its kit-timeline ended: {last[:500]}", host=self.host.name)
 
 
+def _check(answer: _Answer) -> None:
+    """Raise OddAnswer for numbers that no host has."""
+    # ns since 1970 do not fit into 2^53.
+    within(answer.clock, 0, MOST * 1024, "its clock")
+    within(answer.size, 0, MOST, "the number of ranks")
+    for ranks in (answer.ranks, answer.begun):
+        if len(set(ranks)) != len(ranks) or len(ranks) > _MOST_RANKS:
+            raise OddAnswer("it has a rank twice, or too many ranks")
+        within(min(ranks, default=0), 0, MOST, "a rank")
+        within(max(ranks, default=0), 0, MOST, "a rank")
+
+
 def _part(text: str) -> bytes:
     """Return the bytes of a part. Raises OddAnswer."""
     try:
@@ -237,6 +255,7 @@ def _part(text: str) -> bytes:
         data = unpacker.decompress(base64.b64decode(text, validate=True), _PART)
     except (binascii.Error, zlib.error, ValueError) as error:
         raise OddAnswer(f"a part cannot be unpacked: {error}", text[:60]) from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise OddAnswer(f"a part has more than {_PART} bytes")
+    # A part without bytes would let a host send parts without an end.
+    if unpacker.unconsumed_tail or not unpacker.eof or not data:
+        raise OddAnswer(f"a part is empty, cut, or has more than {_PART} bytes")
     return data
