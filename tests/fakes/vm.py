@@ -116,6 +116,7 @@ class FakeVM(SwarmScripts):
     # Lines of gpu_processes.sh.
     gpu_processes: list[str] = field(default_factory=list)
     living: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
     # What the reader of kit doctor reads, by the words of the read: `file /etc/hosts`. None: no python3.
     reads: dict[str, Any] = field(default_factory=dict)
     python: str | None = "3.13.5"
@@ -197,6 +198,7 @@ class FakeVM(SwarmScripts):
             "client_key": _public(below, "ssh/id_ed25519"),
             "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
             "living": self.living,
+            "waiting": self.waiting,
             "udp": [],
             "absent": [path for path in paths if not self.exists(path)],
             **self._swarm_sections(folder.rpartition("/")[2]),

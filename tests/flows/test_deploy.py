@@ -294,6 +294,34 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert any("up mpihead" in changes for changes in fleet.changes.values())
 
 
+def test_the_head_does_not_move_away_from_its_line(fleet: Fleet, reporter: Remembering) -> None:
+    names = ["gpu1", "gpu2"]
+    deploy(fleet.context(reporter, names=names))
+    fleet.forget_changes()
+    fleet["gpu1"].waiting = ["20261121-101500-3fa2", "20261121-101501-3fa2"]
+    # Whatever else changes, the line goes on.
+    assert deploy(fleet.context(reporter, names=names, env={"A": "1"})).changed
+    fleet.forget_changes()
+    with pytest.raises(NotReadyError) as caught:
+        deploy(fleet.context(reporter, names=names[::-1], env={"A": "1"}))
+    assert caught.value.message == (
+        "2 runs, 20261121-101500-3fa2 first, wait in line on gpu1, and this deploy makes gpu2 the head; "
+        "nothing was changed"
+    )
+    assert "kit queue rm; or leave the line on gpu1: kit deploy --force" in str(caught.value.hint)
+    assert fleet.changes == {}
+    assert reporter.warnings == []
+    moved = fleet.context(reporter, names=names[::-1], env={"A": "1"})
+    stays = "it stays on gpu1, and starts no run until gpu1 is the head again"
+    for count, dry_run in enumerate((True, False), 1):
+        deploy(moved, dry_run=dry_run, force=not dry_run)
+        assert len(reporter.warnings) == count
+        assert reporter.warnings[-1].text.endswith(stays)
+    # Now that the head is another host, kit says no more of it.
+    assert not deploy(moved).changed
+    assert len(reporter.warnings) == 2
+
+
 def test_a_host_more_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter, names=["gpu1", "gpu2"], network="10.0.0.0/24"))
     fleet.forget_changes()

@@ -61,6 +61,7 @@ def look(containers: str) -> bytes:
         "client_key": "ssh-ed25519 BBBB kit-lab",
         "record": '{\n "kit": 1\n}',
         "living": "20261121-101500-3fa2\nby-hand-7",
+        "waiting": "20261121-101501-3fa2",
         "end": "",
         "gpu_processes": "GPU-5c3b 4711 1024 root lab python3\nGPU-77aa 12 [N/A] ann - python3 -c",
         "ranks": "20261121-101500-3fa2 0 4711\nby-hand-7 3 4712",

@@ -85,7 +85,7 @@ def every_reader(vm: RealMachine) -> bytes:
         for words in (
             ("observe", vm.folder, "kit:1", "state"),
             ("load", vm.folder),
-            *(("runs", vm.folder, operation) for operation in ("list", "states", "living")),
+            *(("runs", vm.folder, operation) for operation in ("list", "states", "living", "waiting")),
             *(("runs", vm.folder, "read", run, file) for run in (GOOD, HOSTILE) for file in ("log", "code.diff")),
         )
     )
@@ -294,6 +294,21 @@ def test_down_waits_for_a_compose_that_still_works(vm: RealMachine, runs: Path) 
     assert time.monotonic() - start > 0.7
 
 
+@pytest.mark.parametrize("vm", ["python"], indirect=True)
+def test_only_runs_with_a_file_wait_in_line(vm: RealMachine, runs: Path) -> None:
+    line = runs / ".queue"
+    line.mkdir()
+    for name in (f"{GOOD}.json", "..json", ".state.json", "x.json", f"{HOSTILE}.json.new", f"{HOSTILE}.jsan"):
+        (line / name).write_text("{}")
+    assert in_time(vm, "runs", vm.folder, "waiting").decode().split() == [GOOD]
+    seen = in_time(vm, "observe", vm.folder, "kit:1", "state").decode()
+    assert seen.partition("@@ waiting\n")[2].splitlines()[0] == GOOD
+    # A rank of root can put a link there.
+    line.rename(runs / "elsewhere")
+    line.symlink_to(runs / "elsewhere")
+    assert in_time(vm, "runs", vm.folder, "waiting") == b""
+
+
 # One definition of the names
 
 
@@ -318,5 +333,5 @@ def test_without_python_the_container_reads_its_own_folder(tmp_path: Path) -> No
     environ = {"PATH": str(tmp_path / "bin")}
     argv = script("observe", str(folder), "x", "state")
     out = subprocess.run(argv, env=environ, capture_output=True, check=False, timeout=30).stdout.decode()
-    assert out.partition("@@ living\n")[2].splitlines() == [GOOD, "@@ end"]
+    assert out.partition("@@ living\n")[2].splitlines() == [GOOD, "@@ waiting", GOOD, "@@ end"]
     assert "exec kit-lab-mpihead python3" in (tmp_path / "asked").read_text()

@@ -113,7 +113,10 @@ VERBS = (
         group=CLUSTERS,
         options=(
             DRY_RUN,
-            Option(flags=("--force",), help="Recreate containers even if that ends a running job"),
+            Option(
+                flags=("--force",),
+                help="Recreate containers even if that ends a running job or leaves runs in line on an earlier head",
+            ),
             ORCHESTRATOR,
             BUILDER,
             REGISTRY,

@@ -98,6 +98,13 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     plan = plans.deploy_plan(spec, observed, nodes, image, keys)
     if not dry_run and not force:
         _spare_runs(plan, observed)
+        _spare_line(observed)
+    elif not again:
+        for old in _left_lines(observed):
+            text = (
+                f"{_line(old)}; it stays on {old.host.name}, and starts no run until {old.host.name} is the head again"
+            )
+            context.reporter.report(Warned(text=text, hint="see the line: kit queue"))
     return plan
 
 
@@ -113,6 +120,27 @@ def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
             f"the run {', '.join(sorted(living))} is active, and this deploy would end it; nothing was changed",
             hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",
         )
+
+
+def _spare_line(observed: Sequence[HostFacts]) -> None:
+    """Raise NotReadyError if runs wait in line on a host that is no head after this deploy: nobody would start them."""
+    for old in _left_lines(observed):
+        raise NotReadyError(
+            f"{_line(old)}, and this deploy makes {observed[0].host.name} the head; nothing was changed",
+            hint="with the earlier hosts file, wait until they start, or take them out: kit queue rm; or leave the "
+            f"line on {old.host.name}: kit deploy --force",
+        )
+
+
+def _left_lines(observed: Sequence[HostFacts]) -> list[HostFacts]:
+    """Return the hosts that were the head until now, and where runs wait in line. Only a head has a record."""
+    return [facts for facts in observed[1:] if facts.waiting and facts.record is not None]
+
+
+def _line(old: HostFacts) -> str:
+    count = len(old.waiting)
+    runs = f"the run {old.waiting[0]} waits" if count == 1 else f"{count} runs, {old.waiting[0]} first, wait"
+    return f"{runs} in line on {old.host.name}"
 
 
 def _deployed_image(observed: Sequence[HostFacts]) -> str:

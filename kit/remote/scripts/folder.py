@@ -166,3 +166,15 @@ def living(top: str, below: str) -> "list[str]":
         return alive + [name for name in names_in(by_hand, is_by_hand) if locked(by_hand, name)]
     finally:
         os.close(by_hand)
+
+
+def waiting(top: str, below: str) -> "list[str]":
+    """Return the runs that wait in line (images/lib/kitqueue/line.py)."""
+    try:
+        line = open_folder(top, below + "/.queue")
+    except OSError:
+        return []
+    try:
+        return [name[:-5] for name in names_in(line, lambda name: name[-5:] == ".json" and is_run(name[:-5]))]
+    finally:
+        os.close(line)

@@ -19,7 +19,7 @@ if MYPY:
     import socket
     from hashlib import sha256
 
-    from kit.remote.scripts.folder import living
+    from kit.remote.scripts.folder import living, waiting
     from kit.remote.scripts.kernel import addresses, default_routes, listening
 else:
     import _socket as socket
@@ -425,6 +425,8 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         *folder_sections(folder),
         section("living"),
         *living(folder, "var/runs"),
+        section("waiting"),
+        *waiting(folder, "var/runs")[:1000],
         section("end"),
     ]
 

@@ -156,6 +156,10 @@ by_client() {
     read_runs "$folder" living 2>/dev/null | head -c 65536 |
       grep -E '^([0-9]{8}-[0-9]{6}-[0-9a-f]{4}|by-hand-[0-9]{1,10})$' | head -n 1000
   fi
+  section waiting
+  if [ -d "$folder/var" ]; then
+    read_runs "$folder" waiting 2>/dev/null | head -c 65536 | grep -E '^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$' | head -n 1000
+  fi
   section end
 }
 

@@ -5,6 +5,7 @@ Arguments: TOP BELOW OPERATION [WORD]... The runs are in TOP/BELOW; only root ca
     list            a line of JSON for each run, the latest first: id, live, record and end (texts); one for each run
                     that waits in line: queued (without values of variables) and reason; then {"end": true}
     living          a line for each active run and each active mark of ranks that somebody started by hand
+    waiting         a line for each run that waits in line
     states          a line `living ID` or `over ID` for each run
     read RUN NAME   the content of one file of a run
 
@@ -28,6 +29,7 @@ if MYPY:
         open_folder,
         read_file,
         run_folders,
+        waiting,
     )
 
 # The largest record, and how much of all records a list has. A record of 10,000 hosts has 1 MB.
@@ -113,8 +115,9 @@ def read_run(runs: int, name: str, file: str) -> None:
 
 
 def main(top: str, below: str, operation: str, *words: str) -> None:
-    if operation == "living":
-        print("".join("%s\n" % name for name in living(top, below)), end="")
+    if operation in ("living", "waiting"):
+        names = living(top, below) if operation == "living" else waiting(top, below)
+        print("".join("%s\n" % name for name in names), end="")
         return
     try:
         runs = open_folder(top, below)

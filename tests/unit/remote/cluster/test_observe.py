@@ -59,7 +59,8 @@ def test_runs_that_go_on() -> None:
     assert seen(living="20261121-101500-3fa2\n20261121-101501-0000").living == (
         "20261121-101500-3fa2", "20261121-101501-0000",
     )  # fmt: skip
-    assert seen().living == ()
+    assert seen().living == seen().waiting == ()
+    assert seen(waiting="20261121-101500-3fa2\nby-hand-7\n../x").waiting == ("20261121-101500-3fa2",)
 
 
 def test_the_system() -> None:
