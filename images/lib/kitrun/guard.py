@@ -90,7 +90,7 @@ class Guard:
         self.run_id = run_id
         self._watch = Watch(run_id, most)
         self._look = idle.Look()
-        self._probe = metrics.Probe(run_id)
+        self._probe = metrics.Probe(run_id, self._look)
         self._mine = "%d %f" % (os.getpid(), time.monotonic())
         # Only the latest guard counts. An older one, whose stream broke, exits when it sees another name here.
         self._path = sign(run_id, self._mine)
@@ -154,7 +154,6 @@ class Guard:
     def close(self) -> None:
         """End the nvidia-smi that this started."""
         self._look.close()
-        self._probe.close()
 
     def _settle(self) -> None:
         # Imported only here: few runs need it.

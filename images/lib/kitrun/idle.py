@@ -16,19 +16,23 @@ Seen = Optional[Sequence[Sequence[Any]]]
 
 
 class Look:
-    """Looks at the GPUs of this node."""
+    """Looks at the GPUs of this node. One nvidia-smi is for all who look in this process."""
 
     def __init__(self) -> None:
         self._gpus: Any = None
 
-    def read(self) -> Seen:
-        """Return the newest answer. The first call starts nvidia-smi and returns None."""
+    def gpus(self) -> Any:
+        """Return the kitwatch.gpus.Gpus that asks. `close` ends it."""
         if self._gpus is None:
             # Imported only here: few runs need it.
             from kitwatch import gpus
 
             self._gpus = gpus.Gpus(EVERY_S)
-        found = self._gpus.read()
+        return self._gpus
+
+    def read(self) -> Seen:
+        """Return the newest answer. The first call starts nvidia-smi and returns None."""
+        found = self.gpus().read()
         return None if found is None else [[gpu["index"], gpu["use"]] for gpu in found]
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from kitrun import procs
+from kitrun import idle, procs
 
 Point = Dict[str, Any]
 
@@ -27,10 +27,13 @@ _WHOLE = ("memory", "cores", "host_memory", "host_memory_size", *_COUNTERS)
 
 
 class Probe:
-    """Reads this node for one run. It needs no more than what the node's container sees."""
+    """Reads this node for one run. It needs no more than what the node's container sees.
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
+    `look` is who looks at the GPUs here, and who ends that.
+    """
+
+    def __init__(self, run_id: str, look: idle.Look) -> None:
+        self.run_id, self._look = run_id, look
         self._gauges: Any = None
         self._cpu: Dict[int, float] = {}
         self._at = 0.0
@@ -45,7 +48,7 @@ class Probe:
                 # Imported only here: short runs never get here.
                 from kitwatch import gauges
 
-                self._gauges = gauges.Gauges(EVERY_S)
+                self._gauges = gauges.Gauges(EVERY_S, gpu=self._look.gpus())
             reading = self._gauges.read()
             pids = list(procs.ranks(self.run_id))
             return point_of(reading, memory=procs.memory_of(self.run_id, _ENOUGH), cpu=self._used(pids))
@@ -63,10 +66,6 @@ class Probe:
         used = sum(max(seconds - self._cpu.get(pid, 0.0), 0.0) for pid, seconds in cpu.items())
         self._cpu, self._at = cpu, now
         return round(used / passed, 3) if known and passed > 0 else None
-
-    def close(self) -> None:
-        if self._gauges is not None:
-            self._gauges.close()
 
 
 def point_of(reading: Mapping[str, Any], *, memory: int, cpu: Optional[float]) -> Point:

@@ -157,7 +157,7 @@ class Here:
         self._look = idle.Look()
         self.reading: Optional[Dict[str, Any]] = None
         self._watch = Watch(run_id, memory)
-        self._probe = metrics.Probe(run_id)
+        self._probe = metrics.Probe(run_id, self._look)
 
     def send(self, word: str) -> None:
         if word == "term":
@@ -187,7 +187,6 @@ class Here:
 
     def close(self) -> None:
         self._look.close()
-        self._probe.close()
 
 
 AnyNode = Union[Node, Here]

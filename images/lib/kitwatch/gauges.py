@@ -1,7 +1,7 @@
 """One reading of a host after the other: `Gauges().read()`."""
 
 import time
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from kitwatch import devices, gpus, ranks, system
 
@@ -13,7 +13,8 @@ class Gauges:
     """Reads a host. The second reading and later ones have rates; in the first, they are None.
 
     `every` is the planned time between readings in seconds, `paths` are the file systems to look at. `processes` is
-    what looks at ranks, or None for a caller that knows them. `gpu` says whether nvidia-smi is asked.
+    what looks at ranks, or None for a caller that knows them. `gpu` says whether nvidia-smi is asked; a caller that
+    asks it, too, gives its own gpus.Gpus, and ends it.
     """
 
     def __init__(
@@ -21,11 +22,12 @@ class Gauges:
         every: float = 1.0,
         paths: Sequence[str] = PATHS,
         processes: Optional[ranks.Ranks] = None,
-        gpu: bool = True,
+        gpu: Union[bool, gpus.Gpus] = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths, self._processes, self._clock = paths, processes, clock
-        self._gpus = gpus.Gpus(every) if gpu else None
+        self._mine = gpus.Gpus(every) if gpu is True else None
+        self._gpus = gpu if isinstance(gpu, gpus.Gpus) else self._mine
         self._at: Optional[float] = None
         self._counters: Optional[system.Counters] = None
         self._disks: Optional[Dict[str, Dict[str, float]]] = None
@@ -56,5 +58,5 @@ class Gauges:
 
     def close(self) -> None:
         """End the nvidia-smi that this started."""
-        if self._gpus is not None:
-            self._gpus.close()
+        if self._mine is not None:
+            self._mine.close()

@@ -102,7 +102,7 @@ def line(index: int, use: str) -> str:
 @pytest.fixture
 def gpus(make_head: MakeHead) -> Head:
     """A head whose hosts have two GPUs. The first one works until there is a file `rest`; the second never does."""
-    head = make_head(idle_EVERY_S=0.1)
+    head = make_head(idle_EVERY_S=0.1, metrics_EVERY_S=0.1)
     head.with_mpirun()
     head.ssh(idle_EVERY_S=0.1)
     program = head.folder / "bin" / "nvidia-smi"
@@ -121,7 +121,6 @@ def test_a_run_whose_gpus_do_nothing_is_ended(gpus: Head) -> None:
     door, answer = gpus.ranks(2, script, places=places, policy={"idle_gpu": 0.5, "retries": 2})
     assert "started" in answer
     door.read_until("up")
-    # Both the supervisor, for the head's GPUs, and the guard of the other host look.
     looked = gpus.folder / "looked"
     until(lambda: looked.exists() and len(looked.read_text().split()) == 2)
     (gpus.folder / "rest").touch()
@@ -129,6 +128,11 @@ def test_a_run_whose_gpus_do_nothing_is_ended(gpus: Head) -> None:
     assert story.code == 124
     assert [event["why"] for event in story.events("stopping")] == ["its GPUs were idle for 0.5 s"]
     assert len(story.events("attempt")) == 1
+    # Both the supervisor, for the head's GPUs, and the guard of the other host look, and their nvidia-smi is also that
+    # of the run's metrics.
+    used = story.ending["metrics"]["hosts"]
+    assert all(used[host]["gpu_mean"] > 0 for host in ("gpu1", "gpu2"))
+    assert len(looked.read_text().split()) == 2
     gpus.nothing_left()
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in looked.read_text().split()))
 

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes import launcher
 from tests.fakes.head import Head, until
 
-metrics = launcher.load("kitrun.metrics")
+metrics, idle = launcher.load("kitrun.metrics"), launcher.load("kitrun.idle")
 
 
 def point(**values: Any) -> dict[str, Any]:
@@ -150,7 +150,8 @@ def test_a_probe_reads_the_ranks_of_its_run_only(head: Head) -> None:
     mine, other = head.new_id(), head.new_id()
     busy = "x = bytearray(64 << 20)\nprint('up', flush=True)\nwhile True: pass"
     started = []
-    probe, stranger = metrics.Probe(mine), metrics.Probe(head.new_id())
+    look = idle.Look()
+    probe, stranger = metrics.Probe(mine, look), metrics.Probe(head.new_id(), look)
     try:
         for run in (mine, other):
             env = {**os.environ, "KIT_RUN": run, "OMPI_COMM_WORLD_RANK": "0"}
@@ -172,7 +173,7 @@ def test_a_probe_reads_the_ranks_of_its_run_only(head: Head) -> None:
         for process in started:
             process.kill()
             process.communicate()
-        probe.close()
+        look.close()
 
 
 def test_a_probe_that_fails_is_an_empty_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,4 +181,4 @@ def test_a_probe_that_fails_is_an_empty_point(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("odd")
 
     monkeypatch.setattr(metrics.procs, "ranks", broken)
-    assert metrics.Probe("20261121-101500-3fa2").read() == {}
+    assert metrics.Probe("20261121-101500-3fa2", idle.Look()).read() == {}
