@@ -4,7 +4,8 @@
 // layout of `Counters`. It maps the file, so counting is a few additions to memory and no system call. Once a second,
 // the background thread looks for the file `control` in the folder, with the line
 //   ID SECONDS BYTES FOLDER
-// For a new ID, the rank writes its timeline to FOLDER/RANK.PID.json for SECONDS, or until that file has BYTES.
+// For a new ID, the rank writes its timeline to FOLDER/RANK.PID.json for SECONDS, until that file has BYTES, or until
+// `control` is gone.
 // Without KIT_READINESS, nothing here does anything. Readers: lib/kitwatch/readiness.py, lib/kitwatch/timeline.py.
 
 #ifndef KIT_WATCH_H
@@ -171,7 +172,7 @@ public:
     }
     int64_t now = Monotonic();
     if (until_ns_ != 0 && (now >= until_ns_ || full_)) {
-      until_ns_ = 0;
+      // In each cycle until the state changes: the writer may not have opened the file yet.
       stop();
     }
     if (now < look_ns_) {
@@ -185,11 +186,13 @@ public:
     }
     struct stat found;
     std::string path = folder_ + "/control";
-    if (lstat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode) || begun_) {
-      return;
+    bool ordered = lstat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode);
+    int64_t changed = ordered ? found.st_mtim.tv_sec * 1000000000LL + found.st_mtim.tv_nsec : 0;
+    if (until_ns_ != 0 && changed != changed_ns_) {
+      // kit was interrupted, and has removed its order or given another one.
+      until_ns_ = now;
     }
-    int64_t changed = found.st_mtim.tv_sec * 1000000000LL + found.st_mtim.tv_nsec;
-    if (changed == changed_ns_) {
+    if (!ordered || begun_ || changed == changed_ns_) {
       return;
     }
     changed_ns_ = changed;

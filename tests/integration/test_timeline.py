@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.rig import Cluster, objects, until
+from tests.integration.rig import PATIENCE_S, Cluster, objects, until
 
 # Rank 2, on gpu2, is late in each step, so the others wait for it.
 LATE = 2
@@ -32,6 +33,7 @@ sys.path.insert(0, "/opt/kit/lib")
 from kitwatch import readiness
 print(json.dumps(readiness.read(readiness.folder_of(sys.argv[1]))))
 """
+WRITTEN = "ls /tmp/kit-timeline-*/*.json 2>/dev/null || true"
 LEFT = "ls -d /dev/shm/kit-readiness-* /tmp/kit-timeline-* /dev/shm/kit-readiness-*/control 2>/dev/null || true"
 HOSTS = ("gpu1", "gpu2")
 
@@ -46,8 +48,9 @@ def counted(cluster: Cluster, run: str) -> dict[int, dict[str, int]]:
     return ranks
 
 
-def left(cluster: Cluster) -> list[str]:
-    return [line for host in cluster.hosts[:2] for line in cluster.inside(host, "sh", "-c", LEFT).stdout.split()]
+def listed(cluster: Cluster, script: str) -> list[str]:
+    """Return the words that a script prints in the nodes of both hosts."""
+    return [line for host in cluster.hosts[:2] for line in cluster.inside(host, "sh", "-c", script).stdout.split()]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def run(cluster: Cluster) -> Iterator[str]:
     finally:
         done = cluster.kit("stop", identity)
     assert done.returncode == 0, done.stderr
-    until("nothing of the ranks", lambda: not left(cluster))
+    until("nothing of the ranks", lambda: not listed(cluster, LEFT))
 
 
 def test_each_rank_counts_what_it_waits_for(cluster: Cluster, run: str) -> None:
@@ -129,12 +132,27 @@ def _named(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [event for event in content["traceEvents"] if event["ph"] == "M" and event["name"] == name]
 
 
+def of_timelines(cluster: Cluster) -> list[str]:
+    return [line for line in listed(cluster, LEFT) if "control" in line or line.startswith("/tmp")]
+
+
+def test_an_interrupted_timeline_ends_on_the_hosts(cluster: Cluster, run: str, tmp_path: Path) -> None:
+    path = tmp_path / "never.json"
+    with cluster.running("timeline", run, "--for", "10m", "--file", str(path)) as process:
+        until("four ranks that write", lambda: len(listed(cluster, WRITTEN)) == 4)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+    assert not path.exists()
+    until("nothing of a timeline", lambda: not of_timelines(cluster))
+
+
+# After the one that was interrupted: its ranks end it early, and can begin another one.
 def test_a_second_timeline_follows_and_nothing_stays(cluster: Cluster, run: str, tmp_path: Path) -> None:
     done = cluster.kit("timeline", "--for", "1s", "--file", str(tmp_path / "again.json"))
     assert done.returncode == 0, done.stderr
     assert f"{tmp_path}/again.json" in done.stdout
     assert "of 4 ranks, the clocks of 2 hosts within" in done.stdout
-    assert {line for line in left(cluster) if "control" in line or line.startswith("/tmp")} == set()
+    assert not of_timelines(cluster)
     assert cluster.kit("runs", "show", run).returncode == 0
 
 
