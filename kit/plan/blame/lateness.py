@@ -98,11 +98,13 @@ def lost(sample: Sample, late: Sequence[int], others: Sequence[int]) -> float:
     """Return which share of the time the others lose in a sample, because these ranks are late.
 
     The waits for a step's last tensor say it, less what the late ranks wait there themselves. Where Horovod's cycle is
-    long beside the step, the mean wait of a tensor says more. Both are at most the truth.
+    long beside the step, the mean wait of a tensor says more. Both are at most the truth. A rank whose operations end
+    later than on other ranks begins its next step later: that part is the network's, and not its own.
     """
     by_tail = median(sample.tail[rank] for rank in others) - fmean(sample.tail[rank] for rank in late)
     by_wait = median(sample.wait[rank] for rank in others) - fmean(sample.wait[rank] for rank in late)
-    return max(by_tail, by_wait * (sample.steps or 0.0))
+    in_operations = fmean(sample.operation[rank] for rank in late) - median(sample.operation[rank] for rank in others)
+    return max(by_tail, by_wait * (sample.steps or 0.0)) - max(0.0, in_operations)
 
 
 def _by_host(sample: Sample, hosts: Mapping[int, str]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from kit.plan.blame.lateness import CHANCE, LEAST_SHARE, tail
 from kit.plan.blame.samples import Sample
 
 # A link is slow if it lets through this part of what the others do. Less is the usual difference between paths.
-SLOW = 0.6
+SLOW = 0.75
 # Bytes per second between two hosts that are no training, but words of ssh and of Open MPI.
 LEAST_RATE = 100e3
 
