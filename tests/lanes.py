@@ -16,8 +16,8 @@ from xdist.scheduler import LoadScopeScheduling
 # test_local_engine looks at all of this machine's containers of `kit local`: what starts any shares its lane. Few lanes
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
-    "cluster": "cluster code collectives local_engine lock mxnet nccl predict queue run runs security tensorboard "
-    "timeline transport tune wheel",
+    "cluster": "blame cluster code collectives local_engine lock mxnet nccl predict queue run runs security "
+    "tensorboard timeline transport tune wheel",
     "faults": "bench data fault_matrix faults gpus neighbors results swarm",
     "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship tensorflow "
     "timeline_page",
