@@ -33,14 +33,14 @@ EVERY_S = 0.5
 # The states of kitwatch.timeline.
 _NONE, _WRITING, _WRITTEN, _REFUSED, _FAILED, _ENDED = range(6)
 _WHY = {
-    _NONE: "did not begin: it was in one operation all the time",
-    _WRITING: "did not end in time, so its last operations are missing",
-    _REFUSED: "its script writes a timeline of Horovod already",
-    _FAILED: "could not write its file: is the disk of its host full?",
-    _ENDED: "ended before its timeline was whole",
+    _NONE: "did not begin, because one operation took all the time",
+    _WRITING: "did not end in time, so the last operations are missing",
+    _REFUSED: "the script writes a timeline of Horovod already",
+    _FAILED: "could not write the file: is the disk of the host full?",
+    _ENDED: "ended before the timeline was whole",
 }
-_FULL = "reached its limit of bytes before the time was over, so its timeline is shorter"
-_ABSENT = "has ended, or could not make its counters: /dev/shm on its host may be full"
+_FULL = "reached the limit of bytes before the time was over, so the timeline is shorter"
+_ABSENT = "has ended, or could not make the file of counters: /dev/shm of the host may be full"
 _NOTHING = "did nothing together with other ranks in this time"
 _LONGER = "try again for longer: --for 60s"
 
@@ -186,7 +186,7 @@ def _written(
     )
     if not ranks:
         rank, why = next(iter(missed.items()), (0, _NOTHING))
-        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank} {why}", hint=_LONGER)
+        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=_LONGER)
     error = max(clock.error_us for clock in common.values())
     content = merge.merged(ranks, run=record.id, clock_error_us=error)
     try:

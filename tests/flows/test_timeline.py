@@ -187,8 +187,8 @@ def test_ranks_without_a_whole_timeline_are_named(context: Context, ranks: Calla
     result = record(context, tmp_path, file="other.json")
     assert [rank.rank for rank in result.ranks] == [1]
     assert result.missed == {
-        "0": "its script writes a timeline of Horovod already",
-        "2": "ended before its timeline was whole",
+        "0": "the script writes a timeline of Horovod already",
+        "2": "ended before the timeline was whole",
     }
     assert (tmp_path / "other.json").exists()
 
@@ -202,7 +202,7 @@ def test_a_rank_that_reached_its_limit_is_named(
     ranks(r2={"data": whole + 1001 * b" "})
     result = record(context, tmp_path)
     assert [rank.rank for rank in result.ranks] == [0, 1, 2]
-    assert result.missed == {"2": "reached its limit of bytes before the time was over, so its timeline is shorter"}
+    assert result.missed == {"2": "reached the limit of bytes before the time was over, so the timeline is shorter"}
 
 
 def test_ranks_that_do_not_count_are_named(
@@ -214,7 +214,7 @@ def test_ranks_that_do_not_count_are_named(
     ranks(size=9)
     result = record(context, tmp_path)
     assert result.missed == {
-        "3": "has ended, or could not make its counters: /dev/shm on its host may be full",
+        "3": "has ended, or could not make the file of counters: /dev/shm of the host may be full",
     }
 
 

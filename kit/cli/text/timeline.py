@@ -31,7 +31,7 @@ def missed(value: TimelineResult) -> str:
     for rank, why in value.missed.items():
         reasons.setdefault(why, []).append(rank)
     return "\n".join(
-        f"warning: {'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks, most=8)} {why}"
+        f"warning: {'rank' if len(ranks) == 1 else 'ranks'} {fold(ranks, most=8)}: {why}"
         for why, ranks in reasons.items()
     )
 
