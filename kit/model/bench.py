@@ -48,7 +48,8 @@ class Sample:
     """One repeat of a case: `result` is the JSON object that the workload printed last, on rank 0.
 
     `at` is the start in UTC, ISO 8601; `seconds` the wall time of the whole launch. `failure` is None when it passed.
-    `disturbed` says why it should not be trusted: another run on the hosts, a load that was not ours.
+    `disturbed` says why it should not be trusted: another run on the hosts, a load that was not ours. `used` is what
+    the run used of its hosts (kit.plan.bench.report.used): {} for one that was too short, None if nobody looked.
     """
 
     case: str
@@ -59,6 +60,7 @@ class Sample:
     result: Mapping[str, Any] = field(default_factory=dict)
     failure: str | None = None
     disturbed: str | None = None
+    used: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

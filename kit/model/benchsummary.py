@@ -72,11 +72,30 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Used:
+    """What the counted repeats of a case used of their hosts. `count` is how many were long enough for readings.
+
+    `memory` is the greatest peak of the ranks of one host in bytes, and `gpu_memory` that of one GPU. The others are
+    medians over the repeats: `cores` that the ranks of all hosts used on average, of `of_cores`; `gpus` is the mean use
+    of the GPUs as a share of one; the bytes that all hosts `received` and `sent`. None is not known.
+    """
+
+    count: int = 0
+    memory: float | None = None
+    cores: float | None = None
+    of_cores: float | None = None
+    gpus: float | None = None
+    gpu_memory: float | None = None
+    received: float | None = None
+    sent: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CaseSummary:
     """A case with all that its repeats came to. `failures` and `disturbed` hold the reasons, one a repeat.
 
     `planned` and `counted` are numbers of repeats without warm-up. `disturbed_counted`: the disturbed repeats are in
-    the figures, because too few others are there.
+    the figures, because too few others are there. `used` is None if nobody looked.
     """
 
     id: str
@@ -97,6 +116,7 @@ class CaseSummary:
     disturbed_counted: bool = False
     measures: tuple[Measure, ...] = ()
     scaling: Scaling | None = None
+    used: Used | None = None
     command: tuple[str, ...] = ()
     npernode: int | None = None
     launcher: str = "mpi"

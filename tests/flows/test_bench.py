@@ -109,6 +109,21 @@ def test_a_whole_session(one: Bench) -> None:
     one.cluster.head.nothing_left()
 
 
+def test_a_sample_says_what_its_run_used(one: Bench) -> None:
+    one.cluster.head.values.update(attempt_GUARD_AFTER_S=0.0, metrics_EVERY_S=0.05)
+    one.cluster.reach()
+    # It goes on until somebody has read its host.
+    name = "mxnet_benchmark"
+    one.program(name, f"until [ -s $KIT_OUTPUT_DIR/../metrics.jsonl ]; do sleep 0.05; done\n{PROGRAMS[name]}")
+    one.run(ranks=(1,), repeats=1)
+    samples = one.samples()
+    assert samples
+    for sample in samples:
+        assert sample.used is not None
+        assert sample.used["memory"] > 0
+        assert sample.used["of_cores"] == os.cpu_count()
+
+
 @pytest.mark.parametrize("source", FIRST_RANK)
 def test_what_the_first_rank_prints_is_kept_however_it_is_headed(reporter: Remembering, source: str) -> None:
     kept = Kept(reporter, show=False)

@@ -318,6 +318,25 @@ def test_a_deploy_recreates_a_node_that_lost_its_gpus(gpu_cluster: Cluster, mend
     assert doctor(gpu_cluster) == {}
 
 
+def test_the_line_leaves_a_broken_host_out_and_ends_a_run_whose_gpus_are_idle(gpu_cluster: Cluster, mended: VM) -> None:
+    fault(gpu_cluster, "--gpu", "1", "--fault", "lost")
+    try:
+        assert "gpu-lost" in gpu_cluster.kit("doctor", "--pairs", "none", "--cordon").stdout
+        refused = gpu_cluster.kit("run", "-H", "gpu1", "--np", "1", "--", "true")
+        assert refused.returncode == 5
+        assert "gpu1 is cordoned: kit doctor: gpu-lost, by " in refused.stderr
+        queued = gpu_cluster.kit("run", "--queue", "--idle-gpu", "10s", "--np", "2", "--", "sleep", "600")
+        assert queued.returncode == 0, queued.stderr
+        run = queued.stdout.strip()
+        assert gpu_cluster.kit("wait", run).returncode == 124
+        record = next(one for one in objects(gpu_cluster.kit("runs", "--json"))[-1]["runs"] if one["id"] == run)
+        assert record["stopped"] == "its GPUs were idle for 10 s"
+        assert [place["node"] for place in record["places"]] == ["gpu2"]
+        assert record["metrics"]["hosts"]["gpu2"]["gpu_mean"] == 0
+    finally:
+        gpu_cluster.kit("hosts", "uncordon", "gpu1")
+
+
 def test_the_doctor_looks_into_nodes(gpu_cluster: Cluster) -> None:
     """Shared memory of a node that is too small, and a head that cannot log in to a node."""
     try:

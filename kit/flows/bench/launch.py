@@ -17,6 +17,7 @@ from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.spec import ClusterSpec
 from kit.plan.bench.record import last_object
+from kit.plan.bench.report.used import kept as used_of
 from kit.plan.run import diagnose
 from kit.plan.run.logevents import FIRST_RANK
 
@@ -27,12 +28,16 @@ WHY_LINES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """What a launch gave. `runs` are the ids of the runs that it was, `hosts` those with ranks."""
+    """What a launch gave. `runs` are the ids of the runs that it was, `hosts` those with ranks.
+
+    `used` is what the run used of its hosts (kit.plan.bench.report.used), or None without a run.
+    """
 
     result: Mapping[str, Any] = field(default_factory=dict)
     failure: str | None = None
     runs: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    used: Mapping[str, Any] | None = None
 
 
 class Kept:
@@ -72,7 +77,8 @@ def launch(context: Context, case: Case, *, show: bool = False) -> Launched:
     hosts = tuple(node.name for node in outcome.plan.placement.nodes)
     result = last_object(list(kept.lines))
     failure = _failure(outcome, kept) or _wrong(case, result)
-    return Launched(result=result, failure=failure, runs=(outcome.plan.run_id,), hosts=hosts)
+    used = used_of(outcome.record.metrics if outcome.record else None)
+    return Launched(result=result, failure=failure, runs=(outcome.plan.run_id,), hosts=hosts, used=used)
 
 
 def _request(case: Case) -> RunRequest:

@@ -249,6 +249,7 @@ class _Session:
             warmup=turn.warmup,
             result=launched.result,
             failure=launched.failure,
+            used=launched.used,
             disturbed=load.disturbed(before, after, hosts=launched.hosts, own=launched.runs),
         )
         return sample, after

@@ -87,6 +87,7 @@ _JSON: Mapping[str, tuple[tuple[type, ...], str]] = {
     "str | None": ((str, type(None)), "a text or null"),
     "int | str": ((int, str), "a whole number or a text"),
     "Mapping[str, Any]": ((dict,), "an object"),
+    "Mapping[str, Any] | None": ((dict, type(None)), "an object or null"),
     "Mapping[str, str]": ((dict,), "an object"),
 }
 

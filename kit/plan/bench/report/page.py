@@ -10,6 +10,7 @@ from kit.model.benchchart import Chart
 from kit.model.benchsummary import CaseSummary, Summary
 from kit.plan.bench.report import rows, svg, words
 from kit.plan.bench.report.key_figures import key_figures
+from kit.plan.bench.report.used import use_rows
 
 TITLES = {
     "ladder": "The ladder",
@@ -57,6 +58,7 @@ def html(summary: Summary, charts: Sequence[Chart], template: str) -> str:
         key=key,
         keys=key_figures(summary),
         rows=rows.rows(summary.cases),
+        uses=use_rows(summary.cases),
         size_tables=rows.size_tables(summary)[:MOST_SIZE_TABLES],
         marks=rows.marks,
         marked=any(rows.marks(case) for case in summary.cases),

@@ -15,6 +15,7 @@ from kit.plan.bench.report.facts import flat, readable
 from kit.plan.bench.report.figures import Figure, figures, is_simulated, workload_of
 from kit.plan.bench.report.findings import recommendations, statements
 from kit.plan.bench.report.noise import judge, spreads, stat
+from kit.plan.bench.report.used import used_by
 
 ENOUGH = 2
 
@@ -78,6 +79,7 @@ def _case(case: Case, samples: Sequence[Sample]) -> CaseSummary:
         disturbed=tuple(sample.disturbed for sample in passed if sample.disturbed is not None),
         disturbed_counted=any(sample.disturbed is not None for sample in counted),
         measures=_measures([figures(sample) for sample in counted]),
+        used=used_by(counted),
         command=case.command,
         npernode=case.npernode,
         launcher=case.launcher,

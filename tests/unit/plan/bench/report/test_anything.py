@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from kit.cli.text.bench_summary import comparison, summary_text
 from kit.model.bench import RUNGS, Case, Sample
+from kit.model.benchsummary import Used
 from kit.plan.bench.report.charts import charts
 from kit.plan.bench.report.compare import compare
 from kit.plan.bench.report.page import html
@@ -52,6 +54,7 @@ result = st.one_of(
     st.dictionaries(st.sampled_from(["workload", "tests", "steps", "img_sec_total", "rate", "simulated"]), anything),
     anything,
 )
+USED = [field.name for field in dataclasses.fields(Used)]
 
 
 @st.composite
@@ -72,6 +75,7 @@ def sessions(draw: st.DrawFn) -> tuple[Any, list[Sample]]:
                     case=case.id, repeat=repeat, at="", seconds=draw(number), warmup=draw(st.booleans()),
                     result=draw(st.one_of(st.just(kind), result)), failure=draw(st.one_of(st.none(), text)),
                     disturbed=draw(st.one_of(st.none(), text)),
+                    used=draw(st.one_of(st.none(), st.dictionaries(st.sampled_from(USED), anything))),
                 )
             )  # fmt: skip
     session = benchdata.session(
