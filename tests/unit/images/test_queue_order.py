@@ -263,18 +263,20 @@ def random_trace(seed: int, *, whole: bool = False) -> Trace:
     """`whole`: each run has a limit and uses all of it."""
     dice = random.Random(seed)  # noqa: S311  (no secret)
     hosts = {f"h{number}": frozenset(range(dice.choice((1, 2, 4)))) for number in range(dice.randint(1, 4))}
-    sizes = sorted((len(slots) for slots in hosts.values()), reverse=True)
     trace = Trace(hosts=hosts, runs={}, comes={}, lengths={})
     comes = sorted(float(dice.randint(0, 12)) for _ in range(dice.randint(2, 9)))
     for number, moment in enumerate(comes):
         name = f"r{number}"
-        # Any shape that fits on the empty hosts.
+        # Any shape that fits on its hosts if they are empty. Some runs may have any hosts, and some have -H.
+        mine = [host for host in hosts if dice.random() < 0.5] if dice.random() < 0.5 else list(hosts)
+        mine = mine or list(hosts)
+        sizes = sorted((len(hosts[host]) for host in mine), reverse=True)
         counts = tuple(dice.randint(1, size) for size in sizes[: dice.randint(1, len(sizes))])
         limit = float(dice.randint(1, 12)) if whole or dice.random() < 0.7 else None
         trace.comes[name] = moment
         length = float(dice.randint(1, 12))
         trace.lengths[name] = length if limit is None else limit if whole else min(length, limit)
-        need = Need(tuple(sorted(counts, reverse=True)), tuple(hosts))
+        need = Need(tuple(sorted(counts, reverse=True)), tuple(mine))
         trace.runs[name] = Waiting(name, number, need, dice.choice((0, 0, 0, 1)), limit)
     return trace
 
@@ -283,8 +285,11 @@ def end(trace: Trace, name: str) -> float:
     return trace.starts[name] + trace.lengths[name]
 
 
-def simulate(trace: Trace, *, ahead: bool = True) -> Trace:
-    """Let the queue decide at each moment at which something changes. Without `ahead`, the first in line stops all."""
+def simulate(trace: Trace, *, ahead: bool = True, kept: bool = True) -> Trace:
+    """Let the queue decide at each moment at which something changes. Without `ahead`, the first in line stops all.
+
+    Without `kept`, each decision forgets the reservation of the one before.
+    """
     slots: dict[str, Mapping[str, frozenset[int]]] = {}
     reserved: Any = None
     now = min(trace.comes.values())
@@ -312,9 +317,9 @@ def simulate(trace: Trace, *, ahead: bool = True) -> Trace:
             for slot in slots[name][host]
         ]
         assert len(held) == len(set(held)), "two runs have one slot"
-        reserved = made.reservation
-        if reserved is not None:
-            trace.promised.setdefault(reserved.id, reserved)
+        if made.reservation is not None:
+            trace.promised.setdefault(made.reservation.id, made.reservation)
+        reserved = made.reservation if kept else None
         later = [moment for moment in trace.comes.values() if moment > now]
         later += [end(trace, name) for name in trace.starts if end(trace, name) > now]
         if later:
@@ -335,6 +340,35 @@ def came_before(trace: Trace, name: str) -> bool:
         run.priority > mine and trace.comes[name] <= trace.comes[run.id] <= trace.starts[name]
         for run in trace.runs.values()
     )
+
+
+def test_a_reservation_is_kept_because_another_one_would_break_its_promise() -> None:
+    """The first in line waits for `x`, whose end nobody knows. Then `z` ends, and others are known to be free later.
+
+    If it reserved these instead, `c` would take the slots of `x`. Random traces hardly find this.
+    """
+    # When it comes, its slots, on which hosts, its limit, how long it takes.
+    runs: dict[str, tuple[float, int, tuple[str, ...], float | None, float]] = {
+        "x": (0.0, 1, ("h1",), None, 5.0),
+        "z": (0.0, 1, ("h2",), None, 3.0),
+        "a": (1.0, 2, ("h1", "h2"), None, 10.0),
+        "b": (2.0, 1, ("h2",), 100.0, 100.0),
+        "c": (4.0, 1, ("h1",), None, 200.0),
+    }
+
+    def simulated(*, kept: bool) -> Trace:
+        trace = Trace(
+            hosts={"h1": frozenset((0, 1)), "h2": frozenset((0, 1))},
+            runs={name: Waiting(name, ord(name), Need((run[1],), run[2]), 0, run[3]) for name, run in runs.items()},
+            comes={name: run[0] for name, run in runs.items()},
+            lengths={name: run[4] for name, run in runs.items()},
+        )
+        return simulate(trace, kept=kept)
+
+    trace = simulated(kept=True)
+    assert trace.promised["a"].holders == ("x",)
+    assert trace.starts["a"] == end(trace, "x") == 5.0
+    assert simulated(kept=False).starts["a"] == 102.0
 
 
 def test_ten_thousand_traces_none_of_which_delays_the_first_in_line() -> None:
