@@ -14,13 +14,13 @@ from statistics import fmean
 from kit.model.blame import Gain
 from kit.model.scaling import Gradients, Layer, Links, Training
 from kit.plan.blame.samples import Sample, Totals
-from kit.plan.predict.scaling import predict
+from kit.plan.predict.scaling import mean_wait, predict
 
 # More tensors only cost time: the model is the same for a hundred as for a thousand.
 MOST_TENSORS = 200
 # The model's guesses for what kit does not observe (kit.flows.predict has their sources).
 _LATENCY, _INTRA, _INTRA_LATENCY, _MEMORY = 50e-6, 15.75e9, 5e-6, 5e9
-_ROUNDS = 40
+_ROUNDS = 32
 
 
 def gain(
@@ -43,11 +43,25 @@ def gain(
 
     def step(alone: float, rate: float) -> tuple[float, float]:
         played = predict(gradients, _training(alone), _links(rate), ranks=ranks, per_host=per_host)
-        return played.step, played.wire
+        return played.step, played.wire + played.copy
+
+    def rate_of(alone: float) -> float:
+        return _solve(lambda rate: -step(alone, rate)[1], -operation, 1e3, 1e12, ratio=True)
 
     # The operations take the observed time, then the step does.
-    rate = _solve(lambda rate: -step(now, rate)[1], -operation, 1e3, 1e12, ratio=True)
+    rate = rate_of(now)
     alone = _solve(lambda alone: step(alone, rate)[0], now, 0.02 * now, now)
+    if link > 1:
+        # Tensors that wait for the operations of others tell how much of those the computing hides: the shorter the
+        # step alone, the longer they wait. The latest ranks wait for nothing else.
+        wait = fmean(min(sample.wait.values()) for sample in samples)
+
+        def waits(alone: float) -> float:
+            links = _links(rate_of(alone))
+            return mean_wait(gradients, _training(alone), links, ranks=ranks, per_host=per_host)
+
+        alone = _solve(lambda alone: -waits(alone), -wait, 0.02 * now, alone, rounds=12)
+        rate = rate_of(alone)
     modelled = step(alone, rate)[0]
     without = step(max(alone - lost * now, 0.02 * now), rate * link)[0]
     return Gain(now=now, then=min(now, now * without / modelled), how="by kit predict's model")
@@ -76,9 +90,11 @@ def _links(rate: float) -> Links:
     return replace(links, intra=max(rate, _INTRA))
 
 
-def _solve(of: Callable[[float], float], wanted: float, low: float, high: float, *, ratio: bool = False) -> float:
+def _solve(
+    of: Callable[[float], float], wanted: float, low: float, high: float, *, ratio: bool = False, rounds: int = _ROUNDS
+) -> float:
     """Return where a function that rises reaches a value, between two bounds; with `ratio`, by geometric halves."""
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         middle = (low * high) ** 0.5 if ratio else (low + high) / 2
         if of(middle) < wanted:
             low = middle

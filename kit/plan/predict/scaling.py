@@ -48,6 +48,15 @@ def predict(gradients: Gradients, training: Training, links: Links, *, ranks: in
     )
 
 
+def mean_wait(gradients: Gradients, training: Training, links: Links, *, ranks: int, per_host: int) -> float:
+    """Predict how long the mean tensor of such a step waits, in seconds: from the moment when all ranks have it, until
+    its all-reduce begins."""
+    tensors = ready(gradients, training)
+    played = _Step(training, links, Ranks(count=ranks, per_host=per_host))
+    played.play(tensors)
+    return played.waited / len(tensors)
+
+
 def ready(gradients: Gradients, training: Training) -> tuple[_Tensor, ...]:
     """Return each tensor's bytes on the wire, and when it is ready, in seconds from the start of the step.
 
@@ -69,7 +78,7 @@ class _Step:
 
     def __init__(self, training: Training, links: Links, ranks: Ranks) -> None:
         self._training, self._links, self._ranks = training, links, ranks
-        self.end = self.wire = self.copy = self.negotiation = self.host_bytes = 0.0
+        self.end = self.wire = self.copy = self.negotiation = self.host_bytes = self.waited = 0.0
         self.batches, self.algorithm, self._largest = 0, "none", -1.0
 
     def play(self, tensors: Sequence[_Tensor]) -> None:
@@ -88,6 +97,7 @@ class _Step:
             self.negotiation += agree
             for batch in fuse(available, self._training.fusion):
                 start = now if waits else max(now, self.end)
+                self.waited += sum(start - tensor.ready for tensor in batch)
                 self.end = start + self._exchange(batch)
                 now = self.end if waits else now
             now = max(now, began + cycle)

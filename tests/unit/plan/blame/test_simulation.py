@@ -63,3 +63,14 @@ def test_the_gain_is_within_a_third_of_what_the_same_run_takes_without_the_fault
     assert result.culprit is not None
     assert result.culprit.gain is not None
     assert result.culprit.gain.then == pytest.approx(step, rel=1 / 3)
+
+
+@pytest.mark.parametrize("seed", [s for s in range(70) if FAULTS[s % len(FAULTS)] == "link"])
+def test_the_gain_of_a_faster_link_is_not_far_from_the_same_run_with_one(seed: int) -> None:
+    """Wider than above: how much of the exchange the computing hides is not counted, only what tensors wait."""
+    _, result, world = played(seed, "link")
+    healthy = World(random.Random(seed), world.setup, None, 14)  # noqa: S311  (as above)
+    step = 14 / healthy.traces[0].counters[-1].steps
+    assert result.culprit is not None
+    assert result.culprit.gain is not None
+    assert step / 2 < result.culprit.gain.then < 1.2 * step
