@@ -14,7 +14,10 @@ CAPTURES = Path(__file__).parents[3] / "captures" / "blame"
 # The host and rank of the fault in each file.
 FAULTS = {
     "busy-core": ("gpu2", 1),
+    "cgroup-throttle": ("gpu1", 0),
+    "gpu-throttle": ("gpu4", 3),
     "link": ("gpu4", 3),
+    "loader": ("gpu1", 0),
 }
 
 
