@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 _FILES = {
     "cluster": "blame cluster code collectives local_engine lock mxnet nccl predict queue run runs security "
     "tensorboard timeline transport tune wheel",
-    "faults": "bench data fault_matrix faults gpus neighbors results swarm",
+    "faults": "bench data elastic fault_matrix faults gpus neighbors results swarm",
     "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship tensorflow "
     "timeline_page",
 }

@@ -58,8 +58,9 @@ class RunPolicy:
 
     `operator`: stop or keep the run when kit is gone; None for a detached run. `share` allows slots that another run
     holds. `retry_on`: retry after any failure, or only after a lost host. With `min_np`, the next attempt leaves out
-    lost hosts while at least that many ranks remain. `memory` is how many bytes the ranks of a host may use together.
-    `idle_gpu`: end the run if all its GPUs were idle for that long.
+    lost hosts while at least that many ranks remain. An elastic run has `min_np` to `max_np` ranks.
+    `memory` is how many bytes the ranks of a host may use together. `idle_gpu`: end the run if all its GPUs were idle
+    for that long.
     `clean`: end the background processes of ranks after a successful
     run, too. `keep_s` and `keep`: for how long, and how many, finished runs are kept.
     """
@@ -73,6 +74,7 @@ class RunPolicy:
     retry_on: Literal["any", "lost-host"] = "any"
     backoff: float = 1.0
     min_np: int | None = None
+    max_np: int | None = None
     memory: int | None = None
     idle_gpu: float | None = None
     checkpoints: str | None = None
@@ -85,7 +87,8 @@ class RunPolicy:
 class LaunchPlan:
     """The request to the launcher on the head. --dry-run prints it. `code` is the snapshot's digest, or ''.
 
-    `torchrun`: mpirun starts one torchrun on each host, which starts the ranks there.
+    `torchrun`: mpirun starts one torchrun on each host, which starts the ranks there. `elastic` is for
+    kit-elastic, which is then in mpirun's place; empty for other runs.
     """
 
     run_id: str
@@ -99,6 +102,7 @@ class LaunchPlan:
     helpers: tuple[Helper, ...] = ()
     code: str = ""
     torchrun: bool = False
+    elastic: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +158,7 @@ class RunRequest:
     detach: bool = False
     wait: bool = False
     now: bool = False
-    launcher: Literal["mpi", "ps", "torchrun"] = "mpi"
+    launcher: Literal["mpi", "ps", "torchrun", "elastic"] = "mpi"
     servers: int | None = None
     max_restarts: int | None = None
     policy: RunPolicy = field(default_factory=RunPolicy)

@@ -88,7 +88,7 @@ class Attempt:
                 self._argv(),
                 # Open MPI's own: what kit-mpirun adds is not for runs of kit.
                 executable=by_hand.real(launch.argv[0]),
-                stdin=subprocess.PIPE if launch.stdin else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if launch.stdin or launch.elastic else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environment,
@@ -138,7 +138,7 @@ class Attempt:
         assert process.stderr is not None
         pipes: Pipes = {process.stdout.fileno(): self.output.standard, process.stderr.fileno(): self.output.errors}
         wake = procs.child_pipe()
-        feeder = feed.Feeder(self.run, process.stdin) if process.stdin is not None else None
+        feeder = feed.Feeder(self.run, process.stdin) if self.launch.stdin and process.stdin else None
         while process.poll() is None:
             if feeder is not None:
                 feeder.feed()
@@ -204,8 +204,9 @@ class Attempt:
             self._begin_stop(self.stop, now)
 
     def _reason_to_stop(self, now: float) -> Optional[decide.Stop]:
-        if self.lost:
-            return decide.lost_stop(self.lost[0].name)
+        stop = self._stop_of_lost()
+        if stop is not None:
+            return stop
         over = next((node for node in self.nodes if node.over), None)
         if over is not None:
             return decide.memory_stop(over.name, over.over, self._memory)
@@ -221,6 +222,9 @@ class Attempt:
         if stop is not None:
             self._report(stop.why)
         return stop
+
+    def _stop_of_lost(self) -> Optional[decide.Stop]:
+        return decide.lost_stop(self.lost[0].name) if self.lost else None
 
     def requested(self) -> Optional[decide.Stop]:
         return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age)

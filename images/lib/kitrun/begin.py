@@ -24,6 +24,7 @@ def launch_of(request: Mapping[str, Any], root: str) -> Optional[Request]:
         launch["helpers"] = request.get("helpers") or []
         launch["stdin"] = bool(request.get("stdin"))
         launch["torchrun"] = bool(request.get("torchrun"))
+        launch["elastic"] = dict(request.get("elastic") or {})
         for helper in launch["helpers"]:
             texts += [helper["role"], helper["node"], helper["address"]]
         launch["code"] = request.get("code") or ""

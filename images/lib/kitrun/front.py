@@ -6,7 +6,7 @@ code that are here, the newest first, and those that living and waiting runs nee
 line (kitqueue.gate). kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
-    "stdin", "torchrun", "now"}
+    "stdin", "torchrun", "elastic", "now"}
         {"cordoned": {host: cordon}} if a host of it takes no new run, {"held": [records]} if other runs hold slots, or
         {"reserved": {...}} if slots are reserved for a run in line, unless it starts `now`. If it may wait, {"waiting":
         [records], "reserved"} in place of these two. {"started": id}; then the log, as with attach
@@ -16,6 +16,8 @@ line (kitqueue.gate). kit answers with one line, and gets one or more:
         deleted, and only the event comes
     {"op": "stop", "id", "why", "grace", "by"}
         {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
+    {"op": "hosts", "id", "add", "drop"}
+        see kitelastic.desk; or {"missing": id}
 
 A run that waits in line answers attach with {"queued": entry, "reason"}, again whenever that changes, until it starts,
 and stop with {"removed": entry} and what else `change` answers. The id of an array answers attach with {"array": id,
@@ -35,7 +37,7 @@ import os
 import select
 import sys
 import time
-from typing import Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
 from kitqueue import desk, gate, line, turn
 
@@ -100,7 +102,7 @@ class Front:
             if answer is not None:
                 say(answer)
                 return 0
-            operation = {"start": self.start, "attach": self.attach, "stop": self.stop}[request["op"]]
+            operation = self._operations()[request["op"]]
             word = request["id"]
             request["offset"] = max(0, int(request.get("offset", 0)))
             request["last"] = max(0, int(request.get("last", 0)))
@@ -123,6 +125,20 @@ class Front:
         run = store.find(word, self.root)
         others = word and run and run.id != word and any(entry["id"].startswith(word) for entry in waiting)
         return None if others else run
+
+    def _operations(self) -> "Dict[str, Callable[[store.Run, Request], int]]":
+        return {"start": self.start, "attach": self.attach, "stop": self.stop, "hosts": self.hosts}
+
+    def hosts(self, run: store.Run, request: Request) -> int:
+        """Change the hosts of an elastic run."""
+        # Imported only here: few runs are elastic.
+        from kitelastic import desk as hosts
+
+        try:
+            say(hosts.change(run, request, self.root))
+        except (KeyError, TypeError, ValueError) as error:
+            say({"failed": "this is not a change of hosts: %s" % error})
+        return 0
 
     def start(self, run: store.Run, request: Request) -> int:
         launch = begin.launch_of(request, self.root)

@@ -22,6 +22,8 @@ class Launch(NamedTuple):
     stdin: bool = False
     # mpirun starts one torchrun on each host, and torchrun starts the ranks.
     torchrun: bool = False
+    # For kit-elastic, which is in mpirun's place (kitrun.elastic), or empty.
+    elastic: Mapping[str, Any] = {}
 
     @property
     def np(self) -> int:

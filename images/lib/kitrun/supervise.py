@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any, Dict, Mapping, Optional, Set
+from typing import Any, Dict, Mapping, Optional, Set, Type
 
 from kitrun import code, decide, metrics, procs, settle, store
 from kitrun.attempt import Attempt
@@ -37,7 +37,8 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     recorder = metrics.Recorder(run.path("metrics.jsonl"), {place["node"]: place["slots"] for place in launch.places})
     while True:
         number += 1
-        attempt = Attempt(run, launch, policy, log, number=number, run_began=began, ports=ports, recorder=recorder)
+        kind = attempt_of(launch)
+        attempt = kind(run, launch, policy, log, number=number, run_began=began, ports=ports, recorder=recorder)
         attempt.go()
         failure = attempt.failure()
         good = attempt.code == 0 and attempt.stop is None
@@ -70,6 +71,16 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     store.prune(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
 
 
+def attempt_of(launch: Launch) -> Type[Attempt]:
+    """Return the kind of attempt that this launch needs."""
+    if not launch.elastic:
+        return Attempt
+    # Imported only here: few runs are elastic.
+    from kitrun.elastic import ElasticAttempt
+
+    return ElasticAttempt
+
+
 def settle_all(run: store.Run, attempt: Attempt) -> None:
     """Settle the run's working folders. Other nodes do that by themselves if they knew that no attempt would follow."""
     if not attempt.is_last:
@@ -92,6 +103,7 @@ def launch_of(request: Mapping[str, Any]) -> Launch:
         code=request.get("code") or "",
         stdin=bool(request.get("stdin")),
         torchrun=bool(request.get("torchrun")),
+        elastic=request.get("elastic") or {},
     )
 
 

@@ -45,6 +45,12 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
     )
 
 
+def places(run: RunRecord) -> str:
+    """Return the hosts of a run that changed: `run …: 2 slots on gpu1, 2 on gpu5`."""
+    listed = ", ".join(f"{place.ranks} on {place.node}" for place in run.places)
+    return f"run {run.id}: slots: {listed}"
+
+
 def state(run: RunRecord) -> str:
     """Return running, lost, stopped, done, or failed with the exit code."""
     if run.state != "ended":

@@ -181,7 +181,7 @@ LIMITS = (
         flags=("--min-np",),
         value="N",
         kind=count,
-        help="Restart without lost hosts if at least N ranks remain",
+        help="Restart, or with --elastic go on, without lost hosts if at least N ranks remain",
     ),
     Option(
         flags=("--checkpoint-dir",),
@@ -194,8 +194,19 @@ LAUNCHER = (
     Option(
         flags=("--launcher",),
         value="WHICH",
-        choices=("mpi", "ps", "torchrun"),
-        help="Launch with mpi (default), with torchrun, or with ps: MXNet's parameter server",
+        choices=("mpi", "ps", "torchrun", "elastic"),
+        help="Launch with mpi (default), with torchrun, with elastic, or with ps: MXNet's parameter server",
+    ),
+    Option(
+        flags=("--elastic",),
+        means="--launcher=elastic",
+        help="Go on with other hosts when some fail or come: for scripts with hvd.elastic.run",
+    ),
+    Option(
+        flags=("--max-np",),
+        value="N",
+        kind=count,
+        help="With --elastic: run at most N ranks (default: every slot)",
     ),
     Option(
         flags=("--servers",), value="N", kind=lines, help="With ps: start N servers beside the ranks, on the same hosts"

@@ -52,6 +52,7 @@ def run(session: Session) -> int:
     in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
+    elastic = args.launcher == "elastic"
     request = RunRequest(
         np=args.np,
         npernode=args.npernode,
@@ -79,7 +80,7 @@ def run(session: Session) -> int:
         again=args.again,
         given=_given(session) if args.again else frozenset(),
         terminal=args.tty,
-        stdin=None if args.detach or args.dry_run or args.queue else piped(session.terminal.inp),
+        stdin=None if args.detach or args.dry_run or args.queue or elastic else piped(session.terminal.inp),
         command=args.command,
     )
     if args.dry_run:
@@ -146,6 +147,7 @@ def _policy(session: Session) -> RunPolicy:
         "retries": args.retries,
         "retry_on": args.retry_on,
         "min_np": args.min_np,
+        "max_np": args.max_np,
         "memory": args.memory,
         "checkpoints": args.checkpoint_dir,
     }
@@ -220,6 +222,7 @@ VERBS = (
             "kit run --again 20261121-10 --code . -x LR=0.2",
             "kit run --launcher torchrun --max-restarts 3 -- python train.py",
             "kit run --data imagenet -- python train.py",
+            "kit run --elastic --min-np 4 --max-np 8 -- python train.py",
             "kit run --queue --timeout 8h -- python train.py",
             "kit run --queue --after latest,ok --np 1 -- python evaluate.py",
             "kit run --queue --array 0-9 -- python search.py",

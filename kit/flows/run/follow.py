@@ -12,6 +12,7 @@ from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warne
 from kit.model import names
 from kit.model.answer import answer_of
 from kit.plan.run.banners import Banners
+from kit.plan.run.elasticevents import elastic_event
 from kit.plan.run.logevents import hang_report, lost_host, next_attempt, roles_of
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
@@ -278,12 +279,17 @@ class Follower:
             case "attempt":
                 self._roles = roles_of(fields)
             case "lost":
-                text = f"{lost_host(fields)} does not answer any more: kit ends the run"
-                self.reporter.report(Warned(text=text))
+                self.reporter.report(Warned(text=lost_host(fields)))
             case "again":
                 text = next_attempt(fields)
                 self._failed = ""
                 self.reporter.report(Warned(text=text))
+            case "reset" | "short" | "refused" | "over":
+                said = elastic_event(fields)
+                if fields.get("event") == "reset":
+                    # What failed before is past.
+                    self._failed = ""
+                self.reporter.report(said)
             case "hang":
                 for text in hang_report(fields):
                     self.reporter.report(OutputLine(text=text, stream="stderr"))

@@ -18,7 +18,7 @@ from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
-from kit.plan.run import cores, gpus, leases, nccl, roles, terminal, torchrun
+from kit.plan.run import cores, elastic, gpus, leases, nccl, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -34,6 +34,7 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     roles.check(request)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
+    elastic.check(request, context.spec.image)
     share = gpus.per_rank(request, context.spec)
     nodes = [_offline_node(context, host, share) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
@@ -89,6 +90,9 @@ def plan_launch(
     """
     chosen: tuple[Place, ...]
     share = gpus.per_rank(request, context.spec)
+    np, bounds = request.np, None
+    if request.launcher == elastic.LAUNCHER:
+        np, *bounds = elastic.ranks(request, nodes, living, share=share)
     limit = request.policy.timeout
     if first is not None:
         from kit.plan.queue import past  # noqa: PLC0415  (only where runs wait)
@@ -98,7 +102,7 @@ def plan_launch(
         if first is not None:
             past.check(placement.np, chosen, first, limit=limit)
     else:
-        wish: leases.Wish = {"np": request.np, "npernode": request.npernode, "wait": request.wait, "share": share}
+        wish: leases.Wish = {"np": np, "npernode": request.npernode, "wait": request.wait, "share": share}
         if first is not None:
             placement, chosen = past.place_past(nodes, living, first, limit=limit, **wish)
         else:
@@ -131,6 +135,8 @@ def plan_launch(
         | cores.variables(context.spec, placement, chosen, exclusive=exclusive, count=request.cpus),
         data=data,
     )
+    if bounds is not None:
+        plan = elastic.as_elastic(plan, head, *bounds)
     _warn_of_crowd(context, plan)
     return plan
 

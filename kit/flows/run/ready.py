@@ -20,7 +20,7 @@ from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import gpus, roles, terminal, torchrun
+from kit.plan.run import elastic, gpus, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -57,6 +57,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     roles.check(request)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
+    elastic.check(request, context.spec.image)
     selected = selected_hosts(context, request)
     by = operator()
     code = _code(context, request, earlier)
@@ -71,7 +72,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
             text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
             context.reporter.report(Warned(text=text))
         hosts = _without_cordoned(context, selected, door, named=request.hosts is not None)
-        nodes = [_node(host, cluster) for host in hosts]
+        nodes = [node_of(host, cluster) for host in hosts]
     except BaseException:
         door.close()
         raise
@@ -195,7 +196,7 @@ def _without_cordoned(context: Context, selected: Sequence[Host], door: Door, *,
     return usable
 
 
-def _node(host: Host, cluster: ClusterRecord) -> Node:
+def node_of(host: Host, cluster: ClusterRecord) -> Node:
     """Return a host as deploy recorded it. Slots in the hosts file win over recorded ones."""
     for node in cluster.nodes:
         if node.name == host.name:

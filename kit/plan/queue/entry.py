@@ -25,6 +25,7 @@ def check(request: RunRequest) -> None:
         "--now": (request.now, "it starts before the runs in line"),
         "--keep": (request.policy.operator == "keep", "a run in line never depends on this kit"),
         "--oversubscribe": (request.oversubscribe, "a run in line waits for free slots"),
+        "--elastic": (request.launcher == "elastic", "its hosts come and go while it runs"),
         "--launcher ps": (request.launcher == "ps", "servers have their hosts before the run has its own"),
     }
     for name, (used, why) in others.items():

@@ -34,6 +34,7 @@ _POLICY = (
     "retries",
     "retry_on",
     "min_np",
+    "max_np",
     "memory",
     "idle_gpu",
     "checkpoints",
@@ -56,7 +57,7 @@ class _Options:
     gpus_per_rank: int | None = None
     cpus: int | None = None
     nccl_require: NcclNetwork | None = None
-    launcher: Literal["mpi", "ps", "torchrun"] | None = None
+    launcher: Literal["mpi", "ps", "torchrun", "elastic"] | None = None
     servers: int | None = None
     max_restarts: int | None = None
     workdir: str = ""
@@ -67,6 +68,7 @@ class _Options:
     retries: int = 0
     retry_on: Literal["any", "lost-host"] = "any"
     min_np: int | None = None
+    max_np: int | None = None
     memory: int | None = None
     idle_gpu: float | None = None
     checkpoints: str | None = None
@@ -106,13 +108,13 @@ def repeated(
         checked.servers,
         checked.max_restarts,
     )
-    for count in (*counts, checked.retries, checked.min_np):
+    for count in (*counts, checked.retries, checked.min_np, checked.max_np):
         number(str(count or 0), most=_MOST)
     number(str(checked.memory or 0), most=_MOST_BYTES)
     old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options, "data": checked.data}
     old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")
     given = request.given
-    if old["np"] is None and not given & {"npernode", "hosts"}:
+    if old["np"] is None and old["launcher"] != "elastic" and not given & {"npernode", "hosts"}:
         # Every slot there was. Other hosts have other slots.
         old["np"] = run.np
     if "launcher" in given:

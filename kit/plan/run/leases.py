@@ -47,6 +47,23 @@ def place_free(
     return placement, places(placement, free)
 
 
+def room(nodes: Sequence[Node], living: Sequence[RunRecord], share: int = 0) -> list[int]:
+    """Return how many ranks find a free slot on each node. With `share`, each rank needs that many GPUs."""
+    free = {node.name: _free(node, living) for node in nodes}
+    if share:
+        return [gpus.room(node, gpus.free(node, free[node.name]), share) for node in nodes]
+    return [len(free[node.name]) for node in nodes]
+
+
+def places_on(nodes: Sequence[Node], living: Sequence[RunRecord]) -> tuple[Place, ...]:
+    """Return the free slots of each node, as places. Raises NotReadyError if a node has none."""
+    free = {node.name: _free(node, living) for node in nodes}
+    placement = Placement(nodes=tuple(nodes), counts=tuple(len(free[node.name]) for node in nodes))
+    if not all(placement.counts):
+        raise _taken(placement, living)
+    return places(placement, free)
+
+
 def _place_alone(
     nodes: Sequence[Node],
     living: Sequence[RunRecord],

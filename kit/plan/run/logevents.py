@@ -25,6 +25,7 @@ class Attempt:
 @dataclass(frozen=True, kw_only=True)
 class Lost:
     host: str
+    elastic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +76,9 @@ def roles_of(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lost_host(fields: Mapping[str, Any]) -> str:
-    """Return the host that does not answer any more. Raises OddAnswer."""
-    return convert(fields, Lost).host
+    """Return the sentence about a host that does not answer any more. Raises OddAnswer."""
+    lost = convert(fields, Lost)
+    return f"{lost.host} does not answer any more: kit {'goes on without it' if lost.elastic else 'ends the run'}"
 
 
 def next_attempt(fields: Mapping[str, Any]) -> str:

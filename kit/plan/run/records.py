@@ -126,6 +126,7 @@ def start_request(
         "stdin": stdin,
         "torchrun": plan.torchrun,
         **({"now": True} if now else {}),
+        "elastic": dict(plan.elastic),
         # Names only, because a value may be a secret and the head keeps the record.
         "info": {
             "cluster": cluster,
@@ -134,6 +135,7 @@ def start_request(
             "env": sorted(name for name in plan.env if not name.startswith("KIT_")),
             "by": by,
             **({"exclusive": True} if exclusive else {}),
+            **({"elastic": dict(plan.elastic)} if plan.elastic else {}),
             **({"options": dict(options)} if options else {}),
             **({"code": dict(code)} if code else {}),
         },

@@ -1,0 +1,118 @@
+"""The ranks' processes as the head sees them: one stream to each rank's node, with its order and its output."""
+
+import json
+import os
+import select
+import subprocess
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from kitrun import frames
+
+# Two silent intervals more than the first end a stream: a rank on a dead host must fail before Gloo's own timeout.
+LIMITS = ("-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3")
+SSH = ("ssh", "-T", "-o", "BatchMode=yes", *LIMITS)
+WORKER = ("python3", "-IS", "/opt/kit/bin/kit-worker")
+TICK_S = 0.1
+# After its grace on the node, plus time for a slow network: then the stream itself goes, which ends the rank, too.
+END_S = 6.0
+# ssh's own exit code for a connection that failed or broke.
+BROKEN = 255
+
+Key = Tuple[str, int]
+
+
+def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str]) -> Dict[str, Any]:
+    """Return what kit-worker reads for a rank. `slot` is Horovod's SlotInfo, `meeting` where the ranks meet."""
+    env = dict(
+        start["env"],
+        HOROVOD_HOSTNAME=slot.hostname,
+        HOROVOD_RANK=str(slot.rank),
+        HOROVOD_SIZE=str(slot.size),
+        HOROVOD_LOCAL_RANK=str(slot.local_rank),
+        HOROVOD_LOCAL_SIZE=str(slot.local_size),
+        HOROVOD_CROSS_RANK=str(slot.cross_rank),
+        HOROVOD_CROSS_SIZE=str(slot.cross_size),
+        # kit-rank and the guards know a rank by these. They are its numbers at its start.
+        KIT_AGENT="elastic",
+        RANK=str(slot.rank),
+        WORLD_SIZE=str(slot.size),
+        LOCAL_RANK=str(slot.local_rank),
+        LOCAL_WORLD_SIZE=str(slot.local_size),
+        GROUP_RANK=str(slot.cross_rank),
+    )
+    env.update(meeting)
+    order = {"run": start["run"], "env": env, "argv": list(start["argv"])}
+    order.update({name: start[name] for name in ("wdir", "code", "began") if name in start})
+    return order
+
+
+class Worker:
+    """One rank's stream. `rank` is the number in the present world, which the driver changes."""
+
+    def __init__(self, key: Key, rank: int, argv: Sequence[str], order: Mapping[str, Any]) -> None:
+        self.key, self.rank = key, rank
+        # We end it ourselves, so its end is no failure.
+        self.ended = False
+        self.exit_code: Optional[int] = None
+        self._splitter = frames.Splitter()
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            # Its exit code says why.
+            pass
+
+    def run(self, events: Sequence[Any], write: Callable[[bytes], None]) -> int:
+        """Pass its output on until it has ended, or until one of the events is set. Return its exit code."""
+        process = self._process
+        assert process.stderr is not None
+        fd = process.stderr.fileno()
+        deadline: Optional[float] = None
+        while True:
+            if deadline is None and any(event.is_set() for event in events):
+                deadline = time.monotonic() + END_S
+                self.end()
+            if deadline is not None and time.monotonic() > deadline:
+                process.kill()
+            poller = select.poll()
+            poller.register(fd, select.POLLIN)
+            if poller.poll(TICK_S * 1000):
+                data = os.read(fd, 65536)
+                if not data:
+                    break
+                self._pass_on(self._splitter.feed(data), write)
+            elif process.poll() is not None:
+                break
+        self._pass_on(self._splitter.end(), write)
+        status = process.wait()
+        process.stderr.close()
+        self.exit_code = status if status >= 0 else 128 - status
+        return self.exit_code
+
+    def end(self) -> None:
+        """End the rank on its node, by ending its standard input."""
+        self.ended = True
+        stdin = self._process.stdin
+        if stdin is not None:
+            try:
+                stdin.close()
+            except OSError:
+                return
+
+    def _pass_on(self, pieces: Any, write: Callable[[bytes], None]) -> None:
+        for rank, kind, more, body in pieces:
+            if rank is None:
+                write(body)
+            elif kind != "x" or not self.ended:
+                number = str(self.rank).encode()
+                write(b"\x1ekit-line %s %s %s %d\n%s" % (number, kind.encode(), more.encode(), len(body), body))
+
+
+def argv_of(node: str, address: str, head: str) -> List[str]:
+    """Return the command that starts kit-worker on a node. The head's own needs no ssh."""
+    return list(WORKER) if node == head else [*SSH, "--", address, *WORKER]

@@ -1,0 +1,71 @@
+"""kit hosts add and kit hosts drop: the hosts of a living elastic run."""
+
+# Each handler imports its own flow, so that no verb and no --help pays for another's.
+# ruff: noqa: PLC0415
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kit.cli import candidates
+from kit.cli.verbs.grammar import Operand, Option, Verb
+from kit.cli.verbs.options import CLUSTER, FAILED, WORK
+from kit.cli.verbs.values import words
+
+if TYPE_CHECKING:
+    from kit.cli.session import Session
+
+_HOSTS = Operand(name="hosts", help="Hosts: gpu1,gpu3, gpu[1-4], head, or addresses", complete=candidates.hosts)
+_RUN = Option(
+    flags=("--run",),
+    value="RUN",
+    kind=words,
+    complete=candidates.run,
+    help="Change this run: its id, or the beginning of it (default: the latest that runs)",
+)
+_EXITS = (*FAILED[:2], ("5", "the run has ended or is not elastic, or other runs hold the slots"))
+
+
+def add(session: Session) -> int:
+    from kit.cli.text import run as text
+    from kit.flows.run.hosts import add_hosts
+
+    record = add_hosts(session.context(), session.args.run, session.args.hosts)
+    session.show("run", record, text.places)
+    return 0
+
+
+def drop(session: Session) -> int:
+    from kit.cli.text import run as text
+    from kit.flows.run.hosts import drop_hosts
+
+    record = drop_hosts(session.context(), session.args.run, session.args.hosts)
+    session.show("run", record, text.places)
+    return 0
+
+
+VERBS = (
+    Verb(
+        words=("hosts", "add"),
+        purpose="Add hosts to a run that was started with --elastic",
+        handler=add,
+        group=WORK,
+        operands=(_HOSTS,),
+        options=(_RUN, *CLUSTER),
+        notes="The run holds all free slots of the hosts from now on. Its ranks start there at its next commit, up to "
+        "--max-np.",
+        examples=("kit hosts add gpu5", "kit hosts add 'gpu[5-6]' --run 20261121-10"),
+        exits=_EXITS,
+    ),
+    Verb(
+        words=("hosts", "drop"),
+        purpose="Take hosts from a run that was started with --elastic",
+        handler=drop,
+        group=WORK,
+        operands=(_HOSTS,),
+        options=(_RUN, *CLUSTER),
+        notes="The ranks there end at the run's next commit, and then the run gives the slots back. At least --min-np "
+        "slots must stay.",
+        examples=("kit hosts drop gpu5",),
+        exits=_EXITS,
+    ),
+)

@@ -1,0 +1,90 @@
+"""The launcher elastic: Horovod's elastic driver in mpirun's place (images/lib/kitelastic), through kit's ssh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kit.errors import InputError
+from kit.model.launch import LaunchPlan, Node, RunRequest
+from kit.model.run import RunRecord
+from kit.model.spec import ImageSpec
+from kit.plan.run import leases
+from kit.plan.run.mpi import MEETING
+
+LAUNCHER = "elastic"
+PROGRAM = "kit-elastic"
+# What a script must have. docs/elastic.md has a whole one.
+WRITE = (
+    "wrap the training in @hvd.elastic.run, keep what must survive in hvd.elastic.TensorFlowState or ObjectState, and "
+    "call state.commit(); docs/elastic.md has an example; or run without --elastic"
+)
+
+
+def check(request: RunRequest, image: ImageSpec) -> None:
+    """Raise InputError for options that conflict, and for an image without Horovod."""
+    policy = request.policy
+    if request.launcher != LAUNCHER:
+        if policy.max_np is not None:
+            raise InputError(
+                f"--max-np {policy.max_np} has no effect without --elastic", hint="add --elastic, or use --np"
+            )
+        return
+    others: dict[str, object] = {
+        "--np": request.np,
+        "--npernode": request.npernode,
+        "--oversubscribe": request.oversubscribe,
+        "--retries": policy.retries,
+        "-it": request.terminal,
+    }
+    if used := [name for name, value in others.items() if value]:
+        hints = {
+            "--np": "use --min-np and --max-np",
+            "--npernode": "set slots= in the hosts file; limit the ranks with --max-np",
+            "--retries": "remove --retries: an elastic run goes on from its last commit by itself",
+        }
+        raise InputError(
+            f"{used[0]} has no meaning with --elastic", hint=hints.get(used[0], f"remove {used[0]}, or --elastic")
+        )
+    if policy.min_np is not None and policy.max_np is not None and policy.min_np > policy.max_np:
+        raise InputError(
+            f"--min-np {policy.min_np} is more than --max-np {policy.max_np}",
+            hint=f"use --max-np with a number from {policy.min_np}",
+        )
+    if image.base is None and "pytorch" in image.flavour:
+        raise InputError(
+            f"--elastic needs Horovod, and the image ({image.flavour}) has none",
+            hint="use --launcher torchrun --max-restarts 3, or an image of TensorFlow or MXNet",
+        )
+
+
+def ranks(
+    request: RunRequest, nodes: Sequence[Node], living: Sequence[RunRecord], *, share: int = 0
+) -> tuple[int, int, int]:
+    """Return how many ranks to start now, and the least and the most that the run may have."""
+    slots = sum(leases.room(nodes, (), share))
+    least = request.policy.min_np or 1
+    most = request.policy.max_np or max(slots, least)
+    free = sum(leases.room(nodes, living, share))
+    return min(most, max(free, least)), least, most
+
+
+def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int) -> LaunchPlan:
+    """Return the launch with kit-elastic in mpirun's place."""
+    at = [number for number, word in enumerate(plan.argv) if word == "-x"]
+    names = [plan.argv[number + 1] for number in at if plan.argv[number + 1] not in MEETING]
+    argv = [PROGRAM, "--min-np", str(least), "--max-np", str(most)]
+    if "--wdir" in plan.argv:
+        argv += ["--wdir", plan.argv[plan.argv.index("--wdir") + 1]]
+    for name in names:
+        argv += ["-x", name]
+    settings = {"address": head.address, "min_np": least, "max_np": most}
+    return replace(plan, argv=(*argv, "--", *plan.command), elastic=settings)
+
+
+def added(nodes: Sequence[Node], living: Sequence[RunRecord], run: RunRecord) -> tuple[Mapping[str, object], ...]:
+    """Return the places that a run takes on more hosts: all their free slots. Raises NotReadyError if one has none."""
+    return tuple(
+        {"node": place.node, "address": place.address, "ranks": place.ranks, "slots": list(place.slots)}
+        for place in leases.places_on(nodes, [other for other in living if other.id != run.id])
+    )

@@ -1,0 +1,99 @@
+"""kit run --elastic and kit hosts add|drop, on VMs in memory with a real launcher, and a stand-in for kit-elastic."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kit.errors import InputError, NotReadyError
+from kit.flows.queue.cordon import cordon
+from kit.flows.run.attach import attach
+from kit.flows.run.hosts import add_hosts, drop_hosts
+from kit.flows.run.stop import stop
+from kit.model.launch import RunPolicy
+from tests.fakes.cluster import Cluster
+from tests.fakes.head import until
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
+)
+
+# It starts no rank. Its worlds are the hosts that it gets.
+PROGRAM = """#!%s
+import json, os, sys
+
+def tell(**event):
+    os.write(1, json.dumps(event).encode() + b"\\n")
+
+def world(hosts):
+    return sorted([name, host["slots"]] for name, host in hosts.items())
+
+before = world(json.loads(sys.stdin.readline())["start"]["hosts"])
+count = sum(slots for _, slots in before)
+tell(event="formed", hosts=before, np=count)
+for line in sys.stdin:
+    value = json.loads(line)
+    if value.get("stop"):
+        break
+    now = world(value["hosts"])
+    joined = [name for name, _ in now if name not in dict(before)]
+    left = [name for name, _ in before if name not in dict(now)]
+    earlier, count = count, sum(slots for _, slots in now)
+    tell(event="reset", hosts=now, joined=joined, left=left, np_before=earlier, np=count, seconds=1.5)
+    before = now
+"""
+
+
+@pytest.fixture
+def elastic(cluster: Cluster) -> Iterator[str]:
+    """Return the id of an elastic run on gpu1 and gpu2, two slots each, that lives until the end of the test."""
+    file = cluster.head.folder / "bin" / "kit-elastic"
+    file.write_text(PROGRAM % sys.executable)
+    file.chmod(0o755)
+    result = cluster.run(
+        "true", hosts="gpu[1-2]", launcher="elastic", detach=True, policy=RunPolicy(operator=None, min_np=2)
+    )
+    run = result.plan.run_id
+    until(lambda: b'"formed"' in cluster.log())
+    yield run
+    stop(cluster.context(), run, grace_s=0.1)
+
+
+def hosts(cluster: Cluster) -> list[str]:
+    (record,) = cluster.records
+    return [place["node"] for place in record["places"]]
+
+
+def test_hosts_come_to_a_run_and_leave_it(cluster: Cluster, elastic: str) -> None:
+    record = add_hosts(cluster.context(), None, "gpu[2-3]")
+    assert [(place.node, place.slots) for place in record.places][2:] == [("gpu3", (0, 1))]
+    until(lambda: b'"joined": ["gpu3"]' in cluster.log())
+    drop_hosts(cluster.context(), elastic, "gpu1,gpu2")
+    # The slots are free again as soon as no rank is there.
+    until(lambda: hosts(cluster) == ["gpu3"])
+    stop(cluster.context(), elastic, grace_s=0.1)
+    attach(cluster.context(), elastic, tagged=False)
+    warned = [warning.text for warning in cluster.reporter.warnings]
+    assert "reset: gpu3 joined; 4 → 6 ranks; 1.5 s lost" in warned
+    assert "reset: gpu[1-2] left; 6 → 2 ranks; 1.5 s lost" in warned
+
+
+def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:
+    with pytest.raises(InputError, match="has these hosts already"):
+        add_hosts(cluster.context(), None, "gpu1")
+    with pytest.raises(NotReadyError, match="gpu3: not a host of the run"):
+        drop_hosts(cluster.context(), None, "gpu3")
+    with pytest.raises(NotReadyError, match="0 slots with ranks would be left, and --min-np is 2"):
+        drop_hosts(cluster.context(), None, "gpu[1-2]")
+    with pytest.raises(InputError, match="no run"):
+        add_hosts(cluster.context(), "20200101", "gpu3")
+    cordon(cluster.context(), "gpu3", why="slow")
+    with pytest.raises(NotReadyError, match="gpu3 is cordoned: slow"):
+        add_hosts(cluster.context(), None, "gpu3")
+    assert hosts(cluster) == ["gpu1", "gpu2"]
+    assert json.loads((cluster.head.runs / elastic / "record.json").read_text())["elastic"]["min_np"] == 2

@@ -1,0 +1,201 @@
+"""Elastic runs on lab hosts: ranks, nodes and hosts go and come. No committed step comes again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.rig import CONNECTIONS, VM, Cluster, until
+
+# Each step adds 1, whatever the number of ranks. Rank 0 ends the training when its node has the file.
+TRAIN = """
+import os, time
+import mxnet as mx
+import horovod.mxnet as hvd
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError
+
+hvd.init()
+state = ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, step=0, total=0.0, over=False)
+
+def reset():
+    hvd.shutdown()
+    hvd.init()
+
+def sum_of(value, name):
+    return float(hvd.allreduce(mx.nd.array([value]), average=False, name=name).asscalar())
+
+def train(state):
+    try:
+        while not state.over:
+            state.total += sum_of(1.0, "one") / hvd.size()
+            ends = hvd.rank() == 0 and os.path.exists(os.environ["UNTIL"])
+            state.over = sum_of(float(ends), "over") > 0
+            state.step += 1
+            time.sleep(0.1)
+            state.commit()
+            if hvd.rank() == 0:
+                print("committed", state.step, hvd.size(), flush=True)
+        # Rank 0 does not wait for the others in a commit, and must not end before they have the last one.
+        sum_of(0.0, "end")
+    except mx.base.MXNetError as error:
+        if "Horovod" not in str(error):
+            raise
+        raise HorovodInternalError(error)
+
+run_fn(train, reset)(state)
+print("sum", state.step, state.total, flush=True)
+"""
+WITHOUT_STATE = """
+import time
+import mxnet as mx
+import horovod.mxnet as hvd
+hvd.init()
+while True:
+    hvd.allreduce(mx.nd.ones(1), name="one").asscalar()
+    print("committed 1", hvd.size(), flush=True)
+    time.sleep(0.1)
+"""
+FINISH = "/tmp/kit-test-finish"
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("elastic")
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "without_state.py").write_text(WITHOUT_STATE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _whole(cluster: Cluster) -> Iterator[None]:
+    """Give the next test a whole cluster."""
+    yield
+    for host in cluster.hosts:
+        host.text("docker", "start", cluster.container(host))
+        cluster.inside(host, "rm", "-f", FINISH)
+    cluster.wait_for_none()
+
+
+class Watched:
+    """A run of `kit`, whose lines two threads collect."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process, self.out, self.err = process, list[str](), list[str]()
+        self.threads = [
+            threading.Thread(target=lines.extend, args=(stream,), daemon=True)
+            for lines, stream in ((self.out, process.stdout), (self.err, process.stderr))
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def committed(self, size: int, least: int = 5) -> bool:
+        """Whether the latest world has this size, and has committed some steps."""
+        sizes = [line.split()[2] for line in self.out if line.startswith("committed")]
+        return len(sizes) >= least and set(sizes[-least:]) == {str(size)}
+
+    def wait_for(self, line: str, *, size: int | None = None) -> None:
+        """Wait until kit has printed this line, and until the ranks of a world of this size have committed steps."""
+
+        def there() -> bool:
+            assert self.process.poll() is None, self.text
+            return self.said(line) and (size is None or self.committed(size))
+
+        try:
+            until(f"{line}, {size} ranks", there)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text}") from None
+
+    def said(self, pattern: str) -> bool:
+        return not pattern or any(re.search(pattern, line) for line in list(self.err))
+
+    def ended(self) -> int:
+        until("the run ends", lambda: self.process.poll() is not None)
+        for thread in self.threads:
+            thread.join(60)
+        return self.process.returncode
+
+    @property
+    def text(self) -> str:
+        return "".join(self.out[-5:] + self.err[-30:])
+
+
+def rank_of(host: VM) -> int:
+    """Return the process of a rank on the host, without its relay."""
+    return next(p.pid for p in host.marked() if p.rank is not None and p.command.startswith("python3 train.py"))
+
+
+def words(code: Path, *more: str) -> list[str]:
+    # A rank may wait that long for one that has ended.
+    variables = (f"UNTIL={FINISH}", "TOKEN=s3cr3t", "HOROVOD_GLOO_TIMEOUT_SECONDS=20")
+    return ["run", "--elastic", "--code", str(code), *(word for name in variables for word in ("-x", name)), *more]
+
+
+def test_a_run_goes_on_through_faults_and_ends_with_the_right_sum(cluster: Cluster, code: Path) -> None:
+    head, gpu2, gpu3, _ = cluster.hosts
+    options = words(code, "--min-np", "2", "--max-np", "6", "-H", "gpu[2-3]")
+    with cluster.running(*options, "--", "python3", "train.py") as process:
+        run = Watched(process)
+        run.wait_for("", size=4)
+        ranks = [p for host in (gpu2, gpu3) for p in host.marked()]
+        assert not [p for p in (*ranks, *head.marked()) if "s3cr3t" in p.command], "a variable is on a command line"
+        environ = gpu2.text("sh", "-c", f"tr '\\0' '\\n' </proc/{rank_of(gpu2)}/environ")
+        port = int(environ.partition("HOROVOD_GLOO_RENDEZVOUS_PORT=")[2].split()[0])
+        assert head.listeners(port) == [head.address]
+
+        gpu3.text("kill", "-9", str(rank_of(gpu3)))
+        run.wait_for(r"reset: gpu3 left; 4 → 2 ranks; \d+\.\d s lost")
+        run.wait_for(r"reset: gpu3 joined; 2 → 4 ranks", size=4)
+
+        done = cluster.kit("hosts", "add", "gpu4")
+        assert done.returncode == 0, done.stderr
+        run.wait_for(r"reset: gpu4 joined; 4 → 6 ranks", size=6)
+
+        CONNECTIONS.forget()
+        gpu3.text("docker", "kill", cluster.container(gpu3))
+        run.wait_for(r"reset: gpu3 left; 6 → 4 ranks", size=4)
+
+        done = cluster.kit("hosts", "drop", "gpu4")
+        assert done.returncode == 0, done.stderr
+        run.wait_for(r"reset: gpu4 left; 4 → 2 ranks", size=2)
+        assert cluster.kit("hosts", "drop", "gpu2").returncode == 5, "fewer slots than --min-np would stay"
+
+        cluster.inside(gpu2, "touch", FINISH)
+        assert run.ended() == 0, run.text
+    steps = [int(line.split()[1]) for line in run.out if line.startswith("committed")]
+    assert steps == sorted(set(steps)), "a committed step came again"
+    sums = [line.split() for line in run.out if line.startswith("sum")]
+    assert len(sums) == 2
+    for _, count, total in sums:
+        assert float(total) == pytest.approx(int(count))
+    assert {name: left for name, left in cluster.marked().items() if left} == {}
+
+
+def test_a_script_without_state_is_refused_with_what_to_write(cluster: Cluster, code: Path) -> None:
+    options = words(code, "-H", "gpu[2-3]", "--max-np", "4")
+    with cluster.running(*options, "--", "python3", "without_state.py") as process:
+        run = Watched(process)
+        run.wait_for("", size=4)
+        victim = next(p.pid for p in cluster.hosts[2].marked() if p.command.startswith("python3 without_state.py"))
+        cluster.hosts[2].text("kill", "-9", str(victim))
+        assert run.ended() == 137, run.text
+    assert run.said("no rank had reached hvd.elastic.run")
+    assert run.said(r"state\.commit\(\)")
+    assert not cluster.marked()
+
+
+def test_the_end_of_all_hosts_ends_the_run(cluster: Cluster, code: Path) -> None:
+    options = words(code, "-H", "gpu[2-3]", "--max-np", "4")
+    with cluster.running(*options, "--", "python3", "train.py") as process:
+        run = Watched(process)
+        run.wait_for("", size=4)
+        CONNECTIONS.forget()
+        for host in cluster.hosts[1:3]:
+            host.text("docker", "kill", cluster.container(host))
+        assert run.ended() == 3, run.text
+    assert run.said("the elastic run cannot go on"), run.text

@@ -1,0 +1,375 @@
+"""Elastic runs on the head and the nodes, without Horovod: hosts, the desk, kit-worker, and what ranks may report."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import launcher
+from tests.fakes.head import Door, Head, until
+
+desk = launcher.load("kitelastic.desk")
+elastic = launcher.load("kitrun.elastic")
+plain = launcher.load("kitelastic.plain")
+gate = launcher.load("kitqueue.gate")
+line = launcher.load("kitqueue.line")
+order = launcher.load("kitqueue.order")
+crew = launcher.load("kitelastic.crew")
+shim = launcher.load("kitelastic.shim")
+store = launcher.load("kitrun.store")
+
+
+def place(number: int, *slots: int, **more: Any) -> dict[str, Any]:
+    held = slots or (0,)
+    return {"node": f"gpu{number}", "address": f"10.0.0.{number}", "ranks": len(held), "slots": [*held], **more}
+
+
+# Hosts
+
+
+def test_hosts_that_nobody_drops_cordons_or_has_lost_are_used() -> None:
+    places = [place(1, 0, 1), place(2), place(3, leaving=True), place(4)]
+    assert elastic.usable(places, {"gpu2": {"why": "slow"}}, ["gpu4"], []) == {
+        "gpu1": {"address": "10.0.0.1", "slots": 2}
+    }
+
+
+def test_ranks_on_a_cordoned_host_go_on() -> None:
+    cordons = {"gpu2": {"why": "slow"}}
+    assert list(elastic.usable([place(1), place(2)], cordons, [], ["gpu1", "gpu2"])) == ["gpu1", "gpu2"]
+    assert list(elastic.usable([place(1), place(2)], cordons, [], ["gpu1"])) == ["gpu1"]
+
+
+def test_hosts_come_and_leave() -> None:
+    both, why = desk.changed([place(1)], [place(2, 0, 1)], [], least=1)
+    assert (both, why) == ([place(1), place(2, 0, 1, out=True)], "")
+    both = desk.in_world(both, ["gpu1", "gpu2"])
+    assert both == [place(1), place(2, 0, 1)]
+    left, why = desk.changed(both, [], ["gpu1"], least=2)
+    assert (left, why) == ([place(1, leaving=True), place(2, 0, 1)], "")
+    assert desk.changed(left, [place(1)], [], least=2) == (both, "")
+    assert desk.in_world(left, ["gpu1", "gpu2"]) == left
+    assert desk.in_world(left, ["gpu2"]) == [place(2, 0, 1)]
+
+
+def test_hosts_without_ranks_leave_and_do_not_stand_in_for_others() -> None:
+    places = desk.in_world([place(1), place(2), place(3)], ["gpu1"])
+    assert places == [place(1), place(2, out=True), place(3, out=True)]
+    assert desk.changed(places, [], ["gpu1"], least=1)[1] == "0 slots with ranks would be left, and --min-np is 1"
+    assert desk.changed(places, [], ["gpu2"], least=2)[0][1] == place(2, out=True, leaving=True)
+
+
+@pytest.mark.parametrize(
+    ("drop", "least", "why"),
+    [
+        (["gpu9"], 1, "gpu9: not a host of the run"),
+        (["gpu2"], 2, "1 slots with ranks would be left, and --min-np is 2"),
+        (["gpu1", "gpu2"], 1, "0 slots with ranks would be left, and --min-np is 1"),
+    ],
+)
+def test_hosts_that_must_stay(drop: list[str], least: int, why: str) -> None:
+    assert desk.changed([place(1), place(2)], [], drop, least=least) == ([], why)
+
+
+@pytest.mark.parametrize(
+    "bad", [{}, place(1) | {"ranks": 0}, place(1) | {"ranks": 2}, place(1) | {"slots": ["x"]}, {"node": "gpu1"}]
+)
+def test_what_is_no_place(bad: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        desk.place_of(bad)
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> Any:
+    """Return a run that lives as long as this test, with gpu1 and gpu2."""
+    run = store.Run("20261121-101500-0001", str(tmp_path))
+    record = {"id": run.id, "places": [place(1), place(2)], "elastic": {"min_np": 1, "max_np": 4}}
+    lock = run.create(record)
+    yield run
+    os.close(lock)
+
+
+def test_the_desk_changes_the_record(living: Any, tmp_path: Path) -> None:
+    request = {"add": [place(3) | {"more": "ignored"}], "drop": ["gpu2"]}
+    answer = desk.change(living, request, str(tmp_path))
+    assert [p["node"] for p in answer["changed"]["places"]] == ["gpu1", "gpu2", "gpu3"]
+    assert living.record["places"] == [place(1), place(2, leaving=True), place(3, out=True)]
+
+
+def test_the_desk_gives_no_slot_twice(living: Any, tmp_path: Path) -> None:
+    other = store.Run("20261121-101500-0002", str(tmp_path))
+    lock = other.create({"id": other.id, "places": [place(3)]})
+    try:
+        answer = desk.change(living, {"add": [place(3)], "drop": []}, str(tmp_path))
+    finally:
+        os.close(lock)
+    assert [holder["id"] for holder in answer["held"]] == [other.id]
+    assert living.record["places"] == [place(1), place(2)]
+
+
+def test_the_desk_adds_no_cordoned_host(living: Any, tmp_path: Path) -> None:
+    (tmp_path / ".queue").mkdir()
+    line.write_cordons({"gpu3": {"why": "slow"}}, str(tmp_path))
+    answer = desk.change(living, {"add": [place(3)], "drop": ["gpu1"]}, str(tmp_path))
+    assert answer == {"cordoned": {"gpu3": {"why": "slow"}}}
+    assert living.record["places"] == [place(1), place(2)]
+
+
+def test_the_desk_takes_no_slot_from_the_first_in_line(
+    living: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = order.Reservation("20261121-101500-0009", {"gpu3": frozenset([0])}, None, ())
+    monkeypatch.setattr(gate, "reserved", lambda _: first)
+    answer = desk.change(living, {"add": [place(3)], "drop": []}, str(tmp_path))
+    assert answer == {"reserved": {"id": first.id, "slots": {"gpu3": [0]}, "left": None}}
+    # It holds these slots already.
+    answer = desk.change(living, {"add": [place(2)], "drop": []}, str(tmp_path))
+    assert answer["changed"]["places"] == [place(1), place(2)]
+
+
+def test_only_an_elastic_run_changes(tmp_path: Path) -> None:
+    run = store.Run("20261121-101500-0003", str(tmp_path))
+    lock = run.create({"id": run.id, "places": [place(1)]})
+    try:
+        assert "not elastic" in desk.change(run, {"add": [], "drop": []}, str(tmp_path))["failed"]
+    finally:
+        os.close(lock)
+    assert desk.change(run, {"add": [], "drop": []}, str(tmp_path))["over"]["id"] == run.id
+
+
+# What ranks may report
+
+
+def reported(value: object) -> bytes:
+    return base64.b64encode(pickle.dumps(value))
+
+
+def test_a_rank_reports_its_own_addresses_and_a_key() -> None:
+    value = reported(({"eth0": [("10.0.0.2", 4000)], "docker0": [("172.17.0.1", 4000)]}, b"key"))
+    assert plain.addresses_of(value, "10.0.0.2") == ({"kit": [("10.0.0.2", 4000)]}, b"key")
+
+
+class Evil:
+    """Runs code where it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch /tmp/kit-test-evil",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        reported(Evil()),
+        reported(({"eth0": [Evil()]}, b"key")),
+        reported(({"eth0": [("10.0.0.9", 4000)]}, b"key")),
+        reported(({"eth0": [("10.0.0.2", 4000)]}, "no bytes")),
+        reported((["eth0"], b"key")),
+        reported(b"x" * (plain.MOST + 1)),
+        b"not base64 of a pickle",
+        b"",
+    ],
+)
+def test_what_a_rank_may_not_report(value: bytes) -> None:
+    with pytest.raises(plain.Refused):
+        plain.addresses_of(value, "10.0.0.2")
+    assert not Path("/tmp/kit-test-evil").exists()
+
+
+# kit-worker
+
+
+class Slot:
+    hostname, rank, size, local_rank, local_size, cross_rank, cross_size = "gpu2", 3, 4, 1, 2, 1, 2
+
+
+def test_an_order_has_the_ranks_numbers_and_where_they_meet() -> None:
+    start = {"run": "r", "env": {"MINE": "x"}, "argv": ["python", "train.py"], "wdir": "", "code": "", "began": 1.0}
+    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"})
+    expected = {"MINE": "x", "HOROVOD_RANK": "3", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_HOSTNAME": "gpu2", "RANK": "3"}
+    assert expected.items() <= order["env"].items()
+    assert order["env"]["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
+    assert (order["run"], order["argv"]) == ("r", ["python", "train.py"])
+
+
+def test_the_head_needs_no_ssh_and_nothing_secret_is_an_argument() -> None:
+    assert crew.argv_of("gpu1", "10.0.0.1", "gpu1")[0] == "python3"
+    words = crew.argv_of("gpu2", "10.0.0.2", "gpu1")
+    assert words[0] == "ssh"
+    assert words[words.index("--") + 1 :] == ["10.0.0.2", "python3", "-IS", "/opt/kit/bin/kit-worker"]
+    assert not [word for word in words if "StrictHostKeyChecking" in word]
+
+
+WORKER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from kitelastic import shim
+shim.BIN = sys.argv[2]
+sys.exit(shim.main())
+"""
+
+
+def worker(run: str, *argv: str, **env: str) -> subprocess.Popen[bytes]:
+    """Start kit-worker with an order for this command."""
+    order = {"run": run, "env": {"KIT_RUN": run, "KIT_AGENT": "elastic", "RANK": "2", **env}, "argv": argv}
+    process = subprocess.Popen(
+        [sys.executable, "-IS", "-c", WORKER, str(launcher.LIB), str(launcher.BIN)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "KIT_NODE": "gpu2", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert process.stdin
+    process.stdin.write(json.dumps(order).encode() + b"\n")
+    process.stdin.flush()
+    return process
+
+
+def test_a_worker_runs_its_rank_and_ends_with_its_code() -> None:
+    process = worker("elastic-1", "sh", "-c", "echo $MINE $RANK; exit 7", MINE="a 'b")
+    assert process.stderr
+    said = process.stderr.read()
+    assert process.wait(60) == 7
+    assert b"kit-line 2 o . 7\na 'b 2\n" in said
+    assert b"gpu2 7 0 0" in said
+
+
+def test_the_end_of_its_input_ends_the_rank() -> None:
+    process = worker("elastic-2", "sh", "-c", "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done")
+    assert process.stderr
+    assert process.stdin
+    said = b""
+    while b"up\n" not in said:
+        said += os.read(process.stderr.fileno(), 4096)
+    process.stdin.close()
+    assert b"saved\n" in process.stderr.read()
+    assert process.wait(60) == 3
+
+
+def test_a_rank_that_ignores_it_is_killed() -> None:
+    process = worker("elastic-3", "sh", "-c", "trap '' TERM; echo $$ here; while :; do sleep 0.1; done")
+    assert process.stderr
+    assert process.stdin
+    said = b""
+    while b" here\n" not in said:
+        said += os.read(process.stderr.fileno(), 4096)
+    pid = int(said.partition(b" here\n")[0].split()[-1])
+    process.stdin.close()
+    process.stderr.read()
+    assert process.wait(60) == 128 + signal.SIGKILL
+    until(lambda: not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z")
+
+
+def test_a_rank_that_is_there_does_not_hold_up_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = store.Run("elastic-4", str(tmp_path))
+    monkeypatch.setattr(store, "ROOT", str(tmp_path))
+    Path(run.folder).mkdir()
+    rank = os.open(run.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(rank, fcntl.LOCK_SH)
+        said = shim.seed({"run": run.id, "code": "0" * 64, "began": 1.0})
+    finally:
+        os.close(rank)
+    assert said, "a snapshot that is not here was found"
+
+
+@pytest.mark.parametrize("text", [b"[]\n", b"{}\n", b"no json\n", b'{"env": 3}\n'])
+def test_what_is_no_order(text: bytes) -> None:
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", WORKER, str(launcher.LIB), str(launcher.BIN)],
+        input=text,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode in (0, 2), b"Traceback" in done.stderr) == (True, False)
+
+
+# The supervisor's side
+
+
+FAKE = """
+import json, os, subprocess, sys, time
+
+def tell(**event):
+    os.write(1, json.dumps(event).encode() + b"\\n")
+
+def record(rank, kind, body):
+    os.write(2, b"\\x1ekit-line %d %s . %d\\n%s" % (rank, kind, len(body), body))
+
+def words():
+    return json.loads(sys.stdin.readline())
+
+start = words()["start"]
+assert "TOKEN" in os.environ
+tell(event="formed", hosts=[["gpu1", 1], ["gpu2", 1]], np=2)
+record(1, b"x", b"gpu2 1 0 0")
+tell(event="reset", hosts=[["gpu1", 1]], joined=[], left=["gpu2"], np_before=2, np=1, seconds=0.5)
+print("no event")
+tell(event="strange")
+os.write(2, b"hosts %s\\n" % json.dumps(sorted(start["hosts"])).encode())
+"""
+
+
+def elastic_run(head: Head, rest: str) -> tuple[Door, dict[str, Any]]:
+    program = head.folder / "kit-elastic.py"
+    program.write_text(FAKE + rest)
+    places = [place(1), place(2)]
+    settings = {"address": "10.0.0.1", "min_np": 1, "max_np": 4}
+    info = {"command": ["true"], "elastic": settings}
+    return head.run(
+        sys.executable, str(program), places=places, elastic=settings, info=info, env={"TOKEN": "s3cr3t"}
+    )  # fmt: skip
+
+
+def test_a_rank_that_failed_before_a_reset_is_no_failure_of_the_run(head: Head) -> None:
+    head.ssh()
+    door, _ = elastic_run(head, "")
+    story = door.story()
+    assert (story.code, story.ending["failure"]) == (0, None)
+    assert story.events("reset")[0]["left"] == ["gpu2"]
+    assert not story.events("strange")
+    assert 'hosts ["gpu1", "gpu2"]' in story.mpirun
+
+
+def test_the_end_of_all_hosts_is_the_failure(head: Head) -> None:
+    head.ssh()
+    door, _ = elastic_run(head, 'tell(event="over", why="no host is left", host="gpu2"); sys.exit(3)')
+    story = door.story()
+    failure = story.ending["failure"]
+    assert (story.code, failure["kind"], failure["host"], failure["lines"]) == (3, "host", "gpu2", ["no host is left"])
+
+
+def test_changed_hosts_reach_the_driver_and_dropped_ones_give_their_slots_back(head: Head) -> None:
+    head.ssh()
+    rest = """
+words()
+tell(event="reset", hosts=[["gpu1", 1], ["gpu3", 1]], joined=["gpu3"], left=[], np_before=1, np=2, seconds=0.5)
+hosts = words()["hosts"]
+os.write(2, b"then %s\\n" % json.dumps(sorted(hosts)).encode())
+tell(event="reset", hosts=[["gpu3", 1]], joined=[], left=["gpu1"], np_before=2, np=1, seconds=0.5)
+while words() != {"stop": True}: pass
+os.write(2, b"asked to stop\\n")
+"""
+    door, answer = elastic_run(head, rest)
+    run = answer["started"]
+    until(lambda: b'"reset"' in head.log())
+    changed = head.door().ask({"op": "hosts", "id": run, "add": [place(3)], "drop": []})
+    assert len(changed["changed"]["places"]) == 3
+    until(lambda: head.log().count(b'"reset"') == 2)
+    head.door().ask({"op": "hosts", "id": run, "add": [], "drop": ["gpu1", "gpu2"]})
+    record = head.runs / run / "record.json"
+    until(lambda: [p["node"] for p in json.loads(record.read_text())["places"]] == ["gpu3"])
+    stop = head.door().ask({"op": "stop", "id": run, "grace": 0.1})
+    assert stop["stopping"]["id"] == run
+    story = door.story()
+    assert {'then ["gpu3"]', "asked to stop"} <= set(story.mpirun)
+    assert story.ending["stopped"]

@@ -1,0 +1,142 @@
+"""The launcher elastic: which options conflict, how many ranks start, what kit-elastic gets, what its events say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kit.errors import InputError, NotReadyError
+from kit.events import Warned
+from kit.model.answer import OddAnswer
+from kit.model.launch import Placement, RunPolicy, RunRequest
+from kit.model.run import Place, RunRecord
+from kit.model.spec import ClusterSpec, ImageSpec
+from kit.plan.run import elastic, leases
+from kit.plan.run.elasticevents import elastic_event
+from kit.plan.run.mpi import launch_plan
+from kit.plan.run.records import record_of, start_request
+from tests.fakes.facts import node
+
+COMMAND = ("python", "train.py")
+ELASTIC = RunRequest(launcher="elastic")
+IMAGE = ImageSpec()
+
+
+def with_policy(**given: Any) -> RunRequest:
+    return replace(ELASTIC, policy=RunPolicy(**given))
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (RunRequest(policy=RunPolicy(max_np=4)), "--max-np 4 has no effect without --elastic"),
+        (replace(ELASTIC, np=4), "--np has no meaning with --elastic"),
+        (replace(ELASTIC, npernode=1), "--npernode has no meaning"),
+        (replace(ELASTIC, oversubscribe=True), "--oversubscribe has no meaning"),
+        (replace(ELASTIC, terminal=True), "-it has no meaning"),
+        (with_policy(retries=1), "--retries has no meaning"),
+        (with_policy(min_np=5, max_np=4), "--min-np 5 is more than --max-np 4"),
+    ],
+)
+def test_what_does_not_go_together(request_: RunRequest, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        elastic.check(request_, IMAGE)
+    assert caught.value.hint
+
+
+def test_an_image_without_horovod_is_refused() -> None:
+    with pytest.raises(InputError, match="needs Horovod, and the image"):
+        elastic.check(ELASTIC, replace(IMAGE, flavour="pytorch"))
+
+
+@pytest.mark.parametrize("good", [RunRequest(), ELASTIC, with_policy(min_np=4, max_np=4), with_policy(min_np=2)])
+def test_what_does(good: RunRequest) -> None:
+    elastic.check(good, IMAGE)
+
+
+def holder(number: int, *slots: int) -> RunRecord:
+    place = {"node": f"gpu{number}", "address": "10.0.0.1", "ranks": len(slots), "slots": slots}
+    return record_of({"id": f"2026112{number}-101500-0001", "places": [place], "by": "eve@home"})
+
+
+@pytest.mark.parametrize(
+    ("given", "living", "ranks"),
+    [
+        ({}, [], (4, 1, 4)),
+        ({"max_np": 3}, [], (3, 1, 3)),
+        ({"min_np": 2, "max_np": 8}, [], (4, 2, 8)),
+        ({"min_np": 2}, [holder(1, 0, 1)], (2, 2, 4)),
+        # They do not fit now: place_free says who holds the slots, or waits.
+        ({"min_np": 3}, [holder(1, 0, 1)], (3, 3, 4)),
+        ({"min_np": 8}, [], (8, 8, 8)),
+    ],
+)
+def test_how_many_ranks_start(given: dict[str, int], living: list[RunRecord], ranks: tuple[int, int, int]) -> None:
+    assert elastic.ranks(with_policy(**given), [node(1), node(2)], living) == ranks
+
+
+def test_kit_elastic_gets_names_and_never_values() -> None:
+    placement = Placement(nodes=(node(1), node(2)), counts=(2, 1))
+    plan = launch_plan(
+        run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={"TOKEN": "secret"},
+        code="c" * 64,
+    )  # fmt: skip
+    made = elastic.as_elastic(plan, node(1), 2, 8)
+    assert made.argv[:5] == ("kit-elastic", "--min-np", "2", "--max-np", "8")
+    assert made.argv[made.argv.index("--wdir") + 1] == "/var/lib/kit/runs/r/work"
+    assert made.argv[-3:] == ("--", *COMMAND)
+    assert "TOKEN" in made.argv
+    assert "KIT_ATTEMPT" in made.argv
+    assert "MASTER_ADDR" not in made.argv
+    assert not [word for word in made.argv if "secret" in word or "mca" in word]
+    request = start_request(made, cluster="c", image="i", head="gpu1", by="me", wait=False)
+    assert request["elastic"] == {"address": node(1).address, "min_np": 2, "max_np": 8}
+    assert request["info"]["elastic"] == request["elastic"]
+    assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["elastic"] == {}
+
+
+def test_more_hosts_give_all_their_free_slots() -> None:
+    assert leases.places_on([node(1), node(2)], [holder(1, 0)]) == (
+        Place(node="gpu1", address=node(1).address, ranks=1, slots=(1,)),
+        Place(node="gpu2", address=node(2).address, ranks=2, slots=(0, 1)),
+    )
+    with pytest.raises(NotReadyError, match="20261121-101500-0001 of eve@home"):
+        leases.places_on([node(1)], [holder(1, 0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"event": "reset", "left": ["gpu3", "gpu4"], "np_before": 6, "np": 4, "seconds": 12.31},
+            "reset: gpu[3-4] left; 6 → 4 ranks; 12.3 s lost",
+        ),
+        (
+            {"event": "reset", "joined": ["gpu5"], "left": ["gpu1"], "np_before": 4, "np": 4, "seconds": 2},
+            "reset: gpu1 left; gpu5 joined; 4 ranks; 2.0 s lost",
+        ),
+        (
+            {"event": "short", "available": 1, "least": 4, "seconds": 600},
+            "1 slots are left, and --min-np is 4: the run waits up to 600 s for hosts",
+        ),
+        ({"event": "over", "why": "no host is left"}, "the elastic run cannot go on: no host is left"),
+    ],
+)
+def test_what_events_say(fields: dict[str, Any], says: str) -> None:
+    assert elastic_event(fields).text == says
+
+
+def test_a_script_without_state_gets_what_to_write() -> None:
+    said = elastic_event({"event": "refused", "rank": 2, "host": "gpu3", "exit_code": 1})
+    assert "rank 2 on gpu3 failed" in said.text
+    assert isinstance(said, Warned)
+    assert "state.commit()" in str(said.hint)
+
+
+def test_an_odd_event_is_an_odd_answer() -> None:
+    with pytest.raises(OddAnswer):
+        elastic_event({"event": "reset", "np": -1})
+    with pytest.raises(OddAnswer):
+        elastic_event({"event": "reset", "joined": 3})
