@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Dict, Mapping, Optional, Set, Type
 
-from kitrun import code, decide, metrics, procs, settle, store
+from kitrun import code, decide, metrics, newest, procs, settle, store
 from kitrun.attempt import Attempt
 from kitrun.launch import Launch, without
 
@@ -50,7 +50,9 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         attempt.close()
         wait = decide.backoff(policy, number)
         dropped, launch = without(launch, attempt.lost_hosts(), policy)
-        attempt.note("again", number=number + 1, wait=wait, dropped=dropped)
+        age = newest.age(str(launch.env.get("KIT_CHECKPOINT_DIR", "")), time.time())
+        checkpoint = {} if age is None else {"checkpoint": round(age, 1)}
+        attempt.note("again", number=number + 1, wait=wait, dropped=dropped, **checkpoint)
         attempt.stop = pause(attempt, wait)
         if attempt.stop is not None:
             break

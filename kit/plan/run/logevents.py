@@ -30,11 +30,15 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Again:
-    """The next attempt, its `number`, starts in `wait` seconds, without the hosts `dropped`."""
+    """The next attempt, its `number`, starts in `wait` seconds, without the hosts `dropped`.
+
+    `checkpoint`: the seconds since a file in the head's checkpoint folder was last changed, if one is there.
+    """
 
     number: int
     wait: float = 0.0
     dropped: tuple[str, ...] = ()
+    checkpoint: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,15 @@ def next_attempt(fields: Mapping[str, Any]) -> str:
     """Return the sentence that announces the next attempt. Raises OddAnswer."""
     again = convert(fields, Again)
     without = f", without {', '.join(again.dropped)}" if again.dropped else ""
-    return f"attempt {again.number} starts in {again.wait:.0f} s{without}"
+    age = again.checkpoint
+    last = f"; the newest file in the head's KIT_CHECKPOINT_DIR is {_span(age)} old" if age is not None else ""
+    return f"attempt {again.number} starts in {again.wait:.0f} s{without}{last}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 def hang_report(fields: Mapping[str, Any]) -> list[str]:

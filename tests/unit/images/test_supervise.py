@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from kit.remote.run.log import RunLog
+from tests.fakes import launcher
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
+
+newest = launcher.load("kitrun.newest")
 
 SCRIPT = ("sh", "-c")
 
@@ -174,6 +177,22 @@ def test_it_is_started_again_until_it_is_well(head: Head) -> None:
     assert (story.code, story.ending["attempt"], story.ending["failure"]) == (0, 3, None)
     assert [(event["number"], event["wait"]) for event in story.events("again")] == [(2, 0.02), (3, 0.04)]
     head.nothing_left()
+
+
+def test_it_says_how_old_the_last_checkpoint_is(head: Head) -> None:
+    script = 'mkdir -p $KIT_CHECKPOINT_DIR/a; touch -d "1 hour ago" $KIT_CHECKPOINT_DIR/a/model; [ $KIT_ATTEMPT = 2 ]'
+    story = head.done(*SCRIPT, script, policy={"retries": 1, "backoff": 0.02})
+    (again,) = story.events("again")
+    assert 3600 <= again["checkpoint"] < 3600 + 600
+    head.nothing_left()
+
+
+def test_no_checkpoint_has_no_age(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert newest.age(str(tmp_path), 1.0) is None
+    assert newest.age(str(tmp_path / "missing"), 1.0) is None
+    os.mkfifo(tmp_path / "fifo")
+    assert newest.age(str(tmp_path), 1.0) is None
 
 
 @pytest.mark.parametrize(
