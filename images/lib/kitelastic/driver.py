@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from horovod.runner.elastic.discovery import HostManager
 from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.registration import SUCCESS
 from horovod.runner.elastic.worker import HostUpdateResult
 
 from kitelastic.crew import BROKEN, END_S, TICK_S, Key, Worker
@@ -43,6 +44,8 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         # Whether any rank has used Horovod's elastic state.
         self.has_state = False
         self.refused = False
+        # Horovod ended the run because ranks had failed on every host.
+        self.everywhere = False
         # Somebody ends the run: no rank starts again.
         self.stopping = False
         # Why the driver stopped, for people, if its ranks cannot say.
@@ -106,6 +109,11 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         self._shutdown.set()
         with self._wait_hosts_cond:
             self._wait_hosts_cond.notify_all()
+
+    def stop(self, error_message: Optional[str] = None) -> None:
+        """End the run, because it is over, or because Horovod has no host left that it trusts."""
+        self.everywhere = self.first is not None and not self._worker_registry.count(SUCCESS)
+        super().stop(error_message)
 
     # Resets
 

@@ -18,8 +18,10 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-# kit's exit codes: a host was lost; not ready.
-HOST_LOST, NOT_READY = 3, 5
+from kitelastic import ending
+
+# kit's exit code.
+NOT_READY = 5
 # The last ranks' lines, after the driver has stopped.
 DRAIN_S = 10.0
 TICK_S = 0.1
@@ -161,7 +163,7 @@ class Elastic:
             self.driver.begin(least)
         except Exception as error:
             self.channel.words("the run cannot start: %s" % error)
-            return HOST_LOST
+            return ending.HOST_LOST
         while not self.driver.finished():
             time.sleep(TICK_S)
         end = time.monotonic() + DRAIN_S
@@ -170,18 +172,11 @@ class Elastic:
         return self._code()
 
     def _code(self) -> int:
-        from kitelastic.crew import BROKEN
-
-        first, why = self.driver.first, self.driver.why
-        if self.driver.refused and first is not None:
-            self.channel.tell("refused", rank=first[0], host=first[1], exit_code=first[2])
-            return first[2]
-        if why or (first is not None and first[2] == BROKEN):
-            # The last hosts failed at once, so any of them is the first.
-            host = {"host": first[1]} if first is not None else {}
-            self.channel.tell("over", why=why or "no host is left that runs its ranks", **host)
-            return HOST_LOST
-        return first[2] if first is not None else 0
+        driver = self.driver
+        code, event = ending.of(driver.first, why=driver.why, refused=driver.refused, everywhere=driver.everywhere)
+        if event:
+            self.channel.tell(**event)
+        return code
 
 
 def unexpected(channel: Channel, error: Optional[BaseException]) -> None:

@@ -201,7 +201,7 @@ class ElasticAttempt(Attempt):
         super().note(name, **dict(fields, elastic=True) if name == "lost" else fields)
 
     def lost_hosts(self) -> List[str]:
-        if self.code == decide.HOST_LOST and self.stop is None:
+        if self.code == decide.HOST_LOST and self.stop is None and not self._over.get("failed"):
             return sorted(self._away()) or [str(self._over.get("host") or self.launch.head)]
         return []
 
@@ -211,6 +211,6 @@ class ElasticAttempt(Attempt):
             return None
         failure = super().failure()
         why = self._over.get("why")
-        if failure is not None and isinstance(why, str) and why:
+        if failure is not None and isinstance(why, str) and why and not self._over.get("failed"):
             failure = dict(failure, lines=[why])
         return failure

@@ -25,6 +25,7 @@ gate = launcher.load("kitqueue.gate")
 line = launcher.load("kitqueue.line")
 order = launcher.load("kitqueue.order")
 crew = launcher.load("kitelastic.crew")
+ending = launcher.load("kitelastic.ending")
 shim = launcher.load("kitelastic.shim")
 store = launcher.load("kitrun.store")
 
@@ -319,9 +320,9 @@ os.write(2, b"hosts %s\\n" % json.dumps(sorted(start["hosts"])).encode())
 """
 
 
-def elastic_run(head: Head, rest: str) -> tuple[Door, dict[str, Any]]:
+def elastic_run(head: Head, rest: str, *, begin: str = FAKE) -> tuple[Door, dict[str, Any]]:
     program = head.folder / "kit-elastic.py"
-    program.write_text(FAKE + rest)
+    program.write_text(begin + rest)
     places = [place(1), place(2)]
     settings = {"address": "10.0.0.1", "min_np": 1, "max_np": 4}
     info = {"command": ["true"], "elastic": settings}
@@ -373,3 +374,40 @@ os.write(2, b"asked to stop\\n")
     story = door.story()
     assert {'then ["gpu3"]', "asked to stop"} <= set(story.mpirun)
     assert story.ending["stopped"]
+
+
+FIRST = (3, "gpu3", 9)
+LOST = (2, "gpu2", crew.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "code", "event"),
+    [
+        (None, {}, 0, {}),
+        (FIRST, {}, 9, {}),
+        (FIRST, {"everywhere": True}, 9, {"name": "over", "why": "ranks failed on every host", "failed": True}),
+        (FIRST, {"refused": True}, 9, {"name": "refused", "rank": 3, "host": "gpu3", "exit_code": 9}),
+        (FIRST, {"why": "too few"}, 3, {"name": "over", "why": "too few", "host": "gpu3"}),
+        (None, {"why": "too few"}, 3, {"name": "over", "why": "too few"}),
+        (LOST, {"everywhere": True}, 3, {"name": "over", "why": "no host is left that runs its ranks", "host": "gpu2"}),
+    ],
+)
+def test_how_it_ended(first: Any, more: dict[str, Any], code: int, event: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"why": "", "refused": False, "everywhere": False, **more}
+    assert ending.of(first, **settings) == (code, event)
+
+
+def test_ranks_that_failed_on_every_host_are_the_failure(head: Head) -> None:
+    head.ssh()
+    rest = """
+record(0, b"u", b"gpu1 7")
+record(0, b"e", b"it is full")
+record(0, b"x", b"gpu1 9 0 0")
+tell(event="over", why="ranks failed on every host", failed=True)
+sys.exit(9)
+"""
+    # Without the rank that failed before the reset, whose record comes on another pipe.
+    door, _ = elastic_run(head, rest, begin=FAKE.replace('record(1, b"x"', '0 and record(1, b"x"'))
+    story = door.story()
+    failure = story.ending["failure"]
+    assert (story.code, failure["kind"], failure["rank"], failure["lines"]) == (9, "rank", 0, ["it is full"])
