@@ -46,8 +46,13 @@ class Watching:
         return self.run.state != "running" or (self.lines is not None and self.lines.ended)
 
     def wait(self) -> tuple[Seen, ...]:
-        """Wait until each host has a reading or an error, at most FIRST_S, and return what is known then."""
+        """Wait until each host has a reading or an error, at most FIRST_S, and return what is known then.
+
+        Of a run that has ended, the last lines are known then, too, if they can be had.
+        """
         self.watchers.wait(answered, FIRST_S)
+        if self.lines is not None and self.over:
+            self.lines.wait(FIRST_S)
         return self.watchers.now()
 
 

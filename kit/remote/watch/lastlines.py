@@ -28,6 +28,8 @@ class LastLines:
         self._lines: dict[int, str] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        # Set when there is no more to read, or nothing can be read.
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> LastLines:
@@ -46,12 +48,17 @@ class LastLines:
         with self._lock:
             return dict(self._lines)
 
+    def wait(self, within_s: float) -> bool:
+        """Wait until all lines of a run that has ended are read, or until they cannot be. Return whether that came."""
+        return self._over.wait(within_s)
+
     def _run(self) -> None:
         while not self._closed.is_set() and not self.ended:
             try:
                 self._read()
             except KitError as error:
                 self.error = error
+            self._over.set()
             if self._closed.wait(0.0 if self.ended else AGAIN_S) or self.ended:
                 return
             try:

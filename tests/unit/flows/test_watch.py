@@ -53,15 +53,20 @@ def ranks_of(seen: Sequence[Seen], run: str) -> list[RankReading]:
 
 def test_only_the_end_of_a_long_log_is_read(head: Head, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kit.flows.watch.LAST", 1000)
-    # What is printed after the pause is another record.
-    pause = f"while [ ! -e {head.folder}/go ]; do sleep 0.02; done"
-    script = f'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then echo early; else seq 2000; {pause}; echo late; fi'
+    # What is printed after a pause is another record.
+    pauses = [f"while [ ! -e {head.folder}/{name} ]; do sleep 0.02; done" for name in ("early", "late")]
+    second = f"{pauses[0]}; seq 2000; {pauses[1]}; echo late"
+    script = f'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then echo early; else {second}; fi'
     door, answer = head.ranks(2, script)
-    until(lambda: b"\n2000\n" in (head.runs / answer["started"] / "log").read_bytes())
-    (head.folder / "go").touch()
+    log = head.runs / answer["started"] / "log"
+    until(lambda: b"early\n" in log.read_bytes())
+    (head.folder / "early").touch()
+    until(lambda: b"\n2000\n" in log.read_bytes())
+    (head.folder / "late").touch()
     door.story()
     with watching(context, run="", count=1) as watched:
         until(lambda: watched.over)
+        watched.wait()
         assert watched.last() == {1: "late"}
 
 
