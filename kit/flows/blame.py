@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kit.errors import NotReadyError
-from kit.events import HostFailed, Phase, Warned
+from kit.events import HostFailed, Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.listing import stored_run
 from kit.model.blame import BlameResult
 from kit.model.run import RunRecord
 from kit.model.watch import Reading, Seen, SuspectReading
+from kit.plan.blame.confirm import confirmed, doubtful
 from kit.plan.blame.intervals import watched
 from kit.plan.blame.judge import judge
 from kit.remote.watch.watchers import Watchers
@@ -29,8 +30,8 @@ _KEPT = 4096
 def blame(context: Context, word: str | None, *, for_s: float | None = None) -> BlameResult:
     """Return who slows a run that runs now. `word` is its id, or see kit.plan.run.records.find.
 
-    Without `for_s`, kit watches for FOR_S, and longer if the run ended too few steps to say anything. Raises
-    NotReadyError for a run that does not run.
+    Without `for_s`, kit watches for FOR_S, longer if the run ended too few steps to say anything, and twice as long
+    before it names anybody who costs little. Raises NotReadyError for a run that does not run.
     """
     record, _ = stored_run(context, word)
     if record.state != "running":
@@ -54,8 +55,22 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
             if for_s or result.verdict != "too-few-steps" or last >= MOST_S:
                 break
             last = min(MOST_S, last + FOR_S)
+        if not for_s and doubtful(result):
+            result = _again(context, record, seen, result)
         notes = _failed(context, seen.now())
     return replace(result, notes=(*result.notes, *notes))
+
+
+def _again(context: Context, record: RunRecord, seen: Watchers, first: BlameResult) -> BlameResult:
+    """Watch for as long once more, and return what both looks say."""
+    text = f"{first.culprit.host} costs the others little: looking again" if first.culprit else ""
+    context.reporter.report(Note(text=text))
+    before = {host: len(rows) for host, rows in seen.history().items()}
+    seen.wait(lambda _: False, max(FOR_S, first.seconds))
+    history = seen.history()
+    # The last reading of the first look begins the second one.
+    later = {host: rows[max(0, before.get(host, 0) - 1) :] for host, rows in history.items()}
+    return confirmed(first, _judged(record, later), _judged(record, history))
 
 
 def _begun(hosts: Sequence[Seen]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from kit.cli.text import blame as text
 from kit.errors import NotReadyError, StepError
-from kit.events import HostFailed, Warned
+from kit.events import HostFailed, Note, Warned
 from kit.flows import blame as flow
 from kit.flows.blame import blame
 from kit.model import watch
@@ -88,8 +88,15 @@ def _readings(row: Sequence[HostInterval]) -> Iterable[watch.SuspectReading]:
 class Watching:
     """In the place of kit.remote.watch: readings that are there already."""
 
-    def __init__(self, history: Mapping[str, Sequence[watch.SuspectReading]], failed: Mapping[str, StepError]) -> None:
+    def __init__(
+        self,
+        history: Mapping[str, Sequence[watch.SuspectReading]],
+        failed: Mapping[str, StepError],
+        later: Mapping[str, Sequence[watch.SuspectReading]],
+    ) -> None:
         self._history, self._failed = history, failed
+        # What is there after the first look.
+        self._later = later
         self.waits: list[float] = []
         self.wanted: dict[str, Any] = {}
 
@@ -105,6 +112,8 @@ class Watching:
 
     def wait(self, done: Callable[[Sequence[watch.Seen]], bool], within_s: float) -> bool:
         self.waits.append(within_s)
+        if len(self.waits) > 2 and self._later:
+            self._history = self._later
         return done(self.now())
 
     def now(self) -> tuple[watch.Seen, ...]:
@@ -118,14 +127,19 @@ class Watching:
 @pytest.fixture
 def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watching]:
     def begin(
-        history: Watched, *, state: str = "running", failed: Mapping[str, StepError] | None = None, np: int = 3
+        history: Watched,
+        *,
+        state: str = "running",
+        failed: Mapping[str, StepError] | None = None,
+        np: int = 3,
+        later: Watched | None = None,
     ) -> Watching:
         places = tuple(Place(node=f"gpu{n}", address=f"10.0.0.{n}", ranks=np // 3, slots=()) for n in (1, 2, 3))
         record = RunRecord(
             id=RUN, cluster="lab", image="kit:x", command=("train",), places=places, state=state  # type: ignore[arg-type]
         )  # fmt: skip
         monkeypatch.setattr(flow, "stored_run", lambda *_: (record, {}))
-        made = Watching(readings(history), failed or {})
+        made = Watching(readings(history), failed or {}, readings(later) if later else {})
         monkeypatch.setattr(flow, "Watchers", made)
         return made
 
@@ -174,6 +188,48 @@ def test_it_watches_for_longer_while_the_steps_are_too_few(
     # The start, then once for each ten seconds of the minute.
     assert len(made.waits) == 7
     assert made.waits[-1] > made.waits[1]
+
+
+LITTLE = Fault(kind="cgroup-throttle", host=1, rank=1, strength=0.88)
+
+
+def two_looks(*, stays: bool) -> tuple[Watched, Watched]:
+    """Return ten seconds of a run that a small fault slows, and twenty: it stays, or is over by then."""
+    world = World(random.Random(1), SETUP, LITTLE, 12)  # noqa: S311  (the same run again, no secret)
+    world.fault = LITTLE if stays else None
+    world.play(24)
+    both = watched(world, looks=20)
+    return replace(both, hosts={host: row[:11] for host, row in both.hosts.items()}), both
+
+
+def test_who_costs_little_is_named_if_a_second_look_names_the_same_host(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    first, both = two_looks(stays=True)
+    made = watching(first, later=both)
+    result = blame(fleet.context(reporter), None)
+    assert result.culprit is not None
+    assert (result.culprit.host, result.culprit.share < 0.15) == ("gpu2", True)
+    assert result.seconds == pytest.approx(20, abs=1)
+    # The start, ten seconds, and ten more.
+    assert len(made.waits) == 3
+    assert "gpu2 costs the others little: looking again" in [e.text for e in reporter.events if isinstance(e, Note)]
+    # A time that the user gave is not exceeded.
+    made = watching(first)
+    assert blame(fleet.context(reporter), None, for_s=10).culprit is not None
+    assert len(made.waits) == 2
+
+
+def test_who_costs_little_for_some_seconds_only_is_not_blamed(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    first, both = two_looks(stays=False)
+    watching(first, later=both)
+    result = blame(fleet.context(reporter), None)
+    assert (result.verdict, result.culprit) == ("nobody", None)
+    shown = text.text(result)
+    assert "Nobody to blame: gpu2 cost the others" in shown
+    assert "of their time for 10 s, and not in the 10 s after that." in shown
 
 
 def test_a_run_without_horovod_is_compared_by_its_hosts_and_this_is_said(
