@@ -17,10 +17,9 @@ from xdist.scheduler import LoadScopeScheduling
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
     "cluster": "blame cluster code collectives local_engine lock mxnet nccl predict queue run runs security "
-    "tensorboard timeline transport tune wheel",
+    "tensorboard tensorflow timeline transport tune wheel",
     "faults": "bench data elastic fault_matrix faults gpus neighbors results swarm",
-    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship tensorflow "
-    "timeline_page",
+    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship timeline_page",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 
