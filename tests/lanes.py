@@ -19,7 +19,8 @@ _FILES = {
     "cluster": "blame cluster code collectives local_engine lock mxnet nccl predict queue run runs security "
     "tensorboard tensorflow timeline transport tune wheel",
     "faults": "bench data elastic fault_matrix faults gpus neighbors results swarm",
-    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship timeline_page",
+    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship "
+    "timeline_page",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 
