@@ -64,11 +64,15 @@ class OutputLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnfinishedLine:
-    """What a line shows before it ends: a progress bar, a prompt. More of them follow, and at last an OutputLine."""
+    """What a line shows before it ends: a progress bar, a prompt. More of them follow, and at last an OutputLine.
+
+    `live`: a file or pipe gets it, too. Another rank's line may interrupt it there, and then it begins again.
+    """
 
     text: str
     stream: Stream = "stdout"
     source: str = ""
+    live: bool = True
 
 
 Event = Note | Warned | Phase | HostStep | HostDone | HostFailed | OutputLine | UnfinishedLine

@@ -16,11 +16,10 @@ from xdist.scheduler import LoadScopeScheduling
 # test_local_engine looks at all of this machine's containers of `kit local`: what starts any shares its lane. Few lanes
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
-    "cluster": "blame cluster code collectives local_engine lock mxnet nccl predict queue run runs security "
-    "tensorboard tensorflow timeline transport tune wheel",
-    "faults": "bench data elastic fault_matrix faults gpus neighbors results swarm",
-    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry setup ship "
-    "timeline_page",
+    "cluster": "blame cluster code collectives gpus local_engine lock mxnet nccl predict queue run runs security "
+    "setup tensorboard tensorflow timeline top transport tune wheel",
+    "faults": "bench data elastic fault_matrix faults neighbors results swarm",
+    "bare": "bench_report completion cuda data_faults doctor image lab metrics pytorch registry ship timeline_page",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 

@@ -79,6 +79,12 @@ def preset(_place: Place) -> Iterable[str]:
     return PRESETS
 
 
+def workload(_place: Place) -> Iterable[str]:
+    from kit.plan.bench.cases import WORKLOADS  # noqa: PLC0415
+
+    return WORKLOADS
+
+
 def check(_place: Place) -> Iterable[str]:
     from kit.plan.doctor.checks import CHECKS  # noqa: PLC0415
 

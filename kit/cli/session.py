@@ -31,6 +31,7 @@ _OVERRIDES = {
     "ssh_key": "ssh.key",
     "code": "code",
     "mtu": "setup.mtu",
+    "hugepages": "setup.hugepages",
 }
 
 
@@ -134,6 +135,11 @@ class Session:
     def width(self) -> int | None:
         """The columns that a table may take, or None for any number."""
         return None if self.args.verbose else self.terminal.width
+
+    @property
+    def told_width(self) -> int | None:
+        """The same for what is printed on stderr."""
+        return None if self.args.verbose else self.terminal.told_width
 
     def emit(self, kind: str, value: Any) -> None:
         """Print one JSON object while the work continues. Without --json, print nothing."""

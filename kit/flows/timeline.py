@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kit.errors import InputError, NotReadyError, SlowError
-from kit.events import HostDone, HostStep, Phase
+from kit.events import HostDone, HostStep, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.listing import stored_run
 from kit.model import names
@@ -18,7 +18,7 @@ from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.run import RunRecord
 from kit.model.timeline import Clock, TimelineResult, Trace
-from kit.plan.timeline import clocks, merge, refuse, trace
+from kit.plan.timeline import clocks, joined, merge, refuse, trace
 from kit.remote.ssh import fanout
 from kit.remote.timeline.talk import Talk
 
@@ -37,7 +37,7 @@ _WHY = {
     _WRITING: "did not end in time, so the last operations are missing",
     _REFUSED: "the script writes a timeline of Horovod already",
     _FAILED: "could not write the file: is the disk of the host full?",
-    _ENDED: "ended before the timeline was whole",
+    _ENDED: joined.ENDED,
 }
 _FULL = "reached the limit of bytes before the time was over, so the timeline is shorter"
 _ABSENT = "has ended, or could not make the file of counters: /dev/shm of the host may be full"
@@ -53,10 +53,10 @@ def timeline(context: Context, word: str | None, *, seconds: float, file: str | 
 
     `word` is the run's id, or see kit.plan.run.records.find. The run goes on as before.
     """
-    record, _ = stored_run(context, word)
+    record, fields = stored_run(context, word)
     if record.state != "running":
         raise refuse.ended(record)
-    hosts = _hosts(context, record)
+    hosts = _hosts(context, record, fields)
     context.reporter.report(Phase(name="connect", hosts=tuple(host.name for host in hosts)))
     with _talks(context, hosts, record) as opened:
         hellos = _each(opened, Talk.open)
@@ -76,18 +76,34 @@ def timeline(context: Context, word: str | None, *, seconds: float, file: str | 
         traces = _each(talks, lambda talk: _traces(context, talk, begun[talk.host.name]))
     offsets = {name: clocks.clock_of([*before[name], *after[name]]) for name in talks}
     missed = _missed(world, most, states, traces)
+    if fields.get("elastic"):
+        missed = joined.missed(missed, _late(context, record, hosts))
     return _written(record, traces, offsets, missed, here / (file or f"kit-timeline-{record.id}.json"))
 
 
-def _hosts(context: Context, record: RunRecord) -> Sequence[Host]:
+def _hosts(context: Context, record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Host]:
+    """Return the hosts with ranks. `fields` are those of record.json."""
     known = {host.name: host for host in context.inventory.hosts}
-    chosen = [place.node for place in record.places if place.ranks]
+    chosen = joined.hosts(record, fields)
     missing = [name for name in chosen if name not in known]
     if missing:
         raise InputError(
             f"run {record.id} has ranks on {missing[0]}, which is not in the hosts file", hint="add the host again"
         )
     return [known[name] for name in dict.fromkeys(chosen)]
+
+
+def _late(context: Context, record: RunRecord, hosts: Sequence[Host]) -> Mapping[str, Sequence[int]]:
+    """Return the ranks on hosts that joined an elastic run after the recording had begun."""
+    now, fields = stored_run(context, record.id)
+    if now.state != "running":
+        return {}
+    late = [host for host in _hosts(context, now, fields) if host not in hosts]
+    with _talks(context, late, record) as opened:
+        found = {name: hello.ranks for name, hello in _each(opened, Talk.open).items()}
+    for name in [name for name, ranks in found.items() if not ranks]:
+        context.reporter.report(Warned(text=f"{name} joins the run just now; its ranks are not in the timeline"))
+    return found
 
 
 @contextmanager
@@ -188,7 +204,7 @@ def _written(
         rank, why = next(iter(missed.items()), (0, _NOTHING))
         raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=_LONGER)
     error = max(clock.error_us for clock in common.values())
-    content = merge.merged(ranks, run=record.id, clock_error_us=error)
+    content = merge.merged(ranks, run=record.id, clock_error_us=error, missed=missed)
     try:
         path.write_bytes(msgspec.json.encode(content))
     except OSError as failed:

@@ -78,6 +78,7 @@ class Gpu:
     """One GPU. None is what the driver does not say. `throttle` are the reasons why its clock is low."""
 
     index: int
+    name: str = ""
     use: float | None = None
     sm_clock: float | None = None
     throttle: tuple[str, ...] = ()

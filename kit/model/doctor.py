@@ -259,7 +259,11 @@ EXIT_CODES: Mapping[Severity, int] = {"breaks": 4, "slows": 3, "watch": 0}
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorResult:
-    """What kit doctor reports. `checks` and `pairs` count what it did."""
+    """What kit doctor reports. `checks` and `pairs` count what it did.
+
+    `unsure` has the links that looked slow, and that no finding has: kit had no time to measure them again, or their
+    hosts were too busy. `gpu_models` has the names of the hosts' GPUs, each once.
+    """
 
     cluster: str
     hosts: tuple[str, ...]
@@ -269,6 +273,8 @@ class DoctorResult:
     checks: int
     findings: tuple[Finding, ...]
     failed: tuple[FailedCheck, ...] = ()
+    unsure: tuple[tuple[str, str], ...] = ()
+    gpu_models: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property

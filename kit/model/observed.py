@@ -22,7 +22,8 @@ class Interface:
 class Gpu:
     """A GPU as nvidia-smi lists it. `pci` is its bus id, 00000000:17:00.0. `mig` has the UUIDs of its MIG devices.
 
-    `index` is -1, and `pci` is empty, if nvidia-smi did not report them. `mig` is None if MIG is off.
+    `capability` is its CUDA compute capability, 9.0. `index` is -1, and `pci` and `capability` are empty, if nvidia-smi
+    did not report them. `mig` is None if MIG is off.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Gpu:
     uuid: str
     index: int = -1
     pci: str = ""
+    capability: str = ""
     mig: tuple[str, ...] | None = None
 
 
@@ -125,6 +127,14 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """The slots that an active run holds, by host."""
+
+    run: str
+    slots: Mapping[str, frozenset[int]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
     """One observed host.
 
@@ -135,8 +145,9 @@ class HostFacts:
     did not answer in time. `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of
     nvidia-smi, or "". `gpu_processes` is None if kit did not ask. `node_gpus` has the UUIDs that the cluster's node
     sees, or is None if no node runs or kit cannot know. `node_gpu_fault` is what nvidia-smi prints there if it sees
-    none. `images` maps each requested tag that the host has to its ID, and `image_id` is the first. `rdma_devices` has
-    the names of the files in /dev/infiniband.
+    none. `leases` are those of the cluster's runs, on the head if kit asked. `images` maps each requested tag that
+    the host has to its ID, and `image_id` is the first. `rdma_devices` has the names of the files in
+    /dev/infiniband.
     """
 
     host: Host
@@ -167,6 +178,7 @@ class HostFacts:
     listening: frozenset[str] = frozenset()
     udp: frozenset[str] = frozenset()
     living: tuple[str, ...] = ()
+    leases: tuple[Lease, ...] = ()
     waiting: tuple[str, ...] = ()
     absent: frozenset[str] = frozenset()
     swarm: SwarmFacts = field(default_factory=SwarmFacts)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from kit.model.pretended import marked
 from kit.model.secret import Secret
 from kit.model.text import fold, size
 
@@ -161,14 +162,16 @@ class WaitSshd(Step):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyGpus(Step):
-    """Compare the GPUs that the node sees with those of its host, by UUID."""
+    """Compare the GPUs that the node sees with those of its host, by UUID. `models` are the names of these GPUs."""
 
     cluster: str
     gpus: tuple[str, ...]
+    models: tuple[str, ...] = ()
     why: str
 
     def line(self) -> tuple[str, str]:
-        return "verify", f"{len(self.gpus)} GPU{'s' if len(self.gpus) > 1 else ''} in the node"
+        text = f"{len(self.gpus)} GPU{'s' if len(self.gpus) > 1 else ''} in the node"
+        return "verify", marked(text, self.models)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +184,17 @@ class VerifyPeers(Step):
 
     def line(self) -> tuple[str, str]:
         return "verify", f"ssh from {self.container} to {fold(name for name, _ in self.peers)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndStagings(Step):
+    """End the cluster's stagings on the host. What they have brought stays."""
+
+    cluster: str
+    why: str
+
+    def line(self) -> tuple[str, str]:
+        return "end", f"stagings of {self.cluster} (keep what they brought)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

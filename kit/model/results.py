@@ -130,7 +130,8 @@ class PullResult:
     """What came home, into `folder`. `missed` maps a host from which not everything came to the reason.
 
     `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `without_work` are hosts whose working folder
-    stayed there, because it still has the code.
+    stayed there, because it still has the code. `checkpoints` is HOST:PATH of the folder of --checkpoint-dir, or ''
+    without one. kit does not fetch it.
     """
 
     run: str
@@ -139,6 +140,7 @@ class PullResult:
     missed: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
     without_work: tuple[str, ...] = ()
+    checkpoints: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -148,12 +148,15 @@ class ShownRun:
     """A run with what `kit runs` leaves out.
 
     `log` is the path of its log on the head's VM. `work` is the path of its working folder on each VM that ran ranks,
-    or '' for a run without code. `diff` is the difference of the code from its commit, cut after a limit if `diff_cut`.
+    or '' for a run without code. `checkpoints` is HOST:PATH of the folder that --checkpoint-dir named, or ''
+    without one. kit pull does not fetch it. `diff` is the difference of the code from its commit, cut after a limit if
+    `diff_cut`.
     """
 
     record: RunRecord
     head: str
     log: str
     work: str
+    checkpoints: str = ""
     diff: str = ""
     diff_cut: bool = False

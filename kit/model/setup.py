@@ -14,6 +14,7 @@ from kit.model.host import Host
 from kit.model.observed import Interface
 from kit.model.plan import Plan, Step
 from kit.model.secret import Secret
+from kit.model.text import plural
 
 # What can be set up, in the order in which it is done.
 Area = Literal["docker", "driver", "toolkit", "sysctl", "clocks", "hugepages", "mtu"]
@@ -22,6 +23,8 @@ AREAS: tuple[Area, ...] = get_args(Area)
 # On every VM, only for root: the originals of the files that kit changed, and what it installed.
 STATE = f"{names.ROOT}/.setup"
 LOCK = f"{names.ROOT}/.lock/.setup"
+# A line of JSON for each change of the host (kit.model.lock.AuditEntry).
+AUDIT = f"{STATE}/audit"
 
 # The files that kit reads before it plans.
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -46,11 +49,6 @@ FILES = (
 
 # How long a new MTU stays without a confirmation, in seconds.
 MTU_CONFIRM_S = 60
-
-
-def plural(count: int, word: str) -> str:
-    """Return `1 package` or `2 packages`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 # What a host has

@@ -1,4 +1,4 @@
-"""Values as short text: host names folded (gpu1 gpu2 gpu3 → gpu[1-3]), bytes with a unit."""
+"""Values as short text: host names folded (gpu1 gpu2 gpu3 → gpu[1-3]), bytes with a unit, numbers with a noun."""
 
 from __future__ import annotations
 
@@ -105,3 +105,8 @@ def hanging(text: str) -> str:
 def printable(text: str) -> str:
     """Return a name that a terminal can show: what is not printable is escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def plural(count: int, word: str) -> str:
+    """Return `1 rank` or `8 ranks`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"

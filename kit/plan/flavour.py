@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kit.errors import KitError, StepError
+from kit.model.pretended import marked
 
 if TYPE_CHECKING:
     from kit.model.observed import HostFacts
@@ -59,8 +60,11 @@ def needs_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> bool:
         return True
     if len(without) < len(ranked):
         raise _failed(
-            f"{_hosts([facts for facts in ranked if facts.gpus])} GPUs, and {_hosts(without)} none{_faults(without)}: "
-            "one image serves all hosts",
+            marked(
+                f"{_hosts([facts for facts in ranked if facts.gpus])} GPUs, and {_hosts(without)} none"
+                f"{_faults(without)}: one image serves all hosts",
+                [gpu.name for facts in ranked for gpu in facts.gpus],
+            ),
             "take the hosts without GPUs out of the hosts file; or set image.flavour in kit.yaml: cpu uses no GPU, and "
             "cuda-tensorflow, cuda-mxnet or cuda-pytorch start everywhere",
         )
@@ -90,8 +94,11 @@ def driver_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[Kit
         return []
     return [
         StepError(
-            f"has the NVIDIA driver {facts.driver}, and CUDA {needs.cuda} of the image ({image.flavour}) needs "
-            f"{needs.driver} or newer",
+            marked(
+                f"has the NVIDIA driver {facts.driver}, and CUDA {needs.cuda} of the image ({image.flavour}) needs "
+                f"{needs.driver} or newer",
+                [gpu.name for gpu in facts.gpus],
+            ),
             hint="install a newer driver, for example: sudo apt-get install nvidia-driver-"
             f"{needs.driver.partition('.')[0]}-server, then reboot; or set image.flavour to one with an older CUDA: "
             + ", ".join(f"{name} ({other.driver})" for name, other in sorted(CUDA.items())),
@@ -100,6 +107,37 @@ def driver_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[Kit
         for facts in observed
         if facts.gpus and facts.driver and _numbers(facts.driver) < _numbers(needs.driver)
     ]
+
+
+def model_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[KitError]:
+    """Return a problem for each host with GPUs that are too old for the image's kernels.
+
+    `image` has a definite flavor. A base that kit does not know, and a GPU whose compute capability nvidia-smi does not
+    report, have no check. A newer GPU than the image knows has none either: its driver may compile the kernels.
+    """
+    from kit.plan.image import CUDA  # noqa: PLC0415  (it is not needed where no host has a GPU)
+
+    needs = CUDA.get(image.flavour) if image.base is None else None
+    if needs is None:
+        return []
+    problems: list[KitError] = []
+    for facts in observed:
+        old = [gpu for gpu in facts.gpus if gpu.capability and _numbers(gpu.capability) < _numbers(needs.capability)]
+        if old:
+            models = dict.fromkeys(f"{gpu.name} (compute capability {gpu.capability})" for gpu in old)
+            lowest = min(_numbers(gpu.capability) for gpu in old)
+            fitting = [name for name, other in sorted(CUDA.items()) if _numbers(other.capability) <= lowest]
+            ways = [
+                "leave this host out of the hosts file",
+                *([f"set image.flavour to one with kernels for these GPUs: {', '.join(fitting)}"] if fitting else []),
+                "use an image.base that was built for them, with image.flavour: ssh-layer",
+            ]
+            text = (
+                f"has {' and '.join(models)}, and the image ({image.flavour}, CUDA {needs.cuda}) has kernels for "
+                f"{needs.capability} or newer"
+            )
+            problems.append(StepError(text, hint="; or ".join(ways), host=facts.host.name))
+    return problems
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -124,7 +162,10 @@ def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
     return [
         (
             facts.host.name,
-            f"{facts.host.name}: nvidia-smi reports {len(facts.gpus) or 'no'} GPUs, and: {facts.gpu_fault}",
+            marked(
+                f"{facts.host.name}: nvidia-smi reports {len(facts.gpus) or 'no'} GPUs, and: {facts.gpu_fault}",
+                [gpu.name for gpu in facts.gpus],
+            ),
             f"if it has more GPUs, repair the driver: kit ssh {facts.host.name} -- nvidia-smi; a reboot often helps",
         )
         for facts in observed

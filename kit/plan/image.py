@@ -37,6 +37,7 @@ _NOT_IN_A_NAME = set(" \t\r\n\"'\\$`#")
 
 # The GPUs that Horovod's own kernels are compiled for: P100, V100, T4, A100, A10 and RTX 30, L4 and RTX 40, H100.
 _CAPABILITIES = (60, 70, 75, 80, 86, 89, 90)
+_OLDEST = f"{min(_CAPABILITIES) // 10}.{min(_CAPABILITIES) % 10}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,19 +94,30 @@ _RECIPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CudaNeeds:
-    """The CUDA version of an image's libraries, and the oldest NVIDIA driver of a host that can run them."""
+    """The CUDA version of an image's libraries, and the oldest NVIDIA driver of a host that can run them.
+
+    `capability` is the lowest compute capability of a GPU for which the image has kernels.
+    """
 
     cuda: str
     driver: str
+    capability: str
 
 
 # By flavor. A flavor without CUDA, and ssh-layer, whose base kit does not know, have no entry. NVIDIA's "CUDA
 # Compatibility" guide gives the driver: by minor-version compatibility, every 12.x library runs on the oldest driver of
 # 12.0, and every 11.x library on that of 11.0 as the guide states it. CUDA 13.x needs a driver of branch 580.
+#
+# The capability of cuda-pytorch is that of PyTorch's wheels for CUDA 13, "Turing(7.5), Ampere(8.0, 8.6), Hopper(9.0),
+# Blackwell(10.0, 12.0+PTX)": "PyTorch CUDA Support Matrix" in PyTorch's RELEASE.md, the same for 2.12 to 2.14
+# (pytorch/pytorch, pull requests 182849 and 197555). CUDA 13 does not support GPUs below 7.5 (issue 190385 there).
+# Drivers of branch 580 still run P100 and V100, so the check of the driver lets them pass. The capability of the others
+# is that of Horovod's kernels, which kit's build chooses. MXNet's and TensorFlow's own lists begin lower
+# (apache/mxnet, config/distribution/linux_cu112.cmake; tensorflow.org/install/gpu).
 CUDA = {
-    "cuda-tensorflow": CudaNeeds(cuda="12.2", driver="525.60.13"),
-    "cuda-mxnet": CudaNeeds(cuda="11.8", driver="450.80.02"),
-    "cuda-pytorch": CudaNeeds(cuda="13.0", driver="580.65.06"),
+    "cuda-tensorflow": CudaNeeds(cuda="12.2", driver="525.60.13", capability=_OLDEST),
+    "cuda-mxnet": CudaNeeds(cuda="11.8", driver="450.80.02", capability=_OLDEST),
+    "cuda-pytorch": CudaNeeds(cuda="13.0", driver="580.65.06", capability="7.5"),
 }
 
 

@@ -18,8 +18,9 @@ def needs(root: Path) -> dict[str, tuple[str, str]]:
             for key, value in zip(node.value.keys, node.value.values):
                 assert key is not None
                 assert isinstance(value, ast.Call)
-                fields = {word.arg: ast.literal_eval(word.value) for word in value.keywords}
-                table[str(ast.literal_eval(key))] = (str(fields["cuda"]), str(fields["driver"]))
+                words = [word for word in value.keywords if word.arg in ("cuda", "driver")]
+                fields = {word.arg: str(ast.literal_eval(word.value)) for word in words}
+                table[str(ast.literal_eval(key))] = (fields["cuda"], fields["driver"])
             return table
     raise LookupError("kit/plan/image.py has no table CUDA")
 

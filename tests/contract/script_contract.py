@@ -187,6 +187,16 @@ class ScriptContract:
         assert vm.lines("make_folder", path, "755") == []
         assert vm.facts(path).absent == frozenset()
 
+    def test_a_pattern_in_the_last_part_of_a_path(self, vm: Machine) -> None:
+        vm.lines("make_folder", f"{vm.root}/my plugin", "755")
+        path = f"{vm.root}/my plugin/libnccl-net*.so*"
+        assert vm.facts(path).absent == {path}
+        for name in ("libnccl.so.2", "libnccl-net.a", "xlibnccl-net.so"):
+            vm.lines("make_folder", f"{vm.root}/my plugin/{name}", "755")
+        assert vm.facts(path).absent == {path}
+        vm.lines("make_folder", f"{vm.root}/my plugin/libnccl-net-ofi.so.0", "755")
+        assert vm.facts(path).absent == frozenset()
+
     def test_a_folder_for_a_data_set(self, vm: Machine) -> None:
         vm.lines("make_folder", f"{vm.root}/nvme", "755")
         path = f"{vm.root}/nvme/kit-data/lab/web/files"

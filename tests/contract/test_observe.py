@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -15,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.model.observed import GpuEngine, HostFacts
+from kit.model.observed import GpuEngine, HostFacts, Lease
 from kit.remote.cluster.gpus import gpu_processes, node_gpus_of
-from kit.remote.cluster.observe import interfaces_of, parse
+from kit.remote.cluster.observe import interfaces_of, leases_of, parse
 from kit.remote.scripts import kernel, script
 from kit.remote.ssh.transport import Completed
 from tests.contract.script_contract import IMAGE
@@ -184,6 +185,33 @@ def test_runs_that_go_on(vm: ShortMachine) -> None:
         assert vm.facts().living == (ids[0],)
 
 
+def test_slots_that_active_runs_hold(vm: ShortMachine) -> None:
+    """Ranks can write to records. What does not fit hides no other run."""
+    place = {"node": "gpu1", "address": "10.0.0.1", "ranks": 2, "slots": [0, 2]}
+    records: list[object] = [
+        {"places": [place, {**place, "node": "gpu2", "slots": [1]}]},
+        {"places": [{**place, "slots": "all"}]},
+        {"places": [{**place, "slots": [-1]}]},
+        {"places": [7]},
+        [],
+    ]
+    vm.put("cluster.json", b"{}")
+    with contextlib.ExitStack() as stack:
+        for number, record in enumerate([*records, {"places": [place]}]):
+            run = Path(vm.folder, "var/runs", f"20261121-101500-000{number}")
+            run.mkdir(parents=True)
+            (run / "record.json").write_text(json.dumps(record))
+            lock = stack.enter_context((run / "lock").open("w"))
+            # The last one has ended.
+            if number < len(records):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        done = vm.run("look", vm.folder, "", "state")
+    lines = done.text.partition("@@ slots\n")[2].partition("@@ ranks")[0].splitlines()
+    assert leases_of(lines) == (
+        Lease(run="20261121-101500-0000", slots={"gpu1": frozenset({0, 2}), "gpu2": frozenset({1})}),
+    )
+
+
 def test_names_of_other_kinds_than_files_are_left_out(vm: ShortMachine) -> None:
     vm.put("f", b"", "600")
     Path(vm.folder, "link").symlink_to("f")
@@ -219,13 +247,20 @@ def test_both_ways_report_the_same(vm: ShortMachine) -> None:
 
 
 SMI = """case $* in
-  *mig.mode*) echo 'NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled' ;;
+  *mig.mode.current,compute_cap*)
+    echo 'NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled, 8.0' ;;
   -L) echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c3b)'; echo '  MIG 3g.20gb     Device  0: (UUID: MIG-c7e5)' ;;
   *) exit 9 ;;
 esac"""
 OLD_SMI = """case $* in
   *mig.mode*) echo 'Field "mig.mode.current" is not a valid field to query.' ; exit 2 ;;
   *) echo 'Tesla K80, 11441, GPU-77aa, 0, 00000000:00:1E.0, 440.64' ;;
+esac"""
+MIDDLE_SMI = """case $* in
+  *compute_cap*) echo 'Field "compute_cap" is not a valid field to query.' ; exit 2 ;;
+  *mig.mode*) echo 'NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 470.57.02, Enabled' ;;
+  -L) echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c3b)'; echo '  MIG 3g.20gb     Device  0: (UUID: MIG-c7e5)' ;;
+  *) exit 9 ;;
 esac"""
 # As nvidia-ctk writes it, shortened.
 CDI = """---
@@ -264,6 +299,7 @@ def test_both_ways_report_the_same_of_gpus(vm: ShortMachine) -> None:
         by_python, by_client = vm.facts(), vm.by_client()
     (gpu,) = by_python.gpus
     assert (gpu.index, gpu.pci, gpu.mig) == (0, "00000000:17:00.0", ("MIG-c7e5",))
+    assert gpu.capability == "8.0"
     assert (by_python.driver, by_python.gpu_fault) == ("535.104.05", "")
     engine = by_python.gpu_engine
     sbin = f"{vm.root}/sbin"
@@ -279,6 +315,19 @@ def test_both_ways_report_the_same_of_gpus(vm: ShortMachine) -> None:
         by_client.gpu_engine.hook,
     )
     assert by_python.gpu_processes is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("smi", "driver", "mig"), [(MIDDLE_SMI, "470.57.02", ("MIG-c7e5",)), (OLD_SMI, "440.64", None)]
+)
+def test_drivers_that_do_not_know_all_fields(
+    vm: ShortMachine, smi: str, driver: str, mig: tuple[str, ...] | None
+) -> None:
+    vm.stub_of("nvidia-smi", smi)
+    for facts in (vm.facts(), vm.by_client()):
+        (gpu,) = facts.gpus
+        assert (facts.driver, facts.gpu_fault, gpu.mig, gpu.capability) == (driver, "", mig, "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -304,13 +353,15 @@ def test_a_vm_without_nvidia_smi_starts_no_program_for_gpus(vm: ShortMachine) ->
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_processes_on_the_gpus(vm: ShortMachine) -> None:
     assert vm.lines("gpu_processes") == []
+    gpu = "GPU 0: NVIDIA A100 (UUID: GPU-5c3b)"
     rows = f"GPU-5c3b, {os.getpid()}, 1024\nGPU-5c3b, 4194305, 5\nMIG-c7e5, {os.getpid()}, [N/A]"
-    vm.stub_of("nvidia-smi", f"case $* in *compute-apps*) echo '{rows}' ;; esac")
+    vm.stub_of("nvidia-smi", f"case $* in *compute-apps*) echo '{rows}' ;; -L) echo '{gpu}' ;; esac")
     first, second = gpu_processes(vm.lines("gpu_processes"))
     assert (first.gpu, first.pid, first.memory_mib, first.cluster) == ("GPU-5c3b", os.getpid(), 1024, "")
     assert first.user == Path("/proc/self").owner()
     assert first.command == Path("/proc/self/comm").read_text().strip()
     assert (second.gpu, second.memory_mib) == ("MIG-c7e5", 0)
+    assert f"has {gpu}" in vm.lines("gpu_processes", "lab")
     done = vm.run("look", vm.folder, "", "state")
     assert parse(host(1), done.text).gpu_processes == (first, second)
 

@@ -112,9 +112,10 @@ class Head:
 
     def ssh(self, text: str = 'exec "$@"', **values: Any) -> None:
         """Install the head's ssh: shell text with $address and $run; "$@" runs the guard on this machine."""
-        guards = self.argv("guard", **{"guard_FOLDERS": ["GUARDS"], **values})
+        guards = self.argv("guard", **{"guard_FOLDERS": ["GUARDS"], "store_ROOT": "RUNS", **values})
         # Nodes differ only in their folders: all share this machine's processes.
         command = shlex.join(guards).replace("GUARDS", f"{self.folder}/guards/'\"$address\"'")
+        command = command.replace("RUNS", f"{self.folder}/nodes/'\"$address\"'/runs")
         file = self.folder / "bin" / "ssh"
         file.write_text(
             '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\naddress=$2; run=$7; shift 6\n'

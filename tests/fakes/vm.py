@@ -9,6 +9,7 @@ import hashlib
 import json
 import threading
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -108,14 +109,20 @@ class FakeVM(SwarmScripts):
     ranks: list[tuple[str, int, int]] = field(default_factory=list)
     busy: float = 0.0
     driver: str = DRIVER
+    model: str = MODEL
+    capability: str = "8.0"
     # The node lost all GPUs, as after a daemon-reload, until it is recreated; or it never gets these.
     lost_gpus: bool = False
     hidden_gpus: tuple[int, ...] = ()
+    # The node has its GPUs, and no nvidia-smi.
+    blind: bool = False
     # What nvidia-smi prints besides its GPUs.
     nvidia_smi: list[str] = field(default_factory=list)
     # Lines of gpu_processes.sh.
     gpu_processes: list[str] = field(default_factory=list)
     living: list[str] = field(default_factory=list)
+    # Lines of `runs.py slots`.
+    slots: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     # What the reader of kit doctor reads, by the words of the read: `file /etc/hosts`. None: no python3.
     reads: dict[str, Any] = field(default_factory=dict)
@@ -142,7 +149,8 @@ class FakeVM(SwarmScripts):
     probe_answers: dict[str, bytes] = field(default_factory=dict)
 
     def exists(self, path: str) -> bool:
-        return path in self.folders or any(f == path or f.startswith(f"{path}/") for f in self.files)
+        inside = any(f == path or f.startswith(f"{path}/") for f in self.files)
+        return inside or path in self.folders or any(fnmatchcase(folder, path) for folder in self.folders)
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
         """Return None for a command that is not one of kit's. Commands run one at a time, although kit uses threads."""
@@ -156,8 +164,6 @@ class FakeVM(SwarmScripts):
             return done
         if argv[0] == "docker":
             return self._docker(argv[1:], stdin)
-        if argv[-2:] == ["nvidia-smi", "-L"]:
-            return completed("".join(f"GPU {n}: {MODEL} (UUID: GPU-{self.host.name}-{n})\n" for n in range(self.gpus)))
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
                 self._forget(path)
@@ -183,7 +189,8 @@ class FakeVM(SwarmScripts):
             "route": ["default via 10.0.0.254 dev eth0"],
             "listening": [listener_word(*one) for one in sorted(self._listening())],
             "gpus": [
-                f"{MODEL}, 40960, GPU-{self.host.name}-{n}, {n}, 00000000:{n:02X}:00.0, {self.driver}, Disabled"
+                f"{self.model}, 40960, GPU-{self.host.name}-{n}, {n}, 00000000:{n:02X}:00.0, {self.driver}, Disabled, "
+                f"{self.capability}"
                 for n in range(self.gpus)
             ]
             + self.nvidia_smi,
@@ -230,6 +237,10 @@ class FakeVM(SwarmScripts):
             return completed()
         return Completed(code=1, stdout=f"container {container}: restarting:4\n".encode(), stderr=b"")
 
+    def _data_end(self, _stdin: bytes, _cluster: str) -> Completed:
+        """No fake VM has a stager."""
+        return failed("Cannot connect to the Docker daemon") if "no engine" in self.faults else completed()
+
     def _remove(self, _stdin: bytes, cluster: str, folder: str, _what: str, *words: str) -> Completed:
         if "no engine" in self.faults:
             return failed("Cannot connect to the Docker daemon")
@@ -251,7 +262,8 @@ class FakeVM(SwarmScripts):
         state = self._observe(stdin, folder, image, wanted)
         start = " ".join(["@@", *stdin.decode().split()])
         users = "".join(f"{line}\n" for line in [f"{start} gpu_processes", *self.gpu_processes]) if self.gpus else ""
-        return completed(f"{state.text}{users}{start} ranks\n{self._ranks(stdin, folder).text}")
+        slots = "".join(f"{line}\n" for line in [f"{start} slots", *self.slots]) if self.slots else ""
+        return completed(f"{state.text}{users}{slots}{start} ranks\n{self._ranks(stdin, folder).text}")
 
     def _doctor(self, stdin: bytes) -> Completed:
         """Answer a request to reader.py with `reads`, by the words of a read. It has nothing else, and the look."""
@@ -269,13 +281,14 @@ class FakeVM(SwarmScripts):
         return completed(f"@@ {request['mark']} {answer}\n")
 
     def _gpu_processes(self, _stdin: bytes, _cluster: str) -> Completed:
-        return completed("".join(f"{line}\n" for line in [*self.gpu_processes, *self._node_gpus()]))
+        listed = [f"has GPU {n}: {self.model} (UUID: GPU-{self.host.name}-{n})" for n in range(self.gpus)]
+        return completed("".join(f"{line}\n" for line in [*self.gpu_processes, *listed, *self._node_gpus()]))
 
     def _gpu_node(self, _stdin: bytes, _cluster: str) -> Completed:
         return completed("".join(f"{line}\n" for line in self._node_gpus()))
 
     def _node_gpus(self) -> list[str]:
-        if not self.gpus or not any(container.running for container in self.containers):
+        if self.blind or not self.gpus or not any(container.running for container in self.containers):
             return []
         if self.lost_gpus:
             return [f"says {LOST}"]

@@ -71,10 +71,10 @@ class Bench:
     def context(self, **spec: object) -> Context:
         return replace(self.cluster.context(**spec), folder=self.folder)
 
-    def run(self, *, resume: str | None = None, force: bool = False, **choices: Any) -> BenchResult:
+    def run(self, *, resume: str | None = None, force: bool = False, now: bool = False, **choices: Any) -> BenchResult:
         given = {"preset": "egs", "ranks": (1, 2), "repeats": 2, **choices} if resume is None else {}
         spec = given.pop("spec", {}) if resume is None else choices.get("spec", {})
-        request = BenchRequest(options=BenchOptions(**given), resume=resume, force=force)
+        request = BenchRequest(options=BenchOptions(**given), resume=resume, force=force, now=now)
         return bench(self.context(**spec), request)
 
     def samples(self) -> Sequence[Sample]:
@@ -200,6 +200,20 @@ def test_a_case_that_takes_too_long(one: Bench) -> None:
         True
     ]
     one.cluster.head.nothing_left()
+
+
+def test_now_reaches_every_run(one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def noted(context: Context, request: RunRequest) -> RunResult:
+        asked.append(request.now)
+        return run(context, request)
+
+    monkeypatch.setattr("kit.flows.bench.launch.run", noted)
+    one.run(ranks=(1,))
+    count = len(asked)
+    one.run(ranks=(1,), now=True)
+    assert asked == [False] * count + [True] * count
 
 
 def test_ctrl_c_at_the_very_end_of_a_run_ends_the_session(one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

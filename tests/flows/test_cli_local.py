@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import kit.flows.run.local as flow
 from kit.config.validate import spec_from
-from kit.errors import InputError, Interrupted, NotReadyError
+from kit.errors import InputError, Interrupted, NotReadyError, StepError
 from kit.events import Note, Reporter, Silent, Warned
 from kit.model.image import ImageContent
 from kit.model.launch import RunRequest
@@ -26,7 +27,8 @@ TWO = gpus(2)
 
 
 class FakeEngine:
-    def __init__(self, *, has_image: bool = True, is_here: bool = True) -> None:
+    def __init__(self, *, has_image: bool = True, is_here: bool = True, code: int = 5) -> None:
+        self.code = code
         self.has = has_image
         self.ran: list[LocalContainer] = []
         self.closed = False
@@ -45,7 +47,7 @@ class FakeEngine:
         self.ran.append(container)
         if "KIT_OUTPUT_DIR" in container.env:
             self.ranks(Path(container.volumes[-1].partition(":")[0]))
-        return 5
+        return self.code
 
     def close(self) -> None:
         self.closed = True
@@ -234,6 +236,33 @@ def test_a_run_without_code_has_folders_for_what_it_makes(tmp_path: Path) -> Non
     assert [path.name for path in Path(result.made).iterdir()] == ["output"]
     engine.ranks = lambda run: None
     assert local(ClusterSpec(), RunRequest(), engine, tmp_path).made == ""
+
+
+@pytest.mark.parametrize("uid", [0, 1234])
+def test_ranks_of_another_user_own_the_code_and_the_files_are_yours_in_the_end(
+    code: ClusterSpec, monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    engine = FakeEngine(code=0)
+    engine.facts = facts(1, gpus=TWO, gpu_engine=GPU_ENGINE)
+    engine.ranks = lambda run: (run / "output" / "model").touch()
+    result = local(replace(code, user="1000:1001"), RunRequest(gpus="1"), engine, folder_of(code))
+    given, ran, *taken = engine.ran
+    mounted = ran.env["KIT_OUTPUT_DIR"].rpartition("/")[0]
+    assert given.argv == ("chown", "-R", "1000:1001", mounted)
+    assert ran.env["KIT_USER"] == "1000:1001"
+    assert ran.gpus is not None
+    assert [one.argv for one in taken] == [("chown", "-R", f"{uid}:{os.getegid()}", mounted)]
+    assert all(not one.env and one.gpus is None for one in (given, *taken))
+    assert result.made
+
+
+def test_a_folder_that_cannot_be_given_to_the_user_stops_the_run(code: ClusterSpec) -> None:
+    engine = FakeEngine()
+    with pytest.raises(StepError, match="the run's folder cannot be given to the user 1000:1001") as caught:
+        local(replace(code, user="1000:1001"), RunRequest(), engine, folder_of(code))
+    assert "remove user: from kit.yaml" in str(caught.value.hint)
+    assert [path.name for path in (folder_of(code) / ".kit").iterdir()] == [".gitignore"]
 
 
 def test_what_the_run_made_stays_after_ctrl_c(code: ClusterSpec) -> None:

@@ -162,6 +162,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             "plan_down": PLAN,
             "preview": DownPreview(cluster="kit", keeps=(KEPT,), deletes=()),
             "spare_runs": None,
+            "spare_unknown": None,
         },
         "kit.flows.run.pull": {
             "pull": PullResult(run="r", folder="home", hosts=(Pulled(host="gpu1", files=2, size=3),))
@@ -177,7 +178,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         },
         "kit.flows.cluster.audit": {"read_audit": AuditResult(cluster="kit", entries=(AUDIT,))},
         "kit.flows.run.run": {"run": RunResult(plan=LAUNCH, exit_code=7, seconds=1.0)},
-        "kit.flows.run.planning": {"dry_run": RunResult(plan=LAUNCH, exit_code=None, seconds=1.0)},
+        "kit.flows.run.planning": {"dry_run": LAUNCH},
         "kit.flows.run.listing": {
             "listing": RunsResult(cluster="kit", runs=(RECORD,)),
             "show": ShownRun(record=RECORD, head="gpu1", log="/l", work=""),

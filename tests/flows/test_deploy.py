@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from kit.events import HostDone, Note, Phase
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
 from kit.flows.cluster.ps import ps
+from kit.model.host import Host
 from kit.model.plan import VERIFY, ComposeUp, Ship, WriteFile
 from kit.plan.cluster.record import from_text
 from tests.fakes.fleet import Fleet
@@ -104,10 +106,7 @@ def test_faults_of_several_hosts_are_reported_together(fleet: Fleet, reporter: R
 def test_nobody_waits_for_a_build_to_hear_of_a_fault(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def image(*_args: object, **_more: object) -> None:
-        raise AssertionError("the image was looked for")
-
-    monkeypatch.setattr("kit.flows.cluster.deploy._image", image)
+    never_look_for_the_image(monkeypatch)
     fleet["gpu2"].faults.add("no engine")
     with pytest.raises(StepError):
         deploy(fleet.context(reporter))
@@ -294,7 +293,9 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert any("up mpihead" in changes for changes in fleet.changes.values())
 
 
-def test_the_head_does_not_move_away_from_its_line(fleet: Fleet, reporter: Remembering) -> None:
+def test_the_head_does_not_move_away_from_its_line(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ["gpu1", "gpu2"]
     deploy(fleet.context(reporter, names=names))
     fleet.forget_changes()
@@ -308,18 +309,39 @@ def test_the_head_does_not_move_away_from_its_line(fleet: Fleet, reporter: Remem
         "2 runs, 20261121-101500-3fa2 first, wait in line on gpu1, and this deploy makes gpu2 the head; "
         "nothing was changed"
     )
-    assert "kit queue rm; or leave the line on gpu1: kit deploy --force" in str(caught.value.hint)
+    assert str(caught.value.hint).startswith("move the line to gpu2: kit deploy --force; or, ")
     assert fleet.changes == {}
     assert reporter.warnings == []
     moved = fleet.context(reporter, names=names[::-1], env={"A": "1"})
-    stays = "it stays on gpu1, and starts no run until gpu1 is the head again"
-    for count, dry_run in enumerate((True, False), 1):
-        deploy(moved, dry_run=dry_run, force=not dry_run)
-        assert len(reporter.warnings) == count
-        assert reporter.warnings[-1].text.endswith(stays)
-    # Now that the head is another host, kit says no more of it.
+    deploy(moved, dry_run=True)
+    assert reporter.warnings[-1].text.endswith("kit deploy --force moves the line to gpu2")
+    asked: list[str] = []
+
+    def fails(_: object, old: Host) -> int:
+        asked.append(old.name)
+        raise StepError("it hangs", host=old.name)
+
+    monkeypatch.setattr("kit.flows.queue.move.move_line", fails)
+    deploy(moved, force=True)
+    assert reporter.warnings[-1].text == (
+        "2 runs, 20261121-101500-3fa2 first, wait in line on gpu1, and could not be moved to gpu2, so they do not "
+        "start: gpu1: it hangs"
+    )
+    # The next deploy tries again, and needs no --force: the head is gpu2 already.
+    monkeypatch.setattr("kit.flows.queue.move.move_line", lambda *_: 2)
     assert not deploy(moved).changed
-    assert len(reporter.warnings) == 2
+    assert asked == ["gpu1"]
+    assert "moved 2 waiting runs from gpu1 to gpu2" in [note.text for note in reporter.of(Note)]
+
+
+def test_a_head_that_left_the_hosts_file_is_named_with_what_it_has(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    assert reporter.warnings == []
+    deploy(fleet.context(reporter, names=["gpu2", "gpu3"]))
+    assert [warning.text for warning in reporter.warnings] == [
+        "gpu[2-3] have nodes of the cluster, and no host has its record, so the earlier head is not in the hosts file: "
+        "its runs, and those that wait in line there, stay on its disk, and are lost with it"
+    ]
 
 
 def test_a_host_more_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
@@ -529,13 +551,19 @@ def test_hosts_with_and_without_gpus_need_a_choice(fleet: Fleet, reporter: Remem
     assert "gpu2 has GPUs (2 × NVIDIA A100-SXM4-40GB), but image.flavour is cpu" in warned.text
 
 
-def test_a_driver_that_is_too_old_for_the_image(
-    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def never_look_for_the_image(patch: pytest.MonkeyPatch) -> None:
+    """Let a deploy fail that looks for its image."""
+
     def image(*_args: object, **_more: object) -> None:
         raise AssertionError("the image was looked for")
 
-    monkeypatch.setattr("kit.flows.cluster.deploy._image", image)
+    patch.setattr("kit.flows.cluster.deploy._image", image)
+
+
+def test_a_driver_that_is_too_old_for_the_image(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_look_for_the_image(monkeypatch)
     for vm in fleet.vms.values():
         vm.gpus = 1
     fleet["gpu3"].driver = "470.57.02"
@@ -543,6 +571,34 @@ def test_a_driver_that_is_too_old_for_the_image(
         deploy(fleet.context(reporter))
     assert caught.value.host == "gpu3"
     assert fleet.changes == {}
+
+
+def test_a_gpu_that_is_too_old_for_the_image_is_noticed_before_anything_is_sent(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_look_for_the_image(monkeypatch)
+    for vm in fleet.vms.values():
+        vm.gpus, vm.driver = 1, "580.65.06"
+    fleet["gpu3"].model, fleet["gpu3"].capability = "Tesla V100-SXM2-16GB", "7.0"
+    context = fleet.context(reporter, image={"frameworks": ["pytorch"]})
+    with pytest.raises(
+        StepError, match=r"has Tesla V100-SXM2-16GB \(compute capability 7\.0\), and the image"
+    ) as caught:
+        deploy(context)
+    assert caught.value.host == "gpu3"
+    assert "cuda-mxnet, cuda-tensorflow" in str(caught.value.hint)
+    assert fleet.changes == {}
+
+
+def test_what_a_deploy_says_of_pretended_gpus_says_so(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    for vm in fleet.vms.values():
+        vm.model = "NVIDIA H200 (PRETENDED)"
+    fleet["gpu3"].hidden_gpus = (1,)
+    with pytest.raises(StepError, match=r"GPU-gpu3-1 is missing \(PRETENDED\)$"):
+        deploy(fleet.context(reporter))
+    (row,) = [node for node in ps(fleet.context(reporter)).nodes if node.host == "gpu3"]
+    assert row.notes == ("the node sees 1 of the host's 2 GPUs: GPU-gpu3-1 is missing (PRETENDED); run: kit deploy",)
 
 
 def test_a_cluster_whose_driver_broke_gets_no_image_for_cpus(fleet: Fleet, reporter: Remembering) -> None:
@@ -577,6 +633,17 @@ def test_each_node_must_see_all_gpus_of_its_host(fleet: Fleet, reporter: Remembe
     fleet["gpu3"].hidden_gpus = ()
     # The node started before its GPUs were complete.
     deploy(fleet.context(reporter))
+    assert deploy(fleet.context(reporter)).plan.empty
+
+
+def test_a_node_without_nvidia_smi_is_a_warning(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    fleet["gpu3"].blind = True
+    deploy(fleet.context(reporter))
+    (warning,) = [one for one in reporter.warnings if "cannot verify" in one.text]
+    assert warning.text == ("gpu3: kit cannot verify that the node sees the host's 2 GPUs: no nvidia-smi answers in it")
+    assert "NVIDIA_DRIVER_CAPABILITIES" in str(warning.hint)
+    assert str(warning.hint).endswith(": kit exec gpu3 -- sh -c 'ls /dev/nvidia*'")
     assert deploy(fleet.context(reporter)).plan.empty
 
 
@@ -625,6 +692,11 @@ def test_ps_counts_gpus_and_names_programs_of_others(fleet: Fleet, reporter: Rem
     fleet["gpu2"].gpu_processes = ["GPU-gpu2-1 42 100 alice - jupyter", "GPU-gpu2-0 43 100 root lab python3"]
     rows = ps(fleet.context(reporter)).nodes
     assert [(row.gpus, row.gpus_free) for row in rows] == [(2, 1), (2, 0), (2, 2), (1, 1)]
+    # Without a rank, a run holds its GPUs, too: before its ranks start, and on hosts where they wait or use none.
+    lease = {"id": "20261121-101500-3fa2", "places": [{"node": n, "slots": [0, 1]} for n in ("gpu1", "gpu3", "gpu4")]}
+    fleet["gpu1"].slots = [json.dumps(lease)]
+    assert [row.gpus_free for row in ps(fleet.context(reporter)).nodes] == [0, 0, 0, 0]
+    fleet["gpu1"].slots = []
     assert {row.gpu_models for row in rows} == {("NVIDIA A100-SXM4-40GB",)}
     assert [row.notes for row in rows] == [
         (),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.cli.text import doctor as text
 from kit.errors import AnswerError, SlowError, StepError, UnreachableError
 from kit.events import HostStep
 from kit.flows.cluster.deploy import deploy
@@ -91,6 +92,7 @@ def test_a_slow_host_is_measured_again(fleet: Fleet, reporter: Remembering) -> N
     steps = [event.text for event in reporter.events if isinstance(event, HostStep)]
     assert "measuring slow links again, round 3 of 3" in steps
     assert "measuring gpu2 and gpu4 again, alone" in steps
+    assert result.unsure == ()
 
 
 def test_a_host_that_sends_slowly(fleet: Fleet, reporter: Remembering) -> None:
@@ -175,8 +177,14 @@ def test_suspects_that_were_not_measured_again_have_no_rate(
     monkeypatch.setattr(flow, "AGAIN_MOST_S", -1.0)
     for name in OTHERS:
         fleet["gpu2"].links[name] = FakeLink(rate=RATE / 10)
-    assert ids(doctor(fleet.context(reporter))) == {}
+    result = doctor(fleet.context(reporter))
+    assert ids(result) == {}
     assert not [event for event in reporter.events if isinstance(event, HostStep) and "again" in event.text]
+    # The report says so.
+    assert {frozenset(link) for link in result.unsure} == {frozenset({"gpu2", name}) for name in OTHERS}
+    shown = text.findings(result)
+    assert "Not judged: 3 links looked slow, but the hosts were busy, or kit had no time to measure again." in shown
+    assert "run kit doctor again when the hosts are idle" in shown
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,17 @@ def test_hosts_come_to_a_run_and_leave_it(cluster: Cluster, elastic: str) -> Non
     assert "reset: gpu[1-2] left; 6 → 2 ranks; 1.5 s lost" in warned
 
 
+def test_a_run_at_its_limit_says_that_no_rank_starts_on_a_new_host(cluster: Cluster, elastic: str) -> None:
+    """It may hold the slots, for when other ranks leave."""
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "elastic": {**record["elastic"], "max_np": 4}}))
+    add_hosts(cluster.context(), None, "gpu3")
+    (warning,) = cluster.reporter.warnings
+    assert warning.text == f"run {elastic} has --max-np 4: no rank starts on gpu3 until other ranks leave"
+    assert str(warning.hint).endswith("kit hosts drop gpu3")
+
+
 def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:
     with pytest.raises(InputError, match="has these hosts already"):
         add_hosts(cluster.context(), None, "gpu1")
@@ -97,3 +108,21 @@ def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:
         add_hosts(cluster.context(), None, "gpu3")
     assert hosts(cluster) == ["gpu1", "gpu2"]
     assert json.loads((cluster.head.runs / elastic / "record.json").read_text())["elastic"]["min_np"] == 2
+
+
+def test_a_host_that_was_never_deployed_is_refused_with_what_to_type(cluster: Cluster, elastic: str) -> None:
+    record = json.loads(cluster.head.record.read_bytes())
+    record["nodes"] = [node for node in record["nodes"] if node["name"] != "gpu3"]
+    cluster.head.record.write_text(json.dumps(record))
+    with pytest.raises(NotReadyError, match="was deployed without this host") as refused:
+        add_hosts(cluster.context(), elastic, "gpu3")
+    assert refused.value.host == "gpu3"
+    assert str(refused.value.hint).endswith("kit deploy; then: kit hosts add gpu3")
+    assert hosts(cluster) == ["gpu1", "gpu2"]
+
+
+def test_without_a_run_there_is_nothing_to_change(cluster: Cluster) -> None:
+    with pytest.raises(NotReadyError, match="no run is running"):
+        add_hosts(cluster.context(), None, "gpu3")
+    with pytest.raises(NotReadyError, match="no run is running"):
+        drop_hosts(cluster.context(), None, "gpu3")

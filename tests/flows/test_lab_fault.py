@@ -18,12 +18,13 @@ from kit.model.lab import FOLDER_LABEL, LABEL, LabContainer, LabNetwork, LabObje
 class Lab:
     """The engine of a lab with one host, which has `faults`."""
 
-    def __init__(self, folder: Path, faults: tuple[str, ...] = (), *, state: str = "running", prints: str = "") -> None:
+    def __init__(self, folder: Path, faults: tuple[str, ...] = (), *, state: str = "running", lists: str = "") -> None:
         subnet = ipaddress.IPv4Network("10.213.7.0/24")
         network = LabNetwork(id="n", name="kit-lab-lab", subnet=subnet, shape="s", folder=str(folder))
         host = LabContainer(id="c", host="gpu1", address="10.213.7.11", state=state)
         self.objects = LabObjects(network=network, containers=(host,))
-        self.faults, self.prints = {*faults}, prints
+        # `lists`: what the host lists beside its faults, until kit says that it has limited what arrives.
+        self.faults, self.lists = {*faults}, lists
         self.acts: list[tuple[str, ...]] = []
         self.shaped: list[tuple[str, str, list[str], dict[str, str]]] = []
 
@@ -33,10 +34,14 @@ class Lab:
     def fault(self, _container: str, _host: str, argv: list[str]) -> str:
         action, name, argument = argv[4:]
         if action == "list":
-            return "".join(f"{known}\n" for known in sorted(self.faults))
+            return "".join(f"{known}\n" for known in sorted(self.faults)) + self.lists
+        if action == "shaped":
+            assert self.shaped
+            self.lists = ""
+            return ""
         self.acts.append((action, name, argument))
         self.faults = self.faults | {name} if action == "inject" else self.faults - {name}
-        return self.prints
+        return ""
 
     def image(self, _container: str) -> str:
         return "sha256:1"
@@ -83,18 +88,30 @@ def test_what_it_asks_of_the_host(
     assert capsys.readouterr().out == f"{says}\n"
 
 
-def test_a_slow_link_is_limited_at_its_other_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use(Lab(tmp_path.resolve(), prints="note\nfar-end 100mbit\n"), monkeypatch)
+def test_a_slow_link_is_limited_at_its_other_end_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = use(Lab(tmp_path.resolve(), lists="far-end 100mbit\n"), monkeypatch)
     assert main(["-C", str(tmp_path), "lab", "fault", "gpu1", "slow-link"], environ={}) == 0
     ((image, rate, devices, labels),) = engine.shaped
     assert (image, rate, devices) == ("sha256:1", "100mbit", ["@17"])
     assert (labels[LABEL], labels[FOLDER_LABEL]) == ("lab", str(tmp_path.resolve()))
+    assert capsys.readouterr().out == "gpu1 has slow-link.\n"
+    # The host knows that it is done.
+    assert main(["-C", str(tmp_path), "lab", "fault", "gpu1", "swap"], environ={}) == 0
+    assert len(engine.shaped) == 1
+
+
+def test_a_look_changes_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = use(Lab(tmp_path.resolve(), lists="far-end 100mbit\n"), monkeypatch)
+    assert main(["-C", str(tmp_path), "lab", "fault", "gpu1"], environ={}) == 0
+    assert engine.shaped == []
 
 
 def test_what_a_host_prints_reaches_this_machine_only_as_a_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = use(Lab(tmp_path.resolve(), prints="far-end none; reboot\nfar-end @3\n"), monkeypatch)
+    engine = use(Lab(tmp_path.resolve(), lists="far-end none; reboot\nfar-end @3\n"), monkeypatch)
     assert main(["-C", str(tmp_path), "lab", "fault", "gpu1", "slow-link"], environ={}) == 0
     assert engine.shaped == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -170,6 +171,26 @@ def test_a_failed_deploy_gives_the_lock_back_and_is_written_down(fleet: Fleet, r
     assert "@" in entry.who
     assert entry.time.endswith("Z")
     assert deploy(fleet.context(reporter)).plan.empty, "the audit is no file of the plan's"
+
+
+def test_the_audit_shows_what_kit_setup_did(fleet: Fleet, reporter: Remembering) -> None:
+    """Each host keeps its own. One kit setup is one entry, which names its hosts."""
+    deploy(fleet.context(reporter))
+    old = {"who": "ann@laptop", "verb": "setup", "outcome": "done", "seconds": 9.0, "time": "2026-01-02T03:04:05Z"}
+    for name, steps in (("gpu1", 5), ("gpu2", 5), ("gpu3", 2)):
+        fleet[name].audits["/opt/kit/.setup/audit"] = f"{json.dumps({**old, 'what': f'{steps} steps'})}\nodd\n".encode()
+    context = fleet.context(reporter)
+    assert [(e.verb, e.what) for e in read_audit(context, 20).entries] == [
+        ("setup", "gpu[1-2]: 5 steps; gpu3: 2 steps"), ("deploy", "37 steps on 4 hosts"),
+    ]  # fmt: skip
+    assert [e.verb for e in read_audit(context, 1).entries] == ["deploy"]
+    fleet["gpu3"].faults.add("unreachable")
+    assert read_audit(context, 20).entries[0].what == "gpu[1-2]: 5 steps"
+    (warned,) = reporter.warnings
+    assert warned.text == "gpu3: what kit setup did there is missing: no SSH connection"
+    fleet["gpu1"].faults.add("unreachable")
+    with pytest.raises(UnreachableError):
+        read_audit(context, 20)
 
 
 def test_an_interrupted_deploy_is_written_down(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,28 @@ def test_ps_names_settings_that_are_not_deployed(fleet: Fleet, reporter: Remembe
     for text in (b"{}", content.replace(b'"settings"', b'"others"')):
         fleet["gpu1"].files[record] = (text, mode)
         assert ps(fleet.context(reporter, shm_size="2gb")).differs == ()
+
+
+def test_ps_compares_the_content_of_the_requirements(fleet: Fleet, reporter: Remembering, tmp_path: Path) -> None:
+    file = tmp_path / "requirements.txt"
+    file.write_text("tqdm==4.67.1\n")
+    # A deploy on the fake fleet builds nothing, but reads the file.
+    deploy(fleet.context(reporter, requirements=str(file)))
+    known = json.loads(fleet["gpu1"].files["/opt/kit/lab/cluster.json"][0])["settings"]["requirements"]
+    assert len(known) == 12
+    context = fleet.context(reporter, requirements=str(file))
+    assert ps(context).differs == ()
+    # Another place is no difference. Another content is one.
+    other = file.rename(tmp_path / "others.txt")
+    assert ps(context).differs == (f"requirements: {known} → the file is missing",)
+    assert ps(fleet.context(reporter, requirements=str(other))).differs == ()
+    other.write_text("tqdm==4.67.2\n")
+    (differs,) = ps(fleet.context(reporter, requirements=str(other))).differs
+    assert differs.startswith(f"requirements: {known} → ")
+    other.write_bytes(b"\xff")
+    (differs,) = ps(fleet.context(reporter, requirements=str(other))).differs
+    assert differs == f"requirements: {known} → the file cannot be read"
+    assert ps(fleet.context(reporter)).differs == (f"requirements: {known} → unset",)
 
 
 @pytest.mark.parametrize(

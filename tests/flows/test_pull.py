@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kit.cli.text.results import pull_notes
 from kit.errors import InputError, NotReadyError, StepError, UnreachableError
 from kit.events import HostStep
 from kit.flows.context import Context
@@ -37,6 +40,8 @@ class Moved(FakeTransport):
         ]
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        if "kit-runs" in argv:
+            return self._locally(self._local(argv), stdin, timeout_s)
         return super().run(self._local(argv), stdin=stdin, timeout_s=timeout_s)
 
     def stream(self, argv: Sequence[str], live: Live) -> int:
@@ -111,6 +116,46 @@ def test_everything_comes_home_once(context: Context, tmp_path: Path, hosts: Pat
     third = pull(context, [RUN[:12]], here=tmp_path)
     assert [host.files for host in third.hosts] == [1, 0]
     assert (home / "output/model").read_text() == "better"
+
+
+def record(checkpoints: object, **more: object) -> str:
+    places = [{"node": "gpu2", "address": "10.0.0.2", "ranks": 1, "slots": [0]}]
+    return json.dumps({"id": RUN, "places": places, "options": {"checkpoints": checkpoints}, **more})
+
+
+def pulled_note(hosts: Path, context: Context, text: str, *words: str) -> str:
+    (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text(text)
+    return pull_notes(pull(context, list(words), here=hosts.parent))
+
+
+def test_a_shared_folder_of_checkpoints_is_named(context: Context, tmp_path: Path, hosts: Path) -> None:
+    shared = record("/mnt/my ckpt")
+    note = (
+        f"kit: the checkpoints of run {RUN} are in gpu2:/mnt/my ckpt (--checkpoint-dir), "
+        "which kit pull does not fetch; fetch them: kit cp 'gpu2:/mnt/my ckpt' ."
+    )
+    for words in ([], ["latest", "checkpoints"], ["latest", "**/*.keras"]):
+        assert pulled_note(hosts, context, shared, *words) == note
+    assert pulled_note(hosts, context, shared, "latest", "output", "home") == ""
+    assert pull(context, [], here=tmp_path).checkpoints == "gpu2:/mnt/my ckpt"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", record(None), record(7), record(""), record("relative"), record("/" * 5000),
+        record("/x", places=[]), record("/x", places=7), record("/x", options=[]),
+    ],
+)  # fmt: skip
+def test_an_odd_record_names_no_folder(context: Context, tmp_path: Path, hosts: Path, text: str) -> None:
+    assert pulled_note(hosts, context, text) == ""
+    assert tree(tmp_path / f"kit-{RUN}") == ALL
+
+
+def test_a_hostile_folder_is_quoted(context: Context, hosts: Path) -> None:
+    note = pulled_note(hosts, context, record("/x; rm -rf ~\x1b[2J'"))
+    assert "\x1b" not in note
+    assert "; rm -rf" in shlex.split(note.partition("fetch them: ")[2])[2]
 
 
 def test_paths_select_and_the_folder_is_plain(context: Context, tmp_path: Path) -> None:

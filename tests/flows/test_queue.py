@@ -342,7 +342,9 @@ def test_a_run_past_the_line_waits_behind_the_first(line: Line) -> None:
 def test_slots_that_are_reserved_while_kit_plans_are_not_taken(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     # What kit does last before it asks the head to start the run.
-    monkeypatch.setattr("kit.flows.run.run.check_gpus", lambda *_, **__: seen.extend(partly_held(line)))
+    monkeypatch.setattr(
+        "kit.flows.run.run.on_free_gpus", lambda _, plan, *__, **___: seen.extend(partly_held(line)) or plan
+    )
     with pytest.raises(NotReadyError, match="not reserved for run") as caught:
         line.cluster.run("true", np=1, hosts="gpu2")
     holder, first = seen
@@ -405,7 +407,9 @@ def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
 def test_a_host_that_is_cordoned_while_kit_plans_gets_no_run(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     context = line.cluster.context()
     # What kit does last before it asks the head to start the run.
-    monkeypatch.setattr("kit.flows.run.run.check_gpus", lambda *_, **__: cordon(context, "gpu[1-2]", "moved"))
+    monkeypatch.setattr(
+        "kit.flows.run.run.on_free_gpus", lambda _, plan, *__, **___: cordon(context, "gpu[1-2]", "moved") and plan
+    )
     with pytest.raises(NotReadyError, match=r"gpu1 is cordoned: moved, by .*; so are gpu2") as caught:
         line.cluster.run("true", hosts=None)
     assert "kit hosts uncordon gpu1" in str(caught.value.hint)

@@ -115,6 +115,22 @@ def test_a_run_refuses_settings_that_are_not_deployed(cluster: Cluster) -> None:
     cluster.head.nothing_left()
 
 
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"user": "1000:1000"}, "user: unset → 1000:1000"),
+        ({"pids": 100}, "security.pids: 32768 → 100"),
+        ({"security": {"read_only": False}}, "security.read_only: True → False"),
+        ({"nccl": {"plugin": "/opt/plugin"}}, "nccl.plugin: unset → /opt/plugin"),
+    ],
+)
+def test_a_run_refuses_another_user_or_fence_or_plugin(cluster: Cluster, spec: dict[str, object], text: str) -> None:
+    with pytest.raises(NotReadyError) as caught:
+        cluster.run("true", spec=spec)
+    assert caught.value.message.endswith(f"(deployed → now): {text}")
+    assert cluster.records == []
+
+
 def test_a_run_may_use_the_cluster_as_it_was_deployed(cluster: Cluster) -> None:
     assert cluster.run("true", spec=CHANGED, as_deployed=True).exit_code == 0
     assert cluster.run("true", spec={"mpi": {"bind_to": "core"}, "command": ["true"]}).exit_code == 0
@@ -361,7 +377,7 @@ def test_programs_of_others_on_the_gpus_stop_a_run(on_gpus: Cluster) -> None:
     assert on_gpus.run("true").exit_code == 0
     vm.gpu_processes += ["GPU-gpu1-0 42 100 alice - jupyter"]
     with pytest.raises(NotReadyError, match=r"gpu1: GPU 0: jupyter \(PID 42 of alice, 100 MiB\)"):
-        on_gpus.run("true", np=1)
+        on_gpus.run("true")
     assert on_gpus.run("true", ignore_busy_gpus=True).exit_code == 0
     assert [warning.text for warning in on_gpus.reporter.of(Warned)][-1:] == [
         "other programs use GPUs of this run: gpu1: GPU 0: jupyter (PID 42 of alice, 100 MiB)"
@@ -371,9 +387,70 @@ def test_programs_of_others_on_the_gpus_stop_a_run(on_gpus: Cluster) -> None:
     assert on_gpus.run("true", np=1).exit_code == 0
 
 
+@pytest.fixture
+def all_gpus(fleet: Fleet, head: Head, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster whose hosts have two GPUs each."""
+    for vm in fleet.vms.values():
+        vm.gpus = 2
+    one = Cluster(fleet, head, reporter, monkeypatch, image={"flavour": "cpu"})
+    yield one
+    head.ids += [record["id"] for record in one.records]
+
+
+def test_a_run_goes_around_busy_gpus(all_gpus: Cluster) -> None:
+    vms = all_gpus.fleet
+    vms["gpu1"].gpu_processes = ["GPU-gpu1-0 42 100 alice - jupyter"]
+    vms["gpu2"].gpu_processes = ["GPU-gpu2-7 43 100 bob - python"]
+    vms["gpu3"].hidden_gpus = (1,)
+    vms["gpu3"].containers[0].running = True
+    result = all_gpus.run("true", hosts=None, np=3)
+    # GPU 0 of gpu1 is busy, gpu2 has a program on a GPU that it does not list, and the node of gpu3 sees one of two.
+    assert {place.node: place.slots for place in result.plan.places} == {"gpu1": (1,), "gpu4": (0, 1)}
+    assert result.exit_code == 0
+    assert [record["id"] for record in all_gpus.records] == [result.plan.run_id]
+    (text,) = [warned.text for warned in all_gpus.reporter.of(Warned) if "the run uses others" in warned.text]
+    assert text.startswith("programs that kit did not start use GPUs: gpu1: GPU 0: jupyter (PID 42 of alice, 100 MiB)")
+    assert text.endswith("the run uses others: gpu1: GPU 1; gpu4: GPUs 0, 1")
+    alone = all_gpus.run("true", hosts=None, np=2, gpus_per_rank=1)
+    assert {place.node: place.slots for place in alone.plan.places} == {"gpu1": (1,), "gpu4": (0,)}
+
+
+def test_too_few_other_gpus_or_a_wait_refuse_a_run(all_gpus: Cluster) -> None:
+    all_gpus.fleet["gpu1"].gpu_processes = ["GPU-gpu1-0 42 100 alice - jupyter"]
+    for wish in ({"np": 4, "hosts": "gpu[1-2]"}, {"np": 4, "hosts": "gpu[1-2]", "wait": True}, {"oversubscribe": True}):
+        with pytest.raises(NotReadyError, match=r"use GPUs of this run: gpu1: GPU 0: jupyter"):
+            all_gpus.run("true", **wish)
+    assert all_gpus.records == []
+
+
+def test_what_a_run_says_of_pretended_gpus_says_so(all_gpus: Cluster) -> None:
+    vm = all_gpus.fleet["gpu1"]
+    vm.model, vm.gpu_processes = "NVIDIA H200 (PRETENDED)", ["GPU-gpu1-0 42 100 alice - jupyter"]
+    with pytest.raises(NotReadyError, match=r"gpu1: GPU 0 \(PRETENDED\): jupyter \(PID 42 of alice"):
+        all_gpus.run("true", np=4, hosts="gpu[1-2]")
+    vm.hidden_gpus = (1,)
+    with pytest.raises(NotReadyError, match=r"GPU-gpu1-1 is missing \(PRETENDED\)"):
+        all_gpus.run("true", np=1)
+
+
+def test_a_node_that_lost_some_of_its_gpus_gets_no_run(all_gpus: Cluster) -> None:
+    all_gpus.fleet["gpu1"].hidden_gpus = (1,)
+    with pytest.raises(
+        NotReadyError, match="gpu1: the node sees 1 of the host's 2 GPUs: GPU-gpu1-1 is missing"
+    ) as caught:
+        all_gpus.run("true", np=1)
+    assert "kit deploy" in str(caught.value.hint)
+    # The host itself lost one, so that its node cannot see it either.
+    all_gpus.fleet["gpu1"].hidden_gpus, all_gpus.fleet["gpu1"].gpus = (), 1
+    with pytest.raises(NotReadyError, match="gpu1: the host has 1 of the 2 GPUs that it had at the deploy"):
+        all_gpus.run("true", np=1)
+
+
 def test_a_node_that_lost_its_gpus_gets_no_run(on_gpus: Cluster) -> None:
     on_gpus.fleet["gpu1"].lost_gpus = True
-    with pytest.raises(NotReadyError, match="gpu1 sees no GPU: Failed to initialize NVML: Unknown Error") as caught:
+    with pytest.raises(
+        NotReadyError, match="gpu1: the node sees no GPU: Failed to initialize NVML: Unknown Error"
+    ) as caught:
         on_gpus.run("true", np=1)
     assert "kit deploy" in str(caught.value.hint)
 
@@ -566,10 +643,11 @@ def test_the_listing_comes_from_the_vm(fleet: Fleet, reporter: Remembering) -> N
 def test_show_has_what_the_head_keeps(fleet: Fleet, reporter: Remembering) -> None:
     code = {"digest": "d" * 64, "folder": "/a", "files": 1, "size": 2, "commit": "c", "dirty": True, "diff": "+x\n"}
     b1, b2, other = "20260101-000000-00b1", "20260101-000000-00b2", "20260202-000000-000c"
+    places = [{"node": "gpu3", "address": "10.0.0.3", "ranks": 1, "slots": [0]}]
     fleet["gpu1"].runs = listed(
         ({"id": b1, "started": 1, "code": code}, None),
         ({"id": b2, "started": 2}, {"exit_code": 3}),
-        ({"id": other, "started": 3}, {"exit_code": 0}),
+        ({"id": other, "started": 3, "places": places, "options": {"checkpoints": "/mnt/c"}}, {"exit_code": 0}),
         live=True,
     )
     context = fleet.context(reporter)
@@ -579,6 +657,7 @@ def test_show_has_what_the_head_keeps(fleet: Fleet, reporter: Remembering) -> No
     assert (latest.head, latest.log) == ("gpu1", f"/opt/kit/lab/var/runs/{b1}/log")
     assert latest.work == f"/opt/kit/lab/var/runs/{b1}/work"
     assert show(context, "latest") == latest
+    assert (latest.checkpoints, show(context, other).checkpoints) == ("", "gpu3:/mnt/c")
     assert (show(context, "20260202").record.exit_code, show(context, "20260202").work) == (0, "")
     printed = jsonout.shown_run(latest)
     assert (printed["id"], printed["diff"], printed["code"]["digest"]) == (b1, "+x\n", "d" * 64)

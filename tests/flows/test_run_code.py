@@ -252,7 +252,7 @@ def test_again_of_a_run_without_code(coded: Coded) -> None:
 def test_again_plans_without_starting(coded: Coded) -> None:
     coded.run(np=2, command=("sh", "-c", "true"))
     coded.keep_runs()
-    plan = dry_run(coded.cluster.context(), RunRequest(again="latest", dry_run=True)).plan
+    plan = dry_run(coded.cluster.context(), RunRequest(again="latest", dry_run=True))
     assert (plan.placement.np, plan.command) == (2, ("sh", "-c", "true"))
     assert len(coded.cluster.records) == 1
 

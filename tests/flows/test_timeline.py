@@ -138,8 +138,8 @@ def ranks(hosts: dict[str, Path]) -> Iterator[Callable[..., None]]:
         def start(size: int = 3, **others: dict[str, Any]) -> None:
             for rank, host in places.items():
                 data = steps(epoch, rank, ahead=AHEAD if host == "gpu2" else 0)
-                given = {"data": data, **others.get(f"r{rank}", {})}
-                stack.enter_context(Rank(hosts[host] / "counters", rank, size=size, **given))
+                given = {"data": data, "size": size, **others.get(f"r{rank}", {})}
+                stack.enter_context(Rank(hosts[host] / "counters", rank, **given))
 
         yield start
 
@@ -216,6 +216,54 @@ def test_ranks_that_do_not_count_are_named(
     assert result.missed == {
         "3": "has ended, or could not make the file of counters: /dev/shm of the host may be full",
     }
+
+
+ELASTIC = {**RECORD, "elastic": {"min_np": 1}}
+
+
+@pytest.fixture
+def joins(fleet: Fleet, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let gpu2 join the elastic run while the others record."""
+    fleet["gpu1"].runs = listed(({**ELASTIC, "places": [PLACES[0], {**PLACES[1], "out": True}]}, None), live=True)
+    wait = flow._wait
+
+    def meanwhile(*args: Any) -> Any:
+        fleet["gpu1"].runs = listed((ELASTIC, None), live=True)
+        return wait(*args)
+
+    monkeypatch.setattr(flow, "_wait", meanwhile)
+
+
+@pytest.mark.usefixtures("joins")
+def test_ranks_that_join_an_elastic_run_meanwhile_are_named(
+    context: Context, ranks: Callable[..., None], tmp_path: Path
+) -> None:
+    ranks(size=2, r2={"size": 3})
+    result = record(context, tmp_path)
+    late = "its host gpu2 joined the run after the recording had begun"
+    assert [rank.rank for rank in result.ranks] == [0, 1]
+    assert result.missed == {"2": late}
+    assert json.loads(Path(result.file).read_text())["otherData"]["rank 2"] == late
+
+
+@pytest.mark.usefixtures("joins")
+def test_a_reset_meanwhile_is_the_reason_why_ranks_ended(
+    context: Context, ranks: Callable[..., None], tmp_path: Path
+) -> None:
+    ranks(r1={"data": None})
+    missed = record(context, tmp_path).missed
+    assert missed["1"] == "hosts left or joined the run meanwhile, which ended the recording of its ranks"
+
+
+@pytest.mark.usefixtures("joins")
+def test_a_host_whose_ranks_do_not_count_yet_is_named(
+    context: Context, ranks: Callable[..., None], hosts: dict[str, Path], reporter: Remembering, tmp_path: Path
+) -> None:
+    ranks(size=2)
+    hosts["gpu2"] = tmp_path / "new"
+    (hosts["gpu2"] / "counters").mkdir(parents=True)
+    assert record(context, tmp_path).missed == {}
+    assert "gpu2 joins the run just now; its ranks are not in the timeline" in [w.text for w in reporter.warnings]
 
 
 def test_ranks_in_one_long_operation_do_not_begin(

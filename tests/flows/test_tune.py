@@ -58,6 +58,7 @@ class Perf:
         self.share, self.calls = share, []  # type: ignore[var-annotated]
         # Seconds after which a run is ended.
         self.limits: list[float] = []
+        self.now: set[bool] = set()
         self.code = 0
         self.raises: BaseException | None = None
 
@@ -67,6 +68,7 @@ class Perf:
         assert words[:2] == ("mpi_perf", "allreduce")
         assert request.policy.timeout is not None
         self.limits.append(request.policy.timeout)
+        self.now.add(request.now)
         if self.raises:
             raise self.raises
         share = self.share(parameters_of(context.spec.mpi.args))
@@ -235,6 +237,12 @@ def test_a_failure_in_the_second_round_of_what_is_in_use_does_not_undo_the_first
     assert [line for line in result.skipped if "did not end within" in line]
     assert result.after is not None
     assert result.after.name == "duplex-ring"
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_now_reaches_every_run(bed: Bed, perf: Perf, now: bool) -> None:
+    bed.tune(perf, now=now)
+    assert perf.now == {now}
 
 
 def test_what_all_is_held_against_is_not_given_up_early(bed: Bed, perf: Perf) -> None:

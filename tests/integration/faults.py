@@ -104,7 +104,7 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (MPIRUN_KILLED, MID_RUN): Cell(how="KILL to mpirun", code=137, sees=("mpirun",), then="all ranks are ended"),
     (MPIRUN_KILLED, STOP): Cell(
-        how="ranks ignore TERM, kit stop --grace 30s, KILL to mpirun",
+        how="ranks ignore TERM, kit stop --grace 60s, KILL to mpirun",
         code=0,
         sees=("processes left: 0",),
         then="all ranks are ended immediately",

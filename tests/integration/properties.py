@@ -26,7 +26,7 @@ IDENTITY = (
 class Row:
     """A property of `docker inspect`. `setting` is its setting in kit.yaml, or '' if kit sets it.
 
-    `same`: equal in both. `tried`: the test compares it; it cannot compare what needs a GPU.
+    `same`: equal in both. `tried`: the test compares it. Its hosts have no GPU.
     """
 
     setting: str
@@ -81,7 +81,7 @@ ROWS = (
     Row(setting="security.new_privileges", path="HostConfig.SecurityOpt", compose="no-new-privileges", swarm="none",
         same=False,
         how="Swarm drops it: start.sh sets no_new_privs for sshd and all that it starts, and kit-launch for the ranks "
-        "of the head. A command of `kit exec` has it only with Compose. A test reads it in the ranks of both. "
+        "of the head. A command of `kit exec` sets it itself. A test reads it in the ranks and in `kit exec` of both. "
         "`seccomp: unconfined` is refused"),
     Row(setting="security.read_only", path="HostConfig.ReadonlyRootfs", compose="true", swarm="the same",
         how="`read_only`"),
@@ -154,7 +154,7 @@ def table() -> str:
     lines = ["| kit.yaml | `docker inspect` | Compose | Swarm | how |", "|---|---|---|---|---|"]
     for row in ROWS:
         setting = f"`{row.setting}`" if row.setting and row.setting[0] != "(" else row.setting.strip("()")
-        how = row.how if row.tried else f"{row.how} *(rendered, not tested: the tests have no GPU)*"
+        how = row.how if row.tried else f"{row.how} *(not compared in a test; see [GPUs](#gpus))*"
         lines.append(f"| {setting} | `{row.path}` | {row.compose} | {row.swarm} | {how} |")
     return "\n".join(lines) + "\n"
 

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from kit.plan.run.mpi import RELAY
 from kit.remote.engine.hiccups import nothing_began, persistently
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ Done = subprocess.CompletedProcess[str]
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
 LONGEST_PAUSE_S = 0.5
+# The command line of a rank's relay begins so.
+_RELAY = " ".join((*RELAY, ""))
 # A connection to a host that disappears must end soon.
 KEPT = {"ControlMaster": "auto", "ControlPersist": "20", "ServerAliveInterval": "2", "ServerAliveCountMax": "3"}
 
@@ -281,6 +284,11 @@ class VM:
         """The numbers of the ranks here, each once, whatever children a rank has."""
         return sorted({process.rank for process in self.marked() if process.rank is not None})
 
+    def started(self) -> list[int]:
+        """The numbers of the ranks here that have begun with their command; before that, a rank is its relay alone."""
+        processes = (process for process in self.marked() if not process.command.startswith(_RELAY))
+        return sorted({process.rank for process in processes if process.rank is not None})
+
     def commands(self, command: Sequence[str]) -> list[tuple[str, int]]:
         """Run and number of each rank that has come to this command; before it, a rank is its relay alone."""
         line = " ".join(command)
@@ -390,7 +398,7 @@ class Cluster:
         def there() -> bool:
             if run.poll() is not None:
                 raise AssertionError(f"the run ended by itself: {run.communicate()}")
-            return self.ranks() == wanted
+            return everywhere(self.hosts, VM.started) == wanted
 
         until(f"ranks {wanted}", there)
 

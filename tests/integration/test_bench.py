@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kit.plan.bench.network import PORTS
+from kit.remote.bench.probe import tcp
 from tests.integration.rig import Cluster, Done, everywhere, objects, until
 
 # So little that only its working is shown.
@@ -139,7 +140,9 @@ def listeners(cluster: Cluster) -> list[tuple[str, bool]]:
         if int(port) in PORTS:
             try:
                 with socket.create_connection((cluster.head.address, int(port)), timeout=2) as link:
-                    link.sendall(b"x" * 64)
+                    # All that a stranger gets is a challenge.
+                    tcp.exactly(link, tcp.CHALLENGE)
+                    link.sendall(b"x" * tcp.ANSWER + tcp.STREAM)
                     addresses.append((address, bool(link.recv(1))))
             except OSError:
                 addresses.append((address, False))

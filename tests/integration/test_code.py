@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.repository import git, repository
 from tests.integration.rig import VM, Cluster, everywhere, until
 
 # Each rank prints what it runs, where, and on which host.
@@ -16,6 +17,14 @@ import os, sys
 print(os.environ["KIT_NODE"], {word!r}, os.getcwd() == os.environ["KIT_WORKDIR"], open("data/more.txt").read().strip())
 """
 NAMES = ("gpu1", "gpu2", "gpu3", "gpu4")
+# A submodule whose URL is a folder of this machine needs the last three.
+GIT = {
+    **{f"GIT_{who}_NAME": "you" for who in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{who}_EMAIL": "you@example.com" for who in ("AUTHOR", "COMMITTER")},
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "protocol.file.allow",
+    "GIT_CONFIG_VALUE_0": "always",
+}
 
 
 @pytest.fixture
@@ -125,6 +134,48 @@ def test_a_run_starts_again_with_its_code(cluster: Cluster, folder: Path) -> Non
     assert lines(second.stdout) == lines(first.stdout) == sorted(["more", f"{work}/data {work} typed"] * 8)
     again = json.loads(cluster.kit("runs", "show", "--json").stdout)
     assert (again["id"] != shown["id"], again["code"], again["places"]) == (True, shown["code"], shown["places"])
+
+
+def test_ranks_get_a_repository_as_git_has_it(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of a repository, then a clone with edits: modes, links, submodules, and what the record has."""
+    for name, value in GIT.items():
+        monkeypatch.setenv(name, value)
+    repository(tmp_path / "lib", {"words.txt": "of the submodule\n"})
+    script = '#!/bin/sh\necho "$KIT_NODE $(cat $1)"\n'
+    origin = repository(tmp_path / "origin", {"start.sh": script, ".gitignore": "*.log\n"})
+    (origin / "start.sh").chmod(0o755)
+    (origin / "again").symlink_to("start.sh")
+    git(origin, "submodule", "--quiet", "add", str(tmp_path / "lib"), "lib")
+    git(origin, "add", ".")
+    git(origin, "commit", "-qm", "all of it")
+    commit = git(origin, "rev-parse", "HEAD")
+    (origin / "start.sh").write_text("exit 1\n")
+
+    run = ("run", "--np", "4", "--npernode", "1")
+    source = f"git+{origin}@{commit}"
+    fetched = cluster.kit(*run, "--code", source, "--", "sh", "-c", "./again lib/words.txt; readlink again; ls -A1")
+    assert fetched.returncode == 0, fetched.stderr
+    files = [".gitignore", ".gitmodules", "again", "lib", "start.sh"]
+    expected = [f"{name} of the submodule" for name in NAMES] + ["start.sh"] * 4 + files * 4
+    assert sorted(fetched.stdout.splitlines()) == sorted(expected)
+    code = json.loads(cluster.kit("runs", "show", "--json").stdout)["code"]
+    assert (code["commit"], code["folder"], code["dirty"]) == (commit, source, False)
+
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--recurse-submodules", str(origin), str(clone))
+    (clone / "lib" / "words.txt").write_text("of the edited submodule\n")
+    (clone / "new.txt").write_text("not added yet\n")
+    (clone / "made.log").write_text("ignored\n")
+    edited = cluster.kit(*run, "--code", str(clone), "--", "sh", "-c", "./again lib/words.txt; ./again new.txt; ls -A1")
+    assert edited.returncode == 0, edited.stderr
+    files.append("new.txt")
+    words = ("of the edited submodule", "not added yet")
+    assert sorted(edited.stdout.splitlines()) == sorted([f"{name} {w}" for name in NAMES for w in words] + files * 4)
+    shown = json.loads(cluster.kit("runs", "show", "--json").stdout)
+    assert (shown["code"]["commit"], shown["code"]["dirty"]) == (commit, True)
+    assert "+of the edited submodule" in shown["diff"]
 
 
 def test_a_host_that_lost_the_code_starts_nothing_and_the_next_run_sends_it(cluster: Cluster, folder: Path) -> None:

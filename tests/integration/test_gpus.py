@@ -126,7 +126,7 @@ def test_each_rank_sees_a_gpu_of_its_own(gpu_cluster: Cluster) -> None:
     places = [(host.name, uuid) for host in gpu_cluster.hosts for uuid in has(host)]
     assert sorted(done.stdout.splitlines()) == sorted(f"{name} {uuid}" for name, uuid in places)
     for rank, (name, uuid) in enumerate(places):
-        assert f"rank {rank} on {name}: GPU {uuid}; cores " in done.stderr
+        assert f"rank {rank} on {name}: GPU {uuid} (PRETENDED); cores " in done.stderr
     both = gpu_cluster.kit("run", "--gpus-per-rank", "2", "--", *SEEN)
     assert sorted(both.stdout.split()) == sorted(
         word for host in gpu_cluster.hosts for word in (host.name, ",".join(has(host)))
@@ -168,10 +168,17 @@ def test_a_gpu_that_others_use_is_named(gpu_cluster: Cluster) -> None:
     try:
         refused = gpu_cluster.kit("run", "--", "true")
         assert refused.returncode == 5
-        assert re.search(rf"{host.name}: GPU 1: \S+ \(PID [0-9]+ of ubuntu", refused.stderr), refused.stderr
+        assert re.search(rf"{host.name}: GPU 1 \(PRETENDED\): \S+ \(PID [0-9]+ of ubuntu", refused.stderr), (
+            refused.stderr
+        )
         assert "--ignore-busy-gpus" in refused.stderr
         # The first GPU is free.
         assert gpu_cluster.kit("run", "-H", host.name, "--np", "1", "--", "true").returncode == 0
+        # So are both of the other host, and the run fits around the busy one.
+        around = gpu_cluster.kit("run", "--np", "3", "--", "sh", "-c", 'echo "$KIT_NODE"')
+        assert around.returncode == 0, around.stderr
+        assert sorted(around.stdout.split()) == ["gpu1", "gpu2", "gpu2"]
+        assert "the run uses others: gpu1: GPU 0; gpu2: GPUs 0, 1" in around.stderr
         beside = gpu_cluster.kit("run", "--ignore-busy-gpus", "--", "true")
         assert beside.returncode == 0, beside.stderr
         assert "other programs use GPUs" in beside.stderr
@@ -302,14 +309,14 @@ def test_cdi_and_the_default_runtime(second: VM, image: ImageResult) -> None:
 def test_a_deploy_recreates_a_node_that_lost_its_gpus(gpu_cluster: Cluster, mended: VM) -> None:
     """The toolkit is not configured in daemon.json: this cluster got its GPUs by the hook alone."""
     fault(gpu_cluster, "--fault", "lost")
-    lost = "the node sees 0 of the host's 2 GPUs: Failed to initialize NVML: Unknown Error"
+    lost = "the node sees 0 of the host's 2 GPUs: Failed to initialize NVML: Unknown Error (PRETENDED)"
     ps = gpu_cluster.kit("ps")
     assert f"gpu1: {lost}; run: kit deploy" in ps.stdout, ps.stdout
     assert "2 × H200 (PRETENDED), 0 free" in ps.stdout
     assert doctor(gpu_cluster)["gpu-lost"] == {"gpu1": lost}
     refused = gpu_cluster.kit("run", "--", "true")
     assert refused.returncode == 5, refused.stderr
-    assert "gpu1 sees no GPU: Failed to initialize NVML: Unknown Error" in refused.stderr
+    assert "gpu1: the node sees no GPU: Failed to initialize NVML: Unknown Error (PRETENDED)" in refused.stderr
     deploy = gpu_cluster.kit("deploy", "--progress", "plain")
     assert deploy.returncode == 0, deploy.stderr
     inside = gpu_cluster.inside(mended, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")

@@ -13,6 +13,14 @@ import yaml
 from tests.integration.rig import Cluster, everywhere, objects, until
 
 PORT = 34
+# What a debugger needs, and a change of the image's files. Prints what was possible.
+LOOSE = """
+setpriv --reuid=1000 --regid=1000 --clear-groups sleep 600 & other=$!
+until grep -q "^Uid:.1000" /proc/$other/status; do sleep 0.01; done
+readlink /proc/$other/cwd >/dev/null && echo processes of others
+kill $other
+touch /usr/bin/it-loose && rm /usr/bin/it-loose && echo files of the image
+"""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +31,8 @@ def second(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     login = {"user": "ubuntu", "key": str(cluster.folder / ".kit/lab/id_ed25519"),
              "known_hosts": str(cluster.folder / ".kit/lab/known_hosts")}  # fmt: skip
     name = f"{cluster.name}-2"
-    more = {"name": name, "ssh": login, "ssh_port": PORT, "cpus": "exclusive", "devices": ["/dev/it:/dev/other:r"]}
+    more = {"name": name, "ssh": login, "ssh_port": PORT, "cpus": "exclusive", "devices": ["/dev/it:/dev/other:r"],
+            "security": {"capabilities": ["SYS_PTRACE"], "read_only": False}}  # fmt: skip
     (folder / "kit.yaml").write_text(yaml.safe_dump({**settings, **more}))
     (folder / "hosts").write_text("".join(f"{host.address} name={host.name} slots=2\n" for host in hosts))
     cluster_two = Cluster(name=name, folder=folder, hosts=hosts)
@@ -84,6 +93,11 @@ def test_two_clusters_side_by_side(second: Cluster, cluster: Cluster) -> None:
 
     keys = [c.hosts[0].text("cat", f"/opt/kit/{c.name}/ssh/id_ed25519.pub").split()[1] for c in (cluster, second)]
     assert keys[0] != keys[1]
+
+
+def test_the_fence_is_open_where_kit_yaml_opens_it(second: Cluster, cluster: Cluster) -> None:
+    possible = {one.name: one.kit("exec", "gpu2", "--", "sh", "-c", LOOSE).stdout for one in (second, cluster)}
+    assert possible == {second.name: "processes of others\nfiles of the image\n", cluster.name: ""}
 
 
 AFFINITY = "import os, sys, time; print(sorted(os.sched_getaffinity(0)), flush=True); time.sleep(float(sys.argv[1]))"

@@ -25,7 +25,7 @@ from tests.integration.preload import template
 from tests.integration.rig import VM, Cluster, change_settings, everywhere, kit, objects, taken_down
 
 TORCH = "torch==2.13.0+cpu"
-# Each rank prints where it is and what it has learned with the others. FAIL is the rank that gives up.
+# Each rank prints where it is and what it has learned with the others. FAIL is the rank that gives up in its first try.
 TRAIN = """
 import os, socket, sys
 import torch
@@ -41,7 +41,7 @@ for step in range(5):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if os.environ.get("FAIL") == str(rank):
+    if os.environ.get("FAIL") == str(rank) and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         sys.exit("rank %d gives up" % rank)
 seen = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "KIT_NODE")]
 name = socket.gethostbyname(socket.gethostname())
@@ -130,12 +130,25 @@ def test_ddp_of_8_ranks_on_hosts_named_127_0_1_1(torch_cluster: Cluster) -> None
     trained(done.stdout.splitlines(), torch_cluster.head.address)
 
 
-def test_the_first_failure_under_torchrun_is_a_rank(torch_cluster: Cluster) -> None:
-    run = ("run", "--launcher", "torchrun", "-H", "gpu[2-3]", "-x", "FAIL=3", "--", "python", "train.py")
+@pytest.mark.parametrize("launcher", ["torchrun", "mpi"])
+def test_the_first_failure_is_a_rank(torch_cluster: Cluster, launcher: str) -> None:
+    """And not the ranks that wait for it in an all-reduce of DDP."""
+    run = ("run", "--launcher", launcher, "-H", "gpu[2-3]", "-x", "FAIL=3", "--", "python", "train.py")
     done = torch_cluster.kit(*run)
     assert done.returncode == 1, done.stderr
     assert "failed: rank 3 on gpu3 ended with exit code 1" in done.stderr
     assert "│ rank 3 gives up" in done.stderr
+    assert torch_cluster.marked() == {}
+
+
+def test_torchrun_restarts_the_ranks_of_both_hosts(torch_cluster: Cluster) -> None:
+    words = ("run", "--launcher", "torchrun", "-H", "gpu[2-3]", "--max-restarts", "1", "-x", "FAIL=3")
+    done = torch_cluster.kit(*words, "--", "python", "train.py")
+    assert done.returncode == 0, done.stderr
+    rows = sorted(line.split() for line in done.stdout.splitlines())
+    # Rank 3 gave up before it printed anything, so these are of the second try.
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    assert len({row[7] for row in rows}) == 1
     assert torch_cluster.marked() == {}
 
 
@@ -176,6 +189,21 @@ def test_torch_benchmark_reports_as_the_others(torch_cluster: Cluster) -> None:
     assert result["gradient_bytes"] == 4 * PARAMETERS["mobilenetv2"] == 2 * result["bytes_per_step"]
     assert result["options"] == {"backend": "gloo", "compression": "fp16"}
     assert "total images/sec on 2 ranks:" in done.stderr
+
+
+def test_kit_bench_trains_with_pytorch(torch_cluster: Cluster, tmp_path: Path) -> None:
+    tiny = ["--image-size", "32", "--batch-size", "2", "--num-warmup", "1", "--num-iters", "2"]
+    tiny += ["--num-batches-per-iter", "1", "--ranks", "2", "--repeats", "1"]
+    done = torch_cluster.kit("bench", "--preset", "egs", "--dir", str(tmp_path / "s"), "--output", "json", *tiny)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (case,) = objects(done)[-1]["summary"]["cases"]
+    assert (case["id"], case["state"], case["workload"]) == ("egs/torch-resnet18/2", "measured", "training")
+    samples = [json.loads(line) for line in (tmp_path / "s" / "samples.jsonl").read_text().splitlines()]
+    # One to warm up.
+    assert [(one["warmup"], one["result"]["framework"], one["result"]["ranks"]) for one in samples] == [
+        (True, "PyTorch", 2),
+        (False, "PyTorch", 2),
+    ]
 
 
 def test_torch_benchmark_reads_epochs_of_shards_that_are_split_over_the_hosts(torch_cluster: Cluster) -> None:

@@ -98,7 +98,7 @@ def test_turns_backfill_and_ends(line: Line) -> None:
     # Nor does a run get them that does not join the line, unless it ends in time or says `now`.
     refused = line.cluster.kit("run", "--np", "1", "--", "true")
     assert (refused.returncode, refused.stdout) == (5, "")
-    assert f"1 free slots are needed that are not reserved for run {second}, the first in line" in refused.stderr
+    assert f"1 free slot is needed that are not reserved for run {second}, the first in line" in refused.stderr
     assert "reserved" not in line.good("run", "--np", "1", "--timeout", "1m", "--", "true").stderr
     assert f"reserved for run {second}" in line.good("run", "--np", "1", "--now", "--", "true").stderr
     line.waits(never, "never")

@@ -257,8 +257,15 @@ def test_a_head_that_dies_under_a_run_takes_the_ranks_along(cluster: Cluster) ->
 
 
 def test_the_scripts_of_the_image_work_by_hand(cluster: Cluster) -> None:
-    done = cluster.inside(cluster.head, "hvd-distribute.sh", "8", "2", "hostname")
-    assert Counter(done.stdout.split()) == dict.fromkeys(ALL, 2), done.stderr
+    show = 'echo "$(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT"'
+    done = cluster.inside(cluster.head, "hvd-distribute.sh", "8", "2", "sh", "-c", show)
+    # Ranks find each other by the same variables as those of a run.
+    seen = sorted((line.split() for line in done.stdout.splitlines()), key=lambda words: words[1])
+    meeting = f"{cluster.head.address} {seen[0][-1]}" if seen else ""
+    assert [" ".join(words) for words in seen] == [
+        f"{name} {rank} 8 {rank % 2} 2 {number} {meeting}" for number, name in enumerate(ALL) for rank in ALL[name]
+    ], done.stderr
+    assert meeting.split()[1].isdigit()
     done = cluster.inside(cluster.head, "hvd-local.sh", "2", "hostname")
     assert done.stdout.split() == ["gpu1", "gpu1"], done.stderr
     assert cluster.marked() == {}
@@ -303,6 +310,23 @@ def test_local_runs_ranks_here_and_leaves_nothing(cluster: Cluster, tmp_path: Pa
         ["docker", "ps", "-aq", "--filter", "label=kit.local"], capture_output=True, text=True, check=True
     )
     assert left.stdout == ""
+
+
+def test_local_ranks_of_another_user_have_their_code_and_folders(cluster: Cluster, tmp_path: Path) -> None:
+    script = (
+        'touch here "$KIT_OUTPUT_DIR/$RANK" "$HOME/x" && echo "$(id -u):$(id -g)" '
+        '$(sed -n "s/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*//p" /proc/self/status)'
+    )
+    (tmp_path / "try.sh").write_text(script)
+    words = ("hvd_check", "--framework", "mxnet", "--json")
+    with_user = {"KIT_USER": "1000:1001"}
+    done = cluster.kit("local", "--np", "2", "--code", str(tmp_path), "--", "sh", "try.sh", **with_user)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["1000:1001 0000000000000000 1"] * 2), done.stderr
+    made = Path(done.stderr.rpartition("what the run made is in ")[2].strip())
+    files = sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file())
+    assert files == ["output/0", "output/1", "work/here"]
+    summed = cluster.kit("local", "--np", "2", "--code", "none", "--", *words, **with_user)
+    assert (summed.returncode, json.loads(summed.stdout)["sum"]) == (0, 3), summed.stderr
 
 
 @pytest.mark.parametrize("flags", [(), ("--tag-output",)])

@@ -283,8 +283,10 @@ def test_a_run_that_is_stopped_closes_its_terminal(cluster: Cluster, terminal: C
 
 
 def test_ranks_that_are_killed_with_their_keepers_are_the_first_failure(cluster: Cluster) -> None:
-    with cluster.running("run", "--", "sleep", "306") as run:
-        cluster.wait_for_ranks(run, ALL)
+    with cluster.running("run", "--", "sh", "-c", "echo up; exec sleep 306") as run:
+        # mpirun names a rank only if all had started.
+        assert run.stdout
+        assert [run.stdout.readline() for _ in range(8)] == ["up\n"] * 8
         cluster.hosts[1].script("pkill -9 -f '[s]leep 306'; exit 0")
         _, err = rest(run, timeout=120)
     assert run.returncode == 137, err

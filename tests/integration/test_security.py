@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import VM, Cluster, Done, everywhere
+from tests.integration.rig import ROOT, VM, Cluster, Done, everywhere, until
 
 PINNED = ("-F", "none", "-p", "33", "-o", "StrictHostKeyChecking=yes",
           "-o", "UserKnownHostsFile=/etc/kit/ssh/known_hosts")  # fmt: skip
@@ -268,3 +268,58 @@ def test_users_of_the_vm_do_not_reach_scratch_space(cluster: Cluster) -> None:
     for host in cluster.hosts[:2]:
         assert host.text("stat", "-c", "%a %u %g", path).split() == ["1770", "0", "0"], host.name
         assert host.ssh("touch", f"{path}/it-planted", user="ubuntu").returncode != 0, host.name
+
+
+HOLD = "import horovod.mxnet as hvd, time; hvd.init(); print('up', flush=True); time.sleep(600)"
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+
+
+def printed_rules() -> list[str]:
+    text = (ROOT / "docs" / "nodes.md").read_text(encoding="utf-8")
+    block = text.partition("## Ports of Open MPI, and a firewall")[2].split("```")[1]
+    return block.strip().splitlines()
+
+
+def open_to_all(host: VM) -> set[int]:
+    """The TCP ports on which somebody listens on all of the host's addresses."""
+    rows = [row.split()[3].rpartition(":") for row in host.text("ss", "-Hltn").splitlines()]
+    return {int(port) for address, _, port in rows if address in ("0.0.0.0", "*", "[::]")}  # noqa: S104
+
+
+def reaches(one: VM, other: VM, ports: set[int]) -> set[int]:
+    return {port for port in ports if one.ssh("python3", "-c", CONNECT, other.address, str(port)).returncode == 0}
+
+
+def test_the_printed_firewall_lets_runs_work_and_keeps_strangers_out(cluster: Cluster) -> None:
+    """The rules of docs/nodes.md, with two hosts as the cluster's network, and a third one as the stranger."""
+    first, second, stranger = cluster.hosts[:3]
+    inside, before = (first, second), open_to_all(second)
+    run = cluster.kit("run", "-d", "-H", f"{first.name},{second.name}", "--np", "2", "--npernode", "1", "--",
+                      "python3", "-c", HOLD).stdout.strip()  # fmt: skip
+    try:
+        until("both ranks have connected", lambda: cluster.kit("logs", run).stdout.count("up") == 2)
+        ports = open_to_all(second) - before
+        # The daemon and the rank. Without rules, a stranger reaches both: Open MPI has no setting against that.
+        assert len(ports) >= 2
+        assert reaches(stranger, second, ports) == ports
+        for host in inside:
+            host.script("iptables-save >/run/it-rules")
+        for host in inside:
+            for line in printed_rules():
+                if line.startswith("ip6tables") and host.ssh("ip6tables", "-S", "INPUT").returncode:
+                    continue
+                for source in inside if " -s 10.0.0.0/24 " in line else inside[:1]:
+                    host.script(line.replace("10.0.0.0/24", source.address))
+        assert reaches(stranger, second, ports) == set()
+        assert reaches(first, second, ports) == ports
+        words = ("hvd_check", "--framework", "mxnet", "--json")
+        done = cluster.kit("run", "-H", f"{first.name},{second.name}", "--np", "2", "--npernode", "1", "--", *words)
+        assert (done.returncode, json.loads(done.stdout)["right"]) == (0, True), done.stderr
+    finally:
+        for host in inside:
+            host.script(
+                "iptables -P INPUT ACCEPT; ip6tables -P INPUT ACCEPT; ip6tables -F INPUT; "
+                "[ ! -e /run/it-rules ] || iptables-restore </run/it-rules; rm -f /run/it-rules"
+            )
+        cluster.kit("stop", run)
+    cluster.wait_for_none()

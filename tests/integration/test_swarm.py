@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,8 @@ SETTINGS = {
     "ulimits": {"memlock": "default", "nofile": 4096},
     "user": "1000:1001",
 }
+# Run by a rank. Prints what each attack achieved.
+ATTACKS = Path(__file__).with_name("attacks.py").read_text(encoding="utf-8")
 
 
 def swarm_state(host: VM) -> str:
@@ -74,14 +77,22 @@ def ranks_environment(cluster: Cluster) -> dict[str, str]:
     return by_rank
 
 
+def attacked(cluster: Cluster) -> list[dict[str, str]]:
+    """What the attacks of a rank on the head and of one elsewhere achieve."""
+    done = cluster.kit("run", "-np", "2", "--npernode", "1", "-H", "gpu1,gpu2", "--", "python3", "-c", ATTACKS)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @dataclass
 class Both:
-    """What the engines report about each host's node under Compose and under Swarm, and what ranks see."""
+    """What the engines report about each host's node under Compose and under Swarm, and what ranks see and achieve."""
 
     cluster: Cluster
     compose: dict[str, dict[str, Any]]
     swarm: dict[str, dict[str, Any]]
     compose_ranks: dict[str, str]
+    compose_attacks: list[dict[str, str]]
     printed: str
 
 
@@ -100,7 +111,7 @@ def both(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         done = one.kit("deploy")
         assert done.returncode == 0, done.stderr
         compose = everywhere(one.hosts, lambda host: node_of(one, host))
-        ranks = ranks_environment(one)
+        ranks, attacks = ranks_environment(one), attacked(one)
         for host in one.hosts:
             host.text("docker", "run", "--rm", "--volume", f"kit-{name}_it-scratch:/s", compose[host.name]["Image"],
                       "touch", "/s/kept")  # fmt: skip
@@ -111,7 +122,14 @@ def both(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         assert done.returncode == 0, done.stderr
         printed = by_compose.stdout + done.stdout + done.stderr
         swarm = everywhere(one.hosts, lambda host: node_of(one, host))
-        yield Both(cluster=one, compose=compose, swarm=swarm, compose_ranks=ranks, printed=printed)
+        yield Both(
+            cluster=one,
+            compose=compose,
+            swarm=swarm,
+            compose_ranks=ranks,
+            compose_attacks=attacks,
+            printed=printed,
+        )
     finally:
         one.kit("down", "--yes", "--purge", "--force")
         for host in one.hosts:
@@ -171,6 +189,33 @@ def test_ranks_of_a_user_reach_neither_keys_nor_records(both: Both) -> None:
     assert len(words) == 4
     for source, last in words.items():
         assert last == ["1000", "1001", "0" * 16, "1", "2", *["1000:1001"] * 5], source
+
+
+def test_a_rank_stays_behind_the_fence(both: Both) -> None:
+    """The ranks of a user have fewer rights than those of root, whose attacks are in test_security.py."""
+    results = attacked(both.cluster)
+    assert results == both.compose_attacks
+    assert len(results) == 2
+    for result in results:
+        fences = ("raw socket", "packet socket", "mount", "device", "no_new_privs", "seccomp")
+        assert [result[name] for name in fences] == ["EPERM"] * 4 + ["1", "2"]
+        programs = ("write into /usr", "write into /etc", "write into kit's programs", "write into /etc/kit")
+        assert [result[name] for name in programs] == ["EROFS"] * 4
+        workload = ("program in /tmp", "write into /var/tmp", "write into HOME")
+        assert [result[name] for name in workload] == ["done"] * 3
+
+
+def test_horovod_sums_right(both: Both) -> None:
+    done = both.cluster.kit("run", "--", "hvd_check", "--framework", "mxnet", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["ranks"], result["sum"], result["right"]) == (8, 36, True)
+
+
+def test_a_command_of_exec_gains_no_privileges(both: Both) -> None:
+    done = both.cluster.kit("exec", "--output", "json", "--", "grep", "NoNewPrivs", "/proc/self/status")
+    groups = objects(done)[-1]["groups"]
+    assert [(len(group["hosts"]), group["output"].split()) for group in groups] == [(4, ["NoNewPrivs:", "1"])]
 
 
 def test_shared_memory_is_the_same_from_inside(both: Both) -> None:
@@ -314,7 +359,30 @@ def test_two_clusters_share_a_swarm_and_down_of_one_leaves_it(deployed: Cluster)
     assert everywhere(deployed.hosts, swarm_state) == {h.name: "active" for h in deployed.hosts}
 
 
-def test_down_leaves_nothing_and_back_to_compose_neither(deployed: Cluster) -> None:
+MAKES = 'echo "$KIT_NODE" >"$KIT_OUTPUT_DIR/made"; echo 7 >"$KIT_CHECKPOINT_DIR/step"'
+
+
+def keeps_what_a_run_made(deployed: Cluster, folder: Path) -> str:
+    """Remove the cluster but not what a run made, and deploy it over that. Return the run, which can be pulled."""
+    made = deployed.kit("run", "-np", "4", "--npernode", "1", "--", "sh", "-c", MAKES)
+    assert made.returncode == 0, made.stderr
+    run = str(objects(deployed.kit("runs", "--output", "json"))[-1]["runs"][0]["id"])
+    down = deployed.kit("down", "--yes")
+    assert down.returncode == 0, down.stderr
+    assert everywhere(deployed.hosts, swarm_state) == {h.name: "inactive" for h in deployed.hosts}
+    again = deployed.kit("deploy")
+    assert again.returncode == 0, again.stderr
+    pulled = deployed.kit("pull", run, str(folder))
+    assert pulled.returncode == 0, pulled.stderr
+    found = sorted(file.read_text().strip() for file in folder.rglob("made"))
+    assert found == [host.name for host in deployed.hosts]
+    assert [file.read_text() for file in folder.rglob("step")] == ["7\n"] * 4
+    after = deployed.kit("run", "--", "sh", "-c", MAKES)
+    assert after.returncode == 0, after.stderr
+    return run
+
+
+def test_down_leaves_nothing_and_back_to_compose_neither(deployed: Cluster, tmp_path: Path) -> None:
     back = deployed.kit("deploy", KIT_ORCHESTRATOR="compose")
     assert back.returncode == 0, back.stderr
     assert everywhere(deployed.hosts, swarm_state) == {h.name: "inactive" for h in deployed.hosts}
@@ -322,8 +390,10 @@ def test_down_leaves_nothing_and_back_to_compose_neither(deployed: Cluster) -> N
     assert objects(deployed.kit("runs", "--output", "json"))[-1]["runs"], "the history of runs stays"
 
     assert deployed.kit("deploy").returncode == 0
+    run = keeps_what_a_run_made(deployed, tmp_path)
     down = deployed.kit("down", "--yes", "--purge")
     assert down.returncode == 0, down.stderr
+    assert run not in down.stdout
     assert everywhere(deployed.hosts, swarm_state) == {h.name: "inactive" for h in deployed.hosts}
     for host in deployed.hosts:
         assert host.containers(deployed.name) == []

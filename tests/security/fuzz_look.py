@@ -42,7 +42,7 @@ def look(containers: str) -> bytes:
         "absent": "/data",
         "rdma": "device uverbs0\nport mlx5_0 1 4: ACTIVE|InfiniBand\nport mlx5_1 1 4: ACTIVE|Ethernet\n"
         "gid mlx5_1 1 3 eth0|RoCE v2|0000:0000:0000:0000:0000:ffff:0a00:0004",
-        "gpus": "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled\n"
+        "gpus": "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled, 8.0\n"
         "Tesla T4, [N/A], GPU-77aa\nGPU 0: A100 (UUID: GPU-5c3b)\n  MIG 1g.5gb  Device  0: (UUID: MIG-5c3b-1)",
         "gpu_engine": "program /usr/bin/dockerd\nstarted 1760000000\nhook /usr/bin/nvidia-container-runtime-hook\n"
         "hook_changed 1760000009\nruntime /usr/bin/nvidia-container-runtime\ncdi /etc/cdi all\ncdi_driver 535.104.05",
@@ -64,6 +64,7 @@ def look(containers: str) -> bytes:
         "waiting": "20261121-101501-3fa2",
         "end": "",
         "gpu_processes": "GPU-5c3b 4711 1024 root lab python3\nGPU-77aa 12 [N/A] ann - python3 -c",
+        "slots": '{"id": "20261121-101500-3fa2", "places": [{"node": "gpu4", "slots": [0, 1]}]}',
         "ranks": "20261121-101500-3fa2 0 4711\nby-hand-7 3 4712",
     }
     return "".join(f"@@ {MARK} {name}\n{text}\n" for name, text in sections.items()).encode()

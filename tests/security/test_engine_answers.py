@@ -42,8 +42,9 @@ def test_an_odd_answer_of_a_registry_is_that_engines_error(answer: object) -> No
         {"Id": "x", "Size": 10**30},
         {"Id": "x", "Size": 1, "RootFS": {"Layers": ["../../x"]}}, {"Id": "x", "Size": 1, "Config": [1]},
         {"Id": "x" * 5000, "Size": 1}, {"Id": "x", "Size": 1, "Architecture": ["amd64"]},
+        {"Id": "x\ud800", "Size": 1}, {"Id": "x", "Size": 1, "Architecture": "\x1b]0;x"},
     ],
-    ids=range(11),
+    ids=range(13),
 )  # fmt: skip
 def test_odd_facts_about_an_image_are_that_engines_error(answer: object) -> None:
     with pytest.raises(AnswerError) as caught:

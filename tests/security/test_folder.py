@@ -85,7 +85,7 @@ def every_reader(vm: RealMachine) -> bytes:
         for words in (
             ("observe", vm.folder, "kit:1", "state"),
             ("load", vm.folder),
-            *(("runs", vm.folder, operation) for operation in ("list", "states", "living", "waiting")),
+            *(("runs", vm.folder, operation) for operation in ("list", "states", "living", "waiting", "slots")),
             *(("runs", vm.folder, "read", run, file) for run in (GOOD, HOSTILE) for file in ("log", "code.diff")),
         )
     )

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import launcher
+from tests.security import fuzz_elastic
 from tests.security.altered import answers
 from tests.security.runner import MEMORY, Report, faults_by_place, fuzz, protocols, table
 
@@ -24,6 +26,11 @@ def test_an_altered_answer_is_a_value_or_an_error_of_kit(protocol: str) -> None:
     # A log that a disk has lost parts of is read, without them.
     assert report.errors or protocol == "run_log"
     assert report.peak < MEMORY
+
+
+def test_each_event_of_an_elastic_run_is_a_sample() -> None:
+    names = {event["event"] for event in fuzz_elastic.EVENTS}
+    assert set(launcher.load("kitrun.elastic").EVENTS) < names
 
 
 def test_altered_answers_are_many_and_always_the_same() -> None:

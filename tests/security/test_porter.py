@@ -621,11 +621,12 @@ GOOD = {"kit-pack": 1, "digest": NAME, "base": None, "remove": 0, "add": 0, "obj
         pack_of({**GOOD, "add": 1 << 60}),
         pack_of({**GOOD, "objects": "x"}),
         pack_of({**GOOD, "base": f"{CLIMB}etc/shadow"}),
+        pack_of({key: value for key, value in GOOD.items() if key != "base"}),
         pack_of({**GOOD, "objects": 1}, f"{CLIMB}etc/cron.d/x 4".encode(), b"text"),
         pack_of({**GOOD, "objects": 1}, f"{NAME} {'9' * 5000}".encode()),
         pack_of({**GOOD, "objects": 1}, f"{NAME} 40960²".encode()),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_pack_that_is_wrong_is_refused_and_leaves_nothing(tmp_path: Path, pack: bytes) -> None:
     name = hashlib.sha256(pack).hexdigest()

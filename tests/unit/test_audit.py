@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -87,26 +87,58 @@ def test_the_list_of_the_repository_has_a_reason_for_each(audit: Any) -> None:
     assert all(entry.reason for entry in audit.ignored(audit.IGNORED.read_text()))
 
 
+LISTED = (("a", "1"), ("b", "2"), ("rich", "15.0.0"))
+
+
+def part(*names: str, vulns: Any = (), skipped: Sequence[str] = ()) -> dict[str, Any]:
+    """Return pip-audit's answer about packages."""
+    entries: list[dict[str, Any]] = [{"name": name, "version": "1", "vulns": [*vulns]} for name in names]
+    return {"dependencies": [*entries, *({"name": name, "skip_reason": "not on PyPI"} for name in skipped)]}
+
+
 @pytest.mark.parametrize(
-    ("canary", "rest", "code", "printed"),
+    ("canary", "rest", "code", "last"),
     [
-        ([], [], 0, "SKIPPED"),
-        ([CLEAN], [], 0, "SKIPPED"),
-        ([answer()], [CLEAN] * 4, 0, ""),
-        ([answer()], [answer("rich", "15.0.0"), CLEAN], 1, "rich 15.0.0: PYSEC-2099-1 (fixed in: 3.1.6 or 4.0)"),
-        ([answer()], [CLEAN], 0, "were not audited within 10 s"),
+        ([], [], (0, 1), "SKIPPED: 0 of 3 locked packages were audited: neither PyPI nor osv.dev answers with known"),
+        ([CLEAN], [], (0, 1), "SKIPPED: 0 of 3 locked packages were audited: neither PyPI nor osv.dev answers"),
+        ([answer()], [], (0, 1), "SKIPPED: pypi audited 0 of 3 locked packages: no answer within 10 s for 3"),
+        ([answer()], [part("a"), part("b", "rich")], (0, 0), "COMPLETE: pypi audited all 3 locked packages"),
+        ([answer()], [part("a")], (0, 1), "INCOMPLETE: pypi audited 1 of 3 locked packages: no answer within 10 s for"),
+        (
+            [answer()],
+            [part("a", skipped=["b\x1b]0;x\x07"])],
+            (0, 1),
+            "INCOMPLETE: pypi audited 1 of 3 locked packages: no answer within 10 s for 1; pypi does not know b]0;x",
+        ),
+        ([answer()], [part("a", "b", "rich", vulns=[VULNERABILITY])], (1, 1), "COMPLETE: pypi audited all 3"),
+        ([answer()], [part("a", vulns=[VULNERABILITY])], (1, 1), "INCOMPLETE: pypi audited 1 of 3 locked packages"),
     ],
-    ids=["no network", "an index that knows none", "clean", "a finding", "half of the answers"],
-)
-def test_the_exit_code(  # noqa: PLR0917
+    ids=[
+        "no network", "an index that knows none", "no part", "clean", "a part", "a package that is not there",
+        "a finding", "a finding in a part",
+    ],
+)  # fmt: skip
+def test_the_exit_code_and_the_last_line(  # noqa: PLR0917
     audit: Any,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     canary: list[Any],
     rest: list[Any],
-    code: int,
-    printed: str,
+    code: tuple[int, int],
+    last: str,
 ) -> None:
+    monkeypatch.setattr(audit, "packages", lambda locks: LISTED)
     monkeypatch.setattr(audit, "ask", lambda lists, service, deadline: canary if lists == [[audit.CANARY]] else rest)
-    assert audit.main() == code
-    assert printed in capsys.readouterr().err
+    for argv, expected in zip(([], ["--require"]), code, strict=True):
+        assert audit.main(argv) == expected
+        printed = capsys.readouterr().err.splitlines()
+        assert printed[-1].startswith(f"audit: {last}")
+        assert any("PYSEC-2099-1 (fixed in: 3.1.6 or 4.0)" in line for line in printed) is (code[0] == 1)
+
+
+def test_the_help_says_what_is_required(audit: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        audit.main(["--help"])
+    printed = capsys.readouterr().out
+    assert "--require" in printed
+    assert "exit with 1 if any package was not audited" in printed

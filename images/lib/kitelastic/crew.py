@@ -55,6 +55,8 @@ class Worker:
         # We end it ourselves, so its end is no failure.
         self.ended = False
         self.exit_code: Optional[int] = None
+        # In how many worlds this rank met the others.
+        self.worlds = 0
         self._splitter = frames.Splitter()
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True

@@ -2,13 +2,14 @@
 
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from horovod.runner.elastic.discovery import HostManager
+from horovod.runner.elastic.discovery import DiscoveredHosts, HostManager
 from horovod.runner.elastic.driver import ElasticDriver
-from horovod.runner.elastic.registration import SUCCESS
+from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerStateRegistry
 from horovod.runner.elastic.worker import HostUpdateResult
 
+from kitelastic import oldest
 from kitelastic.crew import BROKEN, END_S, TICK_S, Key, Worker
 from kitelastic.meeting import Client
 
@@ -28,7 +29,7 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         rendezvous: Any,
         discovery: Any,
         least: int,
-        most: int,
+        most: Optional[int],
         *,
         timeout: float,
         launch: Any,
@@ -44,8 +45,12 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         # Whether any rank has used Horovod's elastic state.
         self.has_state = False
         self.refused = False
-        # Horovod ended the run because ranks had failed on every host.
-        self.everywhere = False
+        # Horovod ended the run because ranks had failed on every host: how, for people, or "".
+        self.everywhere = ""
+        # The failure that began the present reset, as `first`.
+        self._cause: Optional[Tuple[int, str, int]] = None
+        self._formed_at = 0.0
+        self._spares = oldest.Spares()
         # Somebody ends the run: no rank starts again.
         self.stopping = False
         # Why the driver stopped, for people, if its ranks cannot say.
@@ -57,6 +62,8 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         # Horovod takes new hosts in any order. Ranks are easier to find in that of the hosts file.
         HostManager.order_available_hosts = staticmethod(discovery.ordered)
         super().__init__(rendezvous, discovery, least, most, timeout=int(timeout), cooldown_range=COOLDOWN_S, verbose=0)
+        self._trust = discovery.trust
+        self._worker_registry = Registry(self, self._host_manager)
 
     # The ranks
 
@@ -112,8 +119,22 @@ class Driver(ElasticDriver):  # type: ignore[misc]
 
     def stop(self, error_message: Optional[str] = None) -> None:
         """End the run, because it is over, or because Horovod has no host left that it trusts."""
-        self.everywhere = self.first is not None and not self._worker_registry.count(SUCCESS)
+        if self.first is not None and not self._worker_registry.count(SUCCESS):
+            self.everywhere = self._spares.why()
         super().stop(error_message)
+
+    def spare(self, hosts: Set[str]) -> bool:
+        """Return whether the run continues with these hosts, although ranks failed there, too."""
+        with self._changing:
+            lived = (self._since or time.monotonic()) - self._formed_at
+            good = self._spares.another(lived)
+        if good:
+            for host in hosts:
+                self._trust(host)
+            # The next look would come too late: the reset that follows counts the slots now.
+            with self._wait_hosts_cond:
+                self._host_manager.update_available_hosts()
+        return good
 
     # Resets
 
@@ -176,11 +197,25 @@ class Driver(ElasticDriver):  # type: ignore[misc]
             self._forget_ended()
             pending = super()._update_host_assignments(current_hosts)
             self._met = 0
-            self.first = None
+            self._cause, self.first = self.first or self._cause, None
             for (host, local_rank), worker in self.workers.items():
                 if self.has_rank_assignment(host, local_rank):
                     worker.rank = self._host_assignments[host][local_rank].rank
         return pending
+
+    def _get_host_assignments(self, current_hosts: Any) -> Any:
+        """Give rank 0, whose state all ranks take, to a rank that has the training's state."""
+        worlds = {key: worker.worlds for key, worker in list(self.workers.items()) if self._lives(key)}
+        hosts = current_hosts.host_assignment_order
+        lead = oldest.lead(hosts, worlds)
+        if lead is None:
+            return super()._get_host_assignments(current_hosts)
+        first = DiscoveredHosts(current_hosts.host_slots, oldest.first(hosts, lead[0]))
+        by_host, slots = super()._get_host_assignments(first)
+        own = by_host[lead[0]]
+        if lead[1] < len(own):
+            own[0].rank, own[lead[1]].rank = own[lead[1]].rank, own[0].rank
+        return by_host, sorted(slots, key=lambda slot: slot.rank)
 
     def _forget_ended(self) -> None:
         """Make Horovod start ranks again that ended while it waited for hosts. It believes that they still run."""
@@ -204,10 +239,31 @@ class Driver(ElasticDriver):  # type: ignore[misc]
             now = [(host, len(slots)) for host, slots in self._host_assignments.items()]
             before, self._before = self._before, now
             since, self._since = self._since, None
+            self._formed_at = time.monotonic()
+            cause, self._cause = self._cause, None
+            for key, worker in self.workers.items():
+                worker.worlds += self.has_rank_assignment(*key)
             if before:
-                self._tell("reset", **change(before, now), seconds=round(time.monotonic() - (since or 0.0), 2))
+                seconds = round(self._formed_at - (since or 0.0), 2)
+                self._tell("reset", **change(before, now), seconds=seconds, **failed(cause))
             else:
                 self._tell("formed", hosts=now, np=self._world_size)
+
+
+class Registry(WorkerStateRegistry):  # type: ignore[misc]
+    """Horovod's, which ends a run when ranks failed on every host, even if others there have the training's state."""
+
+    def _on_workers_recorded(self) -> None:
+        failures = self.get(FAILURE)
+        spared = set() if self.count(SUCCESS) else oldest.spared(failures, self.get(READY))
+        if spared and self._driver.spare(spared):
+            self._workers[FAILURE] = {key for key in failures if key[0] not in spared}
+        super()._on_workers_recorded()
+
+
+def failed(cause: Optional[Tuple[int, str, int]]) -> Dict[str, Any]:
+    """Return what an event says about the failure that began a reset: nothing if hosts only came or left."""
+    return {} if cause is None else {"failed": {"rank": cause[0], "host": cause[1], "exit_code": cause[2]}}
 
 
 def change(before: Sequence[Tuple[str, int]], now: Sequence[Tuple[str, int]]) -> Dict[str, Any]:

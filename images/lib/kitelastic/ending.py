@@ -10,11 +10,11 @@ HOST_LOST = 3
 First = Tuple[int, str, int]
 
 
-def of(first: Optional[First], *, why: str, refused: bool, everywhere: bool) -> Tuple[int, Dict[str, Any]]:
+def of(first: Optional[First], *, why: str, refused: bool, everywhere: str) -> Tuple[int, Dict[str, Any]]:
     """Return the exit code, and an event or {}.
 
     `first` is the rank that failed first since the last reset. `why` the driver could not build another world.
-    `refused`: the script has no elastic state. `everywhere`: Horovod ended the run because ranks failed on every host.
+    `refused`: the script has no elastic state. `everywhere` says how ranks failed on every host, if that ended the run.
     """
     if refused and first is not None:
         return first[2], {"name": "refused", "rank": first[0], "host": first[1], "exit_code": first[2]}
@@ -25,5 +25,5 @@ def of(first: Optional[First], *, why: str, refused: bool, everywhere: bool) -> 
     if first is None:
         return 0, {}
     if everywhere:
-        return first[2], {"name": "over", "why": "ranks failed on every host", "failed": True}
+        return first[2], {"name": "over", "why": everywhere, "failed": True}
     return first[2], {}

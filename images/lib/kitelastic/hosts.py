@@ -37,6 +37,12 @@ class Hosts(HostDiscovery):  # type: ignore[misc]
         with self._lock:
             self._ready.discard(name)
 
+    def trust(self, name: str) -> None:
+        """Ranks live there, which shows that it answers."""
+        with self._lock:
+            if name in self._usable:
+                self._ready.add(name)
+
     def ordered(self, available: Set[str], before: Sequence[str]) -> List[str]:
         """Return the available hosts: first those of `before`, which have the training's state, as they were."""
         with self._lock:

@@ -1,6 +1,6 @@
 """kit-elastic: runs a command with Horovod's elastic driver, in mpirun's place. The supervisor starts it.
 
-    kit-elastic --min-np N --max-np N [--wdir DIR] [-x NAME]... -- COMMAND...
+    kit-elastic --min-np N [--max-np N] [--wdir DIR] [-x NAME]... -- COMMAND...
 
 Standard input has lines of JSON. The first is {"start": {"run", "head", "address", "hosts", "code", "began",
 "timeout"}}, where hosts are {name: {"address", "slots"}}. Then come {"hosts": {...}} when they change, and
@@ -71,7 +71,8 @@ def lines() -> Iterator[Dict[str, Any]]:
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kit-elastic", allow_abbrev=False)
     parser.add_argument("--min-np", type=int, required=True)
-    parser.add_argument("--max-np", type=int, required=True)
+    # Without it, ranks start in every slot of every host.
+    parser.add_argument("--max-np", type=int)
     parser.add_argument("--wdir", default="")
     parser.add_argument("-x", action="append", default=[])
     parser.add_argument("command", nargs="+")

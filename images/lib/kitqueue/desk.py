@@ -10,6 +10,8 @@
 {"op": "change", "id", "how": "hold" | "release" | "remove" | "first" | "last" | "priority", "priority": N}
     {"changed": entry, "members": [ids that changed], "others": [ids of runs in line that wait for them],
     "living": [ids of the array that have started]} or {"missing": id}. `changed` is None if all of an array has started
+{"op": "give"}, {"op": "take", ...} and {"op": "forget", ...}
+    see kitqueue.moving
 {"op": "cordon", "hosts": [names], "why", "by"} and {"op": "uncordon", "hosts": [names]}
     {"cordons": {...}}
 """
@@ -21,7 +23,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from kitrun import store
 
-from kitqueue import line, words
+from kitqueue import line, moving, words
 
 # What an entry has for those who look at the line. Its request has the values of variables.
 SHOWN = (
@@ -39,7 +41,16 @@ def answer(request: Mapping[str, Any], root: str, record: str = line.RECORD) -> 
 
     `record` is the path of cluster.json. Raises KeyError, TypeError or ValueError for a request that lacks a part.
     """
-    operations = {"queue": queue, "line": look, "change": change, "cordon": cordon, "uncordon": uncordon}
+    operations = {
+        "queue": queue,
+        "line": look,
+        "change": change,
+        "cordon": cordon,
+        "uncordon": uncordon,
+        "give": moving.give,
+        "take": moving.take,
+        "forget": moving.forget,
+    }
     operation = operations.get(str(request.get("op")))
     if operation is None:
         return None
@@ -48,7 +59,7 @@ def answer(request: Mapping[str, Any], root: str, record: str = line.RECORD) -> 
     except (line.Full, OSError) as error:
         return {"failed": str(error)}
     # Also after a look, and if all of them are held: the keeper writes why they wait.
-    if line.entries(root):
+    if line.entries(root) and request["op"] not in moving.AWAY:
         start_keeper(root, record)
     return result
 

@@ -144,7 +144,7 @@ class Keeper:
         return out
 
     def _decided(self, view: View, living: Sequence[store.Record]) -> order.Decision:
-        ended = self._ended(view.waiting)
+        ended = dict(_brought(view.entries.values()), **self._ended(view.waiting))
         made = order.decide(
             time.time(),
             view.hosts,
@@ -227,6 +227,11 @@ class Keeper:
         if changed or abs(now - self._written) > WRITE_S:
             line.write_state(self._known, self.root)
             self._written = now
+
+
+def _brought(entries: Iterable[line.Entry]) -> Dict[str, bool]:
+    """Return how runs ended of which another head has the records (kitqueue.moving)."""
+    return {run_id: bool(good) for entry in entries for run_id, good in (entry.get("ended") or {}).items()}
 
 
 def launch_of(entry: Mapping[str, Any], chosen: order.Chosen, root: str) -> begin.Request:

@@ -120,7 +120,8 @@ def add(new: Sequence[Entry], root: Optional[str] = None) -> int:
     try:
         for number, entry in enumerate(new):
             done.append(entry["id"])
-            write(dict(entry, place=place + number, queued=time.time()), root)
+            # One from another head keeps the time since which it waits.
+            write(dict(entry, place=place + number, queued=entry.get("queued") or time.time()), root)
     except OSError:
         for name in done:
             remove(name, root)

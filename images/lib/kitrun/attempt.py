@@ -157,6 +157,11 @@ class Attempt:
         status = process.returncode
         self._signal = -status if status < 0 else 0
         self.code = status if status >= 0 else 128 - status
+        if self.code and self.stop is None and self.outcome.first is None:
+            # mpirun may have failed between a person's request and the next look for it.
+            self.stop = self.requested()
+            if self.stop is not None:
+                self.note("stopping", why=self.stop.why)
         process.stdout.close()
         process.stderr.close()
 
@@ -224,7 +229,8 @@ class Attempt:
         return stop
 
     def _stop_of_lost(self) -> Optional[decide.Stop]:
-        return decide.lost_stop(self.lost[0].name) if self.lost else None
+        # What a person requested meanwhile counts.
+        return (self.requested() or decide.lost_stop(self.lost[0].name)) if self.lost else None
 
     def requested(self) -> Optional[decide.Stop]:
         return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age)
@@ -271,7 +277,11 @@ class Attempt:
             ranks_gone = all(self._counts.get(node.name) == 0 for node in living)
             request = self.run.stop_asked
             hurry = request is not None and decide.grace_of(request) <= 0
-        step, self._stopping = decide.next_step(self._stopping, now, ranks_gone=ranks_gone, hurry=hurry)
+        away = {node.name for node in self.lost}
+        reported = all(rank in self.output.ended or host in away for rank, host in self.output.up.items())
+        step, self._stopping = decide.next_step(
+            self._stopping, now, ranks_gone=ranks_gone, reported=reported, hurry=hurry
+        )
         if step == "kill":
             process.kill()
         elif step == "end":
@@ -317,6 +327,12 @@ class Attempt:
         others = [node for node in self.nodes if isinstance(node, nodes.Node) and node not in self.lost]
         nodes.ask(others, "settle", "settling", patience)
 
+    def runs_kept(self, patience: float) -> Dict[str, List[str]]:
+        """Return which runs have files on each other node that answers."""
+        others = [node for node in self.nodes if isinstance(node, nodes.Node) and node not in self.lost]
+        answers = nodes.ask(others, "runs", "runs", patience) if self.guarded else {}
+        return {name: runs for name, runs in answers.items() if isinstance(runs, list)}
+
     def close(self) -> None:
         for node in self.nodes:
             node.close()
@@ -334,10 +350,11 @@ class Attempt:
             lost=tuple(node.name for node in self.lost),
             silent=tuple(silent) if self._cleaned else (),
         )
-        if self.launch.torchrun:
-            # mpirun's numbers are those of torchruns, not of ranks.
+        if self.launch.torchrun or self.launch.elastic:
+            # mpirun's numbers are those of torchruns, and an elastic run has no mpirun.
             return outcome
-        return outcome._replace(first=decide.first_end(outcome, self.output.up, self.output.ended))
+        hosts = {rank: self.launch.host_of(rank) for rank in range(self.launch.ranks)}
+        return outcome._replace(first=decide.first_end(outcome, hosts, self.output.ended))
 
     def lost_hosts(self) -> List[str]:
         return decide.lost_hosts(self.outcome, self.launch.places, self.launch.head)
@@ -350,8 +367,8 @@ class Attempt:
             outcome,
             lost=self.lost_hosts(),
             head=self.launch.head,
-            role=self.launch.role_of(first.rank) if first else "",
-            lines=self.output.last_lines(first.rank) if first else [],
+            role=self.launch.role_of(first.rank) if first and first.rank is not None else "",
+            lines=self.output.last_lines(first.rank) if first and first.rank is not None else [],
         )
 
     def note(self, name: str, **fields: Any) -> None:

@@ -1,8 +1,9 @@
 """Ranks that a person starts with mpirun in a shell of the head, without `kit run`.
 
 kit-mpirun is the first mpirun in PATH, so this runs before Open MPI's. It gives the processes a mark, so that `kit ps`
-counts them and `kit stop` ends them. It takes a lease on their slots, so that `kit run` does not use them. And it lets
-mpirun end with the shell. Runs of kit, and containers that are not the head of a cluster, get none of this.
+counts them and `kit stop` ends them. It takes a lease on their slots, so that `kit run` does not use them. It lets
+mpirun end with the shell. And it lets kit-rank set the variables by which PyTorch and JAX find the other ranks, as in a
+run. Runs of kit, and containers that are not the head of a cluster, get none of this.
 """
 
 import contextlib
@@ -10,13 +11,14 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from kitrun import fence, store
+from kitrun import fence, rendezvous, store
 
 OURS = "kit-mpirun"
 RECORD = "/etc/kit/cluster.json"
@@ -25,7 +27,13 @@ BY = "a shell in the head"
 # Open MPI prints the map without contacting a host, in less than 0.3 s.
 MAP = ("--do-not-launch", "--display-map")
 MAP_S = 20.0
-NODE = re.compile(r"^ *Data for node: (\S+)\s.*Num procs: (\d+)", re.MULTILINE)
+MAPPED = re.compile(r"^ *Data for node: (\S+)\s.*Num procs: (\d+)|^\s*Process .*\bProcess rank: (\d+)\b", re.MULTILINE)
+# Open MPI's daemons start each rank with this in front of its command (images/bin/kit-rank).
+KIT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+RANK = "python3 -IS %s --variables" % os.path.join(KIT, "bin", "kit-rank")
+# What the daemons on the nodes get from this process, as far as a shell and Open MPI pass it on unchanged.
+GIVEN = ("KIT_RUN", rendezvous.PLACES, rendezvous.ADDRESS, rendezvous.PORT)
+PLAIN = re.compile(r"[\w.:,=% -]+")
 PR_SET_PDEATHSIG = 1
 
 Place = Dict[str, Any]
@@ -61,8 +69,10 @@ def begin(program: str, name: str, arguments: Sequence[str]) -> None:
     if ranks:
         lease(run, ranks, nodes, [name, *arguments])
     os.environ["KIT_RUN"] = run
+    meet(ranks, nodes)
     # The daemons on the nodes pass their environment on to the ranks there. A launch agent on the command line wins.
-    os.environ.setdefault("OMPI_MCA_orte_launch_agent", "env KIT_RUN=%s orted" % run)
+    os.environ.setdefault("OMPI_MCA_orte_launch_agent", agent(os.environ))
+    os.environ.setdefault("OMPI_MCA_orte_fork_agent", RANK)
     end_with_parent()
 
 
@@ -84,16 +94,43 @@ def job_map(program: str, name: str, arguments: Sequence[str]) -> str:
 
 
 def mapped(text: str, nodes: Sequence[Mapping[str, Any]], host: str) -> Dict[str, int]:
-    """Return the ranks of each node of the cluster in Open MPI's map. `host`: this node's own name, the head's."""
+    """Return the number of ranks of each node of the cluster in Open MPI's map, the node of rank 0 first.
+
+    `host` is this node's own name, the head's.
+    """
     names = {"localhost": 0, "127.0.0.1": 0, host: 0, host.partition(".")[0]: 0}
     for index, node in enumerate(nodes):
         names[str(node.get("address"))] = names[str(node.get("name"))] = index
-    ranks = {}  # type: Dict[str, int]
-    for shown, count in NODE.findall(text):
-        if shown in names and nodes:
-            name = str(nodes[names[shown]]["name"])
+    ranks, lowest = {}, {}  # type: Dict[str, int], Dict[str, int]
+    name = None  # type: Optional[str]
+    for shown, count, rank in MAPPED.findall(text):
+        if shown:
+            name = str(nodes[names[shown]]["name"]) if shown in names and nodes else None
+        if name is not None and shown:
             ranks[name] = ranks.get(name, 0) + int(count)
-    return ranks
+        elif name is not None:
+            lowest[name] = min(lowest.get(name, int(rank)), int(rank))
+    return {name: ranks[name] for name in sorted(ranks, key=lambda name: lowest.get(name, sys.maxsize))}
+
+
+def meet(ranks: Mapping[str, int], nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Choose where the ranks meet, for as long as this process lives. Without a free port, mpirun still starts."""
+    addresses = {str(node["name"]): str(node["address"]) for node in nodes}
+    found = [{"node": name, "address": addresses[name], "ranks": count} for name, count in ranks.items()]
+    try:
+        holder = rendezvous.prepare(os.environ, found, head=str(nodes[0]["name"]) if nodes else "", used=set())
+    except OSError as error:
+        sys.stderr.write("kit: the ranks get no MASTER_PORT: %s\n" % (error.strerror or error))
+        return
+    if holder is not None:
+        # mpirun keeps it until it ends, like the lock of the lease.
+        os.set_inheritable(holder.detach(), True)
+
+
+def agent(environ: Mapping[str, str]) -> str:
+    """Return the command that starts Open MPI's daemon on a node, with the variables that it needs there."""
+    given = ["%s=%s" % (name, environ[name]) for name in GIVEN if PLAIN.fullmatch(environ.get(name, ""))]
+    return "env %s orted" % " ".join(shlex.quote(word) for word in given)
 
 
 def lease(run: str, ranks: Mapping[str, int], nodes: Sequence[Mapping[str, Any]], command: List[str]) -> None:

@@ -23,6 +23,8 @@ GRACE_S = 5.0
 # How long mpirun has to end when its ranks have ended, or when a person is in a hurry. Then kit kills it.
 MPIRUN_S = 8.0
 HURRY_S = 3.0
+# How long the last lines of ranks that have ended may take to the head. mpirun drops what comes after its own end.
+LINES_S = 3.0
 # How often kit asks nodes how many ranks are left.
 COUNT_S = 0.2
 LONGEST_BACKOFF_S = 60.0
@@ -40,7 +42,9 @@ UNREACHED = re.compile(
 UNSEEDED = re.compile(r"kit-code: (\S+): (.*)")
 
 
-# What mpirun prints about the rank whose end made it end the others. Open MPI 5 calls itself prterun.
+# What mpirun prints if a rank ended badly, and about the rank whose end made it end the others. Open MPI 5 calls itself
+# prterun.
+NAMELESS = "process returned a non-zero exit code"
 SIGNALLED = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)")
 EXITED = re.compile(r"first process to do so was: Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
 
@@ -74,13 +78,15 @@ class Stopping(NamedTuple):
     deadline: float
     # When the nodes were last asked for their number of ranks.
     counted: float
+    # When no node had ranks left, for the first time.
+    gone: Optional[float] = None
     mpirun_ends: bool = False
 
 
 class RankEnd(NamedTuple):
-    """How a rank ended, as kit-rank reports it."""
+    """How a rank ended, as kit-rank reports it. `rank` is None and `host` '' if nobody knows which rank it was."""
 
-    rank: int
+    rank: Optional[int]
     host: str
     code: int
     signal: int
@@ -161,14 +167,18 @@ def begin_stop(stop: Stop, now: float) -> Stopping:
     return Stopping(deadline=now + stop.grace, counted=now)
 
 
-def next_step(stopping: Stopping, now: float, *, ranks_gone: bool, hurry: bool) -> Tuple[str, Stopping]:
+def next_step(stopping: Stopping, now: float, *, ranks_gone: bool, reported: bool, hurry: bool) -> Tuple[str, Stopping]:
     """Return what to do now ('kill' or 'end' mpirun, 'count' ranks, or '' to wait), and the state after it.
 
-    `ranks_gone`: no node has ranks left. `hurry`: a person asked again, with no grace.
+    `ranks_gone`: no node has ranks left. `reported`: the end of each rank, which comes after its last line, is here.
+    `hurry`: a person asked again, with no grace.
     """
     if stopping.mpirun_ends:
         return ("kill" if now > stopping.deadline else ""), stopping
-    if ranks_gone or hurry or now > stopping.deadline:
+    if ranks_gone and stopping.gone is None:
+        stopping = stopping._replace(gone=now)
+    complete = stopping.gone is not None and (reported or now - stopping.gone > LINES_S)
+    if hurry or complete or (stopping.gone is None and now > stopping.deadline):
         patience = min(MPIRUN_S, HURRY_S) if hurry else MPIRUN_S
         return "end", stopping._replace(mpirun_ends=True, deadline=now + patience)
     if now - stopping.counted > COUNT_S:
@@ -199,12 +209,13 @@ def lost_hosts(outcome: Outcome, places: Sequence[Mapping[str, Any]], head: str)
     return names
 
 
-def first_end(outcome: Outcome, up: Mapping[int, str], ended: Mapping[int, RankEnd]) -> Optional[RankEnd]:
-    """Return how the rank ended that failed first, or None. `up` has the hosts of ranks that are or were up.
+def first_end(outcome: Outcome, hosts: Mapping[int, str], ended: Mapping[int, RankEnd]) -> Optional[RankEnd]:
+    """Return how the rank ended that failed first, or None. `hosts` has the host of each rank.
 
     This is the first failure that a keeper (kit-rank) reported. But mpirun ends the others because of the rank that it
-    names. If that rank's keeper was killed, too, it reports nothing; and on a busy machine its report comes after that
-    of a rank that mpirun ended by SIGTERM.
+    names. If that rank's keeper was killed, too, it reports nothing, perhaps not even that the rank is up; and on a
+    busy machine its report comes after that of a rank that mpirun ended by SIGTERM. mpirun names no rank that ended
+    before all ranks had started; but its exit code always is that rank's.
     """
     if outcome.stop is not None:
         return outcome.first
@@ -214,17 +225,30 @@ def first_end(outcome: Outcome, up: Mapping[int, str], ended: Mapping[int, RankE
         if match is None:
             continue
         rank, number = int(match.group(1)), int(match.group(2))
-        if rank in up and rank not in ended:
-            return RankEnd(rank, up[rank], 0 if is_signal else number, number if is_signal else 0, False)
+        if rank in hosts and rank not in ended:
+            return RankEnd(rank, hosts[rank], 0 if is_signal else number, number if is_signal else 0, False)
         end = ended.get(rank)
         if end and (end.code or end.signal) and not _is_terminated(end) and _is_terminated(outcome.first):
             return end
-    return outcome.first
+    doubtful = NAMELESS in text if outcome.first is None else _is_terminated(outcome.first)
+    if not doubtful or outcome.signal or outcome.code in (0, STOPPED):
+        return outcome.first
+    return next((end for end in ended.values() if _code(end) == outcome.code), None) or _nameless(outcome.code)
 
 
 def _is_terminated(end: Optional[RankEnd]) -> bool:
     """Return whether the rank ended as mpirun ends ranks: by SIGTERM, or with the exit code of a shell that got it."""
-    return end is not None and signal.SIGTERM in (end.signal, end.code - 128)
+    return end is not None and _code(end) == STOPPED
+
+
+def _code(end: RankEnd) -> int:
+    """Return mpirun's exit code, if this end made it end the others."""
+    return 128 + end.signal if end.signal else end.code
+
+
+def _nameless(code: int) -> RankEnd:
+    by_signal = 128 < code < 128 + signal.NSIG
+    return RankEnd(None, "", 0 if by_signal else code, code - 128 if by_signal else 0, False)
 
 
 def failure(

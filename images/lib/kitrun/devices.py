@@ -12,6 +12,7 @@ from typing import Dict, FrozenSet, List, MutableMapping, NamedTuple, Optional, 
 
 from kitrun import cores
 from kitrun.cores import cpu_list, read, siblings
+from kitrun.once import once
 
 HELD, SHARE, NEAR, REPORT, *_ = VARIABLES = (
     "KIT_HELD_SLOTS",
@@ -33,6 +34,9 @@ _NODE = re.compile(r"nvidia\d+$")
 # nvidia-smi underlines the header of its topology.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
+
+# The name of a GPU that kit's lab pretends ends with this. Each report about such a GPU says so.
+PRETENDED = "(PRETENDED)"
 
 NONE = "this node sees no GPU, and each rank gets %d for itself: run kit deploy if it has one, or use --gpus-per-rank 0"
 
@@ -88,7 +92,10 @@ def take(environ: "MutableMapping[str, str]") -> str:
                 bound = bind(run, seat, share_of)
     if not report:
         return ""
-    return "rank %s on %s: %s; %s\n" % (seat.rank, seat.node, gpu_words(environ, mine), bound or core_words(why))
+    gpus = gpu_words(environ, mine)
+    if os.path.exists(CONTROL) and PRETENDED in ask("-L")[0]:
+        gpus = "%s %s" % (gpus, PRETENDED)
+    return "rank %s on %s: %s; %s\n" % (seat.rank, seat.node, gpus, bound or core_words(why))
 
 
 def seat_of(environ: "MutableMapping[str, str]") -> Seat:
@@ -158,7 +165,16 @@ def mig_devices() -> "Dict[str, List[str]]":
 
 
 def ask(*words: str) -> "Tuple[str, str]":
-    """Return what nvidia-smi prints, and '' or its first line if it fails. A missing nvidia-smi prints nothing."""
+    """Return what nvidia-smi prints, and '' or its first line if it fails. A missing nvidia-smi prints nothing.
+
+    One rank asks it for all ranks of the run on this node.
+    """
+    run = os.environ.get("KIT_RUN", "local")
+    return once("%s nvidia-smi %s" % (run, " ".join(words)), seat_of(os.environ).size, lambda: answer_of(*words))
+
+
+def answer_of(*words: str) -> "Tuple[str, str]":
+    """Return what this call of nvidia-smi prints, and '' or its first line if it fails."""
     try:
         done = subprocess.run(
             ["timeout", str(PATIENCE_S), "nvidia-smi", *words],

@@ -39,7 +39,7 @@ import sys
 import time
 from typing import Callable, Dict, Optional, Sequence
 
-from kitqueue import desk, gate, line, turn
+from kitqueue import desk, gate, line, moving, turn
 
 from kitrun import begin, code, decide, fence, frames, store
 from kitrun.output import now_ms
@@ -96,7 +96,8 @@ class Front:
         if request is None:
             return 0
         # A keeper that was killed comes back.
-        desk.tend(self.root, self.record, waiting)
+        if request.get("op") not in moving.AWAY:
+            desk.tend(self.root, self.record, waiting)
         try:
             answer = desk.answer(request, self.root, self.record)
             if answer is not None:

@@ -2,7 +2,8 @@
 
 It reads one word a line from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
 `stacks`, `gpus` (how much they are used), `reading` (what the run uses here: kitrun.metrics), `settle` (the run is
-over: settle its working folder), `end` (end everything that is left, report how many processes did not end, and exit).
+over: settle its working folder), `runs` (which runs have files here), `end` (end everything that is left, report how
+many processes did not end, and exit).
 It answers in lines of JSON. When beats stop, because the head is gone or the link is cut, it ends the run's processes
 here: nobody else can.
 """
@@ -150,6 +151,11 @@ class Guard:
         elif word == b"settle":
             self._settle()
             say(settling=True)
+        elif word == b"runs":
+            # Imported only here: few runs need it.
+            from kitrun import store
+
+            say(runs=store.folders())
 
     def close(self) -> None:
         """End the nvidia-smi that this started."""

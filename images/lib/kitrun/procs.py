@@ -10,11 +10,16 @@ from kitwatch import readiness
 
 from kitrun import fence
 
-RELAYS = (b"kit-rank", b"kit-torchrun")
+TORCHRUN = b"kit-torchrun"
+RELAYS = (b"kit-rank", TORCHRUN)
 # Marks every process of a run with torchrun. Open MPI's rank is then that of the host's torchrun.
 AGENT = b"KIT_AGENT"
 # The same as in images/bin/kit-rank.
 HOLD = signal.SIGURG
+# States of a process that does nothing: stopped, traced, zombie, gone.
+STILL = ("T", "t", "Z", "X", "")
+# How long kit-torchrun may take to freeze its torchrun, which would restart ranks that end.
+FREEZE_S = 2.0
 # How long a process may take to become another program on a busy machine.
 BECOMING_S = 0.5
 # A rank's Python writes its stack here when it gets STACK_SIGNAL (kit_stacks.py).
@@ -157,9 +162,22 @@ def rank_of(env: Dict[bytes, bytes]) -> bytes:
 
 def end_gently(run_id: str) -> None:
     """Ask the ranks here to end. Their relays stay until mpirun ends, so that no rank's end cuts another one short."""
-    relays = [pid for pid in marked(run_id) if is_relay(pid)]
+    processes = list(marked(run_id))
+    relays = [pid for pid in processes if is_relay(pid)]
     send(relays, HOLD)
+    keepers = {pid for pid in relays if any(word.endswith(TORCHRUN) for word in command(pid)[:4])}
+    await_stillness({pid for pid in processes if parent(pid) in keepers})
     send(ranks(run_id), signal.SIGTERM)
+
+
+def await_stillness(pids: Set[int], patience: float = FREEZE_S) -> bool:
+    """Wait until these processes are stopped or have ended. Return False if that takes longer than `patience`."""
+    end = time.monotonic() + patience
+    while any(state(pid) not in STILL for pid in pids):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def send(pids: Iterable[int], sign: int) -> None:

@@ -1,9 +1,10 @@
 """Where the ranks of an attempt meet, by the variables that PyTorch reads, and the number of ranks on each host.
 
-kit-rank computes the variables of a single rank from these.
+It is the same for ranks that somebody starts with mpirun in the head (by_hand). kit-rank computes the variables of a
+single rank from these.
 """
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Mapping, MutableMapping, Optional, Sequence, Set
 
 if TYPE_CHECKING:
     import socket
@@ -15,7 +16,9 @@ ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 Places = Sequence[Mapping[str, Any]]
 
 
-def prepare(environment: Dict[str, str], places: Places, *, head: str, used: Set[int]) -> "Optional[socket.socket]":
+def prepare(
+    environment: MutableMapping[str, str], places: Places, *, head: str, used: Set[int]
+) -> "Optional[socket.socket]":
     """Set the variables, except those that have a value: the user chose it.
 
     Return the holder of the port, to be closed at the attempt's end, or None. `used` has the ports of earlier attempts

@@ -128,11 +128,16 @@ class Run:
     def stop_asked(self) -> Optional[Record]:
         return read(self.path("stop"))
 
+    @property
+    def made(self) -> bool:
+        """Whether its ranks made something on the head."""
+        return any(os.path.exists(self.path(name)) for name in MADE)
+
     def forget(self) -> None:
-        """Remove the run. If it made something, only its log and what is beside it."""
-        if not any(os.path.exists(self.path(name)) for name in MADE):
-            remove_folder(self.folder)
-            return
+        remove_folder(self.folder)
+
+    def forget_log(self) -> None:
+        """Remove its log and what is beside it. What it made stays, with its record."""
         for name in os.listdir(self.folder):
             if name not in KEPT:
                 with contextlib.suppress(OSError):
@@ -325,11 +330,9 @@ def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> 
     return [record for record in living(root) if not wanted.isdisjoint(slots_of(record["places"]))]
 
 
-def prune(keep_s: float, keep_n: int, root: Optional[str] = None) -> None:
-    """Remove runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs.
-
-    What a run made stays, with the run's record. Then only the log and what is beside it goes.
-    """
+def old(keep_s: float, keep_n: int, root: Optional[str] = None) -> List[Run]:
+    """Return the runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs."""
+    found = []
     ended = [run for run in runs(root) if not run.alive]
     now = time.time()
     for index, run in enumerate(reversed(ended)):
@@ -338,4 +341,31 @@ def prune(keep_s: float, keep_n: int, root: Optional[str] = None) -> None:
         except OSError:
             age = 0.0
         if index >= keep_n or age > keep_s:
+            found.append(run)
+    return found
+
+
+def prune(runs: Sequence[Run], head: str, kept: Mapping[str, Sequence[str]]) -> None:
+    """Remove the logs of these runs, and the records of those that made nothing anywhere.
+
+    `kept` has the runs that have a folder on a node, for each other node that has said so.
+    """
+    for run in runs:
+        if run.made or not made_nothing(run.id, run.record, head, kept):
+            run.forget_log()
+        else:
             run.forget()
+
+
+def made_nothing(run_id: str, record: Optional[Record], head: str, kept: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether it is known that no node but the head, of those that had ranks of the run, has files of it."""
+    hosts = {place["node"] for place in (*record["places"], *(record.get("helpers") or ()))} if record else set()
+    return all(host in kept and run_id not in kept[host] for host in hosts - {head})
+
+
+def folders(root: Optional[str] = None) -> List[str]:
+    """Return the ids of the runs that have a folder on this node."""
+    try:
+        return sorted(name for name in os.listdir(root or ROOT) if ID.fullmatch(name))
+    except OSError:
+        return []

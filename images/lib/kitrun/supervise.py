@@ -17,6 +17,8 @@ from kitrun.launch import Launch, without
 
 # How long the nodes have to report, at the end, that nothing is left on them.
 CLEAN_S = 10.0
+# How long they have to report which runs have files there. Without an answer, a record stays.
+KEPT_S = 3.0
 PAUSE_TICK_S = 0.1
 KEEP_S, KEEP = 30 * 86400, 200
 
@@ -64,13 +66,22 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         code.doubt(os.path.dirname(run.folder))
     run.forget_stdin()
     run.finish(ending_of(attempt, failure, log.lost, recorder.summary()))
+    prune(run, attempt, policy)
     if good and attempt.guarded and policy.get("clean", True):
         # The client already knows that the run ended well. Now end what it left in the background.
         attempt.clean(CLEAN_S)
     if launch.code:
         settle_all(run, attempt)
     attempt.close()
-    store.prune(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
+
+
+def prune(run: store.Run, attempt: Attempt, policy: Mapping[str, Any]) -> None:
+    """Remove what is left of old runs, while the guards of this one can say whether they have files of them."""
+    old = store.old(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
+    # This one is not over: its working folder is not settled yet.
+    others = [other for other in old if other.id != run.id]
+    if others:
+        store.prune(others, attempt.launch.head, attempt.runs_kept(KEPT_S))
 
 
 def attempt_of(launch: Launch) -> Type[Attempt]:

@@ -102,7 +102,7 @@ def run(record: RunRecord, result: RunResult | None = None) -> dict[str, Any]:
 
 def shown_run(value: ShownRun) -> dict[str, Any]:
     """Return a run as `run` does, with the place of its files and the difference of its code."""
-    more = {name: getattr(value, name) for name in ("head", "log", "work", "diff", "diff_cut")}
+    more = {name: getattr(value, name) for name in ("head", "log", "work", "checkpoints", "diff", "diff_cut")}
     return {**run(value.record), **more}
 
 

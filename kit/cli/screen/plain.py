@@ -55,7 +55,8 @@ class Quiet:
 
     def unfinished(self, event: UnfinishedLine) -> None:
         stream = self.terminal.out if event.stream == "stdout" else self.terminal.err
-        self.terminal.show_unfinished(stream, event.text, event.source, tag=_tag(event))
+        if event.live or stream.isatty():
+            self.terminal.show_unfinished(stream, event.text, event.source, tag=_tag(event))
 
     def warned(self, event: Warned) -> None:
         word = self.terminal.paint("warning:", "yellow", self.terminal.err)

@@ -78,6 +78,11 @@ class Terminal:
         """The columns of stdout, or None if it is not a terminal: a file takes lines of any length."""
         return self._columns(self.out)
 
+    @property
+    def told_width(self) -> int | None:
+        """The columns of stderr, or None if it is not a terminal."""
+        return self._columns(self.err)
+
     def _columns(self, stream: TextIO) -> int | None:
         if not self.is_terminal(stream):
             return None

@@ -37,4 +37,4 @@ def sessions(listing: Sequence[SessionRow], *, width: int | None = None) -> str:
         for row in listing
     ]
     header = ("SESSION", "CLUSTER", "CASES", "SAMPLES", "STATE")
-    return table(rows, header, width=width, flexible=("STATE", "CLUSTER"))
+    return table(rows, header, width=width, flexible=("STATE", "CLUSTER"), drop=("SAMPLES", "CLUSTER", "CASES"))

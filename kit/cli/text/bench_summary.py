@@ -13,6 +13,8 @@ from kit.plan.bench.report.rows import marks, rows
 Paint = Callable[[str, Style], str]
 
 _REASON = 48
+# What a narrow terminal keeps of a case and a metric.
+_KEEPS = {"CASE": 12, "METRIC": 10}
 # So much of a verdict says which it is: "within the noise", "too few repeats…".
 _VERDICT = 16
 
@@ -28,7 +30,8 @@ def bench_table(summary: Summary, *, width: int | None = None) -> str:
         own = (row.what, str(case.np), count, note) if row.first else (f"  {row.what}", "", "", "")
         what, ranks, repeats, marks_text = own
         body.append((what, ranks, row.figure, row.spread, row.speedup, row.efficiency, repeats, marks_text))
-    return fitted(body, header, width, flexible=("MARKS", "CASE"))
+    drop = ("REPEATS", "EFFICIENCY", "SPREAD", "RANKS", "SPEED-UP")
+    return fitted(body, header, width, flexible=("MARKS", "CASE"), drop=drop)
 
 
 def summary_text(summary: Summary, *, width: int | None = None) -> str:
@@ -59,7 +62,8 @@ def comparison(
     if shown:
         body = [_change(change) for change in shown]
         header = ("CASE", "METRIC", "SIZE", "A", "B", "CHANGE", "")
-        text = fitted(body, header, width, flexible=("", "CASE", "METRIC"), least=_VERDICT)
+        flexible, drop = ("", "CASE", "METRIC"), ("A", "B")
+        text = fitted(body, header, width, flexible=flexible, drop=drop, least=_VERDICT, keeps=_KEEPS)
         parts.append(_painted(text, shown, paint))
     parts.append("\n".join(_counted(value, hidden=len(value.changes) - len(shown))))
     for title, only in (("Only in a", value.only_a), ("Only in b", value.only_b)):

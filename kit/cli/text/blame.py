@@ -81,7 +81,8 @@ def _table(value: BlameResult, *, width: int | None, verbose: bool) -> str:
         for row in rows
     ]
     header = ("RANK", "HOST", "WAITS MS", "OPERATIONS", "CORES", "WITHOUT CORE", "ASLEEP")
-    shown = table(body, header, width=width, flexible=("HOST",))
+    drop = ("WITHOUT CORE", "ASLEEP", "CORES", "OPERATIONS")
+    shown = table(body, header, width=width, flexible=("HOST",), drop=drop)
     hidden = len(value.ranks) - len(rows)
     return shown + (f"\n… and {hidden} ranks that wait longer, which -v and --json show" if hidden else "")
 

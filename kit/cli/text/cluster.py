@@ -29,14 +29,14 @@ def down(value: DownResult) -> str:
     return text
 
 
-def down_preview(value: DownPreview) -> str:
+def down_preview(value: DownPreview, *, width: int | None = None) -> str:
     """Return which runs kit down deletes and keeps, with their sizes."""
     lines = []
     if value.keeps:
-        lines += [f"kit down keeps the results of {counted(value.keeps)}:", run_sizes(value.keeps)]
+        lines += [f"kit down keeps the results of {counted(value.keeps)}:", run_sizes(value.keeps, width=width)]
     results = [run for run in value.deletes if run.hosts]
     if results:
-        lines += [f"kit down deletes the results of {counted(results)}:", run_sizes(results)]
+        lines += [f"kit down deletes the results of {counted(results)}:", run_sizes(results, width=width)]
     if others := len(value.deletes) - len(results):
         logs = sum(run.size for run in value.deletes if not run.hosts)
         lines.append(

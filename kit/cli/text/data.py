@@ -91,7 +91,8 @@ def listing(value: DataListing, *, width: int | None = None, now: float | None =
         for row in value.sets
     ]
     header = ("NAME", "SOURCE", "STAGE", "HOSTS", "FILES", "SIZE", "AGE", "STATE")
-    return fitted(rows, header, width, flexible=("SOURCE", "NAME"))
+    drop = ("SOURCE", "AGE", "FILES", "STAGE", "SIZE")
+    return fitted(rows, header, width, flexible=("SOURCE", "NAME"), drop=drop)
 
 
 def _hosts(row: DataRow) -> str:
@@ -142,18 +143,18 @@ def verified(value: VerifyResult) -> str:
     return "\n".join(lines)
 
 
-def removable(sets: Sequence[RemovedData]) -> str:
+def removable(sets: Sequence[RemovedData], *, width: int | None = None) -> str:
     """Return a table of what would be removed."""
     rows = [(one.name, fold(one.hosts, most=3), size(one.bytes) if one.bytes is not None else "") for one in sets]
-    return fitted(rows, ("NAME", "HOSTS", "EACH"), None, flexible=())
+    return fitted(rows, ("NAME", "HOSTS", "EACH"), width, flexible=("NAME", "HOSTS"))
 
 
-def removed(value: RemoveDataResult) -> str:
+def removed(value: RemoveDataResult, *, width: int | None = None) -> str:
     there = [one for one in value.sets if one.hosts]
     if not there:
         return f"Nothing to do: no host has {', '.join(one.name for one in value.sets)}."
     if value.dry_run:
-        return f"{removable(there)}\nkit data rm would delete it from every host."
+        return f"{removable(there, width=width)}\nkit data rm would delete it from every host."
     return "\n".join(f"Deleted {one.name} from {fold(one.hosts)}." for one in there)
 
 

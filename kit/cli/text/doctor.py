@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kit.cli.screen.terminal import Style
 from kit.cli.text.table import hosts as counted
 from kit.model.doctor import Check, DoctorResult, Finding, Severity, Sight
+from kit.model.pretended import gpus_word
 from kit.model.text import fold, one_line
 
 Paint = Callable[[str, Style], str]
@@ -25,7 +26,21 @@ def findings(value: DoctorResult, *, verbose: bool = False, paint: Paint | None 
     """Return each finding with its hosts, what it leads to and what to type, and a last line that counts."""
     parts = [_finding(one, verbose=verbose, paint=paint or _plain) for one in value.findings]
     parts += [f"The check {one.id} failed, which is a bug in kit: {one_line(one.error)}" for one in value.failed]
+    parts += [_unsure(value.unsure, most=None if verbose else _LINES)] if value.unsure else []
     return "\n\n".join([*parts, _summary(value)])
+
+
+def _unsure(links: Sequence[tuple[str, str]], *, most: int | None) -> str:
+    """Return the links that looked slow, and that kit does not judge."""
+    by_host: dict[str, list[str]] = {}
+    for one, other in links:
+        by_host.setdefault(one, []).append(other)
+    rows = [f"  {one} and {_names(others)}" for one, others in by_host.items()]
+    shown = rows[:most]
+    more = [f"  … and {len(rows) - len(shown)} more lines, which -v and --json show"] if len(rows) > len(shown) else []
+    count = "1 link" if len(links) == 1 else f"{len(links)} links"
+    first = f"Not judged: {count} looked slow, but the hosts were busy, or kit had no time to measure again."
+    return "\n".join([first, *shown, *more, "  → run kit doctor again when the hosts are idle"])
 
 
 def _plain(text: str, _style: Style) -> str:
@@ -70,7 +85,7 @@ def _pairs(sights: Sequence[Sight]) -> list[tuple[str, Sight]]:
 def _summary(value: DoctorResult) -> str:
     did = f"{value.checks} checks on {counted(value.hosts)}"
     did += f", {value.pairs} pair{'' if value.pairs == 1 else 's'}" if value.pairs else ""
-    did += f", in {value.seconds:.1f} s"
+    did += f", in {value.seconds:.1f} s{gpus_word(value.gpu_models)}"
     if not value.findings:
         return f"No finding: {did}."
     counts = [(sum(one.severity == severity for one in value.findings), severity) for severity in STYLES]

@@ -37,6 +37,7 @@ def lock_released(value: LockStatus) -> str:
 def audit(value: AuditResult, *, width: int | None = None) -> str:
     """Return a line for each change, the latest last."""
     if not value.entries:
-        return f"The audit of cluster {value.cluster} is empty."
+        return f"The audit of cluster {value.cluster} is empty, and kit setup has changed no host."
     rows = [(e.time, e.who, e.verb, e.outcome, f"{e.seconds:.1f} s", e.what) for e in value.entries]
-    return table(rows, ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT"), width=width, flexible=("WHAT", "WHO"))
+    header = ("TIME", "WHO", "VERB", "OUTCOME", "TOOK", "WHAT")
+    return table(rows, header, width=width, flexible=("WHAT", "WHO"), drop=("TOOK", "WHAT"))

@@ -35,7 +35,8 @@ def text(answer: Answer, *, width: int | None = None) -> str:
         header.append("IMAGES/s")
     assumptions = [(a.what, a.value, a.source) for a in answer.assumptions]
     assumed = table(assumptions, ("ASSUMED", "VALUE", "FROM"), width=width, flexible=("FROM", "VALUE", "ASSUMED"))
-    return "\n\n".join([head, parts, table(rows, header), assumed])
+    drop = ("NOT HIDDEN ms", "ALL-REDUCE ms", "SPEED-UP")
+    return "\n\n".join([head, parts, table(rows, header, width=width, drop=drop), assumed])
 
 
 def _rate(answer: Answer, number: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kit.cli.text.table import hosts, table
 from kit.model.failures import masked, unmasked
+from kit.model.pretended import MARK, gpus_word
 from kit.model.result import NodeStatus, PsResult
 from kit.model.text import fold
 
@@ -15,9 +16,10 @@ MANY = 16
 HEADER = ("HOST", "ADDRESS", "SERVICE", "STATE", "IMAGE", "SLOTS", "GPUS", "RANKS")
 # Without addresses: 256 of them are no table for 80 columns. The numbers are those of each host of the row.
 FOLDED = ("HOST", "COUNT", "SERVICE", "STATE", "IMAGE", "EACH: SLOTS", "GPUS", "RANKS")
-# The columns that a narrow terminal cuts, in this order, and what they keep.
+# The columns that a narrow terminal cuts, in this order, and what they keep. Then it leaves out columns.
 FLEXIBLE = ("IMAGE", "GPUS", "ADDRESS", "STATE", "HOST")
-LEAST = 8
+LEAST, KEEPS = 8, {"HOST": 24, "ADDRESS": 15, "STATE": 24}
+DROP = ("IMAGE", "SERVICE", "ADDRESS", "GPUS", "SLOTS", "EACH: SLOTS")
 # Docker's words for a container's age: "Up 2 hours", "Exited (137) About a minute ago".
 _AGE = re.compile(r"(?:(\d+)|Less than a|About an?) (second|minute|hour|day|week|month|year)s?\b")
 
@@ -40,7 +42,12 @@ def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> s
     if value.differs:
         tail += f"\nkit.yaml differs from what is deployed (deployed → now): {'; '.join(value.differs)}"
         tail += "\n  → run: kit deploy"
-    text = table(rows, header, width=None if verbose else width, flexible=FLEXIBLE, least=LEAST)
+    room = None if verbose else width
+    text = table(rows, header, width=room, flexible=FLEXIBLE, drop=DROP, least=LEAST, keeps=KEEPS)
+    if MARK not in f"{text}{tail}":
+        # A narrow table cuts the names of the GPUs, or has no column for them.
+        first, _, totals = head.partition("\n")
+        head = first + gpus_word(name for node in value.nodes for name in node.gpu_models) + (totals and f"\n{totals}")
     return f"{head}\n{text}{tail}"
 
 

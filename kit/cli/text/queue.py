@@ -11,6 +11,9 @@ from kit.model.queue import Changed, HostRows, Line, Queued, WaitingRun
 from kit.plan.queue.cordons import text as cordon_text
 from kit.plan.queue.reasons import why
 
+# What a narrow terminal leaves out of the line, in this order, and what it keeps of a reason.
+_DROP = ("BY", "WAITED", "HOSTS", "PRIORITY", "ARRAY", "COMMAND", "NP", "STARTS")
+_KEEPS = {"WAITS": 20}
 _DONE = {
     "first": "is the first in line",
     "last": "is the last in line",
@@ -41,7 +44,7 @@ def line(value: Line, *, width: int | None = None) -> str:
         for number, run in enumerate(value.runs, 1)
     ]
     header = ("#", "RUN", "NP", "HOSTS", "PRIORITY", "ARRAY", "WAITED", "BY", "WAITS", "STARTS", "COMMAND")
-    parts = [fitted(rows, header, width, flexible=("COMMAND", "BY", "WAITS"))] if rows else []
+    parts = [fitted(rows, header, width, flexible=("COMMAND", "BY", "WAITS"), drop=_DROP, keeps=_KEEPS)] if rows else []
     parts = parts or [f"No run waits in line on cluster {value.cluster}."]
     return "\n".join([*parts, *(f"{cordon_text(cordon)}." for cordon in value.cordons)])
 
@@ -89,7 +92,7 @@ def hosts(value: HostRows, *, width: int | None = None) -> str:
         for row in value.hosts
     ]
     header = ("HOST", "ADDRESS", "NEW RUNS", "WHY", "BY", "SINCE")
-    return fitted(rows, header, width, flexible=("WHY", "BY"))
+    return fitted(rows, header, width, flexible=("WHY", "BY"), drop=("SINCE", "BY", "ADDRESS", "WHY"))
 
 
 def changed(value: Changed) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from kit.cli.text.table import fitted
@@ -15,7 +16,7 @@ MOST_RUNS = 20
 MOST_NAMES = 5
 
 
-def run_sizes(runs: Sequence[RunSize]) -> str:
+def run_sizes(runs: Sequence[RunSize], *, width: int | None = None) -> str:
     """Return a table of runs: what they made where, and how much it is."""
     rows = [
         (
@@ -27,7 +28,8 @@ def run_sizes(runs: Sequence[RunSize]) -> str:
     ]
     more = len(runs) - len(rows)
     header = ("RUN", "HOSTS", "OUTPUT", "CHECKPOINTS", "WORK", "LOG")
-    return fitted(rows, header, None, flexible=()) + (f"\n… and {more} older {word(more)}" if more else "")
+    shown = fitted(rows, header, width, flexible=("HOSTS",), drop=("LOG", "WORK"))
+    return shown + (f"\n… and {more} older {word(more)}" if more else "")
 
 
 def counted(runs: Sequence[RunSize]) -> str:
@@ -39,11 +41,11 @@ def word(count: int) -> str:
     return "run" if count == 1 else "runs"
 
 
-def removed(value: RemoveRunsResult) -> str:
+def removed(value: RemoveRunsResult, *, width: int | None = None) -> str:
     if not value.runs:
         return "Nothing to do: no run is that old."
     if value.dry_run:
-        return f"{run_sizes(value.runs)}\nkit runs rm would delete {counted(value.runs)}."
+        return f"{run_sizes(value.runs, width=width)}\nkit runs rm would delete {counted(value.runs)}."
     return f"Deleted {counted(value.runs)}."
 
 
@@ -83,6 +85,10 @@ def pull_notes(value: PullResult) -> str:
     if value.without_work:
         where = fold(value.without_work)
         lines.append(f"kit: left out the working folder on {where}: it still has the code; kit pull RUN work brings it")
+    if value.checkpoints:
+        what = f"the checkpoints of run {value.run} are in {printable(value.checkpoints)} (--checkpoint-dir)"
+        fetch = printable(shlex.join(["kit", "cp", value.checkpoints, "."]))
+        lines.append(f"kit: {what}, which kit pull does not fetch; fetch them: {fetch}")
     if value.missed:
         lines.append(f"kit: error: not everything came from {fold(value.missed)}")
     return "\n".join(lines)

@@ -40,9 +40,9 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
         )
         for run in value.runs
     ]
-    return table(
-        rows, ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND"), width=width, flexible=("COMMAND", "HOSTS")
-    )
+    header = ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND")
+    # The id has the time of the start.
+    return table(rows, header, width=width, flexible=("COMMAND", "HOSTS"), drop=("AGE", "TOOK", "COMMAND", "NP"))
 
 
 def places(run: RunRecord) -> str:

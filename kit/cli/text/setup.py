@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kit.cli.text.table import hosts
-from kit.model.setup import SetupResult, plural
+from kit.model.setup import SetupResult
+from kit.model.text import plural
 
 
 def setup(value: SetupResult) -> str:

@@ -9,7 +9,7 @@ from kit.cli.text import run as runtext
 from kit.cli.text.table import hosts, table
 from kit.cli.text.use import use
 from kit.model.run import RunCode, RunRecord, ShownRun
-from kit.model.text import fold, size
+from kit.model.text import fold, printable, size
 
 # git shortens hashes to about this length.
 _SHORT = 12
@@ -39,6 +39,10 @@ def shown(value: ShownRun) -> str:
     folder = value.log.removesuffix("/log")
     rows.append(("Log", f"{value.head}:{value.log}; print it: kit logs {run.id}"))
     rows.append(("Files", f"{fold([place.node for place in run.places])}:{folder}; bring them home: kit pull {run.id}"))
+    if value.checkpoints:
+        where = printable(value.checkpoints)
+        fetch = printable(shlex.join(["kit", "cp", value.checkpoints, "."]))
+        rows.append(("Checkpoints", f"{where} (--checkpoint-dir); kit pull leaves them there; fetch them: {fetch}"))
     story = runtext.story(run)
     return table(rows) + (f"\n\n{story}" if story else "")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from kit.model.text import fold, one_line
 
@@ -17,13 +18,16 @@ def table(
     *,
     width: int | None = None,
     flexible: Sequence[str | int] = (),
+    drop: Sequence[str] = (),
     least: int = _LEAST,
+    keeps: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """Return columns as wide as their widest cell, two spaces apart, with numbers to the right.
 
-    The `flexible` columns are cut, in this order, until the table is at most `width` wide. They keep `least` letters.
-    Name them by their heading or, without a header, by their position: -1 is the last. Do not name columns of figures,
-    because half a number is a wrong one.
+    The `flexible` columns are cut, in this order, until the table is at most `width` wide. They keep `least` letters,
+    or what `keeps` says. Name them by their heading or, without a header, by their position: -1 is the last. Do not
+    name columns of figures, because half a number is a wrong one. If that is not enough, the columns of `drop` are left
+    out, the least important one first. Do not name the column of the host or the state there.
     """
     body = [list(row) for row in rows]
     cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
@@ -32,20 +36,48 @@ def table(
         return ""
     right = [bool(body) and all(isinstance(row[i], int) for row in body) for i in range(len(cells[0]))]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    shown = list(range(len(widths)))
     if width is not None:
-        for name in flexible:
-            over = sum(widths) + 2 * (len(widths) - 1) + len(indent) - width
-            if over > 0 and (isinstance(name, int) or name in header):
-                at = name if isinstance(name, int) else list(header).index(name)
-                widths[at] = min(widths[at], max(least, widths[at] - over))
-        cells = [[cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in cells]
-    return "\n".join(
+        places = [name if isinstance(name, int) else _place(header, name) for name in flexible]
+        kept = {
+            at % len(widths): keeps.get(name, least) if isinstance(name, str) else least
+            for name, at in zip(flexible, places, strict=True)
+            if at is not None
+        }
+        dropped = [at for at in (_place(header, name) for name in drop) if at is not None]
+        shown = _fit(widths, kept, dropped, width - len(indent))
+    lines = (
         indent
         + "  ".join(
-            c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
+            cut(row[i], widths[i]).rjust(widths[i]) if right[i] else cut(row[i], widths[i]).ljust(widths[i])
+            for i in shown
         ).rstrip()
         for row in cells
-    )  # fmt: skip
+    )
+    return "\n".join(lines if width is None else (cut(line, width) for line in lines))
+
+
+def _place(header: Sequence[str], name: str) -> int | None:
+    return list(header).index(name) if name in header else None
+
+
+def _fit(widths: list[int], kept: Mapping[int, int], dropped: Sequence[int], room: int) -> list[int]:
+    """Return the columns that are shown, and make `widths` smaller so that they fit."""
+    least = [min(width, kept.get(at, width)) for at, width in enumerate(widths)]
+    shown = list(range(len(widths)))
+    for at in dropped:
+        if _total(least[i] for i in shown) > room:
+            shown.remove(at)
+    for at, _ in kept.items():
+        over = _total(widths[i] for i in shown) - room
+        if over > 0 and at in shown:
+            widths[at] = max(least[at], widths[at] - over)
+    return shown
+
+
+def _total(widths: Iterable[int]) -> int:
+    """Return the width of columns that are two spaces apart."""
+    return sum(width + 2 for width in widths) - 2
 
 
 def hosts(names: Sequence[str]) -> str:
@@ -59,12 +91,15 @@ def fitted(
     width: int | None,
     *,
     flexible: Sequence[str],
+    drop: Sequence[str] = (),
     least: int = _LEAST,
+    keeps: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """Return a table without the columns that are empty; see `table` for the rest."""
     keep = [i for i in range(len(header)) if any(row[i] for row in body)]
     cells = [[row[i] for i in keep] for row in body]
-    return table(cells, [header[i] for i in keep], width=width, flexible=flexible, least=least)
+    names = [header[i] for i in keep]
+    return table(cells, names, width=width, flexible=flexible, drop=drop, least=least, keeps=keeps)
 
 
 def cut(text: str, room: int) -> str:

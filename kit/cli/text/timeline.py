@@ -17,7 +17,8 @@ def timeline(value: TimelineResult, width: int | None = None) -> str:
     ]
     header = ("RANK", "HOST", "OPERATIONS", "WAITED FOR RANKS", "IN OPERATIONS")
     more = len(value.ranks) - len(rows)
-    lines = [fitted(rows, header, width, flexible=("HOST",)) + (f"\n… and {more} more ranks" if more else "")]
+    shown = fitted(rows, header, width, flexible=("HOST",), drop=("OPERATIONS", "IN OPERATIONS"))
+    lines = [shown + (f"\n… and {more} more ranks" if more else "")]
     hosts = len({rank.host for rank in value.ranks})
     clock = f", the clocks of {hosts} hosts within {_micro(value.clock_error_us)} of each other" if hosts > 1 else ""
     lines.append(f"{value.file} ({size(value.size)}): {value.seconds:.1f} s of {_ranks(len(value.ranks))}{clock}.")

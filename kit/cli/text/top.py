@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kit.cli.text.top_cells import Line, Piece, cropped
 from kit.cli.text.top_tables import section
+from kit.model.pretended import MARK, pretended
 from kit.model.text import one_line
 from kit.plan.watch.rows import Tables
 from kit.plan.watch.state import HELP, SECTIONS, Choice, chosen, own_order, rooms
@@ -80,6 +81,9 @@ def _first_line(head: Head, tables: Tables, choice: Choice, width: int) -> Line:
     pieces += [(gpus, None), (f"  {head.clock}", "dim"), (f"  {one_line(head.note)}" if head.note else "", None)]
     if choice.paused:
         pieces.insert(1, ("  PAUSED", "yellow"))
+    if pretended(row.gpu.name for row in tables.gpus):
+        # Early in the line: narrow tables have no column for the name, and wide ones cut it.
+        pieces.insert(1, (f"  GPUs {MARK}", "yellow"))
     return cropped(tuple(pieces), width)
 
 

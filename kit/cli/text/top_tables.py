@@ -16,6 +16,8 @@ from kit.plan.watch.state import Choice
 
 # From these widths on, tables have more columns, and longer sparklines.
 WIDE, WIDER = 110, 150
+# A terminal that is narrower shows fewer columns: half a number is a wrong one.
+NARROW = 80
 _LOOKS = re.compile(r"\x1b\[[0-9;:]*m")
 _HIGH, _FULL = 90.0, 95.0
 
@@ -52,15 +54,15 @@ def _hosts(width: int, *, ascii_only: bool) -> list[Column]:
     return [
         Column("HOST", 10 if width < WIDE else 16, lambda row: (one_line(row.name), "bold"), right=False, key="HOST"),
         Column("CPU", 4, lambda row: _share(row.cpu, high=_FULL), key="CPU"),
-        Column("", long, lambda row: _spark(row.cpus, long, ascii_only=ascii_only)),
+        Column("", long, lambda row: _spark(row.cpus, long, ascii_only=ascii_only), least=NARROW),
         Column("CORES", 5, lambda row: _plain(str(row.cores)), least=WIDE),
         Column("RUNQ", 4, lambda row: (str(row.runq), "yellow" if row.runq > row.cores > 0 else None)),
         Column("LOAD", 5, lambda row: _plain(MISSING if row.load is None else f"{row.load:.1f}"), least=WIDE),
         Column("STEAL", 5, lambda row: _share(row.steal, high=5.0), least=WIDE),
         Column("IOWAIT", 6, lambda row: _share(row.iowait, high=20.0), least=WIDE),
-        Column("MEM", 9, lambda row: _plain(of(row.mem_used, row.mem_total))),
+        Column("MEM", 9, lambda row: _plain(of(row.mem_used, row.mem_total)), least=NARROW),
         Column("MEM%", 4, lambda row: _share(row.mem, high=_HIGH), key="MEM"),
-        Column("DISK", 4, lambda row: _share(row.disk, high=_HIGH), key="DISK"),
+        Column("DISK", 4, lambda row: _share(row.disk, high=_HIGH), least=NARROW, key="DISK"),
         Column("BUSY", 4, lambda row: _share(row.busy, high=_HIGH), least=WIDE),
         Column("IN/s", 5, lambda row: _plain(amount(row.rx)), key="NET"),
         Column("OUT/s", 5, lambda row: _plain(amount(row.tx))),
@@ -77,12 +79,12 @@ def _gpus(width: int, *, ascii_only: bool) -> list[Column]:
         Column("GPU", 12 if width < WIDE else 18, lambda row: (one_line(row.place), "bold"), right=False, key="GPU"),
         Column("NAME", 24, lambda row: _plain(one_line(row.gpu.name)), right=False, least=WIDE),
         Column("USE", 4, lambda row: _share(row.gpu.use), key="USE"),
-        Column("", long, lambda row: _spark(row.uses, long, ascii_only=ascii_only)),
+        Column("", long, lambda row: _spark(row.uses, long, ascii_only=ascii_only), least=NARROW),
         Column("MEM", 9, lambda row: _plain(of(row.gpu.mem_used, row.gpu.mem_total))),
         Column("MEM%", 4, lambda row: _share(row.mem), least=WIDE, key="MEM"),
         Column("TEMP", 5, _temperature, key="TEMP"),
         Column("POWER", 9, lambda row: _plain(pair(row.gpu.power, row.gpu.power_limit, "W")), key="POWER"),
-        Column("CLOCK MHz", 9, lambda row: _plain(pair(row.gpu.sm_clock, row.gpu.sm_clock_max))),
+        Column("CLOCK MHz", 9, lambda row: _plain(pair(row.gpu.sm_clock, row.gpu.sm_clock_max)), least=NARROW),
         Column("HELD BY", 0, _held, right=False),
     ]
 
@@ -101,14 +103,15 @@ def _held(row: GpuRow) -> Piece:
 
 
 def _ranks(width: int, *, several: bool) -> list[Column]:
+    narrow = NARROW if several else 0
     run = [Column("RUN", 20, lambda row: (one_line(row.reading.run), None), right=False)] if several else []
     return [
         Column("RANK", 4, lambda row: (str(row.reading.rank), "bold"), key="RANK"),
         *run,
         Column("HOST", 10 if width < WIDE else 16, lambda row: (one_line(row.host), None), right=False),
-        Column("PID", 7, lambda row: (str(row.reading.pid), None)),
+        Column("PID", 7, lambda row: (str(row.reading.pid), None), least=narrow),
         Column("CPU%", 5, lambda row: (f"{row.reading.cpu:.0f}", None), key="CPU"),
-        Column("MEM", 5, lambda row: (amount(row.reading.rss), None), key="MEM"),
+        Column("MEM", 5, lambda row: (amount(row.reading.rss), None), least=narrow, key="MEM"),
         Column("TIME", 7, lambda row: (f"{row.reading.cpu_s:.0f}s", None), least=WIDE, key="TIME"),
         Column("THR", 4, lambda row: (str(row.reading.threads), None), least=WIDE),
         Column("CORES", 9, lambda row: _plain(one_line(row.reading.allowed or MISSING)), least=WIDE),

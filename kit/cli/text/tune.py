@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 def text(value: TuneResult, *, width: int | None = None) -> str:
     """Return the machines, what was measured, what kit keeps or skips, and what it wrote."""
     parts = [
-        table([_row(machine) for machine in value.machines], _HEADER, width=width, flexible=("GPUS", "NIC", "HOST"))
+        table(
+            [_row(machine) for machine in value.machines],
+            _HEADER,
+            width=width,
+            flexible=("GPUS", "NIC", "HOST"),
+            drop=("TCP", "SOCKETS", "NUMA", "MTU", "CORES", "NIC"),
+        )
     ]
     if value.wire is not None:
         lines = [f"TCP, all links in both directions at once: {value.wire / 1e6:.1f} MB/s on the slowest link"]
@@ -28,7 +34,13 @@ def text(value: TuneResult, *, width: int | None = None) -> str:
         rows = [_tried(tried, value) for tried in (value.before, *value.tried)]
         parts.append(
             f"All-reduce of {size} MB on {ranks} ranks:\n"
-            + table(rows, ("WITH", "SECONDS", "+-", "BUS MB/S", "OF TCP", ""), width=width, flexible=("", "WITH"))
+            + table(
+                rows,
+                ("WITH", "SECONDS", "+-", "BUS MB/S", "OF TCP", ""),
+                width=width,
+                flexible=("", "WITH"),
+                drop=("+-", "OF TCP", "SECONDS"),
+            )
         )
     parts += [
         f"kit keeps your {kept.path}: {kept.value}. It would write {kept.wanted}: {kept.reason}" for kept in value.kept

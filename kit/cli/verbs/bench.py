@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Option, Verb
-from kit.cli.verbs.options import CLUSTER, DRY_RUN, FAILED, MEASURE
+from kit.cli.verbs.options import CLUSTER, DRY_RUN, FAILED, MEASURE, NOW
 from kit.cli.verbs.values import count, milliseconds, names, numbers, span, words
 from kit.errors import InputError
 
@@ -37,6 +37,7 @@ def bench(session: Session) -> int:
         folder=session.folder / args.dir if args.dir else None,
         force=args.force,
         show=args.verbose,
+        now=args.now,
     )
     result = bench(session.context(), request, on_sample=lambda sample: session.emit("sample", sample))
     _show_result(session, result)
@@ -127,8 +128,8 @@ VERBS = (
                 flags=("--workload",),
                 value="WHAT",
                 kind=words,
-                complete=lambda _: ("mxnet", "tf"),
-                help="Train with mxnet (default, if the image has it) or tf",
+                complete=candidates.workload,
+                help="Train with mxnet (default, if the image has it), tf or torch",
             ),
             Option(
                 flags=("--model",), value="NAME", kind=words, help="Train this model (default: a small one on CPUs)"
@@ -200,6 +201,7 @@ VERBS = (
                 flags=("--force",),
                 help="Run even if the cluster is busy or has changed since this session began",
             ),
+            NOW,
             DRY_RUN,
             *CLUSTER,
         ),

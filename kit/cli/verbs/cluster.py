@@ -75,7 +75,7 @@ def down(session: Session) -> int:
     from kit.cli.text import cluster as text
     from kit.cli.text import plan as plantext
     from kit.events import Warned
-    from kit.flows.cluster.down import down, plan_down, preview, spare_runs
+    from kit.flows.cluster.down import down, plan_down, preview, spare_runs, spare_unknown
     from kit.flows.run.folders import survey
     from kit.model.text import fold
 
@@ -91,12 +91,14 @@ def down(session: Session) -> int:
     if args.dry_run:
         plan = plan_down(context, images=args.images, purge=args.purge)
         session.emit("down-preview", before)
-        session.show("plan", plan, lambda plan: plantext.plan(plan, verbose=args.verbose))
-        session.terminal.tell(text.down_preview(before))
+        session.show("plan", plan, lambda plan: plantext.plan(plan, verbose=args.verbose, width=session.width))
+        session.terminal.tell(text.down_preview(before, width=session.told_width))
         return 0
     if not args.force:
         spare_runs(state.living)
-    session.terminal.tell(text.down_preview(before))
+        if unknown := state.failures.get(context.inventory.head.name):
+            spare_unknown(unknown)
+    session.terminal.tell(text.down_preview(before, width=session.told_width))
     if not session.confirms(f"Remove cluster {context.spec.name} from {fold(context.inventory.names)}?"):
         session.terminal.tell("Nothing was removed.")
         return 0

@@ -71,14 +71,14 @@ def remove(session: Session) -> int:
 
     def agreed(sets: tuple[RemovedData, ...]) -> bool:
         session.close()
-        session.terminal.tell(text.removable(sets))
+        session.terminal.tell(text.removable(sets, width=session.told_width))
         return session.confirms(f"Delete what was staged of {', '.join(one.name for one in sets)} from every host?")
 
     result = remove_data(session.context(), args.data, dry_run=args.dry_run, confirm=agreed)
     if result is None:
         session.terminal.tell("Nothing was removed.")
         return 0
-    session.show("data-rm", result, text.removed)
+    session.show("data-rm", result, session.fitted(text.removed))
     return 0
 
 

@@ -52,7 +52,7 @@ VERBS = (
         operands=(_HOSTS,),
         options=(_RUN, *CLUSTER),
         notes="The run holds all free slots of the hosts from now on. Its ranks start there at its next commit, up to "
-        "--max-np.",
+        "its --max-np. Without --max-np there is no limit.",
         examples=("kit hosts add gpu5", "kit hosts add 'gpu[5-6]' --run 20261121-10"),
         exits=_EXITS,
     ),

@@ -73,14 +73,14 @@ VERBS = (
     ),
     Verb(
         words=("audit",),
-        purpose="Show who changed the cluster, when and how: deploys and released locks",
+        purpose="Show who changed the cluster, when and how: deploys, released locks, and what kit setup did",
         handler=audit,
         group=CLUSTERS,
         options=(
             Option(flags=("-n", "--last"), value="N", kind=count, help="Show only the last N changes (default: 20)"),
             *CLUSTER,
         ),
-        notes="The audit is a file on the head's VM. kit down keeps it.",
+        notes="The audit is a file on the head's VM, and each VM has one of kit setup. kit down keeps them.",
         examples=("kit audit", "kit audit -n 5 --output json"),
         exits=FAILED,
     ),

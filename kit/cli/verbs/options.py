@@ -103,6 +103,10 @@ REGISTRY = Option(
     help="Let hosts pull the image from this registry (registry)",
 )
 DRY_RUN = Option(flags=("--dry-run",), help="Print the plan, and change nothing")
+NOW = Option(
+    flags=("--now",),
+    help="Do not wait in line, and take free slots even if they are reserved for the first run there",
+)
 YES = Option(flags=("-y", "--yes"), help="Skip the confirmation. Without a terminal, kit never asks")
 MUST_YES = Option(flags=("-y", "--yes"), help="Skip the confirmation; required without a terminal and with --json")
 NP = Option(flags=("-n", "-np", "--np"), value="N", kind=count, help="Start N ranks in total (default: every slot)")
@@ -206,7 +210,7 @@ LAUNCHER = (
         flags=("--max-np",),
         value="N",
         kind=count,
-        help="With --elastic: run at most N ranks (default: every slot)",
+        help="With --elastic: run at most N ranks (default: no limit)",
     ),
     Option(
         flags=("--servers",), value="N", kind=lines, help="With ps: start N servers beside the ranks, on the same hosts"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
-from kit.cli.verbs.options import CLUSTER, FAILED, WORK
+from kit.cli.verbs.options import CLUSTER, FAILED, NOW, WORK
 from kit.cli.verbs.values import after, array, priority
 from kit.errors import InputError
 
@@ -49,23 +49,21 @@ QUEUE = (
         kind=array,
         help="In line: put one run for each index in line, as 0-9, with KIT_ARRAY_INDEX set",
     ),
-    Option(
-        flags=("--now",),
-        help="Do not wait in line, and take free slots even if they are reserved for the first run there",
-    ),
+    NOW,
 )
 NOT_READY = ("5", "not ready: nothing is deployed, or the image knows no queue")
 
 
-def turn(args: SimpleNamespace) -> Turn:
-    """Return the options of kit run that are about the line. Raises InputError for one without --queue."""
-    from kit.model.queue import Turn
-
+def turn(args: SimpleNamespace) -> Turn | None:
+    """Return the options of kit run that are about the line, or None. Raises InputError for one without --queue."""
     others = {"--priority": args.priority is not None, "--after": args.after, "--array": args.array is not None}
     if not args.queue:
         for name, used in others.items():
             if used:
                 raise InputError(f"{name} is for a run that waits in line", hint=f"add --queue, or remove {name}")
+        return None
+    from kit.model.queue import Turn
+
     return Turn(priority=args.priority or 0, after=tuple(args.after), array=args.array or ())
 
 

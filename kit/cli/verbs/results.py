@@ -29,14 +29,14 @@ def remove(session: Session) -> int:
 
     def agreed(runs: tuple[RunSize, ...]) -> bool:
         session.close()
-        session.terminal.tell(text.run_sizes(runs))
+        session.terminal.tell(text.run_sizes(runs, width=session.told_width))
         return session.confirms(f"Delete {text.counted(runs)} and what they made from every host?")
 
     result = remove_runs(session.context(), args.run, older_s=args.older_than, dry_run=args.dry_run, confirm=agreed)
     if result is None:
         session.terminal.tell("Nothing was removed.")
         return 0
-    session.show("runs-rm", result, text.removed)
+    session.show("runs-rm", result, session.fitted(text.removed))
     return 0
 
 

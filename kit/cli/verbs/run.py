@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 def run(session: Session) -> int:
     from kit.config.command import check_command
     from kit.model.launch import RunRequest
-    from kit.remote.run.feed import piped
 
     args = session.args
     check_command(args.command, verb="kit run")
@@ -80,20 +79,20 @@ def run(session: Session) -> int:
         again=args.again,
         given=_given(session) if args.again else frozenset(),
         terminal=args.tty,
-        stdin=None if args.detach or args.dry_run or args.queue or elastic else piped(session.terminal.inp),
+        stdin=None if args.detach or args.dry_run or args.queue or elastic else _piped(session),
         command=args.command,
     )
     if args.dry_run:
         from kit.cli.text import launch as launchtext
         from kit.flows.run.planning import dry_run
 
-        session.show("launch", dry_run(session.context(), request).plan, launchtext.launch)
+        session.show("launch", dry_run(session.context(), request), launchtext.launch)
         return 0
     from kit.flows.run.dial import dialled
 
     context = session.context()
     with dialled(context) as door:
-        if args.queue:
+        if in_line is not None:
             return run_later(session, request, in_line, door)
         from kit.flows.run.run import run
 
@@ -109,6 +108,12 @@ def run(session: Session) -> int:
         # You saw in your terminal how it ended.
         return result.exit_code or 0
     return job_ended(session, result.exit_code, text.ended(result))
+
+
+def _piped(session: Session) -> int | None:
+    from kit.remote.run.feed import piped
+
+    return piped(session.terminal.inp)
 
 
 def _given(session: Session) -> frozenset[str]:

@@ -60,6 +60,12 @@ VERBS = (
             Option(flags=("--undo",), help="Restore the files and values that kit setup changed; packages stay"),
             Option(flags=("--allow-reboot",), help="Reboot hosts that need it, one after the other"),
             Option(flags=("--mtu",), value="N", kind=count, help="Set the MTU of the cluster's interface (setup.mtu)"),
+            Option(
+                flags=("--hugepages",),
+                value="N",
+                kind=count,
+                help="Reserve N huge pages of 1 GiB on each host (setup.hugepages)",
+            ),
             *CLUSTER,
         ),
         notes="kit setup installs packages on Debian and Ubuntu. It keeps an engine, a driver and a toolkit that work. "
@@ -70,6 +76,7 @@ VERBS = (
             "kit setup",
             "kit setup -H gpu3 --only docker",
             "kit setup --mtu 9000",
+            "kit setup --hugepages 16 --allow-reboot",
             "kit setup --allow-reboot",
             "kit setup --undo --only mtu",
         ),

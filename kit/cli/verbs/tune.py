@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kit.cli.verbs.grammar import Option, Verb
-from kit.cli.verbs.options import CLUSTER, FAILED, MEASURE
+from kit.cli.verbs.options import CLUSTER, FAILED, MEASURE, NOW
 from kit.cli.verbs.values import minutes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def tune(session: Session) -> int:
     named = args.config_file or session.environ.get(CONFIG_VARIABLE, "")
     file = Path(named).expanduser() if named else session.folder / "kit.yaml"
     request = TuneRequest(
-        file=file, minutes=args.minutes or MINUTES, dry_run=args.dry_run, force=args.force, fp16=args.fp16
+        file=file, minutes=args.minutes or MINUTES, dry_run=args.dry_run, force=args.force, fp16=args.fp16, now=args.now
     )
     session.show("tune", tune(session.context(), request), session.fitted(text.text))
     return 0
@@ -47,6 +47,7 @@ VERBS = (
                 help="Allow half precision for gradients on the wire, which changes the numbers",
             ),
             Option(flags=("--minutes",), value="N", kind=minutes, help="Measure for at most N minutes (default: 5)"),
+            NOW,
             *CLUSTER,
         ),
         notes="kit tune needs all slots of the hosts. It writes '# kit tune:' above each setting, and may change that "

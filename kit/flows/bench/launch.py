@@ -61,13 +61,15 @@ class Kept:
                 return
 
 
-def launch(context: Context, case: Case, *, show: bool = False) -> Launched:
-    """Run the case's command once. Whatever goes wrong with it is in `failure`; Interrupted is raised."""
+def launch(context: Context, case: Case, *, show: bool = False, now: bool = False) -> Launched:
+    """Run the case's command once, with `now` also on slots that are reserved for a run in line.
+
+    Whatever goes wrong with it is in `failure`; Interrupted is raised."""
     kept = Kept(context.reporter, show=show)
     # The benchmarks are in the image.
     own = replace(context, reporter=kept, spec=replace(with_settings(context.spec, case.settings), code=None))
     try:
-        outcome = run(own, _request(case))
+        outcome = run(own, replace(_request(case), now=now))
     except Interrupted:
         raise
     except KitError as error:

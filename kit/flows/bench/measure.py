@@ -33,6 +33,7 @@ class BenchRequest:
     """A request to kit bench. `resume` is a session's id, or its beginning, or '' for the latest.
 
     `folder` is where the session goes (default: bench/ID beside kit.yaml). `show` passes the programs' lines on.
+    `now` takes slots that are reserved for a run in line.
     """
 
     options: BenchOptions
@@ -40,6 +41,7 @@ class BenchRequest:
     folder: Path | None = None
     force: bool = False
     show: bool = False
+    now: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +110,7 @@ def bench(
         watch=watch,
         on_sample=on_sample,
         show=request.show,
+        now=request.now,
     )
     climb.samples = list(before)
     try:
@@ -207,6 +210,7 @@ class _Session:
     watch: Watch
     on_sample: Callable[[Sample], None]
     show: bool
+    now: bool
     samples: list[Sample] = field(default_factory=list)
     failed: dict[str, Sample] = field(default_factory=dict)
 
@@ -263,7 +267,7 @@ class _Session:
             from kit.flows.bench import network  # noqa: PLC0415  (one preset needs it)
 
             return network.measure(self.context, case, network.ends_of(self.survey.recorded))
-        return launch(self.context, case, show=self.show)
+        return launch(self.context, case, show=self.show, now=self.now)
 
     def _report(self, turn: Turn, sample: Sample) -> None:
         report = self.context.reporter.report

@@ -9,6 +9,8 @@ from contextlib import closing
 
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
+from kit.flows.cluster import lines
+from kit.flows.cluster.drift import requirements_digest
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
 from kit.model.keys import ClusterKeys, KeyPair
@@ -42,6 +44,8 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look
     plan = plan_of(context, look, dry_run=dry_run, force=force)
     if not plan.empty and not dry_run:
         plan = _performed(context, look, force=force)
+    if not dry_run:
+        lines.move_lines(context, lines.left_lines(look.observed()))
     return DeployResult(
         plan=plan,
         dry_run=dry_run,
@@ -80,6 +84,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     problems += [lost] if lost else []
     if any(facts.gpus for facts in observed):
         problems += flavour.driver_problems(look.context.spec.image, observed)
+        problems += flavour.model_problems(look.context.spec.image, observed)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
     if not problems and any(facts.image_id is None for facts in observed):
@@ -95,15 +100,13 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _note_unstaged(context, observed)
         _warn_of_gpus(context, observed)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
-    plan = plans.deploy_plan(spec, observed, nodes, image, keys)
+    plan = plans.deploy_plan(spec, observed, nodes, image, keys, requirements=requirements_digest(spec))
     if not dry_run and not force:
         _spare_runs(plan, observed)
-        _spare_line(observed)
-    elif not again:
-        for old in _left_lines(observed):
-            text = (
-                f"{_line(old)}; it stays on {old.host.name}, and starts no run until {old.host.name} is the head again"
-            )
+        lines.spare_line(observed)
+    elif dry_run:
+        for old in lines.left_lines(observed):
+            text = f"{lines.line(old)}; kit deploy --force moves the line to {observed[0].host.name}"
             context.reporter.report(Warned(text=text, hint="see the line: kit queue"))
     return plan
 
@@ -122,27 +125,6 @@ def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
         )
 
 
-def _spare_line(observed: Sequence[HostFacts]) -> None:
-    """Raise NotReadyError if runs wait in line on a host that is no head after this deploy: nobody would start them."""
-    for old in _left_lines(observed):
-        raise NotReadyError(
-            f"{_line(old)}, and this deploy makes {observed[0].host.name} the head; nothing was changed",
-            hint="with the earlier hosts file, wait until they start, or take them out: kit queue rm; or leave the "
-            f"line on {old.host.name}: kit deploy --force",
-        )
-
-
-def _left_lines(observed: Sequence[HostFacts]) -> list[HostFacts]:
-    """Return the hosts that were the head until now, and where runs wait in line. Only a head has a record."""
-    return [facts for facts in observed[1:] if facts.waiting and facts.record is not None]
-
-
-def _line(old: HostFacts) -> str:
-    count = len(old.waiting)
-    runs = f"the run {old.waiting[0]} waits" if count == 1 else f"{count} runs, {old.waiting[0]} first, wait"
-    return f"{runs} in line on {old.host.name}"
-
-
 def _deployed_image(observed: Sequence[HostFacts]) -> str:
     """Return the tag in the head's record, or ""."""
     try:
@@ -154,10 +136,11 @@ def _deployed_image(observed: Sequence[HostFacts]) -> str:
 def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:
     """Warn of hosts that were removed from the hosts file: they still run their nodes, and no verb shows them.
 
-    Only the head has the record of the earlier cluster. If the head itself was removed, there is no warning.
+    Only the head has the record of the earlier cluster. If the head itself was removed, say what went with it.
     """
     text = next((facts.record for facts in observed if facts.record is not None), None)
     if text is None:
+        lines.warn_of_lost_head(context, observed)
         return
     try:
         before = from_text(text)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 
-from kit.errors import KitError, NotReadyError
+from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
+from kit.events import Warned
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
 from kit.flows.image.content import tag_of
@@ -55,6 +56,22 @@ def spare_line(waiting: Sequence[str]) -> None:
         )
 
 
+def spare_unknown(error: KitError, what: str = "a run is active") -> None:
+    """Raise StepError if the head answered, and its answer does not say whether there is something to spare.
+
+    A head that cannot be reached, or that has no cluster, must not keep the cluster on the other hosts. If only its VM
+    lacks Python, `down` asks its container.
+    """
+    if isinstance(error, Interrupted):
+        raise error
+    if not isinstance(error, UnreachableError | NotReadyError | far.NoPythonError):
+        raise StepError(
+            f"kit cannot know whether {what}: {error.message}; nothing was removed",
+            hint="run the same again, or see why: kit runs; to end whatever runs there: kit down --force",
+            host=error.host,
+        ) from error
+
+
 def down(
     context: Context,
     *,
@@ -65,8 +82,9 @@ def down(
 ) -> DownResult:
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
-    What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active or waits in line.
-    `kept` is for the result. Hosts are done side by side. One error at the end names all hosts that failed.
+    What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active or waits in line, and
+    StepError if the head answers, but not that. `kept` is for the result. Hosts are done side by side. One error at the
+    end names all hosts that failed.
     """
     plan = plan_down(context, images=images, purge=purge)
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
@@ -89,15 +107,30 @@ def down(
 
 
 def _living(context: Context) -> tuple[str, ...]:
-    """Return the active runs. Return none if the head cannot be asked: it does not keep the cluster on the others."""
-    with suppress(KitError), closing(context.connect(context.inventory.head)) as transport:
-        runs = far.survey(transport, context.spec.name)
-        return tuple(run.id for run in runs if run.live)
+    """Return the active runs. Return none, and warn, if the head cannot be reached."""
+    head = context.inventory.head
+    try:
+        return _active(context)
+    except KitError as error:
+        spare_unknown(error)
+        text = f"{head.name}: kit does not know whether a run is active, and goes on: {error.message}"
+        context.reporter.report(Warned(text=text, hint=error.hint))
     return ()
 
 
+def _active(context: Context) -> tuple[str, ...]:
+    try:
+        with closing(context.connect(context.inventory.head)) as transport:
+            return tuple(run.id for run in far.survey(transport, context.spec.name) if run.live)
+    except far.NoPythonError:
+        # Then the Python of the head's container reads the runs.
+        return tuple(run.id for run in listing(context).runs if run.state == "running")
+
+
 def _waiting(context: Context) -> tuple[str, ...]:
-    """Return the runs in line. Return none if the head cannot be asked."""
-    with suppress(KitError):
+    """Return the runs in line. Return none if the head cannot be reached; `_living` warns of that."""
+    try:
         return tuple(run.id for run in listing(context).waiting)
+    except KitError as error:
+        spare_unknown(error, "a run waits in line")
     return ()

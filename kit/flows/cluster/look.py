@@ -87,7 +87,8 @@ class Look:
 
 def paths_of(spec: ClusterSpec) -> tuple[str, ...]:
     """Return the paths on VMs whose absence the plan needs to know."""
-    if spec.orchestrator == "compose" and not (spec.volumes or spec.data or spec.devices or spec.hugepages):
+    asks = spec.volumes or spec.data or spec.devices or spec.hugepages or spec.nccl.plugin
+    if spec.orchestrator == "compose" and not asks:
         # Compose needs no path then, and the planner is slow to import.
         return ()
     from kit.plan.cluster.deploy import dialect_of  # noqa: PLC0415

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from kit.errors import KitError, SlowError
+from kit.flows.cluster.drift import differences
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
-from kit.model.observed import HostFacts
+from kit.model.observed import HostFacts, Lease
 from kit.model.result import NodeStatus, PsResult
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster import drift, gpus, network, nodes
+from kit.plan.cluster import gpus, network, nodes
 from kit.plan.cluster.record import from_text
+from kit.plan.run.gpus import idle
 from kit.remote.cluster.observe import observe_ranks
 from kit.remote.ssh import fanout
 
@@ -22,35 +24,36 @@ def ps(context: Context) -> PsResult:
     """Return a row for each host. The row of a host that kit cannot reach has the problem."""
     spec = context.spec
 
-    records: list[str] = []
-
-    def work(host: Host) -> NodeStatus:
+    def work(host: Host) -> tuple[HostFacts, str]:
         with closing(context.connect(host)) as transport:
-            facts, ranks = observe_ranks(transport, folder=names.folder(spec.name))
-        if host == context.inventory.head and facts.record:
-            records.append(facts.record)
-        return _row(context, facts, ranks)
+            return observe_ranks(transport, folder=names.folder(spec.name))
 
     started = fanout.start(context.inventory.hosts, work)
     # What decodes the answers is imported while the hosts answer.
     import msgspec  # noqa: F401, PLC0415
 
     outcome = started.outcome()
+    head = outcome.results.get(context.inventory.head.name)
+    leases = head[0].leases if head else ()
     rows = [
-        outcome.results.get(host.name) or _lost(host, outcome.failures[host.name]) for host in context.inventory.hosts
+        _row(context, *outcome.results[host.name], leases)
+        if host.name in outcome.results
+        else _lost(host, outcome.failures[host.name])
+        for host in context.inventory.hosts
     ]
-    return PsResult(cluster=spec.name, nodes=tuple(rows), differs=_differing(records, spec))
+    record = head[0].record if head else None
+    return PsResult(cluster=spec.name, nodes=tuple(rows), differs=_differing(record, spec))
 
 
-def _differing(records: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
+def _differing(record: str | None, spec: ClusterSpec) -> tuple[str, ...]:
     """Return the settings of kit.yaml that differ from those in the head's record, if the head has a readable one."""
     try:
-        return drift.differences(from_text(records[0]).settings, spec) if records else ()
+        return differences(from_text(record).settings, spec) if record else ()
     except KitError:
         return ()
 
 
-def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
+def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]) -> NodeStatus:
     own = [c for c in facts.containers if c.cluster == context.spec.name]
     by_run, slots = ranks_of(ranks), nodes.slots_of(facts, context.spec)
     try:
@@ -69,7 +72,7 @@ def _row(context: Context, facts: HostFacts, ranks: str) -> NodeStatus:
         ssh=facts.host.address,
         down=not own[0].running if own else not facts.slow,
         gpu_models=tuple(dict.fromkeys(gpu.name for gpu in facts.gpus)),
-        gpus_free=gpus.free(facts, slots, sum(map(len, by_run.values()))) if facts.gpus else None,
+        gpus_free=len(idle(facts, slots, leases, by_run)) if facts.gpus else None,
         notes=gpus.notes(facts, context.spec),
     )
 

@@ -77,6 +77,8 @@ def doctor(context: Context, *, hosts: str | None = None, pairing: Pairing | Non
         checks=len(CHECKS),
         findings=judged.findings,
         failed=judged.failed,
+        unsure=between.unsure,
+        gpu_models=tuple(dict.fromkeys(gpu.name for one in seen for gpu in (one.facts.gpus if one.facts else ()))),
         seconds=time.monotonic() - start,
     )
 

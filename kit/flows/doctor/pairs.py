@@ -45,9 +45,13 @@ _LONGEST = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """What was measured between the hosts, and the hosts that could not take part, each with its error."""
+    """What was measured between the hosts, and the hosts that could not take part, each with its error.
+
+    `unsure` has the links that looked slow and are not judged: kit did not measure them again, or only busy hosts.
+    """
 
     pairs: tuple[PairSeen, ...] = ()
+    unsure: tuple[rounds.Pair, ...] = ()
     failures: Mapping[str, KitError] = field(default_factory=dict)
 
 
@@ -103,12 +107,14 @@ def measure(context: Context, hosts: Sequence[Host], pairing: Pairing, *, nodes:
     seen: dict[rounds.Pair, _Pair] = {}
     targets: Mapping[str, _Target] = {}
     failures: Mapping[str, KitError] = {}
+    unsure: Sequence[rounds.Pair] = ()
     try:
         if pairing != "none" and len(hosts) > 1:
             with Probes(hosts, context.connect) as probes:
                 examination = _Examination(context, probes, hosts, pairing)
                 examination.run()
                 seen, targets, failures = examination.seen, examination.targets, probes.failures
+                unsure = examination.unsure
         if len(nodes) > 1:
             failures = {**failures, **_head_ssh(context, nodes, seen)}
     except KeyboardInterrupt:
@@ -134,6 +140,7 @@ def measure(context: Context, hosts: Sequence[Host], pairing: Pairing, *, nodes:
             )
             for (source, target), pair in seen.items()
         ),
+        unsure=tuple(unsure),
         failures=failures,
     )
 
@@ -146,6 +153,7 @@ class _Examination:
         self._hosts = {host.name: host for host in hosts}
         self.targets: dict[str, _Target] = {}
         self.seen: dict[rounds.Pair, _Pair] = {}
+        self.unsure: list[rounds.Pair] = []
 
     def run(self) -> None:
         self._step("starting a probe on each host", 0.0)
@@ -296,8 +304,8 @@ class _Examination:
     def _again(self) -> None:
         """Measure once more what a check would report, and forget what the hosts' own load explains."""
         # Where most hosts are busy, another measurement of them would be disturbed, too.
-        known = [way for way in self.seen.values() if way.rate is not None]
-        disturbed = sum(not way.fed for way in known) > len(known) / 2
+        rated = [way for way in self.seen.values() if way.rate is not None]
+        disturbed = sum(not way.fed for way in rated) > len(rated) / 2
         worth = [
             (one, other)
             for one, other in self._suspects()
@@ -317,11 +325,15 @@ class _Examination:
             self._step(f"measuring {pair[0]} and {pair[1]} again, alone", 0.95)
             self._measure([pair], AGAIN_S)
         for one, other in self._suspects():
-            for way in (self.seen[one, other], self.seen[other, one]):
+            ways = (self.seen[one, other], self.seen[other, one])
+            known = [(way.rate, way.rtt_s) for way in ways]
+            for way in ways:
                 if not way.fed or (one, other) not in done:
                     way.rate = way.possible = None
                 if not way.calm or (one, other) not in done:
                     way.rtt_s = None
+            if [(way.rate, way.rtt_s) for way in ways] != known:
+                self.unsure.append((one, other))
 
     def _suspects(self) -> tuple[rounds.Pair, ...]:
         return links.suspects(

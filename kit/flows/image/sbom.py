@@ -13,6 +13,7 @@ from kit.flows.context import Context
 from kit.flows.image.build import TASK, head_engine, head_spec
 from kit.flows.image.content import content
 from kit.flows.image.cyclonedx import document
+from kit.model.image import ImageContent
 from kit.model.sbom import Bill
 from kit.model.spec import ClusterSpec
 from kit.plan.image import needed_bases
@@ -40,13 +41,13 @@ def sbom(spec: ClusterSpec, *, reporter: Reporter, environ: Mapping[str, str]) -
     `SOURCE_DATE_EPOCH` of `environ` replaces the time at which the image was built, in seconds since 1970.
     """
     with closing(Engine.connect()) as engine:
-        return _sbom(engine, spec, reporter, environ)
+        return list_image(engine, content(spec), reporter, environ)
 
 
 def sbom_on_head(context: Context, *, environ: Mapping[str, str]) -> SbomResult:
     """List the image in the head's engine."""
     with head_engine(context) as engine:
-        return _sbom(engine, head_spec(context), context.reporter, environ)
+        return list_image(engine, content(head_spec(context)), context.reporter, environ)
 
 
 def save(result: SbomResult, file: Path) -> None:
@@ -57,12 +58,15 @@ def save(result: SbomResult, file: Path) -> None:
         raise InputError(f"cannot write {file}: {error.strerror}", hint="name another file: -o FILE") from error
 
 
-def _sbom(engine: Engine, spec: ClusterSpec, reporter: Reporter, environ: Mapping[str, str]) -> SbomResult:
-    wanted = content(spec)
+def list_image(engine: Engine, wanted: ImageContent, reporter: Reporter, environ: Mapping[str, str]) -> SbomResult:
+    """List the image of this definition in an engine.
+
+    Raises ImageError if it is missing or cannot be read, and AnswerError for odd answers of the engine.
+    """
     task = engine.host or TASK
     reporter.report(HostStep(host=task, text=f"reading the package lists of {wanted.tag}"))
     packages = read_packages(engine, wanted.tag)
-    listed, unreadable = components(packages.files)
+    parts, unreadable = components(packages.files)
     epoch = environ.get("SOURCE_DATE_EPOCH", "")
     bill = Bill(
         tag=wanted.tag,
@@ -71,12 +75,12 @@ def _sbom(engine: Engine, spec: ClusterSpec, reporter: Reporter, environ: Mappin
         arch=packages.arch,
         distribution=distribution(packages.files),
         bases=needed_bases(wanted),
-        components=listed,
+        components=parts,
         base_packages=packages.base_packages,
         unreadable=unreadable,
     )
-    counts = {kind: sum(component.kind == kind for component in listed) for kind in ("deb", "pypi", "file")}
-    reporter.report(HostDone(host=task, text=f"{len(listed)} components"))
+    counts = {kind: sum(component.kind == kind for component in parts) for kind in ("deb", "pypi", "file")}
+    reporter.report(HostDone(host=task, text=f"{len(parts)} components"))
     return SbomResult(
         tag=bill.tag,
         image_id=bill.image_id,

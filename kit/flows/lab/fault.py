@@ -37,30 +37,28 @@ def lab_fault(
         existing = engine.find(name)
         check_folder(name, folder, existing.network)
         container = running_host(name, host, existing, lacks="no faults")
-        present = _present(engine, container)
+        present, _ = _look(engine, container)
         if fault is not None:
             unknown = sorted({*present} - {*faults.names()})
             if fault == ALL and unknown:
                 raise InputError(f"this kit cannot mend '{unknown[0]}'", hint="Use the kit that injected it.")
             for chosen in present if fault == ALL else (fault,):
-                _act(engine, existing, container, chosen, argument, mend=mend)
-            present = _present(engine, container)
+                engine.fault(container.id, container.host, faults.argv("mend" if mend else "inject", chosen, argument))
+            present, rate = _look(engine, container)
+            if rate is not None:
+                _limit_arrivals(engine, existing, container, rate)
         return LabFaults(host=host, faults=present)
 
 
-def _present(engine: LabEngine, container: LabContainer) -> tuple[str, ...]:
-    return tuple(engine.fault(container.id, container.host, faults.argv("list")).split())
+def _look(engine: LabEngine, container: LabContainer) -> tuple[tuple[str, ...], str | None]:
+    """Return the faults of a host, and the rate to which kit must limit what arrives there, if that has changed."""
+    lines = engine.fault(container.id, container.host, faults.argv("list")).splitlines()
+    rates = [match[1] for line in lines if (match := _FAR_END.fullmatch(line))]
+    return tuple(line for line in lines if not line.startswith("far-end ")), next(iter(rates), None)
 
 
-def _act(
-    engine: LabEngine, existing: LabObjects, container: LabContainer, fault: str, argument: str, *, mend: bool
-) -> None:
-    argv = faults.argv("mend" if mend else "inject", fault, argument)
-    printed = engine.fault(container.id, container.host, argv)
-    # What arrives at a host is limited at the other end of its link, on this machine.
-    for line in printed.splitlines():
-        if match := _FAR_END.fullmatch(line):
-            labels = plan.helper_labels(existing)
-            engine.shape_links(
-                engine.image(container.id), match[1], [f"@{engine.link(container.id, container.host)}"], labels
-            )
+def _limit_arrivals(engine: LabEngine, existing: LabObjects, container: LabContainer, rate: str) -> None:
+    """Limit what arrives at a host: at the other end of its link, on this machine."""
+    link = f"@{engine.link(container.id, container.host)}"
+    engine.shape_links(engine.image(container.id), rate, [link], plan.helper_labels(existing))
+    engine.fault(container.id, container.host, faults.argv("shaped"))

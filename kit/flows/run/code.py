@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kit.errors import InputError, KitError, NotReadyError, UnreachableError
-from kit.events import Reporter, Warned
+from kit.events import Note, Reporter, Warned
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.code import Snapshot
@@ -62,7 +62,7 @@ class Taken:
 
     def _take(self) -> None:
         try:
-            self._snapshot = snapshot_of(self._source)
+            self._snapshot = snapshot_of(self._source, self._reporter)
         except BaseException as error:
             self._error = error
 
@@ -105,12 +105,12 @@ class Taken:
         return True
 
 
-def snapshot_of(source: str) -> Snapshot:
-    """Take the snapshot of a folder, or of git+URL@REF."""
+def snapshot_of(source: str, reporter: Reporter) -> Snapshot:
+    """Take the snapshot of a folder, or of git+URL@REF. Report if another kit fetches from the same repository."""
     if is_repository(source):
         from kit.remote.code.fetched import fetch  # noqa: PLC0415
 
-        return fetch(repository(source))
+        return fetch(repository(source), lambda text: reporter.report(Note(text=text)))
     from kit.remote.code.snapshot import take  # noqa: PLC0415  (only where a run has code)
 
     return take(Path(source))
@@ -151,7 +151,7 @@ class Stored:
     def _rebuilt(self, context: Context, without: Sequence[str]) -> Snapshot:
         for source in sources_of(self.record, context.spec.code_source):
             try:
-                snapshot = snapshot_of(source)
+                snapshot = snapshot_of(source, context.reporter)
             except (InputError, UnreachableError):
                 continue
             if snapshot.digest == self.digest:

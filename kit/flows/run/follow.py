@@ -83,6 +83,8 @@ class Follower:
     _banners: Banners = field(default_factory=Banners)
     # The time of the latest record with a time.
     _reached: float = 0.0
+    # The number of ranks, as the log says it.
+    _np: object = None
     # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
     _roles: Mapping[str, str] = field(default_factory=dict)
 
@@ -255,12 +257,17 @@ class Follower:
         return tuple(line.encode() for line in shown)
 
     def _show_unfinished(self) -> None:
-        """Report how far unfinished lines are: bars and prompts. A very long line waits for its end."""
+        """Report how far unfinished lines are: bars and prompts. A very long line waits for its end.
+
+        A slow rank may write a line in two parts. In a file or pipe, no other rank's line may come in between.
+        """
+        alone = self._np == 1 or self.manner.rank is not None
         for entry in self._log.unfinished():
             if self._wanted(entry) and not self._is_aftermath(entry) and len(entry.lines[0]) < LONG:
                 stream, source = self._origin(entry)
                 text = text_so_far(entry.lines[0])
-                self.reporter.report(UnfinishedLine(text=text, stream=stream, source=source))
+                live = alone or entry.bar
+                self.reporter.report(UnfinishedLine(text=text, stream=stream, source=source, live=live))
 
     def _wanted(self, entry: LogEntry) -> bool:
         is_old = (entry.time or self._reached) < self.manner.since
@@ -278,6 +285,7 @@ class Follower:
         match fields.get("event"):
             case "attempt":
                 self._roles = roles_of(fields)
+                self._np = fields.get("np")
             case "lost":
                 self.reporter.report(Warned(text=lost_host(fields)))
             case "again":

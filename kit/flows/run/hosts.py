@@ -8,6 +8,7 @@ from typing import Any
 
 from kit.config.selection import select_hosts
 from kit.errors import InputError, NotReadyError
+from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run import past
 from kit.flows.run.answers import run_of, runs_of
@@ -15,9 +16,11 @@ from kit.flows.run.attach import open_door
 from kit.flows.run.code import Stored
 from kit.flows.run.listing import unknown_run
 from kit.flows.run.ready import node_of
+from kit.model.host import Host
+from kit.model.launch import ClusterRecord, Node
 from kit.model.run import RunRecord
 from kit.plan.cluster.record import from_text
-from kit.plan.run import leases
+from kit.plan.run import elastic, leases
 from kit.plan.run.records import find, several
 from kit.remote.run.door import Door
 
@@ -30,15 +33,23 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
         record = _chosen(context, living, run)
         cluster = from_text(door.record)
         there = {place.node for place in record.places}
-        nodes = [node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
+        nodes = [_node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
         new = [node for node in nodes if node.name not in there]
         if not new:
             raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
         places = leases.places_on(new, living)
-        code = next((dict(fields.get("code") or {}) for fields in door.living if fields.get("id") == record.id), {})
+        fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
+        code = dict(fields.get("code") or {})
         if code.get("digest"):
             Stored(record.id, code).bring(context, door, cluster, [node.name for node in new])
-        return _change(door, record, add=[asdict(place) for place in places], drop=[])
+        changed = _change(door, record, add=[asdict(place) for place in places], drop=[])
+        most = elastic.limit_reached(fields)
+        if most is not None:
+            names = ",".join(node.name for node in new)
+            text = f"run {record.id} has --max-np {most}: no rank starts on {names} until other ranks leave"
+            hint = f"the run holds these slots meanwhile; to give them back: kit hosts drop {names}"
+            context.reporter.report(Warned(text=text, hint=hint))
+        return changed
     finally:
         door.close()
 
@@ -56,10 +67,23 @@ def drop_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
 
 def _chosen(context: Context, living: Sequence[RunRecord], word: str | None) -> RunRecord:
     record = find(list(reversed(living)), word)
+    if record is None and word is None:
+        raise NotReadyError(
+            "no run is running, so none can change its hosts", hint="start one: kit run --elastic -- python train.py"
+        )
     if record is None:
         matches = [run.id for run in living if word and run.id.startswith(word)]
         raise several(word or "", matches) if len(matches) > 1 else unknown_run(context, word)
     return record
+
+
+def _node_of(host: Host, cluster: ClusterRecord) -> Node:
+    """Return a host as deploy recorded it. Raises NotReadyError for one without a node of the cluster."""
+    try:
+        return node_of(host, cluster)
+    except NotReadyError as error:
+        error.hint = f"deploy to it, which leaves the run alone: kit deploy; then: kit hosts add {host.name}"
+        raise
 
 
 def _change(door: Door, run: RunRecord, *, add: Sequence[Mapping[str, Any]], drop: Sequence[str]) -> RunRecord:

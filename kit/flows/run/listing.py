@@ -17,7 +17,7 @@ from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
 from kit.plan.queue import answers
-from kit.plan.run.records import find, several, stored_record
+from kit.plan.run.records import find, several, shared_checkpoints, stored_record
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
@@ -46,6 +46,7 @@ def show(context: Context, word: str | None) -> ShownRun:
         head=context.inventory.head.name,
         log=f"{folder}/log",
         work=f"{folder}/{names.WORK}" if record.code else "",
+        checkpoints=shared_checkpoints(record, fields),
         diff=str(code.get("diff", "")),
         diff_cut=bool(code.get("diff_cut")),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kit.errors import InputError, KitError, NotReadyError
+from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.events import Note, Reporter, Warned
 from kit.flows.image.content import tag_of
 from kit.flows.run.code import Taken, check_workdir
@@ -20,6 +20,7 @@ from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster import fence
 from kit.plan.cluster.data import local_folders
 from kit.plan.run import gpus as device_rules
 from kit.plan.run import local_gpus
@@ -163,11 +164,15 @@ def _run_in_folder(
         )
     run_folder = RunFolder(folder)
     _seed(run_folder, code)
-    made = False
+    user = container.env.get(fence.USER, "")
+    made = given = False
     try:
+        if user:
+            _give(container, user, engine, reporter)
+            given = True
         exit_code = engine.run(container, reporter, tagged=tagged)
     finally:
-        if os.geteuid() and run_folder.foreign:
+        if given or (os.geteuid() and run_folder.foreign):
             _take_over(container, engine, reporter)
         made = run_folder.settle()
         if made:
@@ -187,10 +192,24 @@ def _seed(folder: RunFolder, code: Taken | None) -> None:
             return
 
 
+def _give(container: LocalContainer, user: str, engine: ContainerEngine, reporter: Reporter) -> None:
+    """Give the run's folder to the user of the ranks. Only root can, and kit need not be root here."""
+    if code := engine.run(_chown(container, user), reporter, tagged=False):
+        raise StepError(
+            f"the run's folder cannot be given to the user {user}: chown ended with exit code {code}",
+            hint="run as root in the container: remove user: from kit.yaml",
+        )
+
+
 def _take_over(container: LocalContainer, engine: ContainerEngine, reporter: Reporter) -> None:
-    """Give you the files that the container's root has made."""
-    owner = ("chown", "-R", f"{os.geteuid()}:{os.getegid()}", container.env["KIT_OUTPUT_DIR"].rpartition("/")[0])
+    """Give you the files that the container's root, or the user of the ranks, has made."""
     try:
-        engine.run(replace(container, argv=owner, env={}), reporter, tagged=False)
+        engine.run(_chown(container, f"{os.geteuid()}:{os.getegid()}"), reporter, tagged=False)
     except KitError as error:
-        reporter.report(Warned(text=f"some files of the run belong to root: {error.message}"))
+        reporter.report(Warned(text=f"some files of the run belong to another user: {error.message}"))
+
+
+def _chown(container: LocalContainer, owner: str) -> LocalContainer:
+    """Return a container that gives the run's folder to this owner. It follows no link."""
+    folder = container.env["KIT_OUTPUT_DIR"].rpartition("/")[0]
+    return replace(container, argv=("chown", "-R", owner, folder), env={}, gpus=None)

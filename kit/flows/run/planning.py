@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,11 +10,9 @@ from kit.config.selection import select_hosts
 from kit.errors import InputError
 from kit.events import Warned
 from kit.flows.context import Context
-from kit.flows.run.again import repeat
 from kit.flows.run.environment import variables
 from kit.model.host import Host
 from kit.model.launch import LaunchPlan, Node, RunRequest
-from kit.model.result import RunResult
 from kit.model.run import Place, RunRecord
 from kit.plan.cluster import network
 from kit.plan.run import cores, elastic, gpus, leases, nccl, roles, terminal, torchrun
@@ -26,10 +23,11 @@ if TYPE_CHECKING:
     from kit.model.queue import Reserved
 
 
-def dry_run(context: Context, request: RunRequest) -> RunResult:
+def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
     """Return the plan of a launch as far as the hosts file and kit.yaml determine it. --again reads the head, too."""
-    start = time.monotonic()
     if request.again:
+        from kit.flows.run.again import repeat  # noqa: PLC0415  (it also imports what reads records of earlier runs)
+
         request, _ = repeat(context, request)
     roles.check(request)
     torchrun.check(request, request.command or context.spec.job)
@@ -39,7 +37,7 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
     nodes = [_offline_node(context, host, share) for host in selected_hosts(context, request)]
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
     head = _offline_node(context, context.inventory.head)
-    plan = plan_launch(
+    return plan_launch(
         context,
         request,
         nodes,
@@ -50,7 +48,6 @@ def dry_run(context: Context, request: RunRequest) -> RunResult:
         # Only the hosts know the networks of names.
         data=[word for word in context.spec.interfaces if "/" in word],
     )
-    return RunResult(plan=plan, exit_code=None, seconds=time.monotonic() - start)
 
 
 def selected_hosts(context: Context, request: RunRequest) -> Sequence[Host]:
@@ -90,9 +87,11 @@ def plan_launch(
     """
     chosen: tuple[Place, ...]
     share = gpus.per_rank(request, context.spec)
-    np, bounds = request.np, None
+    np: int | None = request.np
+    bounds: tuple[int, int | None] | None = None
     if request.launcher == elastic.LAUNCHER:
-        np, *bounds = elastic.ranks(request, nodes, living, share=share)
+        np, least, most = elastic.ranks(request, nodes, living, share=share)
+        bounds = least, most
     limit = request.policy.timeout
     if first is not None:
         from kit.plan.queue import past  # noqa: PLC0415  (only where runs wait)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from kit.errors import KitError
+from kit.errors import Interrupted, KitError
 from kit.events import HostDone, HostStep, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.listing import no_such_run
 from kit.model import names
+from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, Wanted
 from kit.model.text import files as files_text
 from kit.model.text import size
 from kit.plan.run import folders, pulling
+from kit.plan.run.records import shared_checkpoints, stored_record
 from kit.remote.results import far, log
 from kit.remote.results.fetch import Header, fetch
 from kit.remote.results.store import HomeError, Store
+from kit.remote.scripts import script
 from kit.remote.ssh import fanout
 
 # How long to wait until the hosts of a run that has just ended have settled its working folder.
@@ -69,7 +72,29 @@ def pull(context: Context, words: Sequence[str], *, here: Path) -> PullResult:
         missed={host: error.message for host, error in missed.items()},
         live=live,
         without_work=tuple(unsettled) if not request.patterns else (),
+        checkpoints=_checkpoints(context, run, missed) if pulling.may_name_checkpoints(request.patterns) else "",
     )
+
+
+def _checkpoints(context: Context, run: str, missed: Collection[str]) -> str:
+    """Return HOST:PATH of the run's shared folder for checkpoints. Return '' if it has none, or the head does not say.
+
+    The files came without the run's record. So what is wrong with that is no reason to fail.
+    """
+    head = context.inventory.head
+    if head.name in missed:
+        return ""
+    argv = script("runs", names.folder(context.spec.name), "read", run, "record.json")
+    try:
+        with closing(context.connect(head)) as transport:
+            done = transport.run(argv, timeout_s=30)
+        with answer_of(head.name, "the record of a run"):
+            record, fields = stored_record(run, done.stdout.decode(errors="replace"), None, live=False)
+    except Interrupted:
+        raise
+    except KitError:
+        return ""
+    return shared_checkpoints(record, fields)
 
 
 def _is_work(entry: Entry) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kit.errors import KitError, NotReadyError
 from kit.events import Warned
+from kit.flows.cluster.drift import differences
 from kit.flows.context import Context
-from kit.flows.run.again import repeat
 from kit.flows.run.answers import runs_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.code import Code, Stored, Taken, check_workdir
@@ -53,7 +53,11 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
 
     `door` is one that is already connecting (kit.flows.run.dial).
     """
-    request, earlier = repeat(context, request) if request.again else (request, None)
+    earlier = None
+    if request.again:
+        from kit.flows.run.again import repeat  # noqa: PLC0415  (it also imports what reads records of earlier runs)
+
+        request, earlier = repeat(context, request)
     roles.check(request)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
@@ -65,7 +69,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     door = open_door(context, _staged(context, request, selected, door))
     try:
         cluster = from_text(door.record)
-        differing = drift.differences(cluster.settings, context.spec)
+        differing = differences(cluster.settings, context.spec)
         if differing and not request.as_deployed:
             raise drift.refusal(differing)
         if earlier is not None and earlier.get("image") != cluster.image:
@@ -87,10 +91,13 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     )
 
 
-def planned(context: Context, ready: Ready) -> LaunchPlan:
-    """Return the plan of a launch on free slots, after its hosts have the code."""
-    run_id = new_run_id()
-    living = runs_of(ready.door.host, list(ready.door.living))
+def planned(context: Context, ready: Ready, *, run_id: str = "", others: RunRecord | None = None) -> LaunchPlan:
+    """Return the plan of a launch on free slots, after its hosts have the code.
+
+    `run_id` is a new one by default. `others` holds slots that the run must not have, although no run holds them.
+    """
+    run_id = run_id or new_run_id()
+    living = [*runs_of(ready.door.host, list(ready.door.living)), *([others] if others else [])]
     first = None if ready.request.now else _reserved(ready.door)
 
     def plan() -> LaunchPlan:

@@ -10,7 +10,7 @@ from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.answers import run_of, runs_of
-from kit.flows.run.busy import check_gpus
+from kit.flows.run.busy import on_free_gpus
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.node_log import with_node_log
@@ -34,9 +34,9 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
 
     Raises Interrupted after Ctrl-C, when no rank is left on any host that kit can reach.
     """
-    if request.dry_run:
-        return dry_run(context, request)
     start = time.monotonic()
+    if request.dry_run:
+        return RunResult(plan=dry_run(context, request), exit_code=None, seconds=time.monotonic() - start)
     ready = make_ready(context, request, door=door)
     request, door, cluster, code = ready.request, ready.door, ready.cluster, ready.code
     try:
@@ -50,7 +50,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
             from kit.flows.run.past import warn  # noqa: PLC0415  (only where runs wait)
 
             warn(plan, door, context.reporter)
-        check_gpus(context, plan, cluster.name, ignore=request.ignore_busy_gpus)
+        plan = on_free_gpus(context, plan, ready, ignore=request.ignore_busy_gpus)
         start_request = records.start_request(
             plan,
             cluster=cluster.name,

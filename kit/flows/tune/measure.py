@@ -153,6 +153,8 @@ class Perf:
     later: int = 1
     # The planned time of a run. kit ends it after several times that.
     per_run_s: float = 60.0
+    # Take slots that are reserved for a run in line.
+    now: bool = False
     skipped: list[str] = field(default_factory=list)
 
     def measure(
@@ -197,6 +199,7 @@ class Perf:
                 as_deployed=True,
                 gpus_per_rank=0,
                 ignore_busy_gpus=True,
+                now=self.now,
             ),
         )
         if result.interrupted:

@@ -32,6 +32,7 @@ class TuneRequest:
     """`minutes` limits the measurements. `force` also changes settings of the user. `file` is the kit.yaml.
 
     `fp16` allows half precision for gradients on the wire. It changes the numbers, so it is off by default.
+    `now` takes slots that are reserved for a run in line.
     """
 
     file: Path
@@ -39,6 +40,7 @@ class TuneRequest:
     dry_run: bool = False
     force: bool = False
     fp16: bool = False
+    now: bool = False
 
 
 def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRates = wire_rates) -> TuneResult:
@@ -49,7 +51,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     machines = _machines(context, nodes)
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
-    perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking)
+    perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking, now=request.now)
     tcp, wires = other_wires(perf, machines, nodes, wire_rate(context, ranking, wire), wire)
     moving, another = _another_network(context, file, machines, tcp, wires)
     facts = rules.by_facts([machine for machine in machines if machine.name in {node.name for node in ranking}])

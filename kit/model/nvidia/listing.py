@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kit.model.answer import OddAnswer
@@ -61,3 +62,22 @@ def listed(text: str) -> tuple[ListedGpu, ...]:
     return tuple(
         ListedGpu(index=gpu.index, name=gpu.name, uuid=gpu.uuid, migs=tuple(own)) for gpu, own in zip(gpus, migs)
     )
+
+
+def numbers(gpus: Sequence[ListedGpu]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers by which runs hold these GPUs, by UUID (see numbered)."""
+    return numbered((gpu.uuid, [mig.uuid for mig in gpu.migs] or [gpu.uuid]) for gpu in gpus)
+
+
+def numbered(gpus: Iterable[tuple[str, Sequence[str]]]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers by which runs hold GPUs, by UUID, from each GPU's UUID and the UUIDs of what ranks can use.
+
+    Ranks use the GPU itself or its MIG devices. Each of these has a number, and the GPU has all of them.
+    """
+    result: dict[str, tuple[int, ...]] = {}
+    first = 0
+    for uuid, usable in gpus:
+        result |= {name: (number,) for number, name in enumerate(usable, first)}
+        result[uuid] = tuple(range(first, first + len(usable)))
+        first += len(usable)
+    return result

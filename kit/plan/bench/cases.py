@@ -12,9 +12,13 @@ from kit.model.launch import Node
 
 LADDER = "ladder"
 PRESETS = ("egs", "networks", "kvstore", "compression", "tuning")
-WORKLOADS = ("mxnet", "tf")
+# What --workload names, and the framework that its program needs.
+FRAMEWORKS: Mapping[str, str] = {"mxnet": "mxnet", "tf": "tensorflow", "torch": "pytorch"}
+WORKLOADS = tuple(FRAMEWORKS)
 Network = Literal["host", "bare", "bridge", "overlay"]
 NETWORKS: tuple[Network, ...] = ("bare", "host", "bridge", "overlay")
+# Those to which Horovod belongs in kit's images.
+WITH_HOROVOD = frozenset({"mxnet", "tensorflow"})
 # Frameworks by the image's flavour. The base of an ssh-layer may contain either: only a run shows it.
 FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "cuda-tensorflow": ("tensorflow",),
@@ -44,6 +48,11 @@ class BenchFacts:
     @property
     def slots(self) -> int:
         return sum(node.slots for node in self.nodes)
+
+    @property
+    def horovod(self) -> bool:
+        """Whether the image has Horovod, as far as that is known."""
+        return not self.frameworks or bool(WITH_HOROVOD & set(self.frameworks))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,14 +119,13 @@ def rank_counts(facts: BenchFacts, requested: Sequence[int] = ()) -> tuple[int, 
 
 
 def workload_of(facts: BenchFacts, options: BenchOptions) -> str:
-    """Return mxnet or tf: MXNet if the image has both, because it starts sooner. Raises InputError if it is missing."""
-    frameworks = {"mxnet": "mxnet", "tf": "tensorflow"}
-    has = [name for name in WORKLOADS if not facts.frameworks or frameworks[name] in facts.frameworks]
+    """Return mxnet, tf or torch: MXNet if the image has it, because it starts soonest. Raises InputError if missing."""
+    has = [name for name in WORKLOADS if not facts.frameworks or FRAMEWORKS[name] in facts.frameworks]
     if options.workload is None:
         return has[0]
     if options.workload not in has:
         raise InputError(
-            f"--workload {options.workload}: the cluster's image has no {frameworks[options.workload]}",
+            f"--workload {options.workload}: the cluster's image has no {FRAMEWORKS[options.workload]}",
             hint=f"write --workload {has[0]}, or change image.frameworks in kit.yaml and deploy",
         )
     return options.workload
@@ -126,12 +134,11 @@ def workload_of(facts: BenchFacts, options: BenchOptions) -> str:
 def sizes_of(facts: BenchFacts, options: BenchOptions, workload: str) -> Sizes:
     """Return the sizes: on CPUs small enough for a preset to take minutes, on GPUs those of the published tables."""
     if facts.gpus:
-        own = Sizes(model={"mxnet": "resnet50_v1", "tf": "resnet50"}[workload], batch=64, image=224,
-                    warmup=10, iters=10, batches=10)  # fmt: skip
-    elif workload == "mxnet":
-        own = Sizes(model="resnet18_v1", batch=8, image=64, warmup=2, iters=5, batches=2)
+        models = {"mxnet": "resnet50_v1", "tf": "resnet50", "torch": "resnet50"}
+        own = Sizes(model=models[workload], batch=64, image=224, warmup=10, iters=10, batches=10)
     else:
-        own = Sizes(model="mobilenetv2", batch=8, image=64, warmup=2, iters=5, batches=2)
+        models = {"mxnet": "resnet18_v1", "tf": "mobilenetv2", "torch": "resnet18"}
+        own = Sizes(model=models[workload], batch=8, image=64, warmup=2, iters=5, batches=2)
     return Sizes(
         model=options.model or own.model,
         batch=options.batch_size or own.batch,
@@ -150,7 +157,7 @@ def _threads(facts: BenchFacts) -> int | None:
 
 
 def training(workload: str, sizes: Sizes, *more: str) -> tuple[str, ...]:
-    """Return the command for tf_benchmark or mxnet_benchmark."""
+    """Return the command for tf_benchmark, mxnet_benchmark or torch_benchmark."""
     threads = ("--intra-op", str(sizes.threads)) if sizes.threads else ()
     return (
         f"{workload}_benchmark", "--model", sizes.model, "--batch-size", str(sizes.batch),
@@ -169,8 +176,3 @@ def paced(options: BenchOptions, *more: str) -> tuple[str, ...]:
     )
     given = [word for flag, value in sizes if value is not None for word in (flag, str(value))]
     return ("paced_benchmark", "--model", str(options.paced), "--step-ms", f"{step:g}", *given, *more, "--json")
-
-
-def plural(count: int, what: str) -> str:
-    """`1 rank`, `8 ranks`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

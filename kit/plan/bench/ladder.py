@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kit.model.bench import Case, Rung
+from kit.model.text import plural
 from kit.plan.bench.cases import (
     BenchFacts,
     BenchOptions,
     Planned,
     paced,
-    plural,
     rank_counts,
     sizes_of,
     training,
@@ -45,11 +45,14 @@ def ladder(facts: BenchFacts, options: BenchOptions) -> Planned:
             proves=PROVES["reach"], command=("true",), np=facts.slots, series="reach", x=facts.slots, repeats=1,
             timeout_s=min(options.timeout_s, 120.0),
         ),
-        Case(
+    ]  # fmt: skip
+    if facts.horovod:
+        cases.append(Case(
             id="hello", rung="hello", title=f"hello: {everybody}", proves=PROVES["hello"],
             command=hello(facts), np=facts.slots, series="hello", x=facts.slots, repeats=1, timeout_s=options.timeout_s,
-        ),
-    ]  # fmt: skip
+        ))  # fmt: skip
+    else:
+        skipped["hello"] = "it checks Horovod, which this image does not have"
     if facts.slots > 1:
         cases += [
             Case(

@@ -68,7 +68,12 @@ def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[st
         raise InputError(
             f"--preset {options.preset}: the cluster's image has no {needs}",
             hint="change image.frameworks in kit.yaml and deploy"
-            + ("" if needs == "mxnet" else ", or add --paced MODEL"),
+            + ("" if needs == "mxnet" or not facts.horovod else ", or add --paced MODEL"),
+        )
+    if options.paced is not None and not facts.horovod:
+        raise InputError(
+            f"--paced {options.paced} measures Horovod, which the cluster's image does not have",
+            hint="remove --paced, or change image.frameworks in kit.yaml and deploy",
         )
     if options.data is not None and options.data not in facts.data:
         known = ", ".join(facts.data)
@@ -76,7 +81,7 @@ def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[st
             f"--data {options.data}: kit.yaml has no data set of that name",
             hint=f"choose one of: {known}" if known else "add it to data: in kit.yaml, and run kit deploy",
         )
-    # An image with the user's own base may have any model: its first run shows it.
+    # An image with the user's own base may have any model, as with torchvision: its first run shows it.
     if options.model is not None and options.paced is None and facts.frameworks:
         _model(facts, options, options.model)
 
@@ -96,7 +101,7 @@ def _model(facts: BenchFacts, options: BenchOptions, model: str) -> None:
     workload = "tf" if options.preset == "compression" else workload_of(facts, options)
     if workload == "tf":
         one_of("--model", _folded(model), KERAS)
-    else:
+    elif workload == "mxnet":
         one_of("--model", model.lower(), GLUON)
 
 

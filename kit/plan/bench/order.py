@@ -18,6 +18,7 @@ GUESSES = {
     "mxnet_train": 25.0,
     "paced_benchmark": 25.0,
     "tf_benchmark": 90.0,
+    "torch_benchmark": 40.0,
 }
 GUESS = 60.0
 

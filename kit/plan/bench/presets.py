@@ -9,6 +9,7 @@ from typing import Any
 
 from kit.errors import InputError
 from kit.model.bench import Case, Rung
+from kit.model.text import plural
 from kit.plan.bench.cases import (
     LADDER,
     NETWORKS,
@@ -17,7 +18,6 @@ from kit.plan.bench.cases import (
     BenchOptions,
     Planned,
     paced,
-    plural,
     sizes_of,
     training,
 )
@@ -254,6 +254,8 @@ def tuning(facts: BenchFacts, options: BenchOptions) -> Planned:
         )
         for name, env in ALGORITHMS.items()
     ]  # fmt: skip
+    if not facts.horovod:
+        return Planned(cases=tuple(plain), skipped={"paced": "it measures Horovod, which this image does not have"})
     model = replace(options, paced=options.paced or "resnet50")
     crossed = []
     for fusion, cycle, algorithm, half in product((128, 16), (1, 5), ("default", "ring"), ("none", "fp16")):

@@ -75,6 +75,8 @@ def _case(data: Any) -> Case:
             raise ValueError(f"{name} is not one of {', '.join(words)}")
     if not 0 <= data.get("repeats", 0) + data.get("warmup", 0) <= MOST_REPEATS:
         raise ValueError(f"repeats is not between 0 and {MOST_REPEATS}")
+    if data.get("np", 1) < 1:
+        raise ValueError("np is less than 1")
     return Case(**{**data, "command": tuple(data["command"]), "env": env})
 
 

@@ -93,6 +93,7 @@ def _cores(text: str) -> str:
 def _gpu(gpu: watch.Gpu) -> blame.Gpu:
     return blame.Gpu(
         index=gpu.index,
+        name=gpu.name,
         use=None if gpu.use is None else gpu.use / 100,
         sm_clock=gpu.sm_clock,
         throttle=gpu.throttle or (),

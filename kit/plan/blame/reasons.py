@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from kit.model.blame import Gpu, HostInterval, Other, RankShares, Reason, Watched
+from kit.model.pretended import marked
 from kit.plan.blame.lateness import Late
 
 # A reason must explain this part of what the others lose, and this share of the time.
@@ -156,6 +157,7 @@ def _throttled_gpu(watched: Watched, late: Late) -> Cause | None:
     evidence = [f"GPU {names} of {late.host} is throttled: {', '.join(words)}"] if words else []
     if clock and usually:
         evidence.append(f"its SM clock is {clock:.0f} MHz, and {usually:.0f} MHz on the other GPUs")
+    evidence = [marked(text, [gpu.name for gpu in own]) for text in evidence]
     return Cause(
         reason="gpu-throttle",
         share=late.share,

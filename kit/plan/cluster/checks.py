@@ -32,8 +32,14 @@ def devices(spec: ClusterSpec) -> list[str]:
 
 
 def needed_paths(spec: ClusterSpec) -> list[str]:
-    """Return the paths that every host must have: no engine would create them."""
-    return [*devices(spec), *([fence.HUGE_PAGES] if spec.hugepages else [])]
+    """Return the paths that every host must have: no engine would create them. Their last part may be a pattern."""
+    plugin = [nccl_library(spec.nccl.plugin)] if spec.nccl.plugin else []
+    return [*devices(spec), *([fence.HUGE_PAGES] if spec.hugepages else []), *plugin]
+
+
+def nccl_library(folder: str) -> str:
+    """Return the pattern of the library that NCCL loads from the folder of its network plugin."""
+    return f"{folder.rstrip('/')}/libnccl-net*.so*"
 
 
 def missing_sources(observed: Sequence[HostFacts], spec: ClusterSpec) -> list[str]:

@@ -50,10 +50,19 @@ def problems_of(
 
 
 def deploy_plan(
-    spec: ClusterSpec, observed: Sequence[HostFacts], nodes: Sequence[Node], image: Image, keys: ClusterKeys
+    spec: ClusterSpec,
+    observed: Sequence[HostFacts],
+    nodes: Sequence[Node],
+    image: Image,
+    keys: ClusterKeys,
+    *,
+    requirements: str | None = None,
 ) -> Plan:
-    """Return the plan of a deploy. `observed` and `nodes` are in step, the head first."""
-    known = cluster_record(spec, observed, nodes, image.tag)
+    """Return the plan of a deploy. `observed` and `nodes` are in step, the head first.
+
+    `requirements` is the digest of the file that `requirements:` names, or None.
+    """
+    known = cluster_record(spec, observed, nodes, image.tag, requirements=requirements)
     text = record.to_text(known)
     site = Site(spec=spec, observed=observed, nodes=nodes, image=image, keys=keys, record=known, text=text)
     draft = dialect_of(spec).draft(site)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kit.model import names
 from kit.model.data import data_folder
-from kit.model.plan import TAKE_OFF, HostPlan, Plan, RemoveCluster, Round, plan_of
+from kit.model.plan import TAKE_OFF, EndStagings, HostPlan, Plan, RemoveCluster, Round, Step, plan_of
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import StackRemove, SwarmLeave
 
@@ -19,7 +19,10 @@ def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...], 
     A host that kit cannot reach, even the head, does not keep the cluster on the others.
     """
     head, *others = hosts
-    stack = StackRemove(cluster=spec.name, why="Swarm would start its containers again")
+    first: tuple[Step, ...] = (StackRemove(cluster=spec.name, why="Swarm would start its containers again"),)
+    if any(data.staged for data in spec.data):
+        # The head leads a staging. If another host's stager ended first, its kit would report a lost host.
+        first = (EndStagings(cluster=spec.name, why="its hosts are about to leave it"), *first)
     why = "kit down removes the cluster"
     folders = tuple(data_folder(spec.name, data) for data in spec.data if data.staged)
     remove = RemoveCluster(
@@ -30,7 +33,7 @@ def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...], 
         spec.name,
         hosts,
         (
-            Round(name=TAKE_OFF, hosts=(HostPlan(host=head, steps=(stack,)),)),
+            Round(name=TAKE_OFF, hosts=(HostPlan(host=head, steps=first),)),
             Round(
                 name="take down",
                 hosts=(

@@ -22,12 +22,16 @@ _MOST = 6
 ABSENT = "unset"
 
 
-def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
-    """Return the settings that take effect with a deploy, by their path in kit.yaml, as JSON keeps them."""
+def deployed_settings(spec: ClusterSpec, *, requirements: str | None = None) -> dict[str, Any]:
+    """Return the settings that take effect with a deploy, by their path in kit.yaml, as JSON keeps them.
+
+    `requirements` is the digest of the file that `requirements:` names, or None without such a file.
+    """
     return {
         "orchestrator": spec.orchestrator,
         # The folder with wheels is one of this machine. What it contains is part of the image's tag.
         **{f"image.{name}": _plain(value) for name, value in asdict(spec.image).items() if name != "wheels"},
+        "requirements": requirements,
         "ssh_port": spec.ssh_port,
         "network": spec.network,
         "interfaces": list(spec.interfaces),
@@ -42,12 +46,21 @@ def deployed_settings(spec: ClusterSpec) -> dict[str, Any]:
         "devices": list(spec.devices),
         "hugepages": spec.hugepages,
         **{f"ulimits.{name}": value for name, value in asdict(spec.ulimits).items()},
+        "user": spec.user,
+        **{f"security.{name}": value for name, value in asdict(spec.security).items()},
+        # The order of capabilities does not matter. `pids` is another way to write security.pids.
+        "security.capabilities": sorted({*spec.security.capabilities}),
+        "security.pids": spec.processes,
+        "nccl.plugin": spec.nccl.plugin,
     }
 
 
-def differences(deployed: Mapping[str, Any], spec: ClusterSpec) -> tuple[str, ...]:
-    """Return `shm_size: 1gb → 2gb` for each setting that differs. Nothing if an older kit deployed without a record."""
-    return tuple(_differences(deployed, deployed_settings(spec))) if deployed else ()
+def differences(deployed: Mapping[str, Any], spec: ClusterSpec, *, requirements: str | None = None) -> tuple[str, ...]:
+    """Return `shm_size: 1gb → 2gb` for each setting that differs. See `deployed_settings` for `requirements`.
+
+    Returns nothing if an older kit deployed without a record.
+    """
+    return tuple(_differences(deployed, deployed_settings(spec, requirements=requirements))) if deployed else ()
 
 
 def refusal(differing: tuple[str, ...]) -> NotReadyError:

@@ -51,7 +51,9 @@ def capabilities(spec: ClusterSpec, *, rdma: bool = False) -> list[str]:
 
 def local_capabilities(spec: ClusterSpec) -> tuple[str, ...]:
     """Return the capabilities that a container of `kit local` keeps. It has no sshd."""
-    return tuple(f"CAP_{name}" for name in sorted({*_FILES, *spec.security.capabilities}))
+    # mpirun is root, and starts and ends ranks of another user.
+    of_user = ("KILL", "SETGID", "SETUID") if spec.user else ()
+    return tuple(f"CAP_{name}" for name in sorted({*_FILES, *of_user, *spec.security.capabilities}))
 
 
 def security_options(spec: ClusterSpec) -> list[str]:
@@ -66,8 +68,12 @@ def environment(spec: ClusterSpec) -> dict[str, str]:
     if spec.security.read_only and IMAGE_HOME not in _targets(spec):
         # The image's own home folder is read-only. start.sh copies it here.
         values["HOME"] = spec.env.get("HOME", names.HOME)
-    if spec.security.new_privileges:
-        values[NEW_PRIVILEGES] = "1"
+    return values | local_environment(spec)
+
+
+def local_environment(spec: ClusterSpec) -> dict[str, str]:
+    """Return the variables that the fence needs in a container of `kit local`."""
+    values = {NEW_PRIVILEGES: "1"} if spec.security.new_privileges else {}
     if spec.user:
         values |= {USER: spec.user, **_DAEMONS}
     return values

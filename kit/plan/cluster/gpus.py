@@ -6,12 +6,13 @@ the driver `cdi` if it reads CDI files. Swarm knows neither: there the default r
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Literal
 
 from kit.errors import StepError
 from kit.model.observed import GpuEngine, HostFacts
 from kit.model.plan import VerifyGpus
+from kit.model.pretended import marked
 from kit.model.spec import ClusterSpec
 
 # A driver of Compose's devices. `runtime`: the engine's default runtime adds the GPUs. "": the host has no GPU.
@@ -82,20 +83,22 @@ def lost(facts: HostFacts, env: Mapping[str, str]) -> str:
     """Return what a running node lacks of its host's GPUs, or "". `env` may choose other GPUs for all nodes."""
     if facts.node_gpus is None or not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in env:
         return ""
-    missing = [gpu.uuid for gpu in facts.gpus if gpu.uuid not in facts.node_gpus]
+    text = unseen([gpu.uuid for gpu in facts.gpus], facts.node_gpus, facts.node_gpu_fault)
+    return marked(text, models_of(facts))
+
+
+def unseen(host: Sequence[str], node: Container[str], fault: str) -> str:
+    """Return which of the host's GPUs its node does not see, or "". `fault` is what nvidia-smi prints in the node."""
+    missing = [uuid for uuid in host if uuid not in node]
     if not missing:
         return ""
-    cause = facts.node_gpu_fault or f"{', '.join(missing)} is missing"
-    return f"the node sees {len(facts.gpus) - len(missing)} of the host's {len(facts.gpus)} GPUs: {cause}"
+    cause = fault or f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+    return f"the node sees {len(host) - len(missing)} of the host's {len(host)} GPUs: {cause}"
 
 
-def free(facts: HostFacts, slots: int, ranks: int) -> int:
-    """Return how many GPUs of a host its node sees, and neither ranks nor other programs use, as far as it shows."""
-    total = gpus_of(facts)
-    held = -(-ranks * total // max(slots, 1))
-    used = {process.gpu for process in facts.gpu_processes or ()}
-    seen = total if facts.node_gpus is None else gpus_of(facts, facts.node_gpus)
-    return max(0, min(seen, total - max(min(held, total), len(used))))
+def models_of(facts: HostFacts) -> tuple[str, ...]:
+    """Return the names of the host's GPUs, each once."""
+    return tuple(dict.fromkeys(gpu.name for gpu in facts.gpus))
 
 
 def gpus_of(facts: HostFacts, among: Container[str] | None = None) -> int:
@@ -111,7 +114,8 @@ def too_few(facts: HostFacts) -> str:
     count, slots = gpus_of(facts), facts.host.slots
     if not count or slots is None or count >= slots:
         return ""
-    return f"{count} GPU{'s' if count > 1 else ''} and slots={slots} in the hosts file: ranks share GPUs"
+    text = f"{count} GPU{'s' if count > 1 else ''} and slots={slots} in the hosts file: ranks share GPUs"
+    return marked(text, models_of(facts))
 
 
 def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
@@ -124,16 +128,20 @@ def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
         if process.cluster != spec.name
     ]
     fault = f"nvidia-smi prints: {facts.gpu_fault}" if facts.gpu_fault else ""
-    return tuple(
-        filter(None, [f"{lacks}; run: kit deploy" if lacks else "", fault, too_few(facts), *others[:_MOST_PROCESSES]])
-    )
+    texts = [f"{lacks}; run: kit deploy" if lacks else "", fault, too_few(facts), *others[:_MOST_PROCESSES]]
+    return tuple(marked(text, models_of(facts)) for text in texts if text)
 
 
 def verify_gpus(spec: ClusterSpec, facts: HostFacts) -> VerifyGpus | None:
     """Return the step that compares the GPUs of a node that starts with those of its host, if it has any."""
     if not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in spec.env:
         return None
-    return VerifyGpus(cluster=spec.name, gpus=tuple(gpu.uuid for gpu in facts.gpus), why="ranks need all of them")
+    return VerifyGpus(
+        cluster=spec.name,
+        gpus=tuple(gpu.uuid for gpu in facts.gpus),
+        models=models_of(facts),
+        why="ranks need all of them",
+    )
 
 
 def _cdi_covers(facts: HostFacts) -> bool:

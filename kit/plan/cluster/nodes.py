@@ -51,9 +51,17 @@ def slots_of(facts: HostFacts, spec: ClusterSpec) -> int:
 
 
 def cluster_record(
-    spec: ClusterSpec, observed: Sequence[HostFacts], nodes: Sequence[Node], image: str
+    spec: ClusterSpec,
+    observed: Sequence[HostFacts],
+    nodes: Sequence[Node],
+    image: str,
+    *,
+    requirements: str | None = None,
 ) -> ClusterRecord:
-    """Return the record of the cluster for every later verb. `image` is its tag."""
+    """Return the record of the cluster for every later verb. `image` is its tag.
+
+    `requirements` is the digest of the file that `requirements:` names, or None.
+    """
     chosen = [node.address for node in nodes]
     others = {int(i.address) for facts in observed for i in facts.interfaces} - {network.number_of(a) for a in chosen}
     covering = network.mpi_network(spec.network, chosen, others)
@@ -65,5 +73,5 @@ def cluster_record(
         nodes=tuple(nodes),
         data_networks=network.data_networks(spec.interfaces, observed),
         head_runs_ranks=spec.head_runs_ranks,
-        settings=drift.deployed_settings(spec),
+        settings=drift.deployed_settings(spec, requirements=requirements),
     )

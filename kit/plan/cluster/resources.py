@@ -8,7 +8,7 @@ from kit.errors import KitError, StepError
 from kit.model.observed import HostFacts
 from kit.model.quantity import size_bytes
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster.checks import devices
+from kit.plan.cluster.checks import devices, nccl_library
 from kit.plan.cluster.fence import HUGE_PAGES
 from kit.plan.cluster.nodes import slots_of
 
@@ -25,6 +25,7 @@ def problems(facts: HostFacts, spec: ClusterSpec) -> list[KitError]:
             *_memory(facts, spec.memory),
             *_devices(facts, spec),
             *_huge_pages(facts, spec),
+            *_nccl_plugin(facts, spec.nccl.plugin),
         )
     ]
 
@@ -83,3 +84,12 @@ def _huge_pages(facts: HostFacts, spec: ClusterSpec) -> Iterable[tuple[str, str]
         yield f"has {there} MiB of {of}huge pages, and hugepages: {spec.hugepages} in kit.yaml is more", setup
     elif HUGE_PAGES in facts.absent:
         yield f"has huge pages, and no {HUGE_PAGES} through which nodes could use them", setup
+
+
+def _nccl_plugin(facts: HostFacts, folder: str | None) -> Iterable[tuple[str, str]]:
+    """Yield a problem and its hint. The engine would make the folder, empty, and each run on GPUs would end."""
+    if folder and nccl_library(folder) in facts.absent:
+        yield (
+            f"has no libnccl-net*.so in {folder}, which nccl.plugin in kit.yaml names",
+            f"copy the plugin there: kit ssh {facts.host.name} -- ls {folder}; or remove nccl.plugin",
+        )

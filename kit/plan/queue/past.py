@@ -9,7 +9,7 @@ from kit.errors import NotReadyError
 from kit.model.launch import Node, Placement
 from kit.model.queue import Reserved
 from kit.model.run import Place, RunRecord
-from kit.plan.run.leases import place_free
+from kit.plan.run.leases import needed, place_free
 
 
 def place_past(
@@ -72,7 +72,7 @@ def refusal(np: int, first: Reserved) -> NotReadyError:
     minutes = int((first.left or 0.0) // 60)
     in_time = f"give it a time limit of at most {minutes} minutes with --timeout, " if minutes else ""
     return NotReadyError(
-        f"{np} free slots are needed that are not reserved for run {first.run}, the first in line",
-        hint=f"join the line with kit run --queue, {in_time}start first with kit run --now, or let that run wait: "
+        f"{needed(np)} that are not reserved for run {first.run}, the first in line",
+        hint=f"join the line with kit run --queue, {in_time}start first with --now, or let that run wait: "
         f"kit queue hold {first.run}",
     )

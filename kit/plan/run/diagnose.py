@@ -100,7 +100,10 @@ def headline(failure: Failure) -> str:  # noqa: PLR0911  (one case a kind)
         if failure.signal:
             return f"mpirun on {failure.host or 'the head'} was killed by {failure.signal}"
         return "mpirun gave up" + (f" with exit code {failure.exit_code}" if failure.exit_code is not None else "")
-    who = "a rank" if failure.rank is None else f"rank {failure.rank}"
+    who = f"rank {failure.rank}"
+    if failure.rank is None:
+        # Without a host, it ended before all ranks had started.
+        who = "a rank" if failure.host else "a rank that mpirun does not name"
     if failure.role:
         who = f"{failure.role} ({who})"
     where = f" on {failure.host}" if failure.host else ""

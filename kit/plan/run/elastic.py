@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kit.errors import InputError
 from kit.model.launch import LaunchPlan, Node, RunRequest
@@ -16,8 +17,8 @@ LAUNCHER = "elastic"
 PROGRAM = "kit-elastic"
 # What a script must have. docs/elastic.md has a whole one.
 WRITE = (
-    "wrap the training in @hvd.elastic.run, keep what must survive in hvd.elastic.TensorFlowState or ObjectState, and "
-    "call state.commit(); docs/elastic.md has an example; or run without --elastic"
+    "wrap the training in @hvd.elastic.run, keep what must survive in horovod.common.elastic.ObjectState or Keras's "
+    "TensorFlowKerasState, and call state.commit(); docs/elastic.md has an example; or run without --elastic"
 )
 
 
@@ -60,20 +61,18 @@ def check(request: RunRequest, image: ImageSpec) -> None:
 
 def ranks(
     request: RunRequest, nodes: Sequence[Node], living: Sequence[RunRecord], *, share: int = 0
-) -> tuple[int, int, int]:
-    """Return how many ranks to start now, and the least and the most that the run may have."""
-    slots = sum(leases.room(nodes, (), share))
-    least = request.policy.min_np or 1
-    most = request.policy.max_np or max(slots, least)
-    free = sum(leases.room(nodes, living, share))
-    return min(most, max(free, least)), least, most
+) -> tuple[int, int, int | None]:
+    """Return how many ranks to start now, and the least and the most that the run may have. None: no limit."""
+    least, most = request.policy.min_np or 1, request.policy.max_np
+    count = max(sum(leases.room(nodes, living, share)), least)
+    return (count if most is None else min(most, count)), least, most
 
 
-def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int) -> LaunchPlan:
+def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> LaunchPlan:
     """Return the launch with kit-elastic in mpirun's place."""
     at = [number for number, word in enumerate(plan.argv) if word == "-x"]
     names = [plan.argv[number + 1] for number in at if plan.argv[number + 1] not in MEETING]
-    argv = [PROGRAM, "--min-np", str(least), "--max-np", str(most)]
+    argv = [PROGRAM, "--min-np", str(least), *(() if most is None else ("--max-np", str(most)))]
     if "--wdir" in plan.argv:
         argv += ["--wdir", plan.argv[plan.argv.index("--wdir") + 1]]
     for name in names:
@@ -88,3 +87,17 @@ def added(nodes: Sequence[Node], living: Sequence[RunRecord], run: RunRecord) ->
         {"node": place.node, "address": place.address, "ranks": place.ranks, "slots": list(place.slots)}
         for place in leases.places_on(nodes, [other for other in living if other.id != run.id])
     )
+
+
+def limit_reached(record: Mapping[str, Any]) -> int | None:
+    """Return --max-np of a run that has as many ranks already, or None if it would start ranks on more hosts.
+
+    `record` is as the head sends it. Where it is odd, kit does not know the limit.
+    """
+    elastic, places = record.get("elastic"), record.get("places")
+    most = elastic.get("max_np") if isinstance(elastic, dict) else None
+    if not isinstance(most, int) or not isinstance(places, list):
+        return None
+    there = [place for place in places if isinstance(place, dict) and not place.get("out")]
+    count = sum(ranks for place in there if isinstance(ranks := place.get("ranks"), int))
+    return most if count >= most else None

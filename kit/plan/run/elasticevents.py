@@ -7,21 +7,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from kit.events import Note, Warned
-from kit.model.answer import convert, within
+from kit.model.answer import MOST, convert, within
 from kit.model.text import fold
+from kit.plan.run.diagnose import SIGNALS
 from kit.plan.run.elastic import WRITE
 from kit.plan.run.logevents import MOST_RANKS
+
+# ssh's own exit code for a connection that broke.
+_BROKEN = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A rank that failed. The exit code is 255 where the connection to its host broke."""
+
+    rank: int = 0
+    host: str = ""
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reset:
-    """Horovod built its world again, in `seconds` after the first sign: hosts that `joined`, and that `left`."""
+    """Horovod built its world again, in `seconds` after the first sign: hosts that `joined`, and that `left`.
+
+    `failed` is the rank whose end began it, or None if hosts only came or left.
+    """
 
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     np_before: int = 0
     np: int = 0
     seconds: float = 0.0
+    failed: Failed | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +51,8 @@ class Short:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class Refused(Failed):
     """A rank failed, and no rank had reached Horovod's elastic state."""
-
-    rank: int = 0
-    host: str = ""
-    exit_code: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +67,14 @@ def elastic_event(fields: Mapping[str, Any]) -> Note | Warned:
             return Warned(text=reset(convert(fields, Reset)))
         case "short":
             short = convert(fields, Short)
+            for count in (short.available, short.least):
+                within(count, 0, MOST_RANKS, "the number of slots")
+            within(short.seconds, 0, MOST, "the time for which the run waits")
             text = f"{short.available} slots are left, and --min-np is {short.least}: the run waits up to "
             return Warned(text=f"{text}{short.seconds:.0f} s for hosts", hint="add some: kit hosts add HOST…")
         case "refused":
             refused = convert(fields, Refused)
+            within(refused.rank, 0, MOST_RANKS, "a rank")
             text = f"rank {refused.rank} on {refused.host} failed, and no rank had reached hvd.elastic.run: "
             return Warned(text=f"{text}the script has no elastic state, or fails before it", hint=WRITE)
         case _:
@@ -65,9 +82,20 @@ def elastic_event(fields: Mapping[str, Any]) -> Note | Warned:
 
 
 def reset(value: Reset) -> str:
-    """Return `reset: gpu3 left; 6 → 4 ranks; 12.3 s lost`."""
+    """Return `reset: gpu3 left; 6 → 4 ranks; 12.3 s lost; rank 5 on gpu3 was killed by SIGKILL`."""
     for count in (value.np, value.np_before):
         within(count, 0, MOST_RANKS, "the number of ranks")
+    within(value.seconds, 0, MOST, "the time of a reset")
     moves = [f"{fold(hosts)} {verb}" for hosts, verb in ((value.left, "left"), (value.joined, "joined")) if hosts]
     ranks = f"{value.np_before} → {value.np} ranks" if value.np != value.np_before else f"{value.np} ranks"
-    return f"reset: {'; '.join([*moves, ranks, f'{value.seconds:.1f} s lost'])}"
+    why = [_cause(value.failed)] if value.failed is not None else []
+    return f"reset: {'; '.join([*moves, ranks, f'{value.seconds:.1f} s lost', *why])}"
+
+
+def _cause(failed: Failed) -> str:
+    if failed.exit_code == _BROKEN:
+        return f"the connection to {failed.host} broke"
+    within(failed.rank, 0, MOST_RANKS, "a rank")
+    signal = SIGNALS.get(failed.exit_code - 128)
+    how = f"was killed by {signal}" if signal else f"ended with exit code {failed.exit_code}"
+    return f"rank {failed.rank} on {failed.host} {how}"

@@ -8,12 +8,16 @@ GPU.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kit.errors import InputError
 from kit.model.launch import Node, Placement, RunPolicy, RunRequest
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
 from kit.plan.run.ranks import place
+
+if TYPE_CHECKING:
+    from kit.model.observed import HostFacts, Lease
 
 # kit-rank gives each rank this many of the GPUs that the run holds on its node (images/lib/kitrun/devices.py).
 SHARE_VARIABLE = "KIT_GPUS_PER_RANK"
@@ -78,6 +82,30 @@ def free(node: Node, slots: Iterable[int]) -> tuple[int, ...]:
     held = set(range(node.slots)) - set(slots)
     taken = of_slots(node, held)
     return tuple(gpu for gpu in range(node.gpus) if gpu not in taken)
+
+
+def idle(facts: HostFacts, slots: int, leases: Sequence[Lease], ranks: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    """Return the numbers of a host's GPUs that its node sees, that no run holds, and that no program uses.
+
+    `ranks` has the ranks on the host by run. Ranks of a run without a lease, as in the head's shell, count as if each
+    used the GPUs of a slot: kit cannot know which.
+    """
+    # kit run imports this module, and has no use for what reads the lists of nvidia-smi.
+    from kit.model.nvidia.listing import numbered  # noqa: PLC0415
+
+    ours = numbered((gpu.uuid, (gpu.uuid,) if gpu.mig is None else gpu.mig) for gpu in facts.gpus)
+    total = sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus)
+    node = Node(name=facts.host.name, address="", slots=max(slots, 1), gpus=total)
+    held = set(of_slots(node, {slot for lease in leases for slot in lease.slots.get(node.name, ())}))
+    used = {number for process in facts.gpu_processes or () for number in ours.get(process.gpu, ())}
+    hidden = [gpu.uuid for gpu in facts.gpus if facts.node_gpus is not None and gpu.uuid not in facts.node_gpus]
+    unseen = {number for uuid in hidden for number in ours[uuid]}
+    left = [number for number in range(total) if number not in held | used | unseen]
+    known = {lease.run for lease in leases}
+    others = sum(len(numbers) for run, numbers in ranks.items() if run not in known)
+    # What these ranks use already shows in the list of processes.
+    more = max(0, -(-others * total // node.slots) - len(used - held))
+    return tuple(left[: max(0, len(left) - more)])
 
 
 def slots_of(node: Node, gpus: Iterable[int]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import TypedDict
 from kit.errors import NotReadyError
 from kit.model.launch import Node, Placement
 from kit.model.run import Place, RunRecord
+from kit.model.text import plural
 from kit.plan.run import gpus
 from kit.plan.run.ranks import place
 
@@ -116,11 +117,15 @@ def _taken(wanted: Placement, living: Sequence[RunRecord]) -> NotReadyError:
     return taken(wanted.np, holders)
 
 
+def needed(np: int) -> str:
+    return f"{plural(np, 'free slot')} {'is' if np == 1 else 'are'} needed"
+
+
 def taken(np: int, holders: Sequence[RunRecord]) -> NotReadyError:
     """Return the error that names the runs that hold the slots."""
-    runs = "; ".join(f"{run.id}{f' of {run.by}' if run.by else ''}, {run.np} ranks" for run in holders[:3])
+    runs = "; ".join(f"{run.id}{f' of {run.by}' if run.by else ''}, {plural(run.np, 'rank')}" for run in holders[:3])
     more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
     return NotReadyError(
-        f"{np} free slots are needed, but other runs hold them: {runs}{more}",
+        f"{needed(np)}, but other runs hold them: {runs}{more}",
         hint="wait with --wait, choose other hosts with -H, or stop a run: kit stop ID",
     )

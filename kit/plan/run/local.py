@@ -67,7 +67,7 @@ def local_container(
     return LocalContainer(
         image=image,
         argv=(*argv, *spec.mpi.args, *mpi.RELAY, *command),
-        env={**({fence.NEW_PRIVILEGES: "1"} if spec.security.new_privileges else {}), **spec.env, **ours, **env},
+        env={**fence.local_environment(spec), **spec.env, **ours, **env},
         volumes=(*(_absolute(volume, folder) for volume in spec.volumes), *mounts),
         shm_size=spec.shm_size,
         ulimits=_ulimits(spec),

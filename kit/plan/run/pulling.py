@@ -54,6 +54,11 @@ def names_work(patterns: Sequence[str]) -> bool:
     return any(pattern.partition("/")[0] == names.WORK for pattern in patterns)
 
 
+def may_name_checkpoints(patterns: Sequence[str]) -> bool:
+    """Return whether the patterns may select checkpoints. Without patterns, everything comes."""
+    return not patterns or any(fnmatchcase(names.CHECKPOINTS, pattern.partition("/")[0]) for pattern in patterns)
+
+
 def selects(patterns: Sequence[str], path: str) -> bool:
     """Return whether one of the patterns selects a path. A folder selects all that is in it; ** is any folders."""
     parts = (LOG_TEXT if path == LOG else path).split("/")

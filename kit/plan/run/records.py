@@ -19,6 +19,7 @@ _MOST_COUNT = 2**31
 # And of what it may say of its use of hosts.
 _MOST_BYTES = 2**63
 _MOST_HOSTS = 1024
+_LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,6 +281,18 @@ def _code(code: _Code | None) -> RunCode | None:
         origin=code.origin or "",
         dirty=code.dirty,
     )
+
+
+def shared_checkpoints(run: RunRecord, fields: Mapping[str, Any]) -> str:
+    """Return HOST:PATH of the folder that --checkpoint-dir named, as kit cp takes it. Return '' without that option.
+
+    `fields` are those of record.json. The path is one of the nodes, and the host ran ranks of the run.
+    """
+    options = fields.get("options")
+    path = options.get("checkpoints") if isinstance(options, dict) else None
+    if not run.places or not isinstance(path, str) or not path.startswith("/") or len(path) > _LONGEST_PATH:
+        return ""
+    return f"{run.places[0].node}:{path}"
 
 
 def _failure(failure: _Failure) -> Failure:

@@ -20,9 +20,9 @@ from kit.model.setup import (
     StartEngine,
     VerifyEngine,
     WriteSystemFile,
-    plural,
 )
 from kit.model.spec import SetupSpec
+from kit.model.text import plural
 from kit.plan.setup import daemon, packages
 from kit.plan.setup.packages import Repository
 from kit.plan.setup.part import Part

@@ -17,9 +17,9 @@ from kit.model.setup import (
     SetupFacts,
     UpdateBootLoader,
     WriteSystemFile,
-    plural,
 )
 from kit.model.spec import SetupSpec
+from kit.model.text import plural
 from kit.plan.cluster.network import pick_interface_of, usable
 from kit.plan.setup.part import Part
 

@@ -33,8 +33,13 @@ class RankTrace:
         return self.trace.epoch_us + us - self.offset_us
 
 
-def merged(ranks: Sequence[RankTrace], *, run: str, clock_error_us: float) -> dict[str, Any]:
-    """Return the content of the file. Its µs count from the first slice of any rank."""
+def merged(
+    ranks: Sequence[RankTrace], *, run: str, clock_error_us: float, missed: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """Return the content of the file. Its µs count from the first slice of any rank.
+
+    `missed` says by rank why it is missing or shorter.
+    """
     first = _span(ranks)[0]
     # Perfetto may take threads of two processes that have the same number as one, and a thread that has the number of a
     # process as its main thread.
@@ -47,6 +52,7 @@ def merged(ranks: Sequence[RankTrace], *, run: str, clock_error_us: float) -> di
             "run": run,
             "begin": f"{first / 1e6:.6f} s since 1970",
             "clocks": f"within {clock_error_us:.0f} us of each other",
+            **{f"rank {rank}": why for rank, why in sorted((missed or {}).items())},
         },
     }
 

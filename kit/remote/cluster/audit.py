@@ -28,9 +28,8 @@ def append(transport: Transport, cluster: str, entry: AuditEntry) -> None:
         raise StepError(done.error_text or f"exit {done.code}", host=transport.host.name)
 
 
-def last(transport: Transport, cluster: str, count: int) -> tuple[AuditEntry, ...]:
-    """Return the newest `count` entries, the oldest of them first."""
-    file = names.audit_file(cluster)
+def last(transport: Transport, file: str, count: int) -> tuple[AuditEntry, ...]:
+    """Return the newest `count` entries of an audit's file, the oldest of them first. A missing file has none."""
     done = transport.run(script("tail", file, str(count)))
     if done.code != 0:
         raise StepError(

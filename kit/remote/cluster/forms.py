@@ -139,3 +139,17 @@ class NodeStatus:
 # The rows of observe.sh: id, spec, hostname and status of a node; name and labels of a service or a secret.
 NodeRow = tuple[str, NodeSpec, str | None, NodeStatus]
 LabelledRow = tuple[str, dict[str, str] | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeasePlace:
+    node: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseRow:
+    """A line of `runs.py slots`."""
+
+    id: str
+    places: tuple[LeasePlace, ...]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kit.model import names
 from kit.model.answer import answer_of, number
-from kit.model.nvidia.listing import is_listed, listed
+from kit.model.nvidia.listing import ListedGpu, is_listed, listed
 from kit.model.nvidia.values import known, whole
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
@@ -20,6 +20,7 @@ TIMEOUT_S = 40.0
 _SNAP = ("/snap/", "/var/snap/")
 _UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
+_CAPABILITY = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 _PROCESS = re.compile(r"((?:GPU|MIG)-[A-Za-z0-9/-]{1,100}) ([0-9]{1,10}) (\S{1,20}) (\S{1,64}) (\S{1,64}) ?(.{0,32})")
 _CDI = re.compile(r"(/\S{1,100}) ([A-Za-z0-9._:-]{1,100})")
 # The time in /proc has a resolution of a second, and the boot's time is rounded.
@@ -30,8 +31,8 @@ _SHOWN = 200
 class GpuList:
     """The answer of nvidia-smi: a row for each GPU, the list of `nvidia-smi -L` if MIG is on, or complaints.
 
-    A row is `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…, 0, 00000000:17:00.0, 535.104.05, Disabled`. nvidia-smi writes
-    `[N/A]` for what it does not know.
+    A row is `NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b…, 0, 00000000:17:00.0, 535.104.05, Disabled, 8.0`. nvidia-smi
+    writes `[N/A]` for what it does not know. Old drivers lack the last fields.
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -61,6 +62,7 @@ class GpuList:
             uuid=word(row[2]),
             index=number(index, most=10_000) if index else -1,
             pci=version(known(row[4])) if len(row) > 4 else "",
+            capability=row[7] if len(row) > 7 and _CAPABILITY.fullmatch(row[7]) else "",
             mig=self._mig(row[2]) if row[6:7] == ["Enabled"] else None,
         )
 
@@ -71,7 +73,7 @@ class GpuList:
 
 def _row(line: str) -> list[str]:
     parts = [part.strip() for part in line.split(",")]
-    return parts if len(parts) in (3, 6, 7) and _UUID.fullmatch(parts[2]) else []
+    return parts if len(parts) in (3, 6, 7, 8) and _UUID.fullmatch(parts[2]) else []
 
 
 def gpu_engine(lines: Sequence[str], info: Info) -> GpuEngine:
@@ -156,12 +158,21 @@ def gpu_processes(lines: Sequence[str]) -> tuple[GpuProcess, ...]:
     )
 
 
-def look_for_users(transport: Transport, cluster: str) -> tuple[tuple[GpuProcess, ...], NodeGpus]:
-    """Return the processes that compute on a host's GPUs, and the GPUs that the cluster's node sees, in one command.
+class GpuUse(NamedTuple):
+    """The processes that compute on a host's GPUs, the GPUs that the cluster's node sees, and those of the host."""
+
+    processes: tuple[GpuProcess, ...]
+    node: NodeGpus
+    host: tuple[ListedGpu, ...]
+
+
+def look_for_users(transport: Transport, cluster: str) -> GpuUse:
+    """Return who uses a host's GPUs, and whether its node sees them, with one command.
 
     Raises UnreachableError, or AnswerError for odd output.
     """
     done = transport.run(script("gpu_processes", cluster), timeout_s=TIMEOUT_S)
     with answer_of(transport.host.name, "the processes on its GPUs"):
         lines = done.text.splitlines()
-        return gpu_processes(lines), node_gpus_of(lines)
+        there = listed("\n".join(line.removeprefix("has ") for line in lines if line.startswith("has ")))
+        return GpuUse(gpu_processes(lines), node_gpus_of(lines), there)

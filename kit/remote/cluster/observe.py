@@ -5,15 +5,18 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from kit.errors import SlowError, StepError
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, decode, number
 from kit.model.host import Host
-from kit.model.observed import Container, HostFacts, HugePages, Interface
+from kit.model.launch import MOST_SLOTS
+from kit.model.observed import Container, HostFacts, HugePages, Interface, Lease
 from kit.model.run import BY_HAND, RUN_ID
 from kit.remote.cluster import rdma
-from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info
+from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info, LeaseRow
 from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, node_gpus_of
 from kit.remote.cluster.look import Answer, look
 from kit.remote.cluster.words import version as _version
@@ -47,8 +50,21 @@ def observe_ranks(transport: Transport, *, folder: str) -> tuple[HostFacts, str]
     """
     answer = look(transport, folder=folder, name="look")
     facts = facts_of(transport.host, answer)
-    lines = _sections(answer.done.text, answer.mark).get("ranks", ())
-    return facts, "\n".join(line for line in lines if (rank := _RANK.fullmatch(line)) and _is_run(rank[1]))
+    sections = _sections(answer.done.text, answer.mark)
+    lines = sections.get("ranks", ())
+    ranks = "\n".join(line for line in lines if (rank := _RANK.fullmatch(line)) and _is_run(rank[1]))
+    return replace(facts, leases=leases_of(sections.get("slots", ()))), ranks
+
+
+def leases_of(lines: Sequence[str]) -> tuple[Lease, ...]:
+    """Return the slots that active runs hold. Leave out lines that do not fit: ranks can change their run's record."""
+    leases = []
+    for line in lines:
+        with suppress(OddAnswer):
+            row: LeaseRow = decode(line, LeaseRow)
+            if RUN_ID.fullmatch(row.id) and all(0 <= n < MOST_SLOTS for place in row.places for n in place.slots):
+                leases.append(Lease(run=row.id, slots={place.node: frozenset(place.slots) for place in row.places}))
+    return tuple(leases)
 
 
 def facts_of(host: Host, answer: Answer) -> HostFacts:

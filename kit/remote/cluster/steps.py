@@ -7,11 +7,12 @@ from contextlib import closing
 from typing import Any, TypeAlias
 
 from kit.errors import KitError, SlowError, StepError
-from kit.events import HostDone, HostFailed
+from kit.events import HostDone, HostFailed, Warned
 from kit.model import names
 from kit.model.plan import (
     ComposeUp,
     DeleteFile,
+    EndStagings,
     MakeDataFolder,
     Pull,
     RemoveCluster,
@@ -22,8 +23,10 @@ from kit.model.plan import (
     WaitSshd,
     WriteFile,
 )
+from kit.model.pretended import marked
 from kit.model.registry import address_of
 from kit.model.secret import Secret
+from kit.model.text import plural
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.cluster.gpus import look_into_node
 from kit.remote.cluster.mountfaults import described, mount_fault
@@ -125,15 +128,23 @@ def wait_sshd(_execution: Execution, transport: Transport, step: WaitSshd) -> No
     require(done, name, f"sshd does not answer on {step.address}:{step.port}", f"kit logs {name}")
 
 
-def verify_gpus(_execution: Execution, transport: Transport, step: VerifyGpus) -> None:
+def verify_gpus(execution: Execution, transport: Transport, step: VerifyGpus) -> None:
+    name = transport.host.name
     node = look_into_node(transport, step.cluster)
-    # Unknown if the image has no nvidia-smi.
-    missing = [uuid for uuid in step.gpus if node.uuids is not None and uuid not in node.uuids]
+    if node.uuids is None:
+        text = f"{name}: kit cannot verify that the node sees the host's {plural(len(step.gpus), 'GPU')}"
+        hint = (
+            "add utility to NVIDIA_DRIVER_CAPABILITIES, in env: of kit.yaml or in the image.base, then run kit deploy; "
+            f"or look at the devices: kit exec {name} -- sh -c 'ls /dev/nvidia*'"
+        )
+        execution.reporter.report(Warned(text=f"{text}: no nvidia-smi answers in it", hint=hint))
+        return
+    missing = [uuid for uuid in step.gpus if uuid not in node.uuids]
     if missing:
-        name = transport.host.name
         cause = node.fault or f"{', '.join(missing)} is missing"
+        text = f"the node sees {len(step.gpus) - len(missing)} of the host's {len(step.gpus)} GPUs: {cause}"
         raise StepError(
-            f"the node sees {len(step.gpus) - len(missing)} of the host's {len(step.gpus)} GPUs: {cause}",
+            marked(text, step.models),
             hint=f"see what it gets: kit exec {name} -- nvidia-smi -L; NVIDIA's settings on the host are in "
             "/etc/nvidia-container-runtime/config.toml and /etc/cdi; then: kit deploy",
             host=name,
@@ -153,6 +164,14 @@ def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers)
             host=name,
         )
     require(done, name, "the head could not check its nodes", f"kit logs {name}")
+
+
+def end_stagings(execution: Execution, transport: Transport, step: EndStagings) -> None:
+    name = transport.host.name
+    done = transport.run(script("data_end", step.cluster), timeout_s=COMPOSE_TIMEOUT_S)
+    hint = f"look at it by hand: docker ps -a --filter label={names.LABEL_DATA}"
+    require(done, name, "its stagings could not be ended", hint)
+    execution.record_removed(name, done.text.splitlines())
 
 
 def remove_cluster(execution: Execution, transport: Transport, step: RemoveCluster) -> None:
@@ -175,5 +194,6 @@ ON_HOST: Mapping[type[Step], OnHost] = {
     WaitSshd: wait_sshd,
     VerifyGpus: verify_gpus,
     VerifyPeers: verify_peers,
+    EndStagings: end_stagings,
     RemoveCluster: remove_cluster,
 }

@@ -3,6 +3,7 @@
 The logins stay on this machine: the hosts get the snapshot, as from any folder.
 
     git/<repository>/repo           a bare repository with the commits that kit fetched, without their history
+    git/<repository>/lock           the lock of the kit that fetches into it (turns.py)
     git/<repository>/full/<commit>  the files of a commit and its submodules, in `files`, and what is missing from them,
                                     in `notes`
 """
@@ -17,30 +18,52 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kit.errors import InputError, KitError, UnreachableError
 from kit.model.code import GitFacts, Snapshot
 from kit.model.repository import COMMIT, Repository, masked, without_login
+from kit.remote.code import lfs, turns
 from kit.remote.code.git import OTHER_REPOSITORY
 from kit.remote.code.modules import Module, modules
 from kit.remote.code.snapshot import take
+from kit.remote.code.turns import Say
 from kit.remote.machine.cache import cache, make
 
 _TREES = 5
 _ASK_S, _FETCH_S = 120, 1800
-_POINTER = b"version https://git-lfs.github.com/spec/"
-_LARGEST_POINTER = 1024
 _NO_MODULE = "kit cannot have the submodule "
-_NO_LOGIN = ("Authentication failed", "could not read Username", "could not read Password", "Permission denied (")
+_NO_LOGIN = (
+    "Authentication failed", "Authentication required", "could not read Username", "could not read Password",
+    "Permission denied (",
+)  # fmt: skip
 
 
-def fetch(source: Repository) -> Snapshot:
-    """Return the snapshot of the source's commit. Raises InputError, UnreachableError or KitError."""
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lacks:
+    """What a folder lacks, by path: submodules that have no URL, and files of Git LFS that stay pointers."""
+
+    modules: list[str] = field(default_factory=list)
+    pointers: list[str] = field(default_factory=list)
+
+    def add(self, other: Lacks) -> None:
+        self.modules.extend(other.modules)
+        self.pointers.extend(other.pointers)
+
+
+def fetch(source: Repository, say: Say = _silent) -> Snapshot:
+    """Return the snapshot of the source's commit. Raises InputError, UnreachableError or KitError.
+
+    `say` gets a line while kit waits for another kit, which fetches from the same repository.
+    """
     commit = source.ref if COMMIT.fullmatch(source.ref) else _commit(source)
-    tree = _tree(source, commit)
+    tree = _tree(source, commit, say)
     snapshot = take(tree / "files", plain=True)
     notes = json.loads((tree / "notes").read_text())
     branch = "" if commit == source.ref else source.ref
@@ -68,7 +91,7 @@ def _commit(source: Repository) -> str:
     )
 
 
-def _tree(source: Repository, commit: str) -> Path:
+def _tree(source: Repository, commit: str, say: Say) -> Path:
     """Return the folder with the files of the commit. Fetch it, unless it is in the cache."""
     root = cache(os.environ)
     if root is None:
@@ -79,13 +102,14 @@ def _tree(source: Repository, commit: str) -> Path:
     folder = _folder(root, source)
     tree = folder / "full" / commit
     try:
+        if tree.is_dir() and _is_outdated(tree):
+            # Another kit may be doing the same.
+            shutil.rmtree(tree, ignore_errors=True)
         if not tree.is_dir():
             make(tree.parent)
-            _write(root, source, commit, tree)
+            _write(root, source, commit, tree, say)
         os.utime(tree)
-        trees = sorted(tree.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        for old in trees[_TREES:]:
-            shutil.rmtree(old, ignore_errors=True)
+        turns.prune(tree.parent, _TREES)
     except OSError as error:
         raise KitError(
             f"the code cannot be written to {folder}: {error.strerror or error}", hint="free space there"
@@ -93,26 +117,33 @@ def _tree(source: Repository, commit: str) -> Path:
     return tree
 
 
+def _is_outdated(tree: Path) -> bool:
+    """Return whether the tree has pointers of Git LFS only because git-lfs was not installed then."""
+    notes = json.loads((tree / "notes").read_text())
+    return any(note.startswith(lfs.NOT_INSTALLED) for note in notes) and _has_lfs()
+
+
 def _folder(root: Path, source: Repository) -> Path:
     return root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
 
 
-def _write(root: Path, source: Repository, commit: str, tree: Path) -> None:
-    part = Path(tempfile.mkdtemp(prefix=".part-", dir=tree.parent))
+def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) -> None:
+    part = Path(tempfile.mkdtemp(prefix=turns.PART, dir=tree.parent))
     try:
-        files = part / "files"
-        files.mkdir()
-        without = _check_out(root, source, commit, files, "")
-        (part / "notes").write_text(json.dumps(_notes(files, without)))
-        with contextlib.suppress(OSError):
-            # Another kit may have written it meanwhile.
-            part.rename(tree)
+        with turns.in_use(part):
+            files = part / "files"
+            files.mkdir()
+            lacks = _check_out(root, source, commit, files, "", say=say)
+            (part / "notes").write_text(json.dumps(_notes(lacks)))
+            with contextlib.suppress(OSError):
+                # Another kit may have written it meanwhile.
+                part.rename(tree)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str) -> list[str]:
-    """Write a commit and its submodules to a folder. Return the submodules that .gitmodules has no URL for.
+def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str, *, say: Say) -> Lacks:
+    """Write a commit and its submodules to a folder. Return what it lacks.
 
     `at` is the path of the folder in the whole tree, with a slash at its end, or "".
     """
@@ -121,31 +152,71 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     # A submodule's URL comes from a file: git then allows no folder of this machine, unless you have set it so.
     asked = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
     repo = folder / "repo"
-    _git(source, "init", "--quiet", "--bare", str(repo))
     # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
     words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
-    _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
-         limit_s=_FETCH_S, more=asked)  # fmt: skip
+    with turns.turn(folder, repo, without_login(source.url), say) as turn:
+        _git(source, "init", "--quiet", "--bare", str(repo))
+        _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
+             limit_s=_FETCH_S, more=asked, started=turn.note)  # fmt: skip
     inside = ("--git-dir", str(repo), "--work-tree", str(files))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _git(source, *inside, "read-tree", commit, more=index)
         _git(source, *inside, "checkout-index", "--all", "--force", more=index)
         listed = _git(source, *inside, "ls-files", "--stage", "-z", more=index)
+        stored = _git(source, *inside, "ls-files", "-z", "--", lfs.PATHS, more=index, folder=files)
     settings = ""
     if "\t.gitmodules\0" in listed:
         # Of the commit, and not of the folder, where it may be a link.
         settings = _git(source, *inside, "config", "--blob", f"{commit}:.gitmodules", "--null", "--list")
-    without = []
+    pointers, other = lfs.pointers(files, stored.split("\0"))
+    left = _fetch_objects(source, commit, repo, pointers, files) if pointers else []
+    lacks = Lacks(pointers=[at + path for path in (*left, *other)])
     for module in modules(listed, settings, source.url):
         if module.url is None:
-            without.append(at + module.path)
+            lacks.modules.append(at + module.path)
             continue
-        without += check_out_module(root, module, files, at)
-    return without
+        lacks.add(check_out_module(root, module, files, at, say))
+    return lacks
 
 
-def check_out_module(root: Path, module: Module, files: Path, at: str) -> list[str]:
+def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[lfs.Pointer], files: Path) -> list[str]:
+    """Let git-lfs fetch what the pointers name, with git's logins, and write it. Return what stays a pointer."""
+    if not _has_lfs():
+        return [pointer.path for pointer in pointers]
+    error = lfs.too_large(source.url, pointers)
+    if error is not None:
+        raise error
+    inside = ("--git-dir", str(repo))
+    chosen: tuple[str, ...] = ()
+    if _git(source, *inside, "ls-tree", "--name-only", commit, "--", ".lfsconfig"):
+        settings = _git(source, *inside, "config", "--blob", f"{commit}:.lfsconfig", "--null", "--list")
+        values = dict(item.partition("\n")[::2] for item in settings.split("\0") if item)
+        url = lfs.server(values.get("lfs.url", ""))
+        chosen = ("-c", f"lfs.url={url}") if url else ()
+    words = ("lfs", "fetch", "--", lfs.remote(source.url), commit)
+    failed: KitError | None = None
+    try:
+        _git(source, *chosen, *inside, *words, limit_s=_FETCH_S)
+    except UnreachableError as error:
+        # It also asks for what only looks like a pointer, such as an example in a text.
+        failed = error
+    left = lfs.fill(files, lfs.objects(_git(source, *inside, "lfs", "env")), pointers)
+    if failed is not None and left:
+        raise failed
+    return left
+
+
+def _has_lfs() -> bool:
+    try:
+        done = subprocess.run(["git", "lfs", "version"], capture_output=True, check=False, env=_environment())
+    except OSError:
+        # A commit that is in the cache needs no git.
+        return False
+    return done.returncode == 0
+
+
+def check_out_module(root: Path, module: Module, files: Path, at: str, say: Say = _silent) -> Lacks:
     """Write a submodule below a folder, as `_check_out` does. Raises InputError, UnreachableError or KitError."""
     path = at + module.path
     below = files / module.path
@@ -153,7 +224,8 @@ def check_out_module(root: Path, module: Module, files: Path, at: str) -> list[s
         raise InputError(f"the submodule {path} is behind a link", hint="kit cannot take such a repository")
     below.mkdir(parents=True, exist_ok=True)
     try:
-        return _check_out(root, Repository(url=module.url or "", ref=module.commit), module.commit, below, f"{path}/")
+        source = Repository(url=module.url or "", ref=module.commit)
+        return _check_out(root, source, module.commit, below, f"{path}/", say=say)
     except KitError as error:
         if not error.message.startswith(_NO_MODULE):
             error.message = f"{_NO_MODULE}{path}: {error.message}"
@@ -161,64 +233,74 @@ def check_out_module(root: Path, module: Module, files: Path, at: str) -> list[s
         raise
 
 
-def _notes(files: Path, without: list[str]) -> list[str]:
-    """Return what the files lack, as sentences. `without`: the submodules that have no URL."""
-    paths = [path for path in files.rglob("*") if path.is_file() and not path.is_symlink()]
-    pointers = [path for path in paths if path.stat().st_size <= _LARGEST_POINTER and _is_pointer(path)]
+def _notes(lacks: Lacks) -> list[str]:
+    """Return what the files lack, as sentences."""
     notes = []
-    if without:
-        names = ", ".join(without)
+    if lacks.modules:
+        names = ", ".join(lacks.modules)
         notes.append(f".gitmodules has no URL to fetch these submodules from, so their folders are empty: {names}")
-    if pointers:
-        names = ", ".join(str(path.relative_to(files)) for path in pointers[:3])
-        more = f" and {len(pointers) - 3} more" if len(pointers) > 3 else ""
-        notes.append(f"kit does not fetch files of Git LFS, so the ranks see their pointers: {names}{more}")
-    return notes
-
-
-def _is_pointer(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_POINTER)) == _POINTER
+    return [*notes, *lfs.notes(lacks.pointers, installed=bool(lacks.pointers) and _has_lfs())]
 
 
 def _git(
-    source: Repository, *words: str, limit_s: int = _ASK_S, more: Mapping[str, str] | None = None
-) -> str:  # fmt: skip
-    """Return what git prints. It uses the logins that you have, and asks for one only at a terminal."""
+    source: Repository,
+    *words: str,
+    limit_s: int = _ASK_S,
+    more: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    started: Callable[[int], None] | None = None,
+) -> str:
+    """Return what git prints, started in `folder`. It uses the logins that you have, and asks only at a terminal.
+
+    `started` gets the number of git's process.
+    """
     quiet = ("-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false")
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             ["git", *quiet, *words],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=limit_s,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=_environment() | dict(more or {}),
-        )
+            cwd=folder,
+        ) as process:
+            try:
+                if started is not None:
+                    started(process.pid)
+                out, errors = process.communicate(timeout=limit_s)
+            except BaseException:
+                process.kill()
+                raise
     except FileNotFoundError as error:
         raise InputError("git is not installed here", hint="install git, which fetches the code") from error
     except subprocess.TimeoutExpired as error:
         raise _failed(source, f"no answer within {limit_s} s") from error
-    if done.returncode:
-        raise _failed(source, done.stderr.decode(errors="replace"))
-    return done.stdout.decode(errors="surrogateescape")
+    if process.returncode:
+        raise _failed(source, errors.decode(errors="replace"), of_lfs="lfs" in words)
+    return out.decode(errors="surrogateescape")
 
 
-def _failed(source: Repository, errors: str) -> KitError:
+def _failed(source: Repository, errors: str, *, of_lfs: bool = False) -> KitError:
     url = without_login(source.url)
     lines = [line for line in masked(errors, source.url).strip().splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("fatal:", "ERROR:", "error:"))] or lines
-    why = fatal[0].partition(": ")[2] or fatal[0] if fatal else "git failed"
+    if of_lfs:
+        program, what, why = "git-lfs", f"the files of Git LFS in {url}", lfs.why(lines)
+    else:
+        fatal = [line for line in lines if line.startswith(("fatal:", "ERROR:", "error:"))] or lines
+        program, what, why = "git", url, fatal[0].partition(": ")[2] or fatal[0] if fatal else "git failed"
     check = f"check it: git ls-remote {url}"
     if any(word in errors for word in _NO_LOGIN):
         return UnreachableError(
-            f"git cannot log in to {url}: {why}", hint=f"log in on this machine, and {check}; kit uses the same login"
+            f"{program} cannot log in to {url}: {why}",
+            hint=f"log in on this machine, and {check}; kit uses the same login",
         )
     if COMMIT.fullmatch(source.ref) and ("not our ref" in errors or "unadvertised object" in errors):
         return InputError(
             f"the repository {url} has no commit {source.ref}", hint="was it pushed? Or write a branch or a tag"
         )
-    return UnreachableError(f"git cannot fetch {url}: {why}", hint=check)
+    if of_lfs:
+        check = f"check it: git clone {url}, and git lfs fetch in it"
+    return UnreachableError(f"{program} cannot fetch {what}: {why}", hint=check)
 
 
 def _environment() -> dict[str, str]:

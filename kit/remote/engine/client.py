@@ -52,6 +52,9 @@ def _image(facts: object) -> EngineImage:
     read: _Facts = convert(facts, _Facts)
     if not (isinstance(facts, dict) and 0 <= read.Size <= MOST and len(read.Id) <= _MOST_ID):
         raise OddAnswer("the id or the size of an image is out of range", repr(facts)[:100])
+    for word in (read.Id, read.Architecture or ""):
+        if not (word.isascii() and word.isprintable()):
+            raise OddAnswer("the id or the architecture of an image is odd", word)
     try:
         config = config_of(facts)
     except EngineError as error:

@@ -159,7 +159,7 @@ def _events(output: Any, *, tagged: bool) -> Iterator[OutputLine | UnfinishedLin
         for stream, data in frames:
             for line in lines.feed(stream, data) if data else ():
                 yield _line(line, stream, tagged=tagged)
-        for stream, line in lines.unfinished():
+        for stream, line, _ in lines.unfinished():
             source, text = _tag(line, tagged=tagged)
             if len(line) < LONG:
                 yield UnfinishedLine(text=text_so_far(text), stream=stream, source=source)

@@ -6,12 +6,13 @@ file of the VM, and is gone with the connection. Why not the SDK's own adapter: 
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
-import tempfile
+import threading
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import docker
 import urllib3
@@ -25,9 +26,11 @@ from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.transport import as_root
 
 _END_S = 5.0
+# The rest of standard error may still be on its way when the process has ended.
+_DRAIN_S = 0.5
 _URL = "http+docker://localhost"
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
-# The most that kit reads of what ssh, sudo and docker write to standard error.
+# The most that kit keeps of what ssh, sudo and docker write to standard error: its end.
 _MOST_ERRORS = 1 << 16
 # The largest answer that is no stream. What the engine knows of an image or a registry has some kilobytes.
 _MOST_ANSWER = 16 << 20
@@ -56,26 +59,45 @@ class SshEngine:
         self._tunnels.close()
 
 
+class _Errors:
+    """The end of what one process of ssh writes to standard error. A host may print without an end."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._text = b""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._pipe:
+            while data := os.read(self._pipe.fileno(), _PIECE):
+                self._text = (self._text + data)[-_MOST_ERRORS:]
+
+    def text(self) -> bytes:
+        """Return it after the process has ended. A master that stays behind may hold the pipe open."""
+        self._thread.join(_DRAIN_S)
+        return self._text
+
+
 class _Tunnels:
     """The ssh processes, each with a socket to its standard input and output."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
-        self._open: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
+        self._open: list[tuple[subprocess.Popen[bytes], _Errors]] = []
 
     def open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with its process)
         with theirs:
             process = subprocess.Popen(
                 self._argv,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=errors.fileno(),
+                stderr=subprocess.PIPE,
                 # kit handles Ctrl-C: the owner of this engine closes it.
                 start_new_session=True,
             )
-        self._open.append((process, errors))
+        self._open.append((process, _Errors(cast("IO[bytes]", process.stderr))))
         return ours
 
     def stderr(self) -> str:
@@ -85,19 +107,17 @@ class _Tunnels:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 continue
-            errors.seek(0)
-            text += errors.read(_MOST_ERRORS)
+            text += errors.text()
         return text.decode(errors="replace").strip()
 
     def close(self) -> None:
-        for process, errors in self._open:
+        for process, _ in self._open:
             process.terminate()
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            errors.close()
         self._open.clear()
 
 

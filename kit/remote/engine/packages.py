@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import calendar
 import contextlib
+import datetime
 import io
 import re
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from kit.errors import ImageError
 from kit.model import names
+from kit.model.answer import OddAnswer, convert
 from kit.remote.engine.client import Engine
 from kit.remote.engine.hiccups import insist
 
@@ -24,6 +24,7 @@ MOST_S = 120.0
 # scripts/base gives this label to a base that it makes. Images inherit it.
 MADE_FROM = "kit.base.packages"
 
+_ID = re.compile(r"[A-Za-z0-9]{1,128}", re.ASCII)
 _PATHS = (
     "*.dist-info/METADATA",
     "*.dist-info/RECORD",
@@ -57,8 +58,32 @@ class Packages:
     base_packages: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Config:
+    """What kit reads of an image's configuration."""
+
+    Labels: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Facts:
+    """What kit reads of an engine's answer about an image, beyond its ID. An image may have no time."""
+
+    Created: str | None = None
+    Config: _Config | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Created:
+    """What kit reads of an engine's answer about a new container."""
+
+    Id: str
+
+
 def read_packages(engine: Engine, tag: str) -> Packages:
-    """Return what the engine's image `tag` says about itself. Raises ImageError if it is missing or cannot be read.
+    """Return what the engine's image `tag` says about itself.
+
+    Raises ImageError if the image is missing or cannot be read, and AnswerError for odd answers of the engine.
 
     The image's own programs do the reading, so the container may do nothing else: it has no network, no capabilities
     and nothing that it could write to.
@@ -69,7 +94,7 @@ def read_packages(engine: Engine, tag: str) -> Packages:
             f"the engine does not have the image {tag}", hint="build it: kit image build", host=engine.host
         )
     with engine.errors():
-        facts = engine.api.inspect_image(image.image_id)
+        facts: _Facts = convert(engine.api.inspect_image(image.image_id), _Facts)
         archive = _run(engine, image.image_id)
     try:
         files = dict(_files(archive))
@@ -77,11 +102,11 @@ def read_packages(engine: Engine, tag: str) -> Packages:
         files = {}
     if not files:
         raise _unreadable(engine, f"{tag} printed no archive of its package lists")
-    labels = (facts.get("Config") or {}).get("Labels") or {}
-    made_from = str(labels.get(MADE_FROM) or "")
+    labels = (facts.Config.Labels if facts.Config else None) or {}
+    made_from = labels.get(MADE_FROM, "")
     return Packages(
         image_id=image.image_id,
-        created=_seconds(str(facts.get("Created") or "")),
+        created=_seconds(facts.Created or ""),
         arch=image.arch,
         files=files,
         base_packages=made_from if re.fullmatch(r"sha256:[0-9a-f]{64}", made_from) else "",
@@ -89,7 +114,7 @@ def read_packages(engine: Engine, tag: str) -> Packages:
 
 
 def _run(engine: Engine, image_id: str) -> bytes:
-    """Return what the container prints, and remove the container."""
+    """Return what the container prints, and remove the container. Raises OddAnswer."""
     api = engine.api
     limits = api.create_host_config(
         network_mode="none",
@@ -102,7 +127,7 @@ def _run(engine: Engine, image_id: str) -> bytes:
     created = api.create_container(
         image_id, entrypoint=["/bin/sh"], command=["-c", _SCRIPT], user="root", host_config=limits
     )
-    name = created["Id"]
+    name = _container_id(created)
     overdue = threading.Event()
 
     def end() -> None:
@@ -133,6 +158,14 @@ def _run(engine: Engine, image_id: str) -> bytes:
         api.remove_container(name, force=True, v=True)
 
 
+def _container_id(created: object) -> str:
+    """Return the ID in the engine's answer about a new container. It becomes a part of addresses. Raises OddAnswer."""
+    container: _Created = convert(created, _Created)
+    if not _ID.fullmatch(container.Id):
+        raise OddAnswer("the ID of a container is odd", container.Id)
+    return container.Id
+
+
 def _unreadable(engine: Engine, what: str) -> ImageError:
     return ImageError(
         what,
@@ -156,6 +189,7 @@ def _files(archive: bytes) -> Iterator[tuple[str, bytes]]:
 def _seconds(text: str) -> float:
     """Return `2026-11-22T10:11:12.123456789Z` as seconds since 1970, or 0 for another text."""
     try:
-        return float(calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))
+        time = datetime.datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
     except ValueError:
         return 0.0
+    return time.replace(tzinfo=datetime.UTC).timestamp()

@@ -36,6 +36,7 @@ from kit.model.lab import (
 )
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist, no_exec, persistently
+from kit.remote.lab.fault import END
 from kit.remote.ssh.transport import Completed
 
 _CERTIFICATES = "/usr/local/share/ca-certificates/kit-lab.crt"
@@ -43,6 +44,7 @@ _HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 # How long to wait for what the engine is doing already.
 _PATIENCE_S = 60.0
 _POLL_S = 0.3
+_CODE_POLL_S = 0.02
 _NOT_YET = re.compile(
     r"already in progress|did not receive an exit event|resource busy|has active endpoints|volume is in use"
 )
@@ -286,18 +288,27 @@ class LabEngine:
             raise StepError(f"its link cannot be limited to {rate}: {done.text.strip()}", host=host)
 
     def fault(self, container: str, host: str, argv: list[str]) -> str:
-        """Run the program of a fault in a host, and return what it prints."""
+        """Run the program of a fault in a host, and return what it prints, without its last line."""
         with _errors("cannot change its faults", host):
-            done = self._inside(container, argv)
+            done = persistently(
+                lambda: self._inside(container, argv), lambda done: not done.code and not _whole(done.text)
+            )
+        lines = done.text.strip().splitlines() or ["no reason"]
         if done.code:
-            lines = done.text.strip().splitlines() or ["no reason"]
             raise StepError(f"it cannot have this fault: {lines[-1]}", host=host)
-        return done.text
+        if not _whole(done.text):
+            hint = "This machine's engine is busy. Run the command again."
+            raise StepError("the engine lost the answer of its program for faults", host=host, hint=hint)
+        return "".join(f"{line}\n" for line in lines[:-1])
 
     def pretended_gpus(self, container: str, host: str, argv: list[str]) -> LabGpus:
         """Run the host's own program for its GPUs, and return what it has then."""
         with _errors("cannot change its GPUs", host):
-            done = self._inside(container, ["/usr/local/sbin/pretended-gpus", *argv])
+            # Twice is once. A busy engine can lose what a command prints.
+            done = persistently(
+                lambda: self._inside(container, ["/usr/local/sbin/pretended-gpus", *argv]),
+                lambda done: not (done.code or done.text.strip()),
+            )
         if done.code:
             raise StepError(f"its GPUs refuse that: {done.text.strip()}", host=host)
         with answer_of(host, "pretended-gpus"):
@@ -320,7 +331,7 @@ class LabEngine:
         def act() -> Completed:
             identity = api.exec_create(container, argv)["Id"]
             output = api.exec_start(identity)
-            return Completed(code=api.exec_inspect(identity)["ExitCode"] or 0, stdout=output, stderr=b"")
+            return Completed(code=_exit_code(api, identity), stdout=output, stderr=b"")
 
         # An engine reports a command that never began as an error, or in place of the command's output.
         return persistently(lambda: insist(act), no_exec)
@@ -338,6 +349,23 @@ class LabEngine:
 
     def _remove_container(self, container: str) -> None:
         _until_gone(partial(self.client.api.remove_container, container, force=True, v=True))
+
+
+def _whole(answer: str) -> bool:
+    return answer.endswith(f"{END}\n")
+
+
+def _exit_code(api: Any, identity: str) -> int:
+    """Return the exit code of a command in a container. The engine knows it a moment after the output has ended."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        code = api.exec_inspect(identity)["ExitCode"]
+        if code is not None:
+            return int(code)
+        if time.monotonic() > deadline:
+            hint = "Restart this machine's engine if it is not busy."
+            raise StepError("the engine does not report the end of a command", hint=hint)
+        time.sleep(_CODE_POLL_S)
 
 
 def _until_gone(remove: Callable[[], object]) -> None:

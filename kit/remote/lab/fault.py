@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-Action = Literal["inject", "mend", "list"]
+Action = Literal["inject", "mend", "list", "shaped"]
 
+# The last line of each answer. Each action may be repeated.
+END = "kit-lab-fault ends"
 _FOLDER = Path(__file__).resolve().parent
 
 

@@ -172,6 +172,8 @@ slow_link() {
   /usr/local/sbin/link-rate "$1" eth0
 }
 usual_rate() { cat "$KIT/rate" 2>/dev/null || echo none; }
+# far_end RATE: limit what arrives at the host, too. kit does that on your machine, and then says `shaped`.
+far_end() { printf '%s\n' "$1" >"$KIT/far-end"; }
 restore_link() {
   local other
   for other in slow-link one-way; do
@@ -217,7 +219,7 @@ repair() {
   rm -rf "${KIT:?}/faults/$FAULT"
 }
 
-main() { # inject|mend|list FAULT [ARG]
+main() { # inject|mend|list|shaped FAULT [ARG]
   FAULT=${2:-}
   # shellcheck disable=SC2034  # faults use it
   ARG=${3:-}
@@ -225,7 +227,9 @@ main() { # inject|mend|list FAULT [ARG]
   case $1 in
     list)
       ls "$KIT/faults" 2>/dev/null || true
+      if [ -e "$KIT/far-end" ]; then echo "far-end $(cat "$KIT/far-end")"; fi
       ;;
+    shaped) rm -f "$KIT/far-end" ;;
     mend) repair ;;
     inject)
       # Twice is once.
@@ -237,4 +241,6 @@ main() { # inject|mend|list FAULT [ARG]
       trap - EXIT
       ;;
   esac
+  # A busy engine can lose what a command prints. Without this line, kit asks again.
+  echo "kit-lab-fault ends"
 }

@@ -13,7 +13,7 @@ from kit.remote.cluster.forms import Info
 from kit.remote.cluster.gpus import GpuList, gpu_engine
 from kit.remote.scripts import script
 
-# observe.sh asks a VM for the same fields.
+# observe.sh asks a VM for the same fields, and for MIG and the compute capability, which kit local does not need.
 _FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
 _TIMEOUT_S = 20
 

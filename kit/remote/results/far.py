@@ -28,6 +28,10 @@ _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _NO_PYTHON = 127
 
 
+class NoPythonError(StepError):
+    """The host has no python3."""
+
+
 # Makes the command that does an operation of reader.py, such as `argv`.
 Command = Callable[..., Sequence[str]]
 
@@ -196,5 +200,7 @@ def failed(done: Completed, transport: Transport, what: str) -> StepError:
     last = (done.error_text.splitlines() or [f"exit {done.code}"])[-1][:_MOST_TEXT]
     if "o such container" in last or "is not running" in last:
         raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=name)
-    hint = f"install it there: kit ssh {name}; then apt-get install python3" if done.code == _NO_PYTHON else None
-    return StepError(f"{what}: {last}", hint=hint, host=name)
+    if done.code == _NO_PYTHON:
+        hint = f"install it there: kit ssh {name}; then apt-get install python3"
+        return NoPythonError(f"{what}: {last}", hint=hint, host=name)
+    return StepError(f"{what}: {last}", host=name)

@@ -41,10 +41,10 @@ class Lines(Generic[Key]):
             lines.append(last)
         return tuple(shown(text) for text in lines)
 
-    def unfinished(self) -> list[tuple[Key, bytes]]:
-        """Return the unfinished lines that have changed since the last call."""
+    def unfinished(self) -> list[tuple[Key, bytes, bool]]:
+        """Return the unfinished lines that have changed since the last call, each with whether it is a bar."""
         keys, self._changed = self._changed, {}
-        return [(key, shown(self._partial[key])) for key in keys]
+        return [(key, shown(self._partial[key]), is_bar(self._partial[key])) for key in keys]
 
     def again(self) -> None:
         """Let `unfinished` return all unfinished lines."""
@@ -64,6 +64,11 @@ def state(line: bytes) -> bytes:
 def shown(line: bytes) -> bytes:
     """Return what a terminal shows of a line: of a progress bar, the last state."""
     return state(line).rstrip(b"\r\b").lstrip(b"\r") if b"\r" in line else line
+
+
+def is_bar(line: bytes) -> bool:
+    """Return whether a program goes back in an unfinished line, to write its next state."""
+    return b"\r" in line or b"\b" in line
 
 
 def text_so_far(line: bytes) -> str:

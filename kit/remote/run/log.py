@@ -25,14 +25,16 @@ class LogEntry:
     """One record of a run's log. `time` is in seconds since 1970, by the head's clock. `rank` is '' for mpirun and
     events.
 
-    out, err, mpirun have the `lines` that end in the record, without newlines, as a terminal shows them. up has the
-    `words` host, pid. end has the `words` host, exit code, signal, and 1 if out of memory. event has `fields`.
+    out, err, mpirun have the `lines` that end in the record, without newlines, as a terminal shows them; with `bar`, it
+    is the state of a progress bar. up has the `words` host, pid. end has the `words` host, exit code, signal, and 1 if
+    out of memory. event has `fields`.
     """
 
     time: float
     rank: str
     kind: Kind
     lines: tuple[bytes, ...] = ()
+    bar: bool = False
     words: tuple[str, ...] = ()
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -78,15 +80,15 @@ class RunLog:
 
     def unfinished(self) -> list[LogEntry]:
         """Return the unfinished lines that have changed since the last call: bars, prompts, parts of long lines."""
-        return [self._line(key, text) for key, text in self._lines.unfinished()]
+        return [self._line(key, text, bar=bar) for key, text, bar in self._lines.unfinished()]
 
     def end(self) -> Iterator[LogEntry]:
         """Yield incomplete lines after the end of the log."""
         for key, text in self._lines.end():
             yield self._line(key, text)
 
-    def _line(self, key: tuple[bytes, bytes], text: bytes) -> LogEntry:
-        return LogEntry(time=0.0, rank=_rank(key[0]), kind=_KINDS[key[1]], lines=(text,))
+    def _line(self, key: tuple[bytes, bytes], text: bytes, *, bar: bool = False) -> LogEntry:
+        return LogEntry(time=0.0, rank=_rank(key[0]), kind=_KINDS[key[1]], lines=(text,), bar=bar)
 
     def _entry(self, head: re.Match[bytes], body: bytes) -> LogEntry:
         when, kind = int(head[1]) / 1000, _KINDS[head[3]]

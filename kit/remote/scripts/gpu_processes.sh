@@ -1,6 +1,6 @@
 # Lists the processes that compute on this VM's GPUs, with a line 'GPU PID MIB USER CLUSTER COMMAND' for each. CLUSTER is
 # that of kit's container that the process is in, or -. Changes nothing. Without nvidia-smi it prints nothing.
-# Arguments: [CLUSTER]. With it, the lines of gpu_node.sh follow.
+# Arguments: [CLUSTER]. With it, 'has LINE' for each line of `nvidia-smi -L`, and the lines of gpu_node.sh follow.
 export LC_ALL=C
 if command -v nvidia-smi >/dev/null 2>&1; then
   rows=$(timeout 20 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits 2>/dev/null |
@@ -19,7 +19,10 @@ if command -v nvidia-smi >/dev/null 2>&1; then
       echo "$gpu $pid $size ${user:--} ${cluster:--} $(tr -cd '[:print:]' <"/proc/$pid/comm" 2>/dev/null)"
     fi
   done
-  # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
-  if [ -n "$1" ]; then sh -c "$gpu_node_program" kit-gpu_node "$1"; fi
+  if [ -n "$1" ]; then
+    timeout 20 nvidia-smi -L 2>/dev/null </dev/null | head -n 1000 | sed 's/^/has /'
+    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+    sh -c "$gpu_node_program" kit-gpu_node "$1"
+  fi
 fi
 exit 0

@@ -7,8 +7,15 @@ all=
 [ "$verb" != logs ] || all=--all
 node=$(node_of "$name" $all)
 own="$(node_folder "$name")/node.env"
-# The container's own environment is the same on all nodes.
-if [ "$verb" = exec ] && [ -r "$own" ]; then set -- --env-file "$own" "$@"; fi
+swarm=
+# Under Swarm, the container's own environment is the same on all nodes.
+if [ "$verb" = exec ] && [ -r "$own" ]; then
+  swarm=yes
+  set -- --env-file "$own" "$@"
+fi
+# Compose sets no_new_privs for a container, and `docker exec` takes it from there. Swarm cannot, so each command sets it.
+# shellcheck disable=SC2016  # the container's shell expands it
+confined='if [ -n "${KIT_NEW_PRIVILEGES:-}" ]; then exec "$@"; fi; exec setpriv --no-new-privs -- "$@"'
 # The container replaces the first --.
 left=$#
 placed=
@@ -17,10 +24,12 @@ while [ "$left" -gt 0 ]; do
   shift
   left=$((left - 1))
   if [ -z "$placed" ] && [ "$word" = -- ]; then
-    word=$node
     placed=yes
+    set -- "$@" "$node"
+    if [ -n "$swarm" ]; then set -- "$@" sh -c "$confined" kit-exec; fi
+  else
+    set -- "$@" "$word"
   fi
-  set -- "$@" "$word"
 done
 if [ -z "${end_exec_program:-}" ]; then exec docker "$verb" "$@"; fi
 # A terminal: if it goes, the command must not stay. Docker's client ends then, but the command does not notice.

@@ -52,6 +52,30 @@ MARK = os.environ.pop("KIT_LOOK", "")
 # Programs of the shell that only VMs with GPUs run.
 GPU_ENGINE, GPU_NODE = os.environ.pop("KIT_GPU_ENGINE", ""), os.environ.pop("KIT_GPU_NODE", "")
 GPU_FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
+# nvidia-smi refuses all fields if its driver does not know one: before 510 compute_cap, before 450 MIG.
+GPU_MORE = (",mig.mode.current,compute_cap", ",mig.mode.current", "")
+
+
+def there(path: str) -> bool:
+    """Return whether a path exists. In its last part, each * stands for any text, as in the shell."""
+    folder, _, name = path.rpartition("/")
+    if os.path.exists(path) or "*" not in name:
+        return os.path.exists(path)
+    first, *middle, last = name.split("*")
+    try:
+        names = os.listdir(folder or "/")
+    except OSError:
+        return False
+    return any(one.startswith(first) and fits(one[len(first) :], middle, last) for one in names)
+
+
+def fits(text: str, middle: "list[str]", last: str) -> bool:
+    """Return whether the text has these parts in this order, and ends with the last one."""
+    for part in middle:
+        _, found, text = text.partition(part)
+        if part and not found:
+            return False
+    return text.endswith(last)
 
 
 def section(name: str) -> str:
@@ -380,9 +404,9 @@ def gpu_query(fields: str) -> Command:
 def gpu_sections(query: Command, engine: Command, node: Command) -> "list[str]":
     """Return the GPUs, what decides whether the engine can give them to a container, and those that the node sees."""
     rows = query.text()
-    if "not a valid field" in rows:
-        # Drivers before 450 do not know MIG.
-        rows = gpu_query(GPU_FIELDS).text()
+    for more in GPU_MORE[1:]:
+        if "not a valid field" in rows:
+            rows = gpu_query(GPU_FIELDS + more).text()
     mig = Command("timeout", "20", "nvidia-smi", "-L").text() if ", Enabled" in rows else ""
     return [
         *rows.splitlines(),
@@ -404,7 +428,7 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
     beside = None
     if gpus:
         node = Command("sh", "-c", GPU_NODE, "kit-gpu_node", os.path.basename(folder))
-        beside = (gpu_query(GPU_FIELDS + ",mig.mode.current"), Command("sh", "-c", GPU_ENGINE), node)
+        beside = (gpu_query(GPU_FIELDS + GPU_MORE[0]), Command("sh", "-c", GPU_ENGINE), node)
     engine = engine_sections(folder, image, wanted, ping, gpus=gpus)
     return [
         section("system"),
@@ -416,7 +440,7 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         section("listening"),
         *listening(),
         section("absent"),
-        *(path for path in paths if not os.path.exists(path)),
+        *(path for path in paths if not there(path)),
         *rdma_section(),
         section("gpus"),
         *(gpu_sections(*beside) if beside else ()),

@@ -49,7 +49,16 @@ by_client() {
   section udp
   awk 'FNR > 1 {print $2}' /proc/net/udp 2>/dev/null
   section absent
-  for path in "$@"; do [ -e "$path" ] || echo "$path"; done
+  # In the last part of a path, * is a pattern, as in observe.py.
+  for path in "$@"; do
+    (
+      IFS=
+      [ -e "$path" ] && exit
+      # shellcheck disable=SC2231  # the pattern, in which nothing is split
+      for one in "${path%/*}"/${path##*/}; do [ -e "$one" ] && exit; done
+      exit 1
+    ) || echo "$path"
+  done
 
   if [ -d /dev/infiniband ] || [ -d /sys/class/infiniband ]; then
     section rdma
@@ -77,8 +86,9 @@ by_client() {
   if command -v nvidia-smi >/dev/null 2>&1; then
     query() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
     fields=name,memory.total,uuid,index,pci.bus_id,driver_version
-    rows=$(query "$fields,mig.mode.current")
-    # Drivers before 450 do not know MIG.
+    rows=$(query "$fields,mig.mode.current,compute_cap")
+    # nvidia-smi refuses all fields if its driver does not know one: before 510 compute_cap, before 450 MIG.
+    case $rows in *'not a valid field'*) rows=$(query "$fields,mig.mode.current") ;; esac
     case $rows in *'not a valid field'*) rows=$(query "$fields") ;; esac
     printf '%s\n' "$rows"
     case $rows in *', Enabled'*) timeout 20 nvidia-smi -L 2>/dev/null ;; esac

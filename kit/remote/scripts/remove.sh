@@ -1,6 +1,6 @@
 # Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... -- [DATA]... Prints a line for each thing that
 # it removed, and 'kept NAME' for each data set that stays. WHAT is all, or keep: then the folders of runs that made
-# something stay. DATA is the folder of a data set; others are found in the usual places. Needs remove_container.sh before it.
+# something stay. DATA is the folder of a data set; others are found in the usual places. Needs end_stagers.sh before it.
 cluster=$1
 folder=$2
 what=$3
@@ -47,11 +47,7 @@ ids=
 if command -v docker >/dev/null 2>&1; then
   ids=$(docker ps --all --quiet --filter "label=kit.cluster=$cluster") || exit 1
 fi
-# The stagers of the cluster's data sets. What they have brought stays.
-if command -v docker >/dev/null 2>&1; then
-  stagers=$(docker ps --all --filter label=kit.data --format '{{.ID}} {{.Label "kit.data"}}') || exit 1
-  ids="$ids $(printf '%s\n' "$stagers" | sed -n "s|^\([0-9a-f]*\) $cluster/.*|\1|p")"
-fi
+end_stagers "$cluster" || exit 1
 for id in $ids; do
   name=$(docker inspect --format '{{.Name}}' "$id" 2>/dev/null)
   remove_container "$id" || exit 1

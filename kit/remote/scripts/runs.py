@@ -7,6 +7,7 @@ Arguments: TOP BELOW OPERATION [WORD]... The runs are in TOP/BELOW; only root ca
     living          a line for each active run and each active mark of ranks that somebody started by hand
     waiting         a line for each run that waits in line
     states          a line `living ID` or `over ID` for each run
+    slots           a line of JSON for each active run: id, and places, each with its node and slots
     read RUN NAME   the content of one file of a run
 
 Standard library only, Python 3.6. It runs as root on a VM, or in a container.
@@ -36,7 +37,7 @@ if MYPY:
 RECORD_BYTES = 4 << 20
 LIST_BYTES = 48 << 20
 # The files that kit reads on their own.
-READABLE = ("log", "code.diff")
+READABLE = ("log", "code.diff", "record.json")
 CHUNK = 1 << 18
 # What is printed of a run in line, and of how many.
 SHOWN = ("id", "place", "priority", "need", "np", "limit", "after", "held", "queued", "by", "command", "array")
@@ -97,6 +98,15 @@ def print_states(runs: int) -> None:
             print("living" if lives(run) else "over", name)
 
 
+def print_slots(runs: int) -> None:
+    for name, run in run_folders(runs):
+        places = value_of(read_file(run, "record.json", RECORD_BYTES)).get("places") if lives(run) else None
+        rows = [place for place in places if isinstance(place, dict)] if isinstance(places, list) else []
+        if rows:
+            held = [{"node": place.get("node"), "slots": place.get("slots")} for place in rows]
+            sys.stdout.write(json.dumps({"id": name, "places": held}) + "\n")
+
+
 def read_run(runs: int, name: str, file: str) -> None:
     if not is_run(name) or file not in READABLE:
         sys.exit("not a file of a run")
@@ -104,6 +114,8 @@ def read_run(runs: int, name: str, file: str) -> None:
     descriptor = open_file(run, file)
     # A file that grows must not keep this program busy.
     left = os.fstat(descriptor).st_size
+    if file == "record.json":
+        left = min(left, RECORD_BYTES)
     while left > 0:
         piece = os.read(descriptor, min(left, CHUNK))
         if not piece:
@@ -130,6 +142,8 @@ def main(top: str, below: str, operation: str, *words: str) -> None:
             list_runs(runs)
     elif runs >= 0 and operation == "states":
         print_states(runs)
+    elif runs >= 0 and operation == "slots":
+        print_slots(runs)
     elif runs >= 0 and operation == "read":
         try:
             read_run(runs, *words)

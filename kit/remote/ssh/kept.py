@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from dataclasses import replace
@@ -46,13 +45,19 @@ def _name(login: Login) -> str:
     known = login.known_hosts or "~/.ssh/known_hosts"
     files = (known, "~/.ssh/config", login.key or "")
     fields = (login.address, login.user, login.port, login.key, login.known_hosts, *map(_state, files))
-    return hashlib.sha256(repr(fields).encode()).hexdigest()[:20]
+    return _sha256(repr(fields).encode())[:20]
 
 
 @cache
 def _state(path: str) -> str:
     """Return what changes with the file's content; the same for all hosts of this process."""
     try:
-        return hashlib.sha256(read_regular(Path(path).expanduser(), most=_MOST_BYTES)).hexdigest() if path else ""
+        return _sha256(read_regular(Path(path).expanduser(), most=_MOST_BYTES)) if path else ""
     except (OSError, RuntimeError):
         return ""
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib  # noqa: PLC0415  (slow to import, and a dry run connects to nobody)
+
+    return hashlib.sha256(data).hexdigest()

@@ -54,7 +54,7 @@ FROM debian:bookworm-slim
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
- && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
 COPY --from=build /opt/venv /opt/venv
 COPY --from=rclone /kit/rclone /opt/kit/rclone
 COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf

@@ -43,7 +43,7 @@ FROM debian:bookworm-slim
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
- && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
 COPY --from=build /opt/nvidia /opt/nvidia
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /etc/ld.so.conf.d/kit-cuda.conf /etc/ld.so.conf.d/

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.parser import parse
 from kit.cli.screen.plain import Quiet
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
@@ -46,6 +47,14 @@ def test_a_fixed_setting_replaces_the_file_and_leaves_the_words_alone(tmp_path: 
     assert one.settings({"orchestrator": "swarm"}).spec.orchestrator == "swarm"
     assert one.settings({"orchestrator": "swarm"}).spec.name == "mine"
     assert one.settings().spec.orchestrator == "compose"
+
+
+def test_flags_of_kit_setup_replace_kit_yaml(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("10.0.0.1 name=gpu1\n")
+    (tmp_path / "kit.yaml").write_text("setup: {mtu: 1500, hugepages: 4}\n")
+    given = parse(["setup", "-C", str(tmp_path), "--mtu", "9000", "--hugepages", "16"]).args
+    spec = session(**vars(given)).settings().spec.setup
+    assert (spec.mtu, spec.hugepages) == (9000, 16)
 
 
 @pytest.mark.parametrize("text", ["done", lambda value: f"{value['state']}"])

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,10 +48,12 @@ MAP = """ Data for JOB [14472,1] offset 0 Total slots allocated 9
         (MAP.replace("10.0.0.2", "10.0.0.9"), {"gpu1": 2}),
         # --version, --help, or a command line that Open MPI refuses.
         ("mpirun (Open MPI) 4.1.4\n", {}),
+        # The node of rank 0 comes first, wherever Open MPI names it.
+        (MAP.replace("rank: 0", "rank: 3").replace("rank: 2", "rank: 0"), {"gpu2": 1, "gpu1": 2}),
     ],
 )
 def test_which_node_gets_how_many_ranks(text: str, ranks: dict[str, int]) -> None:
-    assert by_hand.mapped(text, NODES, "4d01f9a55f1f") == ranks
+    assert list(by_hand.mapped(text, NODES, "4d01f9a55f1f").items()) == list(ranks.items())
     assert by_hand.mapped(text, [], "4d01f9a55f1f") == {}
 
 
@@ -142,7 +145,9 @@ def test_it_is_marked_holds_its_slots_and_ends_with_the_shell(head: Head, shell:
     assert shell.out.read_text() == f"{head.folder}/bin/mpirun -np 3 train\n"
     variables = Path(f"{shell.out}.env").read_text().splitlines()
     assert f"KIT_RUN={mark}" in variables
-    assert f"OMPI_MCA_orte_launch_agent=env KIT_RUN={mark} orted" in variables
+    (port,) = [line for line in variables if line.startswith("MASTER_PORT=")]
+    agent = f"env KIT_RUN={mark} 'KIT_PLACES=gpu1=2 gpu2=1' MASTER_ADDR=10.0.0.1 {port} orted"
+    assert f"OMPI_MCA_orte_launch_agent={agent}" in variables
 
     (record,) = head.door().hello["runs"]
     assert (record["id"], record["by"], record["command"]) == (mark, by_hand.BY, ["mpirun", "-np", "3", "train"])
@@ -158,6 +163,76 @@ def test_it_is_marked_holds_its_slots_and_ends_with_the_shell(head: Head, shell:
     until(lambda: not alive(pid))
     until(lambda: [run for run in head.door().hello["runs"] if run["id"] == mark] == [])
     assert "started" in start(head, place("gpu2", 1, 0))
+
+
+RANK = """#!/bin/sh
+echo "${RANK-no} of ${WORLD_SIZE-}, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $NODE_RANK: ${MASTER_ADDR-nowhere}" \
+  "$MASTER_PORT $GLOO_SOCKET_IFNAME $JAX_COORDINATOR_ADDRESS"
+"""
+# What Open MPI does with both agents: ranks 0 and 1 on the head, 2 on gpu2, where a shell starts its daemon.
+OPEN_MPI = """
+export OMPI_COMM_WORLD_SIZE=3 KIT_NODE=gpu1 HOROVOD_GLOO_IFACE=ens3
+{{
+  for rank in 0 1; do
+    env OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_LOCAL_RANK=$rank OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+      $OMPI_MCA_orte_fork_agent {out}.rank
+  done
+  env -i PATH="$PATH" KIT_NODE=gpu2 HOROVOD_GLOO_IFACE=ens9 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 \
+    sh -c "${{OMPI_MCA_orte_launch_agent% orted}} $OMPI_MCA_orte_fork_agent {out}.rank"
+}} >{out}.part 2>&1
+mv {out}.part {out}
+exec sleep 304
+"""
+
+
+def ranks_of(shell: Shell, **environ: str) -> list[list[str]]:
+    """Return what each rank sees: the words before and after the colon."""
+    program = shell.head.folder / "bin" / "mpirun"
+    program.write_text(program.read_text().partition("env >")[0] + OPEN_MPI.format(out=shell.out))
+    Path(f"{shell.out}.rank").write_text(RANK)
+    Path(f"{shell.out}.rank").chmod(0o755)
+    shell.start(**environ)
+    return [line.split(": ") for line in shell.out.read_text().splitlines()]
+
+
+def held(port: str) -> bool:
+    """Return whether some process holds the port for its ranks."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.bind(f"\0kit-port-{port}")
+        except OSError:
+            return True
+    return False
+
+
+def test_its_ranks_see_the_variables_of_a_run(shell: Shell) -> None:
+    lines = ranks_of(shell)
+    port = lines[0][1].split()[1]
+    assert lines == [
+        ["0 of 3, 0 of 2 on 0", f"10.0.0.1 {port} ens3 10.0.0.1:{port}"],
+        ["1 of 3, 1 of 2 on 0", f"10.0.0.1 {port} ens3 10.0.0.1:{port}"],
+        ["2 of 3, 0 of 1 on 1", f"10.0.0.1 {port} ens9 10.0.0.1:{port}"],
+    ]
+    # Nobody else gets the port while mpirun runs.
+    assert held(port)
+    os.kill(shell.mpirun, signal.SIGKILL)
+    until(lambda: not held(port))
+
+
+def test_a_persons_own_port_goes_to_all_ranks(shell: Shell) -> None:
+    lines = ranks_of(shell, MASTER_PORT="4711")
+    assert [line[1].split()[1] for line in lines] == ["4711"] * 3
+
+
+def test_with_another_launch_agent_far_ranks_get_no_wrong_address(shell: Shell) -> None:
+    lines = ranks_of(shell, OMPI_MCA_orte_launch_agent="env MINE=1 orted")
+    assert lines[1][0] == "1 of 3, 1 of 2 on 0"
+    assert lines[2] == ["no of ,  of  on ", "nowhere   "]
+
+
+def test_words_that_a_shell_would_read_are_not_passed_on() -> None:
+    environ = {"KIT_RUN": "by-hand-7", "MASTER_ADDR": "$(id)", "MASTER_PORT": "47'11", "KIT_PLACES": "gpu1=2 gpu2=1"}
+    assert by_hand.agent(environ) == "env KIT_RUN=by-hand-7 'KIT_PLACES=gpu1=2 gpu2=1' orted"
 
 
 def test_under_nohup_it_goes_on(head: Head, shell: Shell) -> None:

@@ -101,18 +101,29 @@ def test_a_lost_host_may_be_retried_and_no_limit_may() -> None:
 # How an attempt ends
 
 
-def steps(*moments: tuple[float, bool, bool], grace: float = 10.0) -> list[str]:
-    """What happens at each (time, no ranks left, hurry) after a stop at 0."""
+def steps(*moments: tuple[float, bool, bool], grace: float = 10.0, reported_at: float = 0.0) -> list[str]:
+    """What happens at each (time, no ranks left, hurry) after a stop at 0. The last rank's end is known at a time."""
     stopping = decide.begin_stop(decide.Stop("why", grace, 143), 0.0)
     done = []
     for now, gone, hurry in moments:
-        step, stopping = decide.next_step(stopping, now, ranks_gone=gone, hurry=hurry)
+        reported = now >= reported_at
+        step, stopping = decide.next_step(stopping, now, ranks_gone=gone, reported=reported, hurry=hurry)
         done.append(step)
     return done
 
 
 def test_mpirun_ends_when_the_last_rank_has() -> None:
     assert steps((0.1, False, False), (0.3, True, False), (8.2, True, False)) == ["", "end", ""]
+
+
+@pytest.mark.parametrize("grace", [10.0, 0.2])
+def test_mpirun_lives_until_the_last_lines_of_its_ranks_are_here(grace: float) -> None:
+    """It would drop them. A rank whose keeper was killed reports nothing, so kit waits 3 s at most."""
+    moments = ((0.1, False, False), (0.3, True, False), (0.4, True, False), (0.6, True, False), (3.2, True, False))
+    assert steps(*moments, grace=grace, reported_at=0.6) == ["", "count", "", "end", ""]
+    silent = steps(*moments, (3.4, True, False), grace=grace, reported_at=9.0)
+    assert silent == ["", "count", "", "count", "count", "end"]
+    assert steps((0.3, True, False), (0.4, True, True), grace=grace, reported_at=9.0) == ["count", "end"]
 
 
 def test_mpirun_ends_when_the_grace_is_over_and_is_killed_8_s_later() -> None:
@@ -198,53 +209,78 @@ EXITED_5 = (
     "prterun detected that one or more processes exited with non-zero status,", "thus causing the job to be terminated."
     " The first process to do so was:", "", "   Process name: [prterun-gpu1-4242@1,2]", "   Exit code:    7",
 )  # fmt: skip
-UP = {0: "gpu1", 1: "gpu1", 2: "gpu2", 3: "gpu2"}
+HOSTS = {0: "gpu1", 1: "gpu1", 2: "gpu2", 3: "gpu2"}
 TERMINATED = decide.RankEnd(0, "gpu1", 0, 15, False)
+# mpirun names no rank that ended before all ranks had started.
+NAMELESS = (
+    "Primary job  terminated normally, but 1 process returned",
+    "a non-zero exit code. Per user-direction, the job has been aborted.",
+)
 
 
 @pytest.mark.parametrize(("words", "code", "signal"), [(KILLED, 0, 9), (EXITED, 7, 0), (EXITED_5, 7, 0)])
 def test_a_rank_that_ended_with_its_keeper_is_the_first(words: tuple[str, ...], code: int, signal: int) -> None:
     """The keepers of other ranks only report what mpirun did to them afterwards."""
-    result = outcome(first=TERMINATED, words=words)
+    result = outcome(first=TERMINATED, words=words, code=128 + signal if signal else code)
     expected = decide.RankEnd(2, "gpu2", code, signal, False)
-    assert decide.first_end(result, UP, {0: TERMINATED, 1: TERMINATED}) == expected
-    assert decide.first_end(result._replace(first=None), UP, {}) == expected
+    assert decide.first_end(result, HOSTS, {0: TERMINATED, 1: TERMINATED}) == expected
+    assert decide.first_end(result._replace(first=None), HOSTS, {}) == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "up", "ended"),
+    ("words", "ended"),
     [
         # Its keeper reported the end, so the order of the reports counts.
-        (KILLED, UP, {0: TERMINATED, 2: TERMINATED}),
-        # It runs without a keeper, as all ranks of this run.
-        (KILLED, {}, {}),
-        (("mpirun: something else",), UP, {0: TERMINATED}),
+        (KILLED, {0: TERMINATED, 2: TERMINATED}),
+        (("mpirun: something else",), {0: TERMINATED}),
+        (NAMELESS, {0: TERMINATED}),
     ],
 )
-def test_otherwise_the_first_report_counts(words: tuple[str, ...], up: dict[int, str], ended: dict[int, Any]) -> None:
-    assert decide.first_end(outcome(first=TERMINATED, words=words), up, ended) == TERMINATED
+def test_otherwise_the_first_report_counts(words: tuple[str, ...], ended: dict[int, Any]) -> None:
+    assert decide.first_end(outcome(first=TERMINATED, words=words, code=143), HOSTS, ended) == TERMINATED
+
+
+@pytest.mark.parametrize("first", [TERMINATED, TERMINATED._replace(code=143, signal=0), None])
+@pytest.mark.parametrize(("code", "exit_code", "signal"), [(137, 0, 9), (7, 7, 0), (255, 255, 0)])
+def test_without_a_name_mpiruns_exit_code_is_that_of_the_first_rank(
+    first: Any, code: int, exit_code: int, signal: int
+) -> None:
+    result, ended = outcome(first=first, words=NAMELESS, code=code), {0: first} if first else {}
+    assert decide.first_end(result, HOSTS, ended) == decide.RankEnd(None, "", exit_code, signal, False)
+    # One of the keepers reported that end.
+    late = decide.RankEnd(3, "gpu2", exit_code, signal, False)
+    assert decide.first_end(result, HOSTS, {**ended, 3: late}) == late
+
+
+@pytest.mark.parametrize("values", [{"signal": 9, "code": 137}, {"words": ("no such file",), "first": None}])
+def test_the_exit_code_of_mpirun_itself_is_that_of_no_rank(values: dict[str, Any]) -> None:
+    result = outcome(**{"first": TERMINATED, "words": NAMELESS, **values})
+    assert decide.first_end(result, HOSTS, {}) == result.first
 
 
 @pytest.mark.parametrize("late", [decide.RankEnd(2, "gpu2", 0, 9, True), decide.RankEnd(2, "gpu2", 1, 0, False)])
 @pytest.mark.parametrize("first", [TERMINATED, TERMINATED._replace(code=143, signal=0)])
 def test_a_late_report_counts_before_those_of_ranks_that_mpirun_ended(late: Any, first: Any) -> None:
     """On a busy machine, the report of the rank that mpirun names arrives after its consequences."""
-    assert decide.first_end(outcome(first=first, words=KILLED), UP, {0: first, 2: late}) == late
+    assert decide.first_end(outcome(first=first, words=KILLED), HOSTS, {0: first, 2: late}) == late
 
 
 def test_a_report_of_success_is_no_failure() -> None:
     success = decide.RankEnd(2, "gpu2", 0, 0, False)
-    assert decide.first_end(outcome(first=TERMINATED, words=KILLED), UP, {0: TERMINATED, 2: success}) == TERMINATED
+    assert (
+        decide.first_end(outcome(first=TERMINATED, words=KILLED, code=143), HOSTS, {0: TERMINATED, 2: success})
+        == TERMINATED
+    )
 
 
 def test_of_two_failures_the_first_report_counts() -> None:
     first, later = decide.RankEnd(1, "gpu1", 1, 0, False), decide.RankEnd(2, "gpu2", 0, 9, False)
-    assert decide.first_end(outcome(first=first, words=KILLED), UP, {1: first, 2: later}) == first
+    assert decide.first_end(outcome(first=first, words=KILLED), HOSTS, {1: first, 2: later}) == first
 
 
 def test_what_mpirun_reports_after_a_stop_is_no_failure() -> None:
     result = outcome(first=None, words=KILLED, stop=decide.Stop("why", 1.0, 143))
-    assert decide.first_end(result, UP, {}) is None
+    assert decide.first_end(result, HOSTS, {}) is None
 
 
 def test_a_signal_replaces_the_exit_code() -> None:

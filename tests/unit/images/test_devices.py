@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kit.model.pretended import MARK
 from tests.fakes import launcher
 
 devices: Any = launcher.load("kitrun.devices")
@@ -218,7 +219,7 @@ def test_only_ranks_of_the_run_share_cores(node: Node, bound: list[set[int]]) ->
     assert bound == [{4, 5, 6, 7, 12, 13, 14, 15}]
 
 
-def test_captures_of_real_topologies() -> None:
+def test_the_composed_topology_of_a_large_host() -> None:
     text = (CAPTURES / "h200x2-570" / "topology.txt").read_text()
     assert devices.topology(text)["GPU1"] == {*range(48, 96), *range(144, 192)}
 
@@ -273,3 +274,25 @@ def test_a_report(node: Node, variables: dict[str, Any], gpus: str) -> None:
     node(GPUS)
     line = devices.take(environment(0, KIT_REPORT_BINDINGS="1", **variables))
     assert line == f"rank 4 on gpu7: {gpus}; cores 0-15\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus"),
+    [
+        ({"KIT_GPUS_PER_RANK": "1"}, f"GPU {UUIDS[0]} (PRETENDED)"),
+        ({}, "all GPUs of the node (PRETENDED)"),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, "GPUs as CUDA_VISIBLE_DEVICES says: 3 (PRETENDED)"),
+    ],
+)
+def test_a_report_about_pretended_gpus_says_so(node: Node, variables: dict[str, Any], gpus: str) -> None:
+    node(GPUS, mig=f"GPU 0: NVIDIA H200 {MARK} (UUID: {UUIDS[0]})\n")
+    line = devices.take(environment(0, KIT_REPORT_BINDINGS="1", **variables))
+    assert line == f"rank 4 on gpu7: {gpus}; cores 0-15\n"
+    # Without --report-bindings, there is no line.
+    assert devices.take(environment(0, **variables)) == ""
+
+
+def test_the_mark_of_pretended_gpus_is_that_of_the_lab() -> None:
+    lab = (Path(__file__).parents[3] / "images" / "lab" / "pretended" / "models.py").read_text()
+    assert f'MARK = "{MARK}"' in lab
+    assert devices.PRETENDED == MARK

@@ -26,6 +26,7 @@ line = launcher.load("kitqueue.line")
 order = launcher.load("kitqueue.order")
 crew = launcher.load("kitelastic.crew")
 ending = launcher.load("kitelastic.ending")
+oldest = launcher.load("kitelastic.oldest")
 shim = launcher.load("kitelastic.shim")
 store = launcher.load("kitrun.store")
 
@@ -146,6 +147,41 @@ def test_only_an_elastic_run_changes(tmp_path: Path) -> None:
     finally:
         os.close(lock)
     assert desk.change(run, {"add": [], "drop": []}, str(tmp_path))["over"]["id"] == run.id
+
+
+# Which rank has the state
+
+
+def test_rank_0_has_the_trainings_state() -> None:
+    hosts = ["gpu2", "gpu3"]
+    # At the start, and where every rank is equally old, Horovod's order stays.
+    assert oldest.lead(hosts, {}) is None
+    assert oldest.lead(hosts, {("gpu2", 0): 0, ("gpu2", 1): 0}) is None
+    assert oldest.lead(hosts, {("gpu3", 0): 4, ("gpu2", 1): 4, ("gpu2", 0): 4}) == ("gpu2", 0)
+    # A rank that started again in the first slot has no state.
+    assert oldest.lead(hosts, {("gpu2", 0): 0, ("gpu2", 1): 4}) == ("gpu2", 1)
+    assert oldest.lead(hosts, {("gpu2", 0): 1, ("gpu2", 1): 5}) == ("gpu2", 1)
+    # It may be gone from the first host, or be on a host that leaves.
+    assert oldest.lead(hosts, {("gpu2", 0): 1, ("gpu3", 1): 2, ("gpu9", 0): 7}) == ("gpu3", 1)
+    assert oldest.first(hosts, "gpu3") == ["gpu3", "gpu2"]
+
+
+def test_hosts_stay_where_ranks_failed_on_every_host() -> None:
+    failed = {("gpu2", 0), ("gpu3", 1)}
+    assert oldest.spared(failed, {("gpu2", 1), ("gpu3", 0)}) == {"gpu2", "gpu3"}
+    assert oldest.spared({("gpu2", 0), ("gpu3", 0), ("gpu3", 1)}, {("gpu2", 1)}) == {"gpu2"}
+    # One host has no failure, so the others may rest.
+    assert oldest.spared(failed, {("gpu2", 1), ("gpu4", 0)}) == set()
+    assert oldest.spared(failed, set()) == set()
+
+
+def test_a_script_that_always_fails_everywhere_ends() -> None:
+    spares = oldest.Spares()
+    assert [spares.another(5.0) for _ in range(3)] == [True] * 3
+    assert spares.why() == "ranks failed on every host"
+    assert spares.another(oldest.STEADY_S)
+    assert [spares.another(5.0) for _ in range(3)] == [True, True, False]
+    assert "4 times in a row" in spares.why()
 
 
 # What ranks may report
@@ -385,15 +421,20 @@ LOST = (2, "gpu2", crew.BROKEN)
     [
         (None, {}, 0, {}),
         (FIRST, {}, 9, {}),
-        (FIRST, {"everywhere": True}, 9, {"name": "over", "why": "ranks failed on every host", "failed": True}),
+        (FIRST, {"everywhere": "all failed"}, 9, {"name": "over", "why": "all failed", "failed": True}),
         (FIRST, {"refused": True}, 9, {"name": "refused", "rank": 3, "host": "gpu3", "exit_code": 9}),
         (FIRST, {"why": "too few"}, 3, {"name": "over", "why": "too few", "host": "gpu3"}),
         (None, {"why": "too few"}, 3, {"name": "over", "why": "too few"}),
-        (LOST, {"everywhere": True}, 3, {"name": "over", "why": "no host is left that runs its ranks", "host": "gpu2"}),
+        (
+            LOST,
+            {"everywhere": "all failed"},
+            3,
+            {"name": "over", "why": "no host is left that runs its ranks", "host": "gpu2"},
+        ),
     ],
 )
 def test_how_it_ended(first: Any, more: dict[str, Any], code: int, event: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {"why": "", "refused": False, "everywhere": False, **more}
+    settings: dict[str, Any] = {"why": "", "refused": False, "everywhere": "", **more}
     assert ending.of(first, **settings) == (code, event)
 
 

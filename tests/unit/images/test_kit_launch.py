@@ -426,6 +426,23 @@ def test_the_output_of_a_run_stays_when_its_log_goes(head: Head) -> None:
     assert (folder / "output" / "one").read_text() == "scores\n"
 
 
+def test_a_record_stays_until_all_hosts_of_the_run_have_said_that_they_have_nothing(make_head: MakeHead) -> None:
+    head = make_head(attempt_GUARD_AFTER_S=0.05, supervise_KEPT_S=60.0)
+    head.ssh()
+    one, two = [place("gpu1", 1)], [place("gpu1", 1), place("gpu2", 1)]
+    head.done("true", places=two)
+    folder, made = head.runs / head.ids[0], head.folder / "nodes/10.0.0.2/runs" / head.ids[0]
+    made.mkdir(parents=True)
+    # gpu2 is not asked; then it has a folder of the run; then it has none.
+    for places in (one, two):
+        head.done("sleep", "1", places=places, policy={"keep": 1})
+        until(lambda: not (head.runs / head.ids[-2] / "log").exists())
+        assert sorted(path.name for path in folder.iterdir()) == ["end.json", "lock", "record.json"]
+    made.rmdir()
+    head.done("sleep", "1", places=two, policy={"keep": 1})
+    until(lambda: sorted(path.name for path in head.runs.glob(f"{head.stamp}-*")) == head.ids[-1:])
+
+
 def test_the_difference_of_the_code_has_a_file_that_stays(head: Head) -> None:
     """Each connection reads the records of living runs, so that they stay short."""
     info = {"cluster": "lab", "code": {"commit": "c", "dirty": True, "diff": "+\u00e9\ud800\n"}}

@@ -102,6 +102,17 @@ def test_what_it_answers(head: Head, spawn: Spawn) -> None:
     guard.close()
 
 
+def test_it_names_the_runs_that_have_files_here(head: Head) -> None:
+    run = head.new_id()
+    folder = head.folder / "runs-here"
+    guard = Guard(head, run, store_ROOT=str(folder))
+    assert guard.ask("runs") == {"runs": []}
+    (folder / run).mkdir(parents=True)
+    (folder / ".starting").touch()
+    assert guard.ask("runs") == {"runs": [run]}
+    guard.close()
+
+
 @pytest.mark.parametrize("how", ["silence", "end of the stream"])
 def test_ranks_that_nobody_watches_are_ended(head: Head, spawn: Spawn, how: str) -> None:
     run, other = head.new_id(), head.new_id()

@@ -302,6 +302,11 @@ def test_by_hand_it_is_the_command_itself() -> None:
     assert (process.stdout, process.stderr) == (b"out\n", b"err\n")
 
 
+def test_under_mpirun_by_hand_nobody_gets_records() -> None:
+    code, err = run("echo err >&2", KIT_RUN="by-hand-7")
+    assert (code, err) == (0, b"err\n")
+
+
 def test_a_pipe_that_mpirun_does_not_give_is_left_alone(tmp_path: Path) -> None:
     """Standard error into a file: nobody is there to read records."""
     with (tmp_path / "err").open("wb") as file:
@@ -451,6 +456,37 @@ def test_a_shared_checkpoint_folder_is_made_and_stays(tmp_path: Path) -> None:
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert shared.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_users_home_is_made_if_nobody_has(tmp_path: Path) -> None:
+    """In a cluster, start.sh makes it. In kit local, there is no start.sh."""
+    home = tmp_path / "var" / "home" / "ranks"
+    at_home = f"{LOADED}\nmodule.HOME = sys.argv[2]\nmodule.become(sys.argv[3:])"
+    subprocess.run(
+        [sys.executable, "-c", at_home, KIT_RANK, home, "true"], env={**os.environ, "KIT_USER": "1000:1001"}, check=True
+    )
+    status = home.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1000, 1001, 0o700)
+    assert home.parent.stat().st_uid == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_home_that_is_there_has_its_owner(tmp_path: Path, first: bool) -> None:
+    """Ranks of a host start at the same time: another one may be first, and write to it."""
+    home = tmp_path / "home" / "ranks"
+    race = f"""{LOADED}
+module.HOME = sys.argv[2]
+def chown(path, user, group, is_first=sys.argv[3] == "True"):
+    assert not os.path.exists(module.HOME)
+    if not is_first:
+        os.makedirs(module.HOME + "/theirs")
+module.os.chown = chown
+module.make_home(1000, 1001)
+"""
+    subprocess.run([sys.executable, "-c", race, KIT_RANK, home, str(first)], check=True)
+    assert [path.name for path in home.parent.iterdir()] == ["ranks"]
+    assert [path.name for path in home.iterdir()] == ([] if first else ["theirs"])
 
 
 def test_a_folder_that_cannot_be_made_ends_the_rank_before_its_command(tmp_path: Path) -> None:

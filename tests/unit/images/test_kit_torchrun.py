@@ -126,6 +126,30 @@ def test_a_stopped_run_ends_each_rank_once_and_torchrun_restarts_none(
     until(lambda: not procs.marked(run))
 
 
+def test_torchrun_is_frozen_before_its_ranks_are_asked_to_end(
+    torchrun: dict[str, str], living: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would restart one that ends at once."""
+    run = torchrun["KIT_RUN"]
+    (program,) = (pid for pid in procs.marked(run) if procs.parent(pid) == living.pid)
+    states = []
+
+    def send(pids: Any, sign: int) -> None:
+        if sign == signal.SIGTERM:
+            states.append(procs.state(program))
+        real(pids, sign)
+
+    real = procs.send
+    monkeypatch.setattr(procs, "send", send)
+    procs.end_gently(run)
+    assert states == ["T"]
+
+
+def test_nobody_waits_long_for_a_process_that_never_stops() -> None:
+    assert not procs.await_stillness({os.getpid()}, patience=0.05)
+    assert procs.await_stillness(set(), patience=0.0)
+
+
 def test_a_signal_without_a_stop_is_torchruns(living: subprocess.Popen[bytes]) -> None:
     living.send_signal(signal.SIGTERM)
     assert living.wait(60) == 9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import time
 from functools import partial
@@ -124,6 +125,14 @@ def test_an_mpirun_that_does_not_listen(make_head: MakeHead) -> None:
     door.read_until("up")
     door.stop(grace=0.0)
     assert door.story().code == 143
+    head.nothing_left()
+
+
+def test_a_request_counts_if_mpirun_fails_before_anybody_reads_it(head: Head) -> None:
+    request = shlex.quote(json.dumps({"why": "Ctrl-C", "grace": 600.0, "by": "me"}))
+    story = head.done(*SCRIPT, f'echo {request} >"{head.runs}/$KIT_RUN/stop"; kill -KILL $$')
+    assert (story.code, story.ending["stopped"], story.ending["failure"]) == (143, "Ctrl-C", None)
+    assert [event["why"] for event in story.events("stopping")] == ["Ctrl-C"]
     head.nothing_left()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,6 +145,66 @@ def test_the_driver_that_cuda_needs(name: str) -> None:
             assert f"driver {driver}" in problem.message
             assert f"needs {needed} or newer" in problem.message
             assert "reboot" in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "capability", "others"),
+    [
+        # A driver of branch 580 still runs Pascal and Volta, and CUDA 13 does not.
+        ("cuda-pytorch", "Tesla P100-PCIE-16GB", "6.0", "cuda-mxnet, cuda-tensorflow"),
+        ("cuda-pytorch", "Tesla V100-SXM2-16GB", "7.0", "cuda-mxnet, cuda-tensorflow"),
+        ("cuda-pytorch", "Tesla M60", "5.2", ""),
+        ("cuda-tensorflow", "Tesla M60", "5.2", ""),
+        ("cuda-mxnet", "Tesla K80", "3.7", ""),
+    ],
+)
+def test_gpus_that_are_too_old_for_the_images_kernels(name: Any, model: str, capability: str, others: str) -> None:
+    old = replace(gpus(1)[0], name=model, capability=capability)
+    host = facts(1, gpus=(old, old, replace(old, name="Tesla T4", capability="7.5")), driver="580.65.06")
+    (problem,) = flavour.model_problems(ImageSpec(flavour=name), [host, with_gpus(2)])
+    assert problem.host == "gpu1"
+    assert problem.message == (
+        f"has {model} (compute capability {capability}), and the image ({name}, CUDA {CUDA[name].cuda}) has kernels "
+        f"for {CUDA[name].capability} or newer"
+    )
+    assert str(problem.hint).startswith("leave this host out of the hosts file; or ")
+    assert ("one with kernels for these GPUs" in str(problem.hint)) is bool(others)
+    assert others in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("cuda-pytorch", "7.5"),
+        ("cuda-pytorch", "10.0"),
+        ("cuda-pytorch", "12.0"),
+        ("cuda-tensorflow", "6.0"),
+        ("cuda-mxnet", "7.0"),
+        # A driver before 510 does not report it.
+        ("cuda-pytorch", ""),
+        ("cpu", "3.7"),
+        ("ssh-layer", "3.7"),
+    ],
+)
+def test_gpus_that_fit_or_are_not_known(name: Any, capability: str) -> None:
+    host = facts(1, gpus=(replace(gpus(1)[0], capability=capability),))
+    assert flavour.model_problems(ImageSpec(flavour=name), [host]) == []
+    assert flavour.model_problems(ImageSpec(flavour="cuda-pytorch", base="mine:1"), [host]) == []
+
+
+def test_what_is_said_of_pretended_gpus_says_so() -> None:
+    lab = replace(gpus(1)[0], name="Tesla P100-PCIE-16GB (PRETENDED)", capability="6.0")
+    host = facts(1, gpus=(lab,), driver="390.1", gpu_fault="Unable to determine the device handle")
+    pytorch = ImageSpec(flavour="cuda-pytorch")
+    texts = [
+        *(problem.message for problem in flavour.driver_problems(pytorch, [host])),
+        *(problem.message for problem in flavour.model_problems(pytorch, [host])),
+        *(text for _, text, _ in flavour.broken_drivers([host])),
+        *(flavour.unused_gpus(spec("cpu"), [host]) or ("",))[:1],
+    ]
+    with pytest.raises(StepError) as caught:
+        flavour.needs_gpus(spec("auto"), [host, facts(2)])
+    assert [text.count("(PRETENDED)") for text in (*texts, caught.value.message)] == [1] * 5
 
 
 def test_no_check_of_what_kit_does_not_know() -> None:

@@ -1,4 +1,4 @@
-"""A driver that is too old for the CUDA of the image."""
+"""A driver that is too old for the CUDA of the image, or a GPU that is too old for its kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kit.errors import KitError
 from kit.model.doctor import Check, Examined, Sight
 from kit.plan.doctor.sights import facts_of, sights_of
-from kit.plan.flavour import OPEN, driver_problems, needs_gpus, with_flavour
+from kit.plan.flavour import OPEN, driver_problems, model_problems, needs_gpus, with_flavour
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -20,7 +20,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
             yield Sight(hosts=tuple(facts.host.name for facts in observed), seen=error.message, fix=error.hint or "")
             return
     if any(facts.gpus for facts in observed):
-        yield from sights_of(driver_problems(image, observed))
+        yield from sights_of([*driver_problems(image, observed), *model_problems(image, observed)])
 
 
 CHECK = Check(
@@ -30,7 +30,9 @@ CHECK = Check(
     severity="breaks",
     judge=judge,
     facts=True,
-    leads_to="kit deploy changes nothing. With another image, CUDA would fail: `driver version is insufficient`.",
-    fix="Install a newer NVIDIA driver and reboot, or set `image.flavour` to one with an older CUDA.",
+    leads_to="kit deploy changes nothing. CUDA would fail: `driver version is insufficient`, or `no kernel image is "
+    "available`.",
+    fix="Install a newer NVIDIA driver and reboot, or set `image.flavour` to one with an older CUDA. Leave out hosts "
+    "whose GPUs are too old for the image.",
     untested="The lab's driver version cannot be chosen: unit tests have this one.",
 )

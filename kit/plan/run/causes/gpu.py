@@ -122,15 +122,16 @@ GPU = (
     Rule(
         name="gpu-model",
         text="the program, or a library that it uses, was not built for this model of GPU",
-        hint="pin a version that supports the GPU in image.pip in kit.yaml, or use another image.base; see the model: "
+        hint="for a library in image.pip, pin a version that supports the GPU; for a framework, whose version kit "
+        "locks, use image.flavour ssh-layer with an image.base that supports it; see the model: "
         "kit exec {host} -- nvidia-smi -L",
         says=("no kernel image is available for execution on the device", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
     ),
     Rule(
         name="cudnn-version",
         text="the image has another version of cuDNN than the framework was built for",
-        hint="remove cuDNN from image.pip and volumes: in kit.yaml, or pin the version that the output names, "
-        f"then {BUILD}",
+        hint="remove cuDNN from image.pip and volumes: in kit.yaml; with image.flavour ssh-layer, pin in image.pip the "
+        f"version that the output names; then {BUILD}",
         says=(
             "Loaded runtime CuDNN library: ",
             "CUDNN_STATUS_VERSION_MISMATCH",

@@ -1,12 +1,14 @@
 """Measures TCP between two hosts. Runs on a VM's own Python (3.6 or newer) or in a container, and needs nothing of kit.
 
-tcp.py listen ADDRESS PORT LIMIT: takes connections that begin with the secret, until one says good-bye, or for LIMIT
+tcp.py listen ADDRESS PORT LIMIT: takes connections of those who know the secret, until one says good-bye, or for LIMIT
 seconds. tcp.py connect ADDRESS PORT SECONDS: prints one JSON object: half round trips by size, and the rate of a
-stream. The secret is the first line of standard input of both.
+stream. The secret is the first line of standard input of both. It never crosses the network: a caller answers a
+challenge with it, as in kit.remote.tune.wire_probe. An answer that somebody overhears is of no use for another one.
 """
 
 import hmac
 import json
+import os
 import socket
 import statistics
 import sys
@@ -16,6 +18,7 @@ from typing import Any, Dict, List
 
 PING, STREAM, BYE = b"P", b"S", b"B"
 SIZES = ((8, 2000), (1024, 2000), (65536, 200))
+CHALLENGE, ANSWER = 16, 32
 BUFFER = 1 << 20
 # What a shaped link lets through at once, and TCP's slow start, are no measure of the wire.
 IGNORED_S = 0.5
@@ -39,6 +42,10 @@ def exactly(link: socket.socket, count: int) -> bytes:
     return data
 
 
+def answer_to(challenge: bytes, secret: bytes) -> bytes:
+    return hmac.new(secret, challenge, "sha256").digest()
+
+
 def listen(address: str, port: int, limit: float, secret: bytes) -> int:
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +67,9 @@ def listen(address: str, port: int, limit: float, secret: bytes) -> int:
 def serve(link: socket.socket, secret: bytes, over: threading.Event, limit: float) -> None:
     try:
         link.settimeout(HELLO_S)
-        if not hmac.compare_digest(exactly(link, len(secret)), secret):
+        challenge = os.urandom(CHALLENGE)
+        link.sendall(challenge)
+        if not hmac.compare_digest(exactly(link, ANSWER), answer_to(challenge, secret)):
             return
         link.settimeout(limit)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -124,7 +133,7 @@ def dial(address: str, port: int, secret: bytes, what: bytes) -> socket.socket:
             time.sleep(0.1)
     link.settimeout(60)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    link.sendall(secret + what)
+    link.sendall(answer_to(exactly(link, CHALLENGE), secret) + what)
     return link
 
 

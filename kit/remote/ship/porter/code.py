@@ -191,7 +191,7 @@ def _head(line: bytes) -> Dict[str, Any]:
         raise Refused("code", "the pack has no first line") from error
     counts = [head.get(word) for word in ("remove", "add", "objects")] if isinstance(head, dict) else [None]
     # Each of them is a line of the pack, so a count that is too large ends with the pack.
-    if not all(type(count) is int and count >= 0 for count in counts):
+    if not all(type(count) is int and count >= 0 for count in counts) or "base" not in head:
         raise Refused("code", "the first line of the pack is wrong")
     return dict(head)
 

@@ -14,6 +14,9 @@ from .layers import Corrupt, Layers, Writer
 
 # A sender that has nothing to send reports that every two seconds.
 SILENCE_S = 10.0
+# A sender that has only KEEP for this long counts as silent: it may be broken into. One that waits for its own upstream
+# has bytes long before that, or reports the upstream as lost.
+MOST_KEEP_S = 900.0
 # How often to try the same upstream before reporting it as lost.
 TRIES = 3
 CORRUPT_TRIES = 3
@@ -124,13 +127,12 @@ class Fetcher:
 
     def _take(self, reading: BinaryIO) -> None:
         while True:
-            kind, payload = wire.read_frame(reading)
+            kind, payload = wire.next_frame(reading, MOST_KEEP_S)
             if kind == wire.END:
                 return
-            if kind == wire.HEADER:
-                self._layer(reading, *wire.read_header(payload))
-            elif kind != wire.KEEP:
+            if kind != wire.HEADER:
                 raise wire.Broken("it sent bytes of no layer")
+            self._layer(reading, *wire.read_header(payload))
 
     def _layer(self, reading: BinaryIO, layer: str, size: int, at: int) -> None:
         if layer not in self._need or self._layers.whole(layer):
@@ -148,11 +150,10 @@ class Fetcher:
             raise wire.Broken("the bytes that came before of the layer {} are wrong".format(layer[:12]))
         try:
             while not writer.complete:
-                kind, payload = wire.read_frame(reading)
-                if kind == wire.DATA:
-                    writer.write(payload)
-                elif kind != wire.KEEP:
+                kind, payload = wire.next_frame(reading, MOST_KEEP_S)
+                if kind != wire.DATA:
                     raise wire.Broken("it stopped in the middle of a layer")
+                writer.write(payload)
             del self._writers[layer]
             writer.finish()
         except Corrupt as error:

@@ -8,6 +8,7 @@ The other end may be a host that somebody broke into. So every length has a limi
 
 import json
 import struct
+import time
 import zlib
 from typing import Any, BinaryIO, Dict, NamedTuple, Tuple
 
@@ -67,6 +68,17 @@ def read_frame(stream: BinaryIO) -> Tuple[bytes, bytes]:
         raise Broken("a frame of an impossible length")
     payload = _exactly(stream, length)
     return (DATA, _unpacked(payload)) if kind == PACKED else (kind, payload)
+
+
+def next_frame(stream: BinaryIO, seconds: float) -> Tuple[bytes, bytes]:
+    """Return the next frame that is no KEEP. Raises Broken, also if there is only KEEP for this long."""
+    end = time.monotonic() + seconds
+    while True:
+        kind, payload = read_frame(stream)
+        if kind != KEEP:
+            return kind, payload
+        if time.monotonic() > end:
+            raise Broken("it sent no byte of a layer for {:.0f} s".format(seconds))
 
 
 def _unpacked(payload: bytes) -> bytes:

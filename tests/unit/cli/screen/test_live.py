@@ -68,6 +68,14 @@ def test_in_a_pipe_lines_of_others_stay_whole_and_the_bar_begins_again() -> None
     assert err.splitlines() == ["0 | 10%", "1 | x", "0 | 20%", "kit: warning: w", "0 | 30%", "0 | done"]
 
 
+def test_in_a_pipe_a_part_of_a_line_waits_for_its_end() -> None:
+    """A slow rank may write a line in two parts. Nothing may be printed twice."""
+    part = UnfinishedLine(text="163", source="0", stream="stdout", live=False)
+    events = (part, line("7", "1", "stdout"), line("16354", "0", "stdout"))
+    assert reported(*events)[0] == "1 | 7\n0 | 16354\n"
+    assert screen(reported(*events[:2], out=Tty())[0]) == ["1 | 7", "0 | 163", ""]
+
+
 def test_in_a_pipe_a_second_bar_waits_for_its_end() -> None:
     _, err = reported(bar("10%"), bar("70%", "1"), bar("20%"), line("99%", "1"), line("30%"))
     assert err.splitlines(keepends=True) == ["0 | 10%\r", "0 | 20%\n", "1 | 99%\n", "0 | 30%\n"]

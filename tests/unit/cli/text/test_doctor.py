@@ -32,6 +32,12 @@ def test_nothing() -> None:
     assert findings(result(pairs=1)) == "No finding: 30 checks on 8 hosts: gpu[1-8], 1 pair, in 1.2 s."
 
 
+def test_the_last_line_says_that_gpus_are_pretended() -> None:
+    text = findings(result(gpu_models=("NVIDIA H200 (PRETENDED)",)))
+    assert text == "No finding: 30 checks on 8 hosts: gpu[1-8], in 1.2 s; GPUs (PRETENDED)."
+    assert "PRETENDED" not in findings(result(gpu_models=("NVIDIA H200",)))
+
+
 def test_hosts_are_folded() -> None:
     text = findings(result(finding(Sight(hosts=HOSTS[:7], seen="9001"), Sight(hosts=HOSTS[7:], seen="1500"))))
     assert text.splitlines() == [

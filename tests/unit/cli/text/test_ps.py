@@ -93,3 +93,16 @@ def test_a_narrow_terminal_cuts_long_cells_and_a_pipe_gets_all() -> None:
     assert "…" in narrow[3]
     assert problem in ps(value)
     assert problem in ps(value, width=90, verbose=True)
+
+
+def test_every_width_says_that_gpus_are_pretended() -> None:
+    lab = replace(node(1), gpu_models=("NVIDIA H200 (PRETENDED)",), gpus_free=2)
+    value = cluster(lab, count=2)
+    assert ps(value).count("PRETENDED") == 1
+    assert "8 × H200 (PRETENDED), 2 free" in ps(value)
+    for width in (40, 60, 80, 100):
+        assert ps(value, width=width).count("PRETENDED") == 1
+    assert ps(value, width=60).startswith("Cluster kit, 2 hosts: gpu[1-2]; GPUs (PRETENDED)\n")
+    assert "PRETENDED" not in ps(cluster(count=2), width=60)
+    # Many hosts have totals in the second line.
+    assert ps(cluster(lab), width=60).startswith("Cluster kit, 20 hosts: gpu[1-20]; GPUs (PRETENDED)\nIn total: ")

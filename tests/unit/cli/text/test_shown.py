@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kit.cli.screen.jsonout import shown_run
 from kit.cli.text import shown
 from kit.cli.text.use import use
 from kit.model.run import Failure, HostUse, Place, RunCode, RunRecord, RunUse, ShownRun
@@ -125,3 +126,12 @@ def test_a_run_is_shown_with_what_it_used() -> None:
         places=(Place(node="gpu1", address="a", ranks=2),), metrics=RunUse(hosts={"gpu1": HostUse(memory_peak=5)}),
     )  # fmt: skip
     assert "Memory   5 B at most, on gpu1" in shown.shown(ShownRun(record=record, head="gpu1", log="/x/log", work=""))
+
+
+def test_a_shared_folder_of_checkpoints() -> None:
+    assert "Checkpoints" not in rows(SHOWN)
+    assert rows(replace(SHOWN, checkpoints="gpu1:/mnt/my ckpt"))["Checkpoints"] == (
+        "gpu1:/mnt/my ckpt (--checkpoint-dir); kit pull leaves them there; fetch them: kit cp 'gpu1:/mnt/my ckpt' ."
+    )
+    assert shown_run(replace(SHOWN, checkpoints="gpu1:/c"))["checkpoints"] == "gpu1:/c"
+    assert "\x1b" not in shown.shown(replace(SHOWN, checkpoints="gpu1:/\x1b[2J"))

@@ -121,6 +121,19 @@ def test_only_a_terminal_cuts(
     assert (LONG not in terminal.out.getvalue()) is cut
 
 
+def test_what_is_told_fits_the_terminal_of_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = Terminal(out=io.StringIO(), err=Tty(), inp=io.StringIO(), environ={})
+    args: dict[str, Any] = {"output": None, "folder": None, "verbose": False}
+    session = Session(args=SimpleNamespace(**args), terminal=terminal, reporter=Quiet(terminal), environ={})
+    assert (session.width, session.told_width) == (None, 60)
+    args["verbose"] = True
+    assert (
+        Session(args=SimpleNamespace(**args), terminal=terminal, reporter=Quiet(terminal), environ={}).told_width
+        is None
+    )
+
+
 def test_a_pipe_gets_whole_cells(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from kit.cli.text.top import Head, page, whole
 from kit.cli.text.top_cells import Line, cells, cropped, fit, text_of
 from kit.cli.text.top_tables import plain
+from kit.model.pretended import MARK
 from kit.plan.watch.rows import History, Tables, tables
 from kit.plan.watch.state import Choice, pressed
 from tests.fakes.readings import LAST, RUN, cluster
@@ -63,6 +65,21 @@ def compare(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", ["80", "200"])
 def test_the_documentation_shows_these_screens(name: str) -> None:
     assert (GOLDEN / f"{name}.txt").read_text().rstrip() in (ROOT / "docs" / "top.md").read_text()
+
+
+@pytest.mark.parametrize("width", [40, 80, 109, 110, 200])
+def test_the_first_line_says_that_gpus_are_pretended(width: int) -> None:
+    seen, history = cluster()
+    lab = [
+        replace(one, reading=replace(one.reading, gpus=tuple(replace(g, name=f"{g.name} {MARK}") for g in gpus)))
+        if one.reading and (gpus := one.reading.gpus)
+        else one
+        for one in seen
+    ]
+    everything = tables(tuple(lab), history, run=RUN, last=LAST)
+    for lines in (whole(HEAD, everything, width), page(HEAD, everything, Choice(), (width, 24)).lines):
+        assert text_of(lines).splitlines()[0].startswith(f"kit top  GPUs {MARK}  train: ")
+    assert MARK not in text_of(whole(HEAD, rows(), width))
 
 
 def test_no_hosts_yet_and_a_tiny_screen() -> None:

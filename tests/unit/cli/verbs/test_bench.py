@@ -148,7 +148,7 @@ def test_the_list_of_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("words", "message"),
     [
         (["--preset", "eggs"], "--preset: unknown value 'eggs' | egs, networks, kvstore, compression, tuning"),
-        (["--workload", "torch"], "--workload: unknown value 'torch' | mxnet, tf"),
+        (["--workload", "caffe"], "--workload: unknown value 'caffe' | mxnet, tf, torch"),
         (["--preset", "networks", "--networks", "wifi"], "--networks: unknown value 'wifi' | bare, host, bridge"),
         (["--preset", "kvstore", "--stores", "disk"], "--stores: unknown value 'disk' | local, device"),
         (["--paced", "resnet5"], "--paced: unknown value 'resnet5' | resnet50"),

@@ -173,6 +173,17 @@ def test_a_bar_is_seen_while_it_grows(following: StartFollowing, head: Head, str
     assert remembered(follower).lines == [OutputLine(text="ö", stream=stream, source="0")]
 
 
+def test_only_a_bar_or_the_only_rank_is_live_in_a_pipe(following: StartFollowing, head: Head) -> None:
+    """Another rank's line could interrupt it, and it would come twice."""
+    wait = f"until [ -e {head.folder}/saw$seen ]; do sleep 0.01; done"
+    states = "".join(f"printf '{text}'; seen={seen}; {wait}; " for text, seen in (("1", 1), ("2", 12), ("\\r3", 3)))
+    follower = following(*ranks(2, f"[ $RANK = 0 ] || exit 0; {states}echo"), places=[place("gpu1", 2)])
+    follower.reporter = Watching(head)
+    to_its_end(follower)
+    shown = remembered(follower).of(UnfinishedLine)
+    assert [(event.text, event.live) for event in shown] == [("1", False), ("12", False), ("3", True)]
+
+
 def test_another_ranks_bar_is_not_shown(following: StartFollowing) -> None:
     bar = "printf '10%%'; sleep 0.3; printf '\\r20%%\\n'"
     follower = following(*ranks(1, bar), manner=Manner(rank=1))

@@ -51,6 +51,31 @@ def test_the_plan_on_gpus(preset: str) -> None:
     check_golden(f"bench/gpu-{preset}.txt", plan_text(facts(gpus=8), BenchOptions(preset=preset)))
 
 
+@pytest.mark.parametrize("preset", [LADDER, "egs"])
+def test_the_plan_of_an_image_with_pytorch(preset: str) -> None:
+    check_golden(f"bench/torch-{preset}.txt", plan_text(facts(frameworks=("pytorch",)), BenchOptions(preset=preset)))
+
+
+def test_pytorch_on_gpus_trains_what_the_tables_have() -> None:
+    (*_, last) = plan(facts(gpus=8, frameworks=("pytorch",)), BenchOptions(preset="egs")).cases
+    assert last.command[:5] == ("torch_benchmark", "--model", "resnet50", "--batch-size", "64")
+
+
+def test_an_image_without_horovod_measures_what_it_can() -> None:
+    torch = facts(frameworks=("pytorch",))
+    assert "Horovod" in plan(torch, BenchOptions()).skipped["hello"]
+    tuned = plan(torch, BenchOptions(preset="tuning"))
+    assert {case.command[0] for case in tuned.cases} == {"mpi_perf"}
+    assert "Horovod" in tuned.skipped["paced"]
+    assert plan(torch, BenchOptions(preset="egs", model="any_of_torchvision")).cases
+    for preset in ("egs", "compression"):
+        with pytest.raises(InputError, match="measures Horovod, which the cluster's image does not have"):
+            plan(torch, BenchOptions(preset=preset, paced="resnet50"))
+    with pytest.raises(InputError, match="has no tensorflow") as refused:
+        plan(torch, BenchOptions(preset="compression"))
+    assert "--paced" not in (refused.value.hint or "")
+
+
 def test_paced_plans_are_marked_as_simulated() -> None:
     options = BenchOptions(preset="compression", paced="resnet50", step_ms=290, batch_size=64)
     check_golden("bench/paced-compression.txt", plan_text(facts(), options))
@@ -119,7 +144,8 @@ def test_no_id_is_given_twice() -> None:
             "unknown value 'resnet18v1'",
             "choose one of: convnextbase",
         ),
-        ({"preset": "egs", "workload": "torch"}, "unknown value 'torch'", "choose one of: mxnet, tf"),
+        ({"preset": "egs", "workload": "pytorch"}, "unknown value 'pytorch'", "choose one of: mxnet, tf, torch"),
+        ({"preset": "egs", "workload": "torch"}, "the cluster's image has no pytorch", "write --workload mxnet"),
         (
             {"preset": "networks", "networks": ("hots",)},
             "unknown value 'hots'",

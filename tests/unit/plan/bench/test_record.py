@@ -59,6 +59,7 @@ def test_a_session_whose_fields_are_wrong(change: dict[str, Any], says: str) -> 
         ({"command": [1]}, "command is not a list of words"),
         ({"env": [1]}, "env is not a list of name and value pairs"),
         ({"np": True}, "np is true, not a whole number"),
+        ({"np": 0}, "np is less than 1"),
         ({"timeout_s": "long"}, 'timeout_s is "long", not a number'),
     ],
 )

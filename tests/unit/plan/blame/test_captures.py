@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,22 @@ def test_a_real_fault_is_named(name: str) -> None:
     assert culprit.gain is not None
     # Without a fault, a step took about 220 ms on that busy machine.
     assert 0.1 < culprit.gain.then < 0.3 < culprit.gain.now
+
+
+def test_a_pretended_gpu_is_named_as_one() -> None:
+    watched = captured("gpu-throttle")
+    lab = {
+        host: tuple(
+            replace(one, gpus=one.gpus and tuple(replace(gpu, name="NVIDIA H200 (PRETENDED)") for gpu in one.gpus))
+            for one in intervals
+        )
+        for host, intervals in watched.hosts.items()
+    }
+    for seen, count in ((watched, 0), (replace(watched, hosts=lab), 1)):
+        culprit = judge(seen).culprit
+        assert culprit is not None
+        (text,) = [text for text in culprit.evidence if "is throttled: " in text]
+        assert text.count("(PRETENDED)") == count
 
 
 def test_nobody_is_blamed_for_a_real_healthy_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.model.data import DataSource, DataSpec, Stage
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster.down import down_plan
 from tests.fakes.golden import check_golden
@@ -11,6 +12,17 @@ from tests.fakes.plans import plan_text
 def test_three_hosts_and_their_image() -> None:
     plan = down_plan(ClusterSpec(name="lab"), ["gpu1", "gpu2", "gpu3"], ("kit:cpu-0123456789ab",))
     check_golden("down.txt", plan_text(plan))
+
+
+def test_the_head_ends_stagings_first() -> None:
+    """It leads them. If another host's stager ended before, the staging's kit would report a lost host."""
+    cases: tuple[tuple[Stage, list[str]], ...] = (("disk", ["EndStagings", "StackRemove"]), ("none", ["StackRemove"]))
+    for stage, first in cases:
+        source = DataSource(kind="nfs", text="nfs://10.0.0.9/web", place="10.0.0.9", path="/web")
+        spec = ClusterSpec(name="lab", data=(DataSpec(name="web", source=source, to="/data/web", stage=stage),))
+        plan = down_plan(spec, ["gpu1", "gpu2"], ())
+        assert [step.kind for host, step in plan.steps() if host == "gpu1"][: len(first)] == first
+        assert "EndStagings" not in [step.kind for host, step in plan.steps() if host == "gpu2"]
 
 
 def test_one_host_leaves_the_swarm_after_its_container() -> None:

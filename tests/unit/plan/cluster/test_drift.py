@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 
 from kit.errors import NotReadyError
 from kit.model.data import DataSource, DataSpec
-from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec, RunsSpec, SshSpec, UlimitSpec
+from kit.model.spec import (
+    ClusterSpec,
+    ImageSpec,
+    MpiSpec,
+    NcclSpec,
+    RunsSpec,
+    SecuritySpec,
+    SshSpec,
+    UlimitSpec,
+)
 from kit.plan.cluster.drift import deployed_settings, differences, refusal
 
 STORE = DataSource(kind="store", text="s3://corpus/text", scheme="s3", place="corpus", path="text")
@@ -106,3 +116,159 @@ def test_the_refusal_names_settings_and_the_way_on() -> None:
     assert error.hint
     assert "kit deploy" in error.hint
     assert "--as-deployed" in error.hint
+
+
+# Each field of a spec is in one of the next two tables, with another value than that of SPEC.
+# A deploy writes these to the hosts. Before the next deploy, a run uses the old ones.
+NEEDS_A_DEPLOY: dict[str, Any] = {
+    "orchestrator": "swarm",
+    "image.flavour": "pytorch",
+    "image.base": "debian:12",
+    "image.frameworks": ("mxnet",),
+    "image.packages": ("htop",),
+    "image.pip": ("tqdm",),
+    "ssh_port": 34,
+    "network": "10.0.0.0/8",
+    "interfaces": ("eth1",),
+    "slots": 8,
+    "volumes": ("/other:/other",),
+    "data": (),
+    "env": {"FOO": "baz"},
+    "shm_size": "8gb",
+    "cpus": 2.0,
+    "memory": "4gb",
+    "pids": 100,
+    "rdma": "off",
+    "devices": ("/dev/fuse",),
+    "hugepages": "1gb",
+    "ulimits.memlock": "default",
+    "ulimits.nofile": 4096,
+    "ulimits.stack": None,
+    "security.capabilities": ("SYS_PTRACE",),
+    "security.new_privileges": True,
+    "security.read_only": False,
+    "security.pids": 100,
+    "security.seccomp": "unconfined",
+    "user": "1000:1000",
+    "nccl.plugin": "/opt/plugin",
+}
+# kit reads these when a run starts, or they are about this machine or another verb.
+NEEDS_NO_DEPLOY: dict[str, Any] = {
+    # Another name is another cluster, with another record.
+    "name": "other",
+    # A folder of this machine. Its content is part of the image's tag.
+    "image.wheels": "/wheels",
+    # kit compares the file's content: see the tests of `requirements` below.
+    "requirements": "/other.txt",
+    # How the image comes to the hosts, and how kit does.
+    "builder": "head",
+    "registry": "registry.example.com",
+    "ssh.user": "ubuntu",
+    "ssh.port": 2222,
+    "ssh.key": "/key",
+    "ssh.known_hosts": "/known",
+    "ssh.keep": False,
+    "gpus_per_rank": 2,
+    "head_runs_ranks": False,
+    "mpi.bind_to": "core",
+    "mpi.yield_when_idle": True,
+    "mpi.allreduce": "openmpi",
+    "mpi.args": ("--report-bindings",),
+    "nccl.require": "IB",
+    "runs.clean": "none",
+    "runs.ttl_days": 1.0,
+    "runs.keep": 1,
+    "setup.docker": "docker.com",
+    "setup.driver": "570-server",
+    "setup.proxy": "http://proxy",
+    "setup.no_proxy": "10.0.0.0/8",
+    "setup.mtu": 1400,
+    "setup.hugepages": 4,
+    "code": "/code",
+    "command": ("true",),
+}
+# The same for a data set. TEXT is staged on disk.
+DATA_NEEDS_A_DEPLOY: dict[str, Any] = {
+    "name": "other", "to": "/other", "stage": "ram", "dir": "/nvme", "split": "hosts", "write": True,
+}  # fmt: skip
+# Only a staging reads these. `options` are those of a mount in place, and then a deploy needs them, and the source.
+DATA_NEEDS_NO_DEPLOY: dict[str, Any] = {"source": NFS, "size": "1gb", "options": "soft"}
+
+
+def paths_of(spec: object, before: str = "") -> Iterator[str]:
+    for field in fields(spec):  # type: ignore[arg-type]
+        value = getattr(spec, field.name)
+        if is_dataclass(value):
+            yield from paths_of(value, f"{before}{field.name}.")
+        else:
+            yield before + field.name
+
+
+def changed(path: str, value: Any) -> ClusterSpec:
+    section, _, name = path.rpartition(".")
+    if not section:
+        return replace(SPEC, **{name: value})
+    return replace(SPEC, **{section: replace(getattr(SPEC, section), **{name: value})})
+
+
+def test_each_setting_is_known_to_need_a_deploy_or_not() -> None:
+    """If this fails, you have added a setting: put it into one of the tables, and what a deploy writes into drift."""
+    assert sorted(paths_of(SPEC)) == sorted([*NEEDS_A_DEPLOY, *NEEDS_NO_DEPLOY])
+    assert sorted(field.name for field in fields(TEXT)) == sorted([*DATA_NEEDS_A_DEPLOY, *DATA_NEEDS_NO_DEPLOY])
+
+
+@pytest.mark.parametrize("path", NEEDS_A_DEPLOY)
+def test_a_setting_that_needs_a_deploy_is_compared(path: str) -> None:
+    assert differences(recorded(SPEC), changed(path, NEEDS_A_DEPLOY[path]))
+
+
+@pytest.mark.parametrize("path", NEEDS_NO_DEPLOY)
+def test_a_setting_that_needs_no_deploy_is_not_compared(path: str) -> None:
+    spec = changed(path, NEEDS_NO_DEPLOY[path])
+    if path == "name":
+        # A digest and a folder have the cluster's name in them. The record of a cluster is never compared with another.
+        spec = replace(spec, env={}, data=())
+        assert differences(recorded(replace(SPEC, env={}, data=())), spec) == ()
+        return
+    assert differences(recorded(SPEC), spec) == ()
+
+
+@pytest.mark.parametrize("name", [*DATA_NEEDS_A_DEPLOY, *DATA_NEEDS_NO_DEPLOY])
+def test_the_fields_of_a_data_set(name: str) -> None:
+    values = DATA_NEEDS_A_DEPLOY | DATA_NEEDS_NO_DEPLOY
+    spec = replace(SPEC, data=(replace(TEXT, **{name: values[name]}),))
+    assert bool(differences(recorded(SPEC), spec)) == (name in DATA_NEEDS_A_DEPLOY)
+
+
+def test_a_data_set_that_is_mounted_in_place() -> None:
+    mounted = replace(SPEC, data=(replace(TEXT, source=NFS, stage="none"),))
+    for change in ({"options": "soft"}, {"source": replace(NFS, text="nfs://10.0.0.9/other", path="/other")}):
+        assert differences(recorded(mounted), replace(SPEC, data=(replace(mounted.data[0], **change),)))
+
+
+def test_the_content_of_the_file_with_requirements() -> None:
+    known = json.loads(json.dumps(deployed_settings(SPEC, requirements="0123456789ab")))
+    assert differences(known, SPEC, requirements="0123456789ab") == ()
+    assert differences(known, SPEC, requirements="ba9876543210") == ("requirements: 0123456789ab → ba9876543210",)
+    assert differences(known, SPEC) == ("requirements: 0123456789ab → unset",)
+    assert differences(recorded(SPEC), SPEC, requirements="0123456789ab") == ("requirements: unset → 0123456789ab",)
+
+
+def test_pids_is_another_way_to_write_the_limit() -> None:
+    known = recorded(replace(SPEC, pids=100))
+    assert differences(known, replace(SPEC, security=SecuritySpec(pids=100))) == ()
+    assert differences(known, SPEC) == ("security.pids: 100 → 32768",)
+
+
+def test_the_order_of_capabilities_does_not_matter() -> None:
+    known = recorded(replace(SPEC, security=SecuritySpec(capabilities=("SYS_PTRACE", "SYS_NICE"))))
+    assert differences(known, replace(SPEC, security=SecuritySpec(capabilities=("SYS_NICE", "SYS_PTRACE")))) == ()
+
+
+def test_a_record_of_an_earlier_kit_lacks_newer_settings() -> None:
+    """Its user, fence, plugin and requirements are not known. That is no difference."""
+    newer = ("user", "security.", "nccl.", "requirements")
+    known = {path: value for path, value in recorded(SPEC).items() if not path.startswith(newer)}
+    assert len(known) < len(recorded(SPEC))
+    spec = replace(SPEC, user="1:1", pids=1, nccl=NcclSpec(plugin="/p"), security=SecuritySpec(read_only=False))
+    assert differences(known, spec, requirements="0123456789ab") == ()

@@ -105,6 +105,11 @@ def test_a_local_container_is_fenced_in() -> None:
     fenced, loose = local(ClusterSpec()), local(ClusterSpec(security=LOOSE))
     assert fenced.capabilities == ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
     assert (fenced.security_options, fenced.pids) == (("no-new-privileges:true",), 32768)
+    assert "KIT_USER" not in fenced.env
+    user = local(ClusterSpec(user="1000:100"))
+    assert user.env["KIT_USER"] == "1000:100"
+    assert user.env["PMIX_MCA_psec"] == "none"
+    assert {*user.capabilities} == {*fenced.capabilities, "CAP_KILL", "CAP_SETGID", "CAP_SETUID"}
     assert "CAP_SYS_PTRACE" in loose.capabilities
     assert (loose.security_options, loose.pids) == (("seccomp:unconfined",), 0)
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from kit.errors import StepError
-from kit.model.observed import Container, GpuEngine
-from kit.plan.cluster.gpus import compose_driver, file_driver, free, swarm_driver
+from kit.model.host import Host
+from kit.model.observed import Container, GpuEngine, GpuProcess
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster.gpus import compose_driver, file_driver, lost, notes, swarm_driver, too_few, verify_gpus
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 
 BASE = replace(GPU_ENGINE, hook="")
@@ -126,10 +128,31 @@ def test_what_prevents_swarm(engine: GpuEngine, cause: str) -> None:
     assert cause in problem.message
 
 
-@pytest.mark.parametrize(
-    ("sees", "ranks", "count"),
-    [(None, 1, 3), ({"GPU-0", "GPU-1", "GPU-2", "GPU-3"}, 1, 3), ({"GPU-3"}, 1, 1), (set(), 0, 0), (None, 9, 0)],
-)
-def test_a_gpu_that_the_node_does_not_see_is_not_free(sees: set[str] | None, ranks: int, count: int) -> None:
-    node = None if sees is None else frozenset(sees)
-    assert free(facts(1, gpus=gpus(4), node_gpus=node), 4, ranks) == count
+def test_each_text_about_pretended_gpus_says_so_once() -> None:
+    lab = tuple(replace(gpu, name="NVIDIA H200 (PRETENDED)") for gpu in gpus(2))
+    observed = host(
+        GpuEngine(),
+        gpus=lab,
+        host=Host(name="gpu1", address="10.0.0.1", slots=4),
+        node_gpus=frozenset({"GPU-0"}),
+        gpu_fault="Unable to determine the device handle",
+        gpu_processes=(GpuProcess(gpu="GPU-0", pid=42, user="alice", command="jupyter"),),
+    )
+    step = verify_gpus(ClusterSpec(name="lab"), observed)
+    driver = compose_driver(observed)
+    assert step is not None
+    assert isinstance(driver, StepError)
+    texts = [
+        lost(observed, {}),
+        too_few(observed),
+        *notes(observed, ClusterSpec(name="lab")),
+        step.line()[1],
+        driver.message,
+    ]
+    assert [text.count("(PRETENDED)") for text in texts] == [1] * 8
+    assert texts[2] == "the node sees 1 of the host's 2 GPUs: GPU-1 is missing (PRETENDED); run: kit deploy"
+
+
+def test_the_gpus_of_a_real_host_have_no_mark() -> None:
+    observed = host(GPU_ENGINE, node_gpus=frozenset({"GPU-0"}))
+    assert lost(observed, {}) == "the node sees 1 of the host's 2 GPUs: GPU-1 is missing"

@@ -8,6 +8,7 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.errors import InputError, InputErrors, StepError
+from kit.flows.cluster.look import paths_of
 from kit.model.observed import Container, HostFacts, HugePages
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import compose
@@ -114,3 +115,15 @@ def test_a_device_must_be_on_every_host() -> None:
     for dialect in (compose, swarm):
         assert {"/dev/gdrdrv", "/dev/fuse"} <= set(dialect.paths(spec))
     assert "/dev/hugepages" in compose.paths(spec_from({"hugepages": "4gb"}))
+
+
+def test_the_plugin_of_nccl_must_be_on_every_host() -> None:
+    spec = spec_from({"nccl": {"plugin": "/opt/aws-ofi-nccl/lib/"}})
+    path = "/opt/aws-ofi-nccl/lib/libnccl-net*.so*"
+    for dialect in (compose, swarm):
+        assert path in dialect.paths(spec)
+    assert path in paths_of(spec)
+    assert problems(facts(1), spec) == []
+    (problem,) = problems(facts(2, absent=frozenset([path])), spec)
+    assert problem.message.startswith("has no libnccl-net*.so in /opt/aws-ofi-nccl/lib/, which nccl.plugin")
+    assert problem.host == "gpu2"

@@ -1,4 +1,4 @@
-"""Tests the diagnosis of failed runs with real output: failures/ has one file for each case.
+"""Tests the diagnosis of failed runs: failures/ has one file for each case.
 
 `source` in a file says where its text comes from. "kit's cpu image" is the output of Python 3.11, TensorFlow 2.15.1,
 MXNet 1.9.1, Horovod 0.28.1 and Open MPI 4.1.4 in that image, cut to its last lines; a file without lines only says how
@@ -60,7 +60,7 @@ def holes(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_real_texts(sample: Path) -> None:
+def test_samples_from_kit_s_images_and_upstream(sample: Path) -> None:
     fields, failure = read(sample)
     assert re.fullmatch(r"kit's (?:cpu|pytorch) image.*|upstream: .+", fields["source"])
     known = cause(failure)
@@ -79,7 +79,7 @@ def test_real_texts(sample: Path) -> None:
 
 
 @rules
-def test_each_cause_has_a_real_text(rule: Rule) -> None:
+def test_each_cause_has_a_sample(rule: Rule) -> None:
     assert [path for path in SAMPLES if f"{path.stem}-".startswith(f"{rule.name}-")]
 
 
@@ -177,6 +177,7 @@ def test_a_shell_reports_a_signal_as_a_number() -> None:
         (rank(exit_code=3), "rank 5 on gpu3 ended with exit code 3"),
         (rank(exit_code=3, host=""), "rank 5 ended with exit code 3"),
         (rank(exit_code=None, rank=None), "a rank on gpu3 ended with an error"),
+        (rank(exit_code=9, rank=None, host=""), "a rank that mpirun does not name ended with exit code 9"),
         (rank(exit_code=None, signal="SIGSEGV"), "rank 5 on gpu3 was killed by SIGSEGV"),
         (rank(exit_code=None, signal="SIGKILL", oom=True), "rank 5 on gpu3 was killed by SIGKILL: out of memory"),
         (rank(exit_code=137, oom=True), "rank 5 on gpu3 ended with exit code 137: out of memory"),

@@ -64,16 +64,18 @@ def holder(number: int, *slots: int) -> RunRecord:
 @pytest.mark.parametrize(
     ("given", "living", "ranks"),
     [
-        ({}, [], (4, 1, 4)),
+        ({}, [], (4, 1, None)),
         ({"max_np": 3}, [], (3, 1, 3)),
         ({"min_np": 2, "max_np": 8}, [], (4, 2, 8)),
-        ({"min_np": 2}, [holder(1, 0, 1)], (2, 2, 4)),
+        ({"min_np": 2}, [holder(1, 0, 1)], (2, 2, None)),
         # They do not fit now: place_free says who holds the slots, or waits.
-        ({"min_np": 3}, [holder(1, 0, 1)], (3, 3, 4)),
-        ({"min_np": 8}, [], (8, 8, 8)),
+        ({"min_np": 3}, [holder(1, 0, 1)], (3, 3, None)),
+        ({"min_np": 8}, [], (8, 8, None)),
     ],
 )
-def test_how_many_ranks_start(given: dict[str, int], living: list[RunRecord], ranks: tuple[int, int, int]) -> None:
+def test_how_many_ranks_start(
+    given: dict[str, int], living: list[RunRecord], ranks: tuple[int, int, int | None]
+) -> None:
     assert elastic.ranks(with_policy(**given), [node(1), node(2)], living) == ranks
 
 
@@ -97,6 +99,29 @@ def test_kit_elastic_gets_names_and_never_values() -> None:
     assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["elastic"] == {}
 
 
+def test_without_a_limit_ranks_start_on_every_host_that_comes() -> None:
+    placement = Placement(nodes=(node(1),), counts=(2,))
+    plan = launch_plan(run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={})
+    made = elastic.as_elastic(plan, node(1), 2, None)
+    assert made.argv[:3] == ("kit-elastic", "--min-np", "2")
+    assert "--max-np" not in made.argv
+
+
+@pytest.mark.parametrize(
+    ("record", "most"),
+    [
+        ({"elastic": {"max_np": 4}, "places": [{"ranks": 2}, {"ranks": 2}]}, 4),
+        ({"elastic": {"max_np": 4}, "places": [{"ranks": 2}, {"ranks": 2, "out": True}]}, None),
+        ({"elastic": {"max_np": None}, "places": [{"ranks": 2}]}, None),
+        ({"elastic": {"max_np": 4}, "places": [{"ranks": "4"}, 4]}, None),
+        ({"elastic": [4], "places": {}}, None),
+        ({}, None),
+    ],
+)
+def test_a_run_at_its_limit_gets_no_ranks_on_more_hosts(record: dict[str, object], most: int | None) -> None:
+    assert elastic.limit_reached(record) == most
+
+
 def test_more_hosts_give_all_their_free_slots() -> None:
     assert leases.places_on([node(1), node(2)], [holder(1, 0)]) == (
         Place(node="gpu1", address=node(1).address, ranks=1, slots=(1,)),
@@ -106,12 +131,27 @@ def test_more_hosts_give_all_their_free_slots() -> None:
         leases.places_on([node(1)], [holder(1, 0, 1)])
 
 
+FAILED = {"rank": 1, "host": "gpu2"}
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         (
             {"event": "reset", "left": ["gpu3", "gpu4"], "np_before": 6, "np": 4, "seconds": 12.31},
             "reset: gpu[3-4] left; 6 → 4 ranks; 12.3 s lost",
+        ),
+        (
+            {"event": "reset", "np_before": 2, "np": 2, "seconds": 3, "failed": FAILED | {"exit_code": 137}},
+            "reset: 2 ranks; 3.0 s lost; rank 1 on gpu2 was killed by SIGKILL",
+        ),
+        (
+            {"event": "reset", "np_before": 2, "np": 2, "seconds": 3, "failed": FAILED | {"exit_code": 7}},
+            "reset: 2 ranks; 3.0 s lost; rank 1 on gpu2 ended with exit code 7",
+        ),
+        (
+            {"event": "reset", "np_before": 2, "np": 2, "seconds": 3, "failed": FAILED | {"exit_code": 255}},
+            "reset: 2 ranks; 3.0 s lost; the connection to gpu2 broke",
         ),
         (
             {"event": "reset", "joined": ["gpu5"], "left": ["gpu1"], "np_before": 4, "np": 4, "seconds": 2},
@@ -140,3 +180,14 @@ def test_an_odd_event_is_an_odd_answer() -> None:
         elastic_event({"event": "reset", "np": -1})
     with pytest.raises(OddAnswer):
         elastic_event({"event": "reset", "joined": 3})
+    with pytest.raises(OddAnswer):
+        elastic_event({"event": "reset", "failed": {"rank": -1}})
+    for fields in (
+        {"event": "reset", "seconds": float("inf")},
+        {"event": "short", "available": 10**400},
+        {"event": "short", "seconds": float("nan")},
+        {"event": "refused", "rank": -1},
+        {"event": "over", "why": 7},
+    ):
+        with pytest.raises(OddAnswer):
+            elastic_event(fields)

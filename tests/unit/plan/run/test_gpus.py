@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from kit.errors import InputError, NotReadyError
 from kit.model.launch import Node, Placement, RunRequest
+from kit.model.observed import Gpu, GpuProcess, Lease
 from kit.model.run import Place, RunRecord
 from kit.model.spec import ClusterSpec, MpiSpec
 from kit.plan.run import gpus
 from kit.plan.run.leases import place_free
 from kit.plan.run.mpi import launch_plan
-from tests.fakes.facts import node
+from tests.fakes.facts import facts, node
 
 
 def host(number: int = 1, *, slots: int = 2, has: int = 2) -> Node:
@@ -189,3 +190,52 @@ def test_ranks_without_a_share_see_what_the_run_holds() -> None:
     placement = Placement(nodes=(host(slots=4, has=8),), counts=(2,))
     places = (Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(1, 2)),)
     assert gpus.of_ranks(placement, places, 0) == [(0, "gpu1", (2, 3, 4, 5)), (1, "gpu1", (2, 3, 4, 5))]
+
+
+RUN, BY_HAND = "20261121-101500-3fa2", "by-hand-7"
+CARDS = (
+    Gpu(name="A100", memory_mib=40960, uuid="GPU-a"),
+    Gpu(name="A100", memory_mib=40960, uuid="GPU-b", mig=("MIG-1", "MIG-2")),
+    Gpu(name="A100", memory_mib=40960, uuid="GPU-c"),
+)
+
+
+def process(gpu: str) -> GpuProcess:
+    return GpuProcess(gpu=gpu, pid=42, user="alice", command="x")
+
+
+@pytest.mark.parametrize(
+    ("held", "used", "ranks", "seen", "expected"),
+    [
+        ((), (), {}, None, (0, 1, 2, 3)),
+        # A lease holds its GPUs, whether ranks are there or not, and a rank of it counts once.
+        ((1,), (), {}, None, (0, 2, 3)),
+        ((1,), (), {RUN: (0,)}, None, (0, 2, 3)),
+        ((1,), ("MIG-1",), {RUN: (0,)}, None, (0, 2, 3)),
+        # A program of others, on a MIG device, or on its GPU as a whole.
+        ((1,), ("MIG-2",), {}, None, (0, 3)),
+        ((), ("GPU-b", "GPU-elsewhere"), {}, None, (0, 3)),
+        # Ranks without a lease count by slot, unless their processes show.
+        ((), (), {BY_HAND: (0, 1)}, None, (0, 1)),
+        ((0,), ("GPU-c",), {RUN: (0,), BY_HAND: (0,)}, None, (1, 2)),
+        ((), (), {BY_HAND: tuple(range(9))}, None, ()),
+        # What the node does not see.
+        ((), (), {}, frozenset({"GPU-a", "GPU-c"}), (0, 3)),
+        ((), (), {}, frozenset(), ()),
+    ],
+)
+def test_idle_gpus(
+    held: tuple[int, ...],
+    used: tuple[str, ...],
+    ranks: dict[str, tuple[int, ...]],
+    seen: frozenset[str] | None,
+    expected: tuple[int, ...],
+) -> None:
+    leases = [Lease(run=RUN, slots={"gpu1": frozenset(held), "gpu2": frozenset({3})})]
+    observed = facts(1, gpus=CARDS, gpu_processes=tuple(map(process, used)), node_gpus=seen)
+    assert gpus.idle(observed, 4, leases, ranks) == expected
+
+
+def test_idle_gpus_of_a_host_with_fewer_slots() -> None:
+    leases = [Lease(run=RUN, slots={"gpu1": frozenset({1})})]
+    assert gpus.idle(facts(1, gpus=CARDS), 2, leases, {}) == (0, 1)

@@ -103,7 +103,7 @@ def test_a_refusal_names_who_holds_the_slots() -> None:
     with pytest.raises(NotReadyError) as caught:
         place_free(nodes, living)
     assert caught.value.message == (
-        "4 free slots are needed, but other runs hold them: r1 of ann@desk, 2 ranks; r2, 1 ranks"
+        "4 free slots are needed, but other runs hold them: r1 of ann@desk, 2 ranks; r2, 1 rank"
     )
     assert "--wait" in str(caught.value.hint)
     assert "kit stop" in str(caught.value.hint)
@@ -111,7 +111,7 @@ def test_a_refusal_names_who_holds_the_slots() -> None:
 
 def test_a_refusal_names_three_and_counts_the_others() -> None:
     message = taken(4, [record(f"r{n}", held(1, n)) for n in range(5)]).message
-    assert message.endswith("r2 of me@here, 1 ranks; and 2 more")
+    assert message.endswith("r2 of me@here, 1 rank; and 2 more")
     assert "r3" not in message
 
 

@@ -109,13 +109,36 @@ def test_a_silence_before_the_end_is_no_rate_of_nothing(monkeypatch: pytest.Monk
 
 def test_a_stranger_gets_no_answer_and_stops_nobody(listener: subprocess.Popen[str], port: int) -> None:
     with reached(port) as silent, reached(port) as stranger:
-        stranger.sendall(b"x" * len(SECRET) + b"B")
+        assert len(stranger.recv(tcp.CHALLENGE)) == tcp.CHALLENGE
+        stranger.sendall(b"x" * tcp.ANSWER + b"B")
         # What it sent after a wrong secret was not even read: the kernel may call that a reset.
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
         out, _ = start("connect", "127.0.0.1", str(port), "0.2").communicate(timeout=120)
         assert json.loads(out)["tests"]
         silent.close()
+
+
+def test_the_secret_never_crosses_the_network(port: int) -> None:
+    """Who overhears a connection learns nothing that opens another one."""
+    heard = []
+    with socket.create_server(("127.0.0.1", port)) as server:
+        caller = start("connect", "127.0.0.1", str(port), "0.2")
+        link, _ = server.accept()
+        with link:
+            link.sendall(b"c" * tcp.CHALLENGE)
+            heard.append(tcp.exactly(link, tcp.ANSWER + 1))
+        caller.kill()
+        caller.communicate()
+    assert SECRET.encode() not in heard[0]
+    with start("listen", "127.0.0.1", str(port), "60") as listener, reached(port) as replay:
+        assert replay.recv(tcp.CHALLENGE) != b"c" * tcp.CHALLENGE
+        replay.sendall(heard[0][: tcp.ANSWER] + tcp.BYE)
+        with contextlib.suppress(ConnectionResetError):
+            assert replay.recv(1) == b""
+        assert listener.poll() is None
+        tcp.dial("127.0.0.1", port, SECRET.encode(), tcp.BYE).close()
+        assert listener.wait(30) == 0
 
 
 def test_a_listener_whom_nobody_calls_ends_by_itself(port: int) -> None:

@@ -40,8 +40,16 @@ def test_a_row_has_index_bus_and_driver() -> None:
     assert (gpus.driver(), gpus.fault()) == ("535.104.05", "")
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"), [(", 8.0", "8.0"), (", 12.1", "12.1"), ("", ""), (", [N/A]", ""), (", x", "")]
+)
+def test_a_row_has_the_compute_capability_if_the_driver_reports_it(more: str, expected: str) -> None:
+    (gpu,) = GpuList([A100 + more]).devices()
+    assert gpu.capability == expected
+
+
 def test_mig_devices_belong_to_their_gpu() -> None:
-    gpus = GpuList([A100, SPLIT, *LIST])
+    gpus = GpuList([A100, f"{SPLIT}, 8.0", *LIST])
     assert [gpu.mig for gpu in gpus.devices()] == [None, ("MIG-c7e5", "MIG-GPU-77aa/2/0")]
     assert gpus.fault() == ""
 
@@ -151,14 +159,19 @@ def test_one_command_finds_processes_and_the_nodes_gpus() -> None:
 
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
             assert argv[3:] == ["kit-gpu_processes", "lab"]
-            return Completed(code=0, stdout=b"GPU-5c3b 4711 1 ann - python3\nsees GPU-5c3b\n", stderr=b"")
+            return Completed(
+                code=0,
+                stdout=b"GPU-5c3b 4711 1 ann - python3\nhas GPU 0: A (UUID: GPU-5c3b)\nhas x\nsees GPU-5c3b\n",
+                stderr=b"",
+            )
 
         def close(self) -> None:
             pass
 
-    (process,), node = look_for_users(Printing(), "lab")
+    (process,), node, (gpu,) = look_for_users(Printing(), "lab")
     assert (process.user, process.pid) == ("ann", 4711)
     assert node == ({"GPU-5c3b"}, "")
+    assert (gpu.uuid, gpu.migs) == ("GPU-5c3b", ())
 
 
 @pytest.mark.parametrize(

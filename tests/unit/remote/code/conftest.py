@@ -29,3 +29,12 @@ def top(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the logins of this machine away, and its proxies."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy") or name.endswith("_ASKPASS")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")

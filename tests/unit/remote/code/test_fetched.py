@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,10 +16,10 @@ from kit.plan.run.records import code_record
 from kit.remote.code import fetched
 from kit.remote.code.modules import Module
 from kit.remote.ship.porter import manifest
+from tests.fakes import git_server
 from tests.fakes import repository as repositories
+from tests.fakes.git_server import LOGIN
 from tests.fakes.repository import git
-
-LOGIN = "me:s3cret"
 
 
 @pytest.fixture
@@ -136,15 +132,13 @@ def test_what_is_not_fetched_is_named(origin: Path, tmp_path: Path) -> None:
     add_module(origin, str(inner), "lib/inner")
     git(origin, "config", "--file", ".gitmodules", "submodule.lib/inner.update", "none")
     git(origin, "update-index", "--add", "--cacheinfo", f"160000,{'0' * 39}1,no/url")
-    repositories.write(origin, {"model.bin": "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n"})
-    git(origin, "add", ".gitmodules", "model.bin")
+    git(origin, "add", ".gitmodules")
     git(origin, "commit", "-qm", "more")
     for _ in range(2):
         # Also if it is in the cache.
         snapshot = fetch(origin)
         assert snapshot.notes == (
             ".gitmodules has no URL to fetch these submodules from, so their folders are empty: lib/inner, no/url",
-            "kit does not fetch files of Git LFS, so the ranks see their pointers: model.bin",
         )
     assert paths(snapshot)["lib/inner"] == ("d", 0o755)
     assert "lib/inner/a" not in paths(snapshot)
@@ -199,62 +193,10 @@ def test_what_does_not_exist(origin: Path, tmp_path: Path, monkeypatch: pytest.M
         fetch(origin, "main")
 
 
-class Server(BaseHTTPRequestHandler):
-    """git's own server for HTTP, behind a password."""
-
-    root: Path
-
-    def do_GET(self) -> None:
-        given = self.headers.get("Authorization", "")
-        if given != f"Basic {base64.b64encode(LOGIN.encode()).decode()}":
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="code"')
-            self.end_headers()
-            return
-        url = urlsplit(self.path)
-        environ = {
-            "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.root), "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": url.path, "QUERY_STRING": url.query, "REQUEST_METHOD": self.command,
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""), "REMOTE_USER": "me",
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "HTTP_CONTENT_ENCODING": self.headers.get(
-                "Content-Encoding", ""
-            ),
-        }  # fmt: skip
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        argv = ["git", "-c", "safe.directory=*", "http-backend"]
-        out = subprocess.run(argv, input=body, env=environ, capture_output=True, check=True).stdout
-        head, _, content = out.partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in fields.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_POST = do_GET  # noqa: N815  (the name is the base class's)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def host(origin: Path) -> Iterator[str]:
-    handler = type("OneServer", (Server,), {"root": origin.parent})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the logins of this machine away, and its proxies."""
-    for name in [name for name in os.environ if name.lower().endswith("_proxy") or name.endswith("_ASKPASS")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    with git_server.serving(origin.parent) as host:
+        yield host
 
 
 @pytest.mark.usefixtures("alone")

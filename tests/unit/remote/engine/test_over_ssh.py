@@ -13,7 +13,7 @@ from kit.model.host import Login
 from kit.model.plan import Pull
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
-from kit.remote.engine import registry
+from kit.remote.engine import over_ssh, registry
 from kit.remote.engine.client import Engine
 
 LOGIN = Login(host="gpu1", address="10.0.0.1", user="ubuntu", port=2222, key=None, known_hosts=None)
@@ -98,6 +98,25 @@ def test_what_ssh_says_is_reported(ssh: Path) -> None:
         Engine.over_ssh(LOGIN)
     assert "Permission denied (publickey)" in caught.value.message
     assert caught.value.host == "gpu1"
+
+
+def test_a_host_that_prints_without_an_end_fills_nothing_and_hides_nothing(
+    ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """kit keeps the end of standard error in memory, and nothing on this machine's disk."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    (ssh / "ssh").write_text(
+        "#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' 'x' >&2\n"
+        "echo >&2\necho 'Permission denied (publickey).' >&2\nexit 255\n"
+    )
+    tunnels = over_ssh._Tunnels(["ssh", "gpu1"])
+    tunnels.open().close()
+    text = tunnels.stderr()
+    tunnels.close()
+    assert text.endswith("Permission denied (publickey).")
+    assert len(text) <= 1 << 16
+    with pytest.raises(UnreachableError, match=r"Permission denied \(publickey\)"):
+        Engine.over_ssh(LOGIN)
 
 
 def test_an_address_that_is_turned_away_is_reported(ssh: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from kit.errors import ImageError
+from kit.errors import AnswerError, ImageError
 from kit.remote.engine import packages
 from kit.remote.engine.client import Engine
 from kit.remote.engine.packages import read_packages
@@ -41,20 +41,27 @@ class Api:
         self.output = output
         self.created = created
         self.config: object = {"Labels": {"kit.base.packages": "sha256:" + "ab" * 32}}
+        self.container: object = {"Id": "c1"}
+        # The second answer about the image, if it differs from the first.
+        self.again: object = ...
+        self.asked = 0
         self.calls: list[str] = []
         self.options: dict[str, Any] = {}
 
-    def inspect_image(self, name: str) -> dict[str, Any]:
+    def inspect_image(self, name: str) -> Any:
         if name not in {TAG, "sha256:1f"}:
             raise ImageNotFound(name)
+        self.asked += 1
+        if self.asked > 1 and self.again is not ...:
+            return self.again
         return {"Id": "sha256:1f", "Size": 1, "Architecture": "amd64", "Created": self.created, "Config": self.config}
 
     def create_host_config(self, **options: Any) -> dict[str, Any]:
         return options
 
-    def create_container(self, image: str, **options: Any) -> dict[str, str]:
+    def create_container(self, image: str, **options: Any) -> Any:
         self.options = {"image": image, **options}
-        return {"Id": "c1"}
+        return self.container
 
     def attach(self, name: str, **more: Any) -> Iterator[tuple[bytes, None]]:
         self.calls.append(f"attach {name}")
@@ -134,7 +141,7 @@ def test_a_terabyte_of_zeros_is_not_read() -> None:
     assert read_packages(Engine(Api(buffer.getvalue())), TAG).files == {"opt/kit/bin/a": b""}
 
 
-@pytest.mark.parametrize("created", ["", "no time", None, "9999-99-99T00:00:00Z", 5])
+@pytest.mark.parametrize("created", ["", "no time", None, "9999-99-99T00:00:00Z", "9999-12-31T23:59:61Z"])
 def test_an_odd_time_is_1970(created: object) -> None:
     assert read_packages(Engine(Api(archive(a=b""), created=created)), TAG).created == 0.0
 
@@ -144,3 +151,36 @@ def test_an_odd_label_is_no_base(config: object) -> None:
     api = Api(archive(a=b""))
     api.config = config
     assert read_packages(Engine(api), TAG).base_packages == ""
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        None, [], "x", 7, {"Config": [1]}, {"Config": {"Labels": [1]}}, {"Config": {"Labels": {"a": 1}}},
+        {"Config": 7}, {"Created": 5}, {"Created": ["2026"]},
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_odd_facts_are_that_engines_error(facts: object) -> None:
+    api = Api(archive(a=b""))
+    api.again = facts
+    with pytest.raises(AnswerError, match="kit cannot read what its engine answers") as caught:
+        read_packages(Engine(api, host="gpu1"), TAG)
+    assert caught.value.host == "gpu1"
+    assert "kit ssh gpu1" in str(caught.value.hint)
+    assert api.calls == []
+
+
+@pytest.mark.parametrize(
+    "container",
+    [None, [], {}, {"Id": 7}, {"Id": ""}, {"Id": "../../images/x"}, {"Id": "c\x1b]0;x"}, {"Id": "c" * 500}],
+    ids=range(8),
+)
+def test_an_odd_answer_about_the_container_is_that_engines_error(container: object) -> None:
+    api = Api(archive(a=b""))
+    api.container = container
+    with pytest.raises(AnswerError) as caught:
+        read_packages(Engine(api, host="gpu1"), TAG)
+    assert caught.value.host == "gpu1"
+    assert "\x1b" not in caught.value.message
+    assert api.calls == []

@@ -133,6 +133,30 @@ def test_a_fault_that_fails_halfway_is_taken_back(tmp_path: Path) -> None:
     assert not list((tmp_path / "faults").iterdir())
 
 
+def test_a_host_says_how_fast_its_far_end_should_be_until_that_is_done(tmp_path: Path) -> None:
+    """An answer can be lost, so each one may be requested again."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/prepare").touch()
+    start = LIBRARY.read_text().replace("/usr/lib/kit-lab/prepare", f"{tmp_path}/lib/prepare")
+    shaper = "tc() { echo qdisc tbf rate 1Gbit burst 1; }"
+    slow = LIBRARY.with_name("faults").joinpath("slow-link.sh").read_text()
+
+    def main(*words: str) -> list[str]:
+        own = start.replace("/usr/local/sbin/link-rate", f"echo >>{tmp_path}/rates")
+        lines = (own, f"KIT={tmp_path}", shaper, slow, f"main {' '.join(words)}")
+        done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    for rate in ("100mbit", "1Gbit"):
+        word = "inject" if rate == "100mbit" else "mend"
+        assert [main(word, "slow-link") for _ in range(2)] == [[fault.END]] * 2
+        present = ["slow-link"] if word == "inject" else []
+        assert main("list") == [*present, f"far-end {rate}", fault.END]
+        assert main("shaped") == [fault.END]
+        assert main("list") == [*present, fault.END]
+    assert (tmp_path / "rates").read_text().splitlines()[-1] == "1Gbit eth0"
+
+
 SMI = """<?xml version="1.0" ?>
 <nvidia_smi_log>
 \t<driver_version>550.54.15</driver_version>

@@ -10,7 +10,7 @@ import pytest
 from kit.errors import StepError
 from kit.plan import lab as plan
 from kit.remote.engine import hiccups
-from kit.remote.lab import image
+from kit.remote.lab import fault, image
 from kit.remote.lab.engine import LabEngine
 from tests.fakes.vm import RESET
 
@@ -49,6 +49,33 @@ def test_a_link_that_cannot_be_read(answers: list[tuple[int, bytes]]) -> None:
     with pytest.raises(StepError, match="its link cannot be read") as caught:
         engine(*answers).link("c", "gpu1")
     assert caught.value.host == "gpu1"
+
+
+END = f"{fault.END}\n".encode()
+
+
+def test_an_answer_about_faults_that_a_busy_engine_lost_is_requested_again() -> None:
+    """A list that is lost is no list without faults."""
+    assert engine((0, b""), (0, b"swap\n"), (0, b"swap\nthp\n" + END)).fault("c", "gpu1", []) == "swap\nthp\n"
+    assert engine((0, END)).fault("c", "gpu1", []) == ""
+
+
+def test_a_lost_answer_and_a_refusal_are_errors() -> None:
+    with pytest.raises(StepError, match="lost the answer") as caught:
+        engine(*[(0, b"swap\n")] * hiccups.ATTEMPTS).fault("c", "gpu1", [])
+    assert caught.value.host == "gpu1"
+    with pytest.raises(StepError, match="cannot have this fault: no room"):
+        engine((1, b"a line\nno room\n")).fault("c", "gpu1", [])
+
+
+def test_an_exit_code_comes_after_the_output() -> None:
+    """Without one, a command that failed would be one that succeeded."""
+    codes: list[int | None] = [None, None, 3]
+    lab_engine = engine((0, b"no such device\n"))
+    lab_engine.client.api.exec_inspect = lambda _: {"ExitCode": codes.pop(0)}
+    with pytest.raises(StepError, match="no such device"):
+        lab_engine.fault("c", "gpu1", [])
+    assert codes == []
 
 
 def test_a_link_that_cannot_be_shaped() -> None:

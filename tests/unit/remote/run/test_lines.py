@@ -10,10 +10,10 @@ def test_lines_come_when_they_end() -> None:
     assert lines.feed("o", b"a\nb") == (b"a",)
     assert lines.feed("e", b"x") == ()
     assert lines.feed("o", b"c\n") == (b"bc",)
-    assert lines.unfinished() == [("e", b"x")]
+    assert lines.unfinished() == [("e", b"x", False)]
     assert lines.unfinished() == []
     lines.again()
-    assert lines.unfinished() == [("e", b"x")]
+    assert lines.unfinished() == [("e", b"x", False)]
     assert (lines.end(), lines.end()) == ([("e", b"x")], [])
 
 
@@ -30,7 +30,7 @@ def test_of_a_bar_the_last_state_is_the_line() -> None:
     for part in (b"\r10%", b"\r20%", b"\r30%\r"):
         assert lines.feed("e", part) == ()
         shown += lines.unfinished()
-    assert shown == [("e", b"10%"), ("e", b"20%"), ("e", b"30%")]
+    assert shown == [("e", b"10%", True), ("e", b"20%", True), ("e", b"30%", True)]
     assert lines.feed("e", b"\n") == (b"30%",)
 
 

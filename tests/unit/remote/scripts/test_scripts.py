@@ -390,6 +390,26 @@ def test_remove_ends_the_stagers_of_the_cluster_alone(bare: Path) -> None:
     assert [line.split()[-1] for line in calls.splitlines() if line.startswith("rm --force")] == ["aa", "cc"]
 
 
+def test_stagings_of_the_cluster_alone_end_and_nothing_else(bare: Path) -> None:
+    log = bare.parent / "log"
+    stub(bare, "docker", DOCKER)
+    environ = {
+        "PATH": str(bare),
+        "LOG": str(log),
+        "IDS": "ee\\n",
+        "STAGERS": "aa lab/web\\nbb lab-2/web\\ncc lab/text\\n",
+    }
+    done = run(script("data_end", "lab"), env=environ)
+    assert (done.returncode, done.stdout.decode().splitlines()) == (0, ["container kit-lab-mpinode"] * 2)
+    assert [line.split()[-1] for line in log.read_text().splitlines() if line.startswith("rm --force")] == ["aa", "cc"]
+    assert run(script("data_end", "lab"), env={**environ, "PS_CODE": "1"}).returncode == 1
+
+
+def test_a_machine_without_an_engine_has_no_stagings(bare: Path) -> None:
+    done = run(script("data_end", "lab"), env={"PATH": str(bare)})
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
 def test_remove_keeps_staged_data_and_removes_empty_folders(bare: Path, tmp_path: Path) -> None:
     (bare / "head").symlink_to(shutil.which("head") or "")
     staged, coming, empty = (tmp_path / "nvme" / "kit-data" / "lab" / name for name in ("web", "text", "new"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -52,6 +53,28 @@ def test_composes_node_is_found_by_its_name_and_the_command_stays_what_it_is(bar
     assert done.stdout.splitlines() == [f"<{word}>" for word in words]
     done = run(bare, node_logs("kit-lab-mpihead", "--tail", "3"))
     assert done.stdout.splitlines() == ["<logs>", "<--tail>", "<3>", "<kit-lab-mpihead>"]
+
+
+def test_a_command_in_swarms_node_gains_no_privileges(bare: Path, tmp_path: Path) -> None:
+    """Its container has no such setting, so the command sets it. What a stub of Docker gets is then run for real."""
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "node.env").touch()
+    docker(bare, 'case $1 in exec) for word; do echo "<$word>"; done ;; *) echo task ;; esac')
+    command = ["grep", "NoNewPrivs:", "/proc/self/status"]
+    argv = [word.replace("/opt/kit", str(tmp_path)) for word in in_node("kit-lab-mpinode", command)]
+    words = [line[1:-1] for line in run(bare, argv).stdout.splitlines()]
+    assert words[:4] == ["exec", "--env-file", f"{tmp_path}/lab/node.env", "task"]
+    inside = words[4:]
+    assert inside[-3:] == command
+
+    def privileges(**env: str) -> str:
+        return subprocess.run(
+            inside, env={**os.environ, **env}, capture_output=True, text=True, check=True
+        ).stdout.split()[1]
+
+    assert privileges() == "1"
+    own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("NoNewPrivs:"))
+    assert privileges(KIT_NEW_PRIVILEGES="1") == own.split()[1]
 
 
 @pytest.mark.parametrize(

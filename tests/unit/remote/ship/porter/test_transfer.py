@@ -238,6 +238,42 @@ def test_nothing_to_send_yet_is_said_now_and_then(tmp_path: Path, monkeypatch: p
     close()
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_upstream_that_only_lives_is_lost(
+    fetcher: fetch.Fetcher,
+    reports: list[dict[str, Any]],
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: bool,
+) -> None:
+    """Before a layer and within one. It sends KEEP without an end, so SILENCE_S never comes."""
+    monkeypatch.setattr(fetch, "MOST_KEEP_S", -1.0)
+    tries = 0
+
+    def keeping() -> fetch.Streams:
+        nonlocal tries
+        tries += 1
+        stream = io.BytesIO()
+        if begun:
+            wire.write_header(stream, NAMES[0], len(ONE), 0)
+        for _ in range(1000):
+            wire.write_frame(stream, wire.KEEP)
+        stream.seek(0)
+        return stream, io.BytesIO(), lambda: None
+
+    fetcher.follow(1, keeping)
+    pool.submit(fetcher.run)
+    until(lambda: reports != [])
+    assert reports == [{"lost": "it sent no byte of a layer for -1 s", "turn": 1}]
+    assert tries == fetch.TRIES
+    # Another one lets the thread end.
+    complete = Layers(f"{fetcher._layers.folder}-other")
+    for name, content in zip(NAMES, CONTENTS, strict=True):
+        write(complete, name, content)
+    fetcher.follow(2, Link(complete).connect)
+    until(lambda: not fetcher.missing())
+
+
 def test_a_lost_upstream_is_reported_and_another_goes_on(
     layers: Layers, fetcher: fetch.Fetcher, upstream: Link, reports: list[dict[str, Any]], pool: ThreadPoolExecutor
 ) -> None:

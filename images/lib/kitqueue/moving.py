@@ -1,0 +1,74 @@
+"""Moves the line to another head. kit asks the earlier head for its runs, gives them to the new one, and then removes
+them from the earlier one. A run that is on both heads for a moment starts once: the earlier head is a node by then.
+
+{"op": "give"}
+    {"entries": [entry, ...], "cordons": {...}}: the first entries, whole, at most about MOST_BYTES. Each has `ended`:
+    how those runs ended for which it waits, because the next head has no record of them
+{"op": "take", "entries": [entry, ...], "cordons": {...}, "head": name}
+    {"taken": [ids]}: those that are in line here now, or have started here already; or {"failed": why}
+{"op": "forget", "ids": [...]}
+    {"forgotten": [ids]}
+
+Only root reads the entries, and they have the values of variables, so they pass through kit's memory alone.
+"""
+
+import json
+from typing import Any, Dict, List, Mapping
+
+from kitrun import store
+
+from kitqueue import line
+
+MOST_BYTES = 4 << 20
+# After these, no keeper starts: the host is no head any more.
+AWAY = ("give", "forget")
+
+
+def give(_: Mapping[str, Any], root: str) -> Dict[str, Any]:
+    entries: List[line.Entry] = []
+    size = 0
+    for entry in line.entries(root):
+        whole = dict(entry, ended=dict(entry.get("ended") or {}, **_ended(entry, root)))
+        size += len(json.dumps(whole))
+        if entries and size > MOST_BYTES:
+            break
+        entries.append(whole)
+    return {"entries": entries, "cordons": line.cordons(root)}
+
+
+def _ended(entry: Mapping[str, Any], root: str) -> Dict[str, bool]:
+    known = line.state(root).get("ended") or {}
+    ended = {}
+    for run_id in [run_id for _, _, ids in entry.get("after") or [] for run_id in ids]:
+        run = store.Run(run_id, root)
+        if run_id in known:
+            ended[run_id] = bool(known[run_id])
+        elif run.exists and not run.alive:
+            ended[run_id] = (run.ending or {}).get("exit_code") == 0
+    return ended
+
+
+def take(request: Mapping[str, Any], root: str) -> Dict[str, Any]:
+    from kitqueue import keeper
+
+    given = [moved(entry, str(request["head"])) for entry in request["entries"]]
+    for entry in given:
+        if not store.ID.fullmatch(entry["id"]) or entry["request"]["id"] != entry["id"]:
+            raise ValueError("this is not the id of a run")
+        keeper.check(entry, root)
+    with store.starting(root), line.changing(root):
+        new = [entry for entry in given if not line.has(entry["id"], root) and not store.Run(entry["id"], root).exists]
+        line.add(new, root)
+        # A word of somebody on this head is newer.
+        line.write_cordons(dict(request.get("cordons") or {}, **line.cordons(root)), root)
+    return {"taken": [entry["id"] for entry in given]}
+
+
+def moved(entry: Mapping[str, Any], head: str) -> line.Entry:
+    """Return the entry for another head: only its request names one."""
+    return dict(entry, request=dict(entry["request"], head=head))
+
+
+def forget(request: Mapping[str, Any], root: str) -> Dict[str, Any]:
+    with line.changing(root):
+        return {"forgotten": [str(run_id) for run_id in request["ids"] if line.remove(str(run_id), root)]}

@@ -1,0 +1,12 @@
+# A prefix for other scripts: end_stagers CLUSTER. Removes the stagers of a cluster's data sets on this VM, and prints a line
+# for each. What they have brought stays. Needs remove_container.sh before it.
+end_stagers() {
+  command -v docker >/dev/null 2>&1 || return 0
+  # An engine that does not answer may have stagers.
+  stagers=$(docker ps --all --filter label=kit.data --format '{{.ID}} {{.Label "kit.data"}}') || return 1
+  for id in $(printf '%s\n' "$stagers" | sed -n "s|^\([0-9a-f]*\) $1/.*|\1|p"); do
+    name=$(docker inspect --format '{{.Name}}' "$id" 2>/dev/null)
+    remove_container "$id" || return 1
+    echo "container ${name#/}"
+  done
+}

@@ -1,0 +1,109 @@
+"""kit down and a head that does not say whether a run is active."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
+from kit.flows.cluster import down as flow
+from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.down import down
+from kit.model.result import RunsResult
+from kit.model.run import RunRecord
+from kit.remote.results import far
+from tests.fakes.fleet import Fleet
+from tests.fakes.reporter import Remembering
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fails(*_: object) -> None:
+        raise error
+
+    return fails
+
+
+def deployed(fleet: Fleet) -> list[str]:
+    return [name for name, vm in fleet.vms.items() if vm.containers]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SlowError("a command did not end within 600 s", host="gpu1"),
+        AnswerError("kit cannot read its list of runs: the end is missing", host="gpu1"),
+        StepError("its runs could not be read: sudo: a password is required", host="gpu1"),
+    ],
+)
+def test_a_head_that_answers_otherwise_stops_down(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, error: KitError
+) -> None:
+    deploy(fleet.context(reporter))
+    monkeypatch.setattr(far, "survey", raising(error))
+    with pytest.raises(StepError) as caught:
+        down(fleet.context(reporter))
+    assert caught.value.host == "gpu1"
+    assert caught.value.message == f"kit cannot know whether a run is active: {error.message}; nothing was removed"
+    assert str(caught.value.hint).endswith("kit down --force")
+    assert deployed(fleet) == list(fleet.vms)
+    assert fleet["gpu1"].locks == {}
+    down(fleet.context(reporter), force=True)
+    assert deployed(fleet) == []
+
+
+def test_an_unknown_line_stops_down(fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(fleet.context(reporter))
+    monkeypatch.setattr(flow, "listing", raising(SlowError("a command did not end within 30 s", host="gpu1")))
+    with pytest.raises(StepError, match=r"kit cannot know whether a run waits in line: .*; nothing was removed"):
+        down(fleet.context(reporter))
+    assert deployed(fleet) == list(fleet.vms)
+
+
+@pytest.mark.parametrize(
+    "error", [UnreachableError("no SSH connection", host="gpu1"), NotReadyError("no node runs here", host="gpu1")]
+)
+def test_a_head_that_cannot_say_it_is_a_warning(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, error: KitError
+) -> None:
+    deploy(fleet.context(reporter))
+    monkeypatch.setattr(far, "survey", raising(error))
+    down(fleet.context(reporter))
+    assert deployed(fleet) == []
+    (warned,) = reporter.warnings
+    assert warned.text == f"gpu1: kit does not know whether a run is active, and goes on: {error.message}"
+
+
+def test_an_unreachable_head_keeps_no_other_host(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu1"].faults.add("unreachable")
+    with pytest.raises(UnreachableError):
+        down(fleet.context(reporter))
+    assert deployed(fleet) == ["gpu1"]
+    assert any("whether a run is active" in warned.text for warned in reporter.warnings)
+
+
+def test_ctrl_c_ends_down(fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(fleet.context(reporter))
+    monkeypatch.setattr(far, "survey", raising(Interrupted("interrupted")))
+    with pytest.raises(Interrupted):
+        down(fleet.context(reporter))
+    assert deployed(fleet) == list(fleet.vms)
+
+
+@pytest.mark.parametrize("state", ["running", "ended"])
+def test_a_vm_without_python_is_asked_through_its_container(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, state: Any
+) -> None:
+    deploy(fleet.context(reporter))
+    run = RunRecord(id="20261121-101500-3fa2", cluster="lab", image="kit:1", command=("true",), places=(), state=state)
+    monkeypatch.setattr(far, "survey", raising(far.NoPythonError("python3: not found", host="gpu1")))
+    monkeypatch.setattr(flow, "listing", lambda _: RunsResult(cluster="lab", runs=(run,)))
+    if state == "ended":
+        down(fleet.context(reporter))
+        assert deployed(fleet) == []
+        return
+    with pytest.raises(NotReadyError, match="3fa2 is active"):
+        down(fleet.context(reporter))
+    assert deployed(fleet) == list(fleet.vms)
