@@ -76,6 +76,10 @@ if [ /tmp -ef /etc/kit/tmp ]; then
   chgrp "$group" /tmp
   chmod 1770 /tmp
 fi
+# Open MPI 4 keeps its sessions in a folder that each mpirun and its daemons remove when it seems to be empty, even if
+# another mpirun has just made it for itself and then fails: "orte_session_dir failed". It does not remove a folder in it.
+node_name=$(uname -n)
+mkdir -p "/tmp/ompi.$node_name.0/kit" "/tmp/ompi.${node_name%%.*}.0/kit" || true
 # The image's home folder is read-only, so there is another one. What it lacks comes from the image.
 case ${HOME:-} in
   $state/home/*) python3 -IS /opt/kit/bin/kit-home "$HOME" ;;

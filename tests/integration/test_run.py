@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rig import Cluster, everywhere, objects, until
+from tests.integration.rig import VM, Cluster, everywhere, objects, until
 from tests.processes import files_of_processes
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
@@ -288,6 +288,18 @@ def test_two_runs_at_once_do_not_touch_each_other(cluster: Cluster) -> None:
             ]
             assert [words for words in commands if words[0] == "sleep"] == [["sleep", "300"]] * 4
         assert first.poll() is None
+        # Beside what keeps Open MPI from removing the folder of its sessions is that of the first run.
+        for host in cluster.hosts:
+            sessions = _sessions(cluster, host)
+            assert "kit" in sessions
+            assert len(sessions) > 1
+    cluster.wait_for_none()
+    # mpirun and its daemons remove an empty folder, and another run's mpirun that has just made it fails.
+    assert all("kit" in _sessions(cluster, host) for host in cluster.hosts)
+
+
+def _sessions(cluster: Cluster, host: VM) -> list[str]:
+    return cluster.inside(host, "sh", "-c", 'ls "/tmp/ompi.$(uname -n).0"').stdout.split()
 
 
 def _runs(cluster: Cluster) -> set[str]:

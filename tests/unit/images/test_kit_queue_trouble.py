@@ -174,17 +174,19 @@ def test_the_line_goes_on_when_the_head_starts_again(line: Line, tmp_path: Path)
         f"mkdir -p /etc/kit/ssh /opt/kit/etc {queue}",
         f"cp -r {launcher.BIN} {launcher.LIB} /opt/kit",
         f"cp {tmp_path}/passwd /etc",
-        f"cp {tmp_path}/sshd /usr/sbin",
+        f"cp {tmp_path}/sshd {tmp_path}/mpirun /usr/sbin",
         f"cp {line.head.record} /etc/kit/cluster.json",
         f"cp {tmp_path}/*.json {queue}",
         "touch /opt/kit/etc/sshd_config",
         "umask 077",
         "for file in host_ed25519 authorized_keys; do echo key > /etc/kit/ssh/$file; done",
+        # Last, because all that the test wrote is there.
+        "mount -t tmpfs none /tmp",
         "sh /opt/kit/bin/start.sh",
         f"cat {state}/done {run}/end.json {queue}/.keeper.log",
         f"ls {queue}",
     ]
-    path = f"{tmp_path}:{Path(shutil.which('python3') or '').parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    path = f"/usr/sbin:{Path(shutil.which('python3') or '').parent}:/usr/local/bin:/usr/bin:/bin:/sbin"
     started = subprocess.run(
         [*UNSHARE, "sh", "-c", "\n".join(commands)],
         capture_output=True,
