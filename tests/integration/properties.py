@@ -154,7 +154,7 @@ def table() -> str:
     lines = ["| kit.yaml | `docker inspect` | Compose | Swarm | how |", "|---|---|---|---|---|"]
     for row in ROWS:
         setting = f"`{row.setting}`" if row.setting and row.setting[0] != "(" else row.setting.strip("()")
-        how = row.how if row.tried else f"{row.how} *(not compared in a test; see [GPUs](#gpus))*"
+        how = row.how if row.tried else f"{row.how} *(not in this comparison: a test of [GPUs](#gpus) deploys both)*"
         lines.append(f"| {setting} | `{row.path}` | {row.compose} | {row.swarm} | {how} |")
     return "\n".join(lines) + "\n"
 

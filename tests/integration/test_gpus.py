@@ -27,7 +27,20 @@ from kit.remote.engine.container import LocalEngine
 from kit.remote.scripts import script
 from tests.fakes.reporter import Remembering
 from tests.integration.conftest import LAB, Preload
-from tests.integration.rig import VM, Cluster, begun, change_settings, kit, objects, ssh_argv, taken_down, until
+from tests.integration.prometheus import scraping
+from tests.integration.rig import (
+    VM,
+    Cluster,
+    begun,
+    change_settings,
+    everywhere,
+    kit,
+    objects,
+    ssh_argv,
+    taken_down,
+    until,
+)
+from tests.sockets import free_port
 
 GPU_HOSTS = ("gpu1", "gpu2")
 
@@ -57,6 +70,13 @@ def second(gpu_cluster: Cluster) -> Iterator[VM]:
     host = gpu_cluster.hosts[1]
     yield host
     toolkit(host, "hook")
+
+
+@pytest.fixture
+def by_hook(gpu_cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, for tests that change what all hosts have of the toolkit. They have the hook again afterwards."""
+    yield gpu_cluster
+    everywhere(gpu_cluster.hosts, lambda host: toolkit(host, "hook"))
 
 
 def toolkit(host: VM, kind: str) -> None:
@@ -137,6 +157,16 @@ def test_each_rank_sees_a_gpu_of_its_own(gpu_cluster: Cluster) -> None:
     few = gpu_cluster.kit("run", "--gpus-per-rank", "3", "--", "true")
     assert few.returncode == 2
     assert "gpu1 has 2 GPUs, and each rank gets 3" in few.stderr
+
+
+def test_a_rank_runs_on_the_cores_near_its_gpu(gpu_cluster: Cluster) -> None:
+    """NVIDIA's matrix says which they are: half of the host's for each of two GPUs with NVLink."""
+    matrix = gpu_cluster.inside(gpu_cluster.head, "nvidia-smi", "topo", "-m").stdout
+    near = [row.split("\t")[3] for row in matrix.splitlines() if re.match(r"GPU\d\t", row)]
+    assert len(near) == 2, matrix
+    script = "echo $LOCAL_RANK $(sed -n 's/^Cpus_allowed_list://p' /proc/self/status)"
+    done = gpu_cluster.kit("run", "-H", "gpu1", "--gpu-per-rank", "--report-bindings", "--", "sh", "-c", script)
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {cores}" for rank, cores in enumerate(near)], done.stderr
 
 
 def test_runs_side_by_side_have_different_gpus(gpu_cluster: Cluster) -> None:
@@ -287,6 +317,28 @@ def test_a_gpu_is_busy_while_a_rank_is(gpu_cluster: Cluster) -> None:
     until("no GPU is busy", lambda: gpu_cluster.head.text(*load).split() == ["0", "0"])
 
 
+def test_prometheus_gets_gpus_and_ranks(gpu_cluster: Cluster, mended: VM, tmp_path: Path) -> None:
+    """Every query of the dashboard has rows: a throttled GPU has a reason, too."""
+    fault(gpu_cluster, "--gpu", "1", "--fault", "throttle")
+    address = f"127.0.0.1:{free_port('127.0.0.1')}"
+    with (
+        gpu_cluster.running("run", "--gpu-per-rank", "--", "sleep", "600") as run,
+        gpu_cluster.running("metrics", "--listen", address, "--every", "1s"),
+        scraping(address, tmp_path) as prometheus,
+    ):
+        gpu_cluster.wait_for_ranks(run, {"gpu1": [0, 1], "gpu2": [2, 3]})
+        until("rates of all ranks", lambda: len(prometheus.query("rate(kit_rank_cpu_seconds_total[30s])")) == 4)
+        ranks = [row["metric"] for row in prometheus.query("kit_rank_threads")]
+        assert {(one["host"], one["rank"]) for one in ranks} == {
+            ("gpu1", "0"), ("gpu1", "1"), ("gpu2", "2"), ("gpu2", "3"),
+        }  # fmt: skip
+        gpus = [row["metric"] for row in prometheus.query("kit_gpu_info")]
+        assert {(one["host"], one["uuid"]) for one in gpus} == {(h.name, u) for h in gpu_cluster.hosts for u in has(h)}
+        throttled = prometheus.query('kit_gpu_throttled{reason!="gpu_idle"} == 1')
+        assert {(row["metric"]["host"], row["metric"]["gpu"]) for row in throttled} == {(mended.name, "1")}
+        assert prometheus.empty_panels() == set()
+
+
 def test_cdi_and_the_default_runtime(second: VM, image: ImageResult) -> None:
     one, other = has(second)
     toolkit(second, "cdi")
@@ -375,13 +427,17 @@ def observed(host: VM) -> HostFacts:
 
 
 def test_what_the_engine_can_do_decides(gpu_cluster: Cluster, second: VM) -> None:
-    """A hook as old as the engine, CDI, another vendor's CDI file, the base package alone, a hook that came late."""
+    """A hook as old as the engine, CDI, another vendor's CDI file, the base package, a snap, a hook that came late."""
     assert compose_driver(observed(second)) == "nvidia"
     toolkit(second, "cdi")
     facts = observed(second)
     assert compose_driver(facts) == "cdi", facts.gpu_engine
     second.text("sed", "-i", "s|nvidia.com/gpu|example.com/gpu|", "/etc/cdi/nvidia.yaml")
     assert observed(second).gpu_engine.cdi == ()
+    toolkit(second, "snap")
+    problem = compose_driver(observed(second))
+    assert isinstance(problem, StepError)
+    assert "the engine is a snap" in problem.message
     toolkit(second, "base")
     assert observed(second).gpu_engine.toolkit_base_only
     problem = compose_driver(observed(second))
@@ -402,3 +458,107 @@ def test_what_the_engine_can_do_decides(gpu_cluster: Cluster, second: VM) -> Non
     problem = compose_driver(replace(facts, containers=()))
     assert isinstance(problem, StepError)
     assert "sudo systemctl restart docker" in str(problem.hint)
+
+
+def deployed(cluster: Cluster, *words: str) -> str:
+    """Deploy, and return what kit printed."""
+    done = cluster.kit("deploy", "--progress", "plain", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def node(cluster: Cluster, host: VM) -> dict[str, Any]:
+    """Return what the engine knows of the host's node."""
+    (container,) = (one for one in host.containers(cluster.name) if one["State"]["Running"])
+    return dict(container)
+
+
+def seen_inside(cluster: Cluster, host: VM) -> list[str]:
+    """Return the UUIDs that nvidia-smi lists in the host's node."""
+    argv = ("docker", "exec", node(cluster, host)["Id"], "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
+    return begun(lambda: host.ssh(*argv)).stdout.split()
+
+
+def check_ranks(cluster: Cluster) -> None:
+    """Check that each rank gets another GPU, and that its node has all."""
+    assert {host.name: seen_inside(cluster, host) for host in cluster.hosts} == {h.name: has(h) for h in cluster.hosts}
+    done = cluster.kit("run", "--gpu-per-rank", "--", *SEEN)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"{h.name} {uuid}" for h in cluster.hosts for uuid in has(h))
+
+
+def test_a_deploy_by_cdi(by_hook: Cluster) -> None:
+    """The engines read a CDI file for all GPUs, so the nodes get them by it, until the driver is another one."""
+    everywhere(by_hook.hosts, lambda host: toolkit(host, "cdi"))
+    deployed(by_hook)
+    for host in by_hook.hosts:
+        (request,) = node(by_hook, host)["HostConfig"]["DeviceRequests"]
+        assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=all"])
+    check_ranks(by_hook)
+    assert "gpu-hook" not in doctor(by_hook)
+    # After an upgrade of the driver, its old CDI file would give a node libraries that are gone.
+    with driver(by_hook.hosts[1], "570.86.15") as host:
+        assert compose_driver(observed(host)) == "nvidia"
+
+
+@contextlib.contextmanager
+def driver(host: VM, version: str) -> Iterator[VM]:
+    """Let the host have another version of NVIDIA's driver."""
+    path = "/usr/lib/kit-lab/state/gpus.json"
+    old = json.loads(host.text("cat", path))["driver"]
+    host.text("sed", "-i", f"s/{old}/{version}/", path)
+    try:
+        yield host
+    finally:
+        host.text("sed", "-i", f"s/{version}/{old}/", path)
+
+
+def test_the_gpus_decide_the_flavor(gpu_cluster: Cluster) -> None:
+    """Nothing is built or shipped: a dry run names the image, and a driver that is too old stops it before that."""
+    plan = gpu_cluster.kit("deploy", "--dry-run", KIT_IMAGE_FLAVOUR="auto")
+    assert plan.returncode == 0, plan.stderr
+    assert "kit:cuda-tensorflow-" in plan.stdout
+    with driver(gpu_cluster.hosts[1], "470.82.01"):
+        old = gpu_cluster.kit("deploy", "--dry-run", KIT_IMAGE_FLAVOUR="auto")
+    assert old.returncode != 0
+    assert "gpu2" in old.stderr
+    assert "470.82.01" in old.stderr
+
+
+def test_each_rank_gets_a_mig_device(gpu_cluster: Cluster, mended: VM) -> None:
+    """CUDA shows a process one MIG device at most."""
+    for number in ("0", "1"):
+        fault(gpu_cluster, "--gpu", number, "--fault", "mig")
+    deployed(gpu_cluster)
+    listed = mended.text("nvidia-smi", "-L")
+    devices = re.findall(r"UUID: (MIG-[0-9a-f-]+)", listed)
+    assert len(devices) == 4, listed
+    done = gpu_cluster.kit("run", "-H", "gpu1", "--gpu-per-rank", "--", *SEEN)
+    assert done.returncode == 0, done.stderr
+    got = [line.split()[1] for line in done.stdout.splitlines()]
+    assert len(set(got)) == 2
+    assert set(got) <= set(devices)
+
+
+# The last test: the cluster stays a stack of Swarm.
+def test_swarm_gives_the_ranks_their_gpus(by_hook: Cluster) -> None:
+    """By the default runtime alone; then by GPUs that the engines advertise, which kit's services reserve."""
+    everywhere(by_hook.hosts, lambda host: toolkit(host, "runtime"))
+    change_settings(by_hook.folder, orchestrator="swarm")
+    deployed(by_hook)
+    for host in by_hook.hosts:
+        settings = node(by_hook, host)["HostConfig"]
+        assert (settings["Runtime"], settings["DeviceRequests"]) == ("nvidia", None)
+    check_ranks(by_hook)
+    everywhere(by_hook.hosts, lambda host: toolkit(host, "swarm"))
+    deployed(by_hook)
+    resources = "{{json .Spec.TaskTemplate.Resources.Reservations.GenericResources}}"
+    for service in by_hook.head.text("docker", "service", "ls", "--quiet").split():
+        reserved = by_hook.head.text("docker", "service", "inspect", "--format", resources, service)
+        assert json.loads(reserved) == [{"DiscreteResourceSpec": {"Kind": "NVIDIA-GPU", "Value": 2}}]
+    check_ranks(by_hook)
+    # As with Compose, a deploy replaces a node that lost its GPUs.
+    fault(by_hook, "--fault", "lost")
+    assert "gpu1: the node sees 0 of the host's 2 GPUs" in by_hook.kit("ps").stdout
+    deployed(by_hook)
+    check_ranks(by_hook)

@@ -4,7 +4,7 @@ pretended-gpus boot                     from the variables KIT_LAB_GPUS, KIT_LAB
 pretended-gpus show                     the state, as JSON
 pretended-gpus fault NUMBER FAULT       xid:N, ecc, throttle, lost, mig, busy, driver-mismatch
 pretended-gpus mend NUMBER|all
-pretended-gpus toolkit KIND [--restart] hook, runtime, cdi, base, none
+pretended-gpus toolkit KIND [--restart] hook, runtime, swarm, cdi, base, snap, none
 """
 
 import contextlib

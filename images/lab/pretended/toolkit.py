@@ -15,23 +15,34 @@ HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RUNTIME = "/usr/bin/nvidia-container-runtime"
 DAEMON = "/etc/docker/daemon.json"
 CDI = "/etc/cdi/nvidia.yaml"
+# Where Docker's snap keeps its images. It is empty, so the engine has no image and no container.
+SNAP = "/var/snap/docker/common/var-lib-docker"
 # NVIDIA's files name their driver by its libraries. The host's is empty, and no program opens a library by this name.
 _LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.%s"
 _PID = "/run/docker.pid"
 _PATIENCE_S = 60
 
-# hook: the package, and no configuration. runtime: also Docker's default runtime, for Swarm. cdi: also a CDI file.
-# base: the package nvidia-container-toolkit-base with a configured runtime, but no hook. none: nothing.
-KINDS = ("hook", "runtime", "cdi", "base", "none")
+# What the engine calls its GPUs where it advertises them to a swarm: NVIDIA's documentation has this name.
+RESOURCE = "NVIDIA-GPU"
+
+# hook: the package, and no configuration. runtime: also Docker's default runtime, for Swarm. swarm: the engine also
+# advertises its GPUs. cdi: the hook and a CDI file. base: the package nvidia-container-toolkit-base with a configured
+# runtime, but no hook. snap: Docker looks as if it were a snap, which sees no program of the host. none: nothing.
+KINDS = ("hook", "runtime", "swarm", "cdi", "base", "snap", "none")
 
 
-def daemon_json(kind: str) -> Dict[str, Any]:
+def daemon_json(state: State, kind: str) -> Dict[str, Any]:
     """Return the engine's configuration."""
     runtimes = {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}
     if kind == "runtime":
         return {"default-runtime": "nvidia", "runtimes": runtimes}
+    if kind == "swarm":
+        advertised = ["%s=%s" % (RESOURCE, state.uuid(number)) for number in range(state.total)]
+        return {**daemon_json(state, "runtime"), "node-generic-resources": advertised}
     if kind == "base":
         return {"runtimes": runtimes}
+    if kind == "snap":
+        return {"data-root": SNAP}
     return {"features": {"cdi": True}} if kind == "cdi" else {}
 
 
@@ -67,9 +78,9 @@ def cdi(state: State) -> Dict[str, Any]:
 
 def install(state: State, kind: str) -> None:
     """Give the host this much of the toolkit. An engine that runs has read its configuration already."""
-    _program(HOOK, kind in ("hook", "runtime", "cdi"))
-    _program(RUNTIME, kind != "none")
-    _write(DAEMON, daemon_json(kind))
+    _program(HOOK, kind in ("hook", "runtime", "swarm", "cdi"))
+    _program(RUNTIME, kind not in ("snap", "none"))
+    _write(DAEMON, daemon_json(state, kind))
     with open(_LIBRARY % state.driver, "a"):
         pass
     _write(CDI, cdi(state) if kind == "cdi" else {})

@@ -11,7 +11,7 @@ from kit.cli.verbs.options import CONSENT, LAB, LAB_NAME
 from kit.cli.verbs.values import count, lines, rate, words
 
 GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
-GPU_TOOLKITS = ("hook", "runtime", "cdi", "base", "none")
+GPU_TOOLKITS = ("hook", "runtime", "swarm", "cdi", "base", "snap", "none")
 SYSTEMS = ("debian", "debian-12", "ubuntu")
 GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
 
@@ -156,7 +156,7 @@ VERBS = (
                 flags=("--gpu-toolkit",),
                 value="PART",
                 choices=GPU_TOOLKITS,
-                help="Have this of NVIDIA's container toolkit: hook (default), runtime, cdi, base or none",
+                help="Have this of NVIDIA's container toolkit: hook (default), runtime, swarm, cdi, base, snap or none",
             ),
             Option(flags=("--bare",), help="Make hosts without an engine, with systemd, sshd, sudo, apt and python3"),
             Option(

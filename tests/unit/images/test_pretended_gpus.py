@@ -317,10 +317,15 @@ def test_the_cdi_file_has_each_gpu_by_number_and_uuid() -> None:
 
 
 def test_what_the_toolkit_configures_in_the_engine() -> None:
-    assert toolkit.daemon_json("hook") == toolkit.daemon_json("none") == {}
-    assert toolkit.daemon_json("runtime")["default-runtime"] == "nvidia"
-    assert set(toolkit.daemon_json("base")) == {"runtimes"}
-    assert toolkit.daemon_json("cdi") == {"features": {"cdi": True}}
+    made = {kind: toolkit.daemon_json(lab_host(), kind) for kind in toolkit.KINDS}
+    assert made["hook"] == made["none"] == {}
+    assert made["runtime"]["default-runtime"] == "nvidia"
+    assert set(made["base"]) == {"runtimes"}
+    assert made["snap"]["data-root"].startswith("/var/snap/")
+    assert made["cdi"] == {"features": {"cdi": True}}
+    advertised = made["swarm"].pop("node-generic-resources")
+    assert made["swarm"] == made["runtime"]
+    assert advertised == [f"NVIDIA-GPU={lab_host().uuid(number)}" for number in (0, 1)]
 
 
 def test_the_runtime_changes_only_a_bundle_that_is_created() -> None:
