@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.cli.text.results import pull_notes
+from kit.cli.text.results import pull_notes, pulled
 from kit.errors import InputError, NotReadyError, StepError, UnreachableError
 from kit.events import HostStep
 from kit.flows.context import Context
@@ -195,6 +195,8 @@ def test_a_host_that_is_away_keeps_nothing_else_back(
     assert "gpu2: no SSH connection" in reporter.warnings[0].text
     home = tmp_path / f"kit-{RUN}"
     assert (home / "output/metrics").read_text() == "1"
+    again = pull(context, [RUN], here=tmp_path)
+    assert pulled(again) == f"No file of run {RUN} came; 4 were there."
     # The second host comes later: now the names collide.
     fleet["gpu2"].faults.clear()
     pull(context, [RUN], here=tmp_path)
@@ -213,6 +215,7 @@ def test_a_pull_that_broke_continues_where_it_stopped(
     cut_after["gpu2"] = 2_000_000
     broken = pull(context, [RUN, "work", "home"], here=tmp_path)
     assert list(broken.missed) == ["gpu2"]
+    assert pulled(broken) == f"No file of run {RUN} came."
     assert not (tmp_path / "home/work/only2").exists(), "a part looks whole"
     (part,) = (tmp_path / "home" / store.PARTS).iterdir()
     assert 1_000_000 < part.stat().st_size < 2_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration import data_faults
+from tests.integration import data_faults, elastic_faults
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/fault-matrix.md"
 
@@ -245,6 +245,12 @@ CELLS: dict[tuple[str, str], Cell] = {
         sees=("the code is not ready on gpu3: a file of the code is not here", "run the command again"),
         then="no rank starts; the next run sends the code again",
     ),
+    (LINK_CUT, PULL): Cell(
+        how="gpu4's interface goes down in the middle of a file",
+        code=4,
+        sees=("not everything came from gpu4", "gpu4: the connection broke", "run the same again"),
+        then="no file looks whole that is not; the next pull continues",
+    ),
     (DISK_FULL, PULL): Cell(
         how="kit may write at most 100 kB into a file at home",
         code=4,
@@ -257,6 +263,11 @@ CELLS: dict[tuple[str, str], Cell] = {
     (OPERATOR_KILLED, UP): Cell(
         how="KILL to kit deploy while containers start", code=-9, then="the next deploy completes it"
     ),
+    (OPERATOR_KILLED, CODE): Cell(
+        how="KILL to kit run in the middle of its code",
+        code=-9,
+        then="no rank starts; the next run sends what is missing",
+    ),
     (OPERATOR_KILLED, LAUNCH): Cell(
         how="KILL to kit run as soon as there is an mpirun", code=-9, then="the head ends the run"
     ),
@@ -265,6 +276,11 @@ CELLS: dict[tuple[str, str], Cell] = {
     ),
     (OPERATOR_KILLED, STOP): Cell(
         how="ranks ignore TERM, KILL to kit stop --grace 10s", code=-9, then="the run is stopped anyway"
+    ),
+    (OPERATOR_KILLED, PULL): Cell(
+        how="KILL to kit pull in the middle of a file",
+        code=-9,
+        then="no file looks whole that is not; the next pull continues",
     ),
     (CTRL_C, SHIP): Cell(
         how="INT in the middle of the image",
@@ -275,6 +291,12 @@ CELLS: dict[tuple[str, str], Cell] = {
     (CTRL_C, UP): Cell(
         how="INT while containers start", code=130, sees=("not done:",), then="the next deploy completes it"
     ),
+    (CTRL_C, CODE): Cell(
+        how="INT in the middle of the code of a run",
+        code=130,
+        sees=("interrupted",),
+        then="no rank starts; the next run sends what is missing",
+    ),
     (CTRL_C, LAUNCH): Cell(
         how="INT as soon as there is an mpirun", code=130, sees=("ranks left: 0",), then="all ranks are ended"
     ),
@@ -282,6 +304,12 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="INT to kit run", code=130, sees=("its ranks have 5 s", "ranks left: 0"), then="all ranks are ended"
     ),
     (CTRL_C, STOP): Cell(how="ranks ignore TERM, INT to kit stop --grace 3s", code=0, then="the run is stopped anyway"),
+    (CTRL_C, PULL): Cell(
+        how="INT in the middle of a file",
+        code=130,
+        sees=("interrupted",),
+        then="no file looks whole that is not; the next pull continues",
+    ),
     (CTRL_C_TWICE, LAUNCH): Cell(
         how="INT twice as soon as there is an mpirun", code=130, sees=("ranks left: 0",), then="all ranks are ended"
     ),
@@ -298,7 +326,6 @@ _BEFORE_UP = "the same as a rank that ends by itself"
 _STOPPING = "a stop kills ranks anyway"
 _NO_RANKS = "a pull reads the VMs' disks: it needs neither ranks nor containers"
 _AWAY = "the same as a host that is gone; what has arrived stays"
-_PART = "what has arrived stays, and does not look whole: the next pull continues"
 _LOOKED = "the same as in up: kit checks every host before it copies anything"
 _NO_RANK = "no rank is started before every host has the code"
 _TRANSFER = "the same as in ship: the same program copies both"
@@ -318,10 +345,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (ENGINE_STOPPED, PULL): _NO_RANKS,
     (SSHD_STOPPED, PULL): _AWAY,
     (LINK_BLINKS, PULL): _AWAY,
-    (LINK_CUT, PULL): _AWAY,
-    (OPERATOR_KILLED, PULL): _PART,
-    (CTRL_C, PULL): _PART,
-    (CTRL_C_TWICE, PULL): _PART,
+    (CTRL_C_TWICE, PULL): "the first Ctrl-C has already ended kit",
     (WORK_FULL, PULL): "a pull writes nothing on the hosts",
     (CODE_LOST, PULL): "a pull does not use the stored code",
     (RANK_OOM, SHIP): _NO_RUN,
@@ -357,8 +381,6 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (SSHD_STOPPED, CODE): "the same as a cut link",
     (HOST_GONE, CODE): "the same as a cut link",
     (LINK_BLINKS, CODE): _TRANSFER,
-    (OPERATOR_KILLED, CODE): _TRANSFER,
-    (CTRL_C, CODE): _TRANSFER,
     (CTRL_C_TWICE, CODE): "the first Ctrl-C has already ended kit",
     (WORK_FULL, SHIP): _NOT_READ,
     (WORK_FULL, UP): _NOT_READ,
@@ -398,7 +420,7 @@ def page() -> str:
                 words_seen = ", ".join(f"`{words}`" for words in cell.sees)
                 lines.append(f"| {fault} | {cell.how} | {cell.code} | {words_seen} | {cell.then} |")
         lines.append("")
-    lines += [data_faults.section()]
+    lines += [data_faults.section(), elastic_faults.section()]
     lines += ["## Left out", "", "| fault | moment | why |", "|---|---|---|"]
     reasons: dict[tuple[str, str], list[str]] = {}
     for (fault, moment), why in LEFT_OUT.items():

@@ -8,6 +8,7 @@ machine's engine, which is the lab's power switch and its network.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.remote.results.store import PARTS
 from tests.integration import faults
 from tests.integration.faults import CELLS, CODE, LAUNCH, MID_RUN, PULL, SHIP, STOP, UP
 from tests.integration.rig import CONNECTIONS, VM, Cluster, Done, begun, engine, kit_argv, kit_environ, objects, until
@@ -145,7 +147,7 @@ def cut(cluster: Cluster, host: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def slow(cluster: Cluster, host: str) -> Iterator[None]:
-    """An image takes a minute or two over the link of this host, so that it can be met on its way."""
+    """An image takes a minute or two over the link of this host, and a file 8 s, so that each is met on its way."""
     name = f"kit-lab-{cluster.name}-{host}"
     index = engine("exec", name, "cat", "/sys/class/net/eth0/iflink")
     image = engine("inspect", "--format", "{{.Image}}", name)
@@ -155,11 +157,15 @@ def slow(cluster: Cluster, host: str) -> Iterator[None]:
         line = f"{shape} {verb} dev $d root {' '.join(words)}"
         engine("run", "--rm", "--network", "host", "--cap-add", "NET_ADMIN", image, "sh", "-c", line)
 
-    tc("replace", "tbf", "rate", "100mbit", "burst", "256kb", "latency", "50ms")
+    limit = ("tbf", "rate", "100mbit", "burst", "256kb", "latency", "50ms")
+    # What goes to the host, and what comes from it.
+    tc("replace", *limit)
+    engine("exec", name, "tc", "qdisc", "replace", "dev", "eth0", "root", *limit)
     try:
         yield
     finally:
         tc("del")
+        engine("exec", name, "tc", "qdisc", "del", "dev", "eth0", "root")
 
 
 @contextlib.contextmanager
@@ -260,6 +266,22 @@ def line_of(process: Kit, words: str) -> None:
 def run_of(made: Done) -> str:
     """The id of a run that `kit run --output json` has printed."""
     return str(objects(made)[-1]["id"])
+
+
+def bytes_of_parts(home: Path) -> int:
+    """How much of the files that kit pull has not got whole is at home."""
+    return sum(part.stat().st_size for part in (home / PARTS).glob("*"))
+
+
+def wait_for_more(home: Path) -> None:
+    """Wait until a megabyte of a file has come."""
+    before = bytes_of_parts(home)
+    until("a part of a file comes", lambda: bytes_of_parts(home) > before + 1_000_000)
+
+
+def logged(cluster: Cluster, made: Done) -> str:
+    """What the ranks of a run of `kit run --output json` have printed."""
+    return cluster.kit("logs", run_of(made)).stdout
 
 
 def stopping(scene: Scene, run: str, *flags: str) -> contextlib.AbstractContextManager[Kit]:
@@ -404,8 +426,14 @@ def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:
 def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path) -> None:
     """gpu4's link in the middle of an image, gpu3's for good, gpu2's for 20 s: nobody minds the others.
 
-    Then gpu4 is still without its image, and there are more ways not to get it: a full disk, Ctrl-C, a killed kit.
+    Beside the image, gpu4 gets the code of a run, and a file that another run made comes home. Then gpu4 is still
+    without its image, and there are more ways not to get it: a full disk, Ctrl-C, a killed kit.
     """
+    script = 'head -c 100000000 /dev/urandom >"$KIT_OUTPUT_DIR/large"; sha256sum "$KIT_OUTPUT_DIR/large"'
+    made = cluster.kit("run", "-H", "gpu4", "--np", "1", "--output", "json", "--", "sh", "-c", script)
+    assert made.returncode == 0, made.stderr
+    home = tmp_path / "home"
+    pull = ("pull", run_of(made), "output", str(home))
     with contextlib.ExitStack() as stack:
         blinks = stack.enter_context(breaking(faults.LINK_BLINKS, cluster))
         cuts = stack.enter_context(breaking(faults.LINK_CUT, cluster))
@@ -420,6 +448,8 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path)
         coded = ("--np", "1", "--code", code_of(tmp_path / "code", 100), "--", "true")
         sending = stack.enter_context(cluster.running("run", "-H", "gpu4", "--progress", "plain", *coded))
         line_of(sending, "gpu4: code")
+        pulling = stack.enter_context(cluster.running(*pull))
+        wait_for_more(home)
         with cut(cluster, "gpu4"), cut(cluster, "gpu3"):
             cuts.gone.update(("gpu3", "gpu4"))
             with cut(cluster, "gpu2"):
@@ -432,6 +462,7 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path)
             cuts.saw(LAUNCH, launch)
             cuts.saw(SHIP, deploy)
             cuts.saw(CODE, sending)
+            cuts.saw(PULL, pulling)
             cuts.saw(UP, cluster.kit("deploy"))
         # Before the repair, the host that was cut off ends its ranks by itself.
         until("the host that was cut off has no rank", lambda: cluster.ranks() == NONE)
@@ -440,11 +471,27 @@ def test_links_are_cut_and_an_image_on_its_way(cluster: Cluster, tmp_path: Path)
         four = cuts.host("gpu4")
         with small_disk(four, "/var/lib/docker/kit-ship", "64m"):
             Scene(faults.DISK_FULL, cluster).saw(SHIP, cluster.kit("deploy"))
+        sent = ((SHIP, ("deploy",), "gpu4: image"), (CODE, ("run", "-H", "gpu4", *coded), "gpu4: code"))
         for fault, number in ((faults.CTRL_C, signal.SIGINT), (faults.OPERATOR_KILLED, signal.SIGKILL)):
-            with cluster.running("deploy", "--progress", "plain") as deploy:
-                line_of(deploy, "gpu4: image")
-                deploy.send_signal(number)
-                Scene(fault, cluster).saw(SHIP, deploy)
+            for moment, words, reached in sent:
+                with cluster.running(words[0], "--progress", "plain", *words[1:]) as process:
+                    line_of(process, reached)
+                    process.send_signal(number)
+                    Scene(fault, cluster).saw(moment, process)
+            before = bytes_of_parts(home)
+            with cluster.running(*pull) as process:
+                wait_for_more(home)
+                process.send_signal(number)
+                Scene(fault, cluster).saw(PULL, process)
+            assert before < bytes_of_parts(home) < 100_000_000
+            assert not (home / "output/large").exists()
+    arrived = bytes_of_parts(home)
+    rest_of_it = cluster.kit(*pull, "--output", "json")
+    assert rest_of_it.returncode == 0, rest_of_it.stderr
+    (came,) = (one for one in objects(rest_of_it)[-1]["hosts"] if one["host"] == "gpu4")
+    assert came["size"] == 100_000_000 - arrived
+    assert hashlib.sha256((home / "output/large").read_bytes()).hexdigest() in logged(cluster, made)
+    assert cluster.kit("run", "-H", "gpu4", *coded).returncode == 0
 
 
 def test_a_host_is_gone(cluster: Cluster, tmp_path: Path) -> None:
@@ -584,7 +631,7 @@ def test_the_operator_is_killed(cluster: Cluster) -> None:
             assert cluster.kit("stop", run).returncode == 0
             for moment, process in ((LAUNCH, young), (MID_RUN, some), (STOP, stop)):
                 scene.saw(moment, process)
-        scene.met.add(SHIP)  # with the other images, above
+        scene.met.update((SHIP, CODE, PULL))  # with the others, above
 
 
 def test_ctrl_c(cluster: Cluster) -> None:
@@ -608,7 +655,7 @@ def test_ctrl_c(cluster: Cluster) -> None:
             asked_to_stop(scene, deaf)
             stop.send_signal(signal.SIGINT)
             scene.saw(STOP, stop)
-        scene.met.add(SHIP)  # with the other images, above
+        scene.met.update((SHIP, CODE, PULL))  # with the others, above
 
 
 def test_ctrl_c_twice(cluster: Cluster) -> None:

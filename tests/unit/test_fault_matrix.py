@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.integration import data_faults, faults
+from tests.integration import data_faults, elastic_faults, faults
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -32,3 +32,10 @@ def test_every_fault_of_data_has_a_test() -> None:
         else:
             assert re.search(rf"\bfaults\.{constants[fault]}\b", lab), fault
             assert row.code is not None, fault
+
+
+def test_every_fault_of_an_elastic_run_has_a_test() -> None:
+    constants = {value: name for name, value in vars(elastic_faults).items() if isinstance(value, str)}
+    lab = (TESTS / "integration/test_elastic.py").read_text()
+    for fault in elastic_faults.ROWS:
+        assert re.search(rf"\.saw\(faults\.{constants[fault]}\)", lab), fault

@@ -53,13 +53,15 @@ def pulled(value: PullResult) -> str:
     """Return what came from where, in a line."""
     came = [host for host in value.hosts if host.files]
     files, unchanged = sum(host.files for host in came), sum(host.unchanged for host in value.hosts)
+    more = f"; {unchanged} were there" if unchanged else ""
+    if not files and value.missed:
+        return f"No file of run {value.run} came{more}." if value.run else f"No file came{more}."
     if not files and not unchanged:
         return f"Run {value.run} has made nothing." if value.run else "Nothing to do: there are no files."
     if not files:
         return f"Nothing to do: {value.folder} has all {files_text(unchanged)}."
     what = f"run {value.run}" if value.run else files_text(files)
     size_text = size(sum(host.size for host in came))
-    more = f"; {unchanged} were there" if unchanged else ""
     count = f": {files_text(files)}, {size_text}" if value.run else f": {size_text}"
     verb = "Pulled" if value.run else "Copied"
     return f"{verb} {what} from {fold([host.host for host in came])} into {value.folder}{count}{more}."
