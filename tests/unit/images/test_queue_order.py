@@ -1,7 +1,7 @@
 """Who starts when: the order of the line, and a simulation against the rule that nobody delays the first in line."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -248,7 +248,11 @@ def test_a_run_that_does_not_fit_on_the_hosts_that_are_left_stops_nobody() -> No
 
 @dataclass
 class Trace:
-    """Runs that come in time, each with a length and maybe a limit that is not shorter. And what is made of them."""
+    """Runs that come in time, each with a length and maybe a limit that is not shorter. And what is made of them.
+
+    Somebody holds runs and cordons hosts for some time: `held` and `out` have the first moment and that after the last.
+    `good` says of each run whether it ends well.
+    """
 
     hosts: Mapping[str, frozenset[int]]
     runs: dict[str, Any]
@@ -257,6 +261,17 @@ class Trace:
     starts: dict[str, float] = field(default_factory=dict)
     # For each run that was first in line: its first reservation.
     promised: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, tuple[float, float]] = field(default_factory=dict)
+    out: dict[str, tuple[float, float]] = field(default_factory=dict)
+    good: dict[str, bool] = field(default_factory=dict)
+    # Runs whose promise ended: somebody held them, hosts went or came, or a run before them could go on.
+    released: set[str] = field(default_factory=set)
+    # Why those wait that never start.
+    reasons: Mapping[str, Any] = field(default_factory=dict)
+
+    def without(self, now: float) -> frozenset[str]:
+        """Return the hosts that are cordoned."""
+        return frozenset(host for host, (first, last) in self.out.items() if first <= now < last)
 
 
 def random_trace(seed: int, *, whole: bool = False) -> Trace:
@@ -281,6 +296,37 @@ def random_trace(seed: int, *, whole: bool = False) -> Trace:
     return trace
 
 
+def eventful_trace(seed: int) -> Trace:
+    """Runs that come as arrays and after others, runs that are held and let go, and hosts that are cordoned."""
+    trace = random_trace(seed)
+    dice = random.Random(seed)  # noqa: S311  (no secret)
+
+    def span() -> tuple[float, float]:
+        first = float(dice.randint(0, 15))
+        return first, first + dice.randint(1, 10)
+
+    for host in trace.hosts:
+        if dice.random() < 0.3:
+            trace.out[host] = span()
+    names = list(trace.runs)
+    for number, name in enumerate(names):
+        run = trace.runs[name]
+        if number and dice.random() < 0.2:
+            # The next one of an array: it comes with the one before, with the same shape and limit.
+            before = trace.runs[names[number - 1]]
+            run = run._replace(need=before.need, limit=before.limit, priority=before.priority, after=before.after)
+            trace.comes[name] = trace.comes[before.id]
+            trace.lengths[name] = trace.lengths[before.id]
+        elif number and dice.random() < 0.3:
+            group = tuple(dice.sample(names[:number], dice.randint(1, min(3, number))))
+            run = run._replace(after=((group, dice.choice((OK, FAILED, ANY))),))
+        trace.runs[name] = run
+        trace.good[name] = dice.random() < 0.7
+        if dice.random() < 0.2:
+            trace.held[name] = span()
+    return trace
+
+
 def end(trace: Trace, name: str) -> float:
     return trace.starts[name] + trace.lengths[name]
 
@@ -292,7 +338,9 @@ def simulate(trace: Trace, *, ahead: bool = True, kept: bool = True) -> Trace:
     """
     slots: dict[str, Mapping[str, frozenset[int]]] = {}
     reserved: Any = None
-    now = min(trace.comes.values())
+    moments = {moment for span in (*trace.held.values(), *trace.out.values()) for moment in span}
+    moments |= set(trace.comes.values())
+    now, out = min(moments), trace.without(min(moments))
     while len(trace.starts) < len(trace.runs):
         living = [
             Holder(name, slots[name], None if (limit := trace.runs[name].limit) is None else trace.starts[name] + limit)
@@ -300,12 +348,23 @@ def simulate(trace: Trace, *, ahead: bool = True, kept: bool = True) -> Trace:
             if end(trace, name) > now
         ]
         line = [run for run in trace.runs.values() if run.id not in trace.starts and trace.comes[run.id] <= now]
-        made = decide(now, trace.hosts, living, line, ended={}, reserved=reserved)
+        line = [run._replace(held=held_at(trace, run.id, now)) for run in line]
+        before, out = out, trace.without(now)
+        made = decide(
+            now,
+            {host: numbers for host, numbers in trace.hosts.items() if host not in out},
+            living,
+            line,
+            ended={name: trace.good.get(name, True) for name in trace.starts if end(trace, name) <= now},
+            out={host: trace.hosts[host] for host in out},
+            reserved=reserved,
+        )
+        release(trace, line, made, changed=out != before)
         starts = list(made.starts)
         if not ahead and made.reservation is not None:
             order = sorted(line, key=lambda run: (-run.priority, run.place))
-            before = [run.id for run in order].index(made.reservation.id)
-            starts = [start for start in starts if start.id in {run.id for run in order[:before]}]
+            first = [run.id for run in order].index(made.reservation.id)
+            starts = [start for start in starts if start.id in {run.id for run in order[:first]}]
         for start in starts:
             trace.starts[start.id] = now
             slots[start.id] = {host: frozenset(numbers) for host, numbers in start.chosen}
@@ -320,11 +379,29 @@ def simulate(trace: Trace, *, ahead: bool = True, kept: bool = True) -> Trace:
         if made.reservation is not None:
             trace.promised.setdefault(made.reservation.id, made.reservation)
         reserved = made.reservation if kept else None
-        later = [moment for moment in trace.comes.values() if moment > now]
+        assert all(not out & slots[start.id].keys() for start in starts), "a run starts on a cordoned host"
+        trace.reasons = made.reasons
+        later = [moment for moment in moments if moment > now]
         later += [end(trace, name) for name in trace.starts if end(trace, name) > now]
-        if later:
-            now = min(later)
+        if not later:
+            break
+        now = min(later)
     return trace
+
+
+def held_at(trace: Trace, name: str, now: float) -> bool:
+    first, last = trace.held.get(name, (0.0, 0.0))
+    return first <= now < last
+
+
+def release(trace: Trace, line: Sequence[Any], made: Any, *, changed: bool) -> None:
+    """Note the runs that were promised something and are not first in line any more, for a good reason."""
+    kept_back = {name for name, reason in made.reasons.items() if reason.kind not in ("slots", "turn")}
+    by_turn = [run.id for run in order.by_turn(line)]
+    for name in trace.promised.keys() - trace.starts.keys():
+        before = by_turn[: by_turn.index(name)]
+        if changed or name in kept_back or any(other not in kept_back for other in before):
+            trace.released.add(name)
 
 
 def latest_end(trace: Trace, name: str) -> float:
@@ -383,6 +460,29 @@ def test_ten_thousand_traces_none_of_which_delays_the_first_in_line() -> None:
             assert trace.starts[name] <= last, f"seed {seed}: {name} waited longer than {promise}"
             assert promise.at in (None, last)
     assert promises > 3000
+
+
+def test_ten_thousand_traces_with_arrays_holds_and_cordons() -> None:
+    promises = waited = 0
+    for seed in range(10_000):
+        trace = simulate(eventful_trace(seed))
+        for name, promise in trace.promised.items():
+            if name in trace.released:
+                continue
+            promises += 1
+            last = max(latest_end(trace, other) for other in promise.holders)
+            assert trace.starts[name] <= last, f"seed {seed}: {name} waited longer than {promise}"
+        left = trace.runs.keys() - trace.starts.keys()
+        waited += len(left)
+        assert {trace.reasons[name].kind for name in left} <= {"never", "after"}, f"seed {seed}: {trace.reasons}"
+        for name, start in trace.starts.items():
+            assert not held_at(trace, name, start), f"seed {seed}: {name} was held"
+            for group, how in trace.runs[name].after:
+                well = [trace.good[other] for other in group]
+                assert all(end(trace, other) <= start for other in group), f"seed {seed}: {name} came too early"
+                assert how == ANY or all(well) is (how == OK), f"seed {seed}: {name} was not to start"
+    assert promises > 2000
+    assert waited > 1000
 
 
 def test_runs_that_use_their_whole_limit_start_no_later_than_without_anybody_going_ahead() -> None:
