@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.rig import Cluster, Done, objects, until
+from tests.integration.test_fault_matrix import power
 from tests.pipes import rest
 
 GATE = "/dev/shm/kit-gate"
@@ -145,6 +146,20 @@ def test_the_line_needs_no_operator_and_outlives_the_heads_container(line: Line)
     assert line.ended(run)["exit_code"] == 0
     assert cluster.kit("logs", run).stdout.splitlines() == ["s3cret"] * 2
     assert cluster.head.ssh("test", "-e", entry).returncode != 0
+
+
+def test_the_line_goes_on_when_the_heads_vm_restarts(line: Line) -> None:
+    cluster = line.cluster
+    line.holder("d")
+    run = line.join("--np", "2", script="echo $KIT_NODE")
+    line.waits(run, "slots")
+    power(cluster, cluster.head.name, "restart", "--time", "1")
+    # Its engine starts the head's container, and the head starts the next run, whatever ended meanwhile.
+    until("the head's VM answers", lambda: cluster.kit("runs").returncode == 0)
+    until(f"run {run} has ended", lambda: line.state(run) == "ended")
+    assert line.ended(run)["exit_code"] == 0
+    assert len(line.good("logs", run).stdout.split()) == 2
+    assert line.line() == []
 
 
 def test_cordoned_hosts_get_no_run_from_the_line(line: Line) -> None:
