@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.security import openings
+from tests.security.openings import Opening
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "threat-model.md"
 
@@ -35,3 +40,22 @@ def test_each_test_that_attacks_a_border_is_in_the_table() -> None:
     attacks = {*(ROOT / "tests" / "security").glob("test_*.py")}
     assert attacks
     assert sorted(file.name for file in attacks - listed) == []
+
+
+@pytest.mark.parametrize("opening", openings.openings(), ids=lambda one: one.what)
+def test_each_opening_can_still_be_made(opening: Opening) -> None:
+    """scripts/open-borders makes them, and sees whether the tests fail."""
+    assert openings.border_of(opening, openings.borders())
+    text = (ROOT / opening.file).read_text()
+    assert text.count(opening.old) == 1, f"change the opening with {opening.file}: {opening.old!r}"
+    assert opening.new != opening.old
+    files = [ROOT / "tests" / word.partition("::")[0] for word in opening.tests if "/" in word]
+    assert files
+    assert all(file.is_file() for file in files), opening.tests
+
+
+def test_each_border_can_be_opened() -> None:
+    """Its tests on a lab alone do not count: an opening takes seconds, and a lab minutes."""
+    opened = {openings.border_of(one, openings.borders()) for one in openings.openings()}
+    fast = {cells[0] for cells in rows() if any("integration" not in str(file) for file in named(cells[2]))}
+    assert sorted(fast - opened) == []
