@@ -60,10 +60,12 @@ def missing(what: str, how: str) -> NoReturn:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark all tests of this folder and bring each lane's together, with the calm and the precise tests at its end.
 
-    Leave out the tests that build CUDA images, unless -m names them: each image takes minutes.
+    Leave out the tests that build CUDA images, and those that wait for minutes, unless -m names their mark.
     """
-    if "cuda" not in config.option.markexpr:
-        costly = [item for item in items if item.get_closest_marker("cuda")]
+    for mark in ("cuda", "long"):
+        if mark in config.option.markexpr:
+            continue
+        costly = [item for item in items if item.get_closest_marker(mark)]
         items[:] = [item for item in items if item not in costly]
         config.hook.pytest_deselected(items=costly)
     here = Path(__file__).parent

@@ -70,7 +70,7 @@ while True:
 """
 # With TensorFlow, which has hvd.elastic, and a model whose weight grows by 1 in each step.
 TENSORFLOW = """
-import time
+import os, time
 import tensorflow as tf
 import horovod.tensorflow as hvd
 
@@ -91,11 +91,17 @@ def train(state):
         state.step += 1
         time.sleep(0.1)
         state.commit()
+        ends = hvd.rank() == 0 and os.path.exists(os.environ["UNTIL"])
+        over = float(hvd.allreduce(tf.constant(float(ends)), op=hvd.Sum, name="ends")) > 0
+        # Now all ranks have committed the step: no failure can bring it back.
         if hvd.rank() == 0:
             weight = float(model.weights[0][0][0])
             print("committed", state.step, hvd.size(), weight, int(optimizer.iterations), flush=True)
+        if over:
+            break
 
 train(state)
+print("sum", state.step, float(model.weights[0][0][0]), flush=True)
 """
 FINISH = "/tmp/kit-test-finish"
 
@@ -170,7 +176,8 @@ class Watched:
 
 def rank_of(host: VM, *, local: int = 0) -> int:
     """Return the process of a rank on the host, without its relay."""
-    ranks = [p for p in host.marked() if p.rank is not None and p.command.startswith("python3 train.py")]
+    scripts = ("python3 train.py", "python3 with_tensorflow.py")
+    ranks = [p for p in host.marked() if p.rank is not None and p.command.startswith(scripts)]
     return sorted(ranks, key=lambda process: process.rank or 0)[local].pid
 
 
@@ -292,7 +299,45 @@ def test_a_vm_is_gone_and_then_the_last_host(cluster: Cluster, code: Path) -> No
         lab = cluster.kit("lab", "up", "--name", cluster.name, "--hosts", "4", "--slots", "2")
         assert lab.returncode == 0, lab.stderr
         until("the engine of gpu3 is back", lambda: gpu3.ssh("docker", "info").returncode == 0)
+    check_model(run)
+
+
+def check_model(run: Watched) -> None:
+    """Check that weight and optimizer count every step once, also after resets."""
     weights = [float(line.split()[3]) for line in run.out if line.startswith("committed")]
     iterations = [int(line.split()[4]) for line in run.out if line.startswith("committed")]
     assert weights == pytest.approx(steps(run))
     assert iterations == steps(run)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_keras_model_goes_on_through_the_same_faults(cluster: Cluster, code: Path) -> None:
+    """Each new rank imports TensorFlow, so this takes minutes."""
+    _, gpu2, gpu3, _ = cluster.hosts
+    options = words(code, "--min-np", "2", "-H", "gpu[2-3]", gloo_s=40)
+    with cluster.running(*options, "--", "python3", "with_tensorflow.py") as process:
+        run = Watched(process)
+        run.wait_for("", size=4)
+        gpu3.text("kill", "-9", str(rank_of(gpu3)))
+        run.wait_for(r"reset: (gpu3 left; 4 → 2|4) ranks; \d+\.\d s lost; rank \d on gpu3 was killed by SIGKILL")
+        run.wait_for(r"reset: (gpu3 joined; 2 → 4|4) ranks", size=4)
+        assert cluster.kit("hosts", "add", "gpu4").returncode == 0
+        run.wait_for(r"reset: gpu4 joined; 4 → 6 ranks", size=6)
+        CONNECTIONS.forget()
+        gpu3.text("docker", "kill", cluster.container(gpu3))
+        run.wait_for(r"reset: gpu3 left; 6 → 4 ranks", size=4)
+        with cut(cluster, "gpu4"):
+            run.wait_for(r"reset: gpu4 left; 4 → 2 ranks; .*; the connection to gpu4 broke", size=2)
+        run.wait_for(r"reset: gpu4 joined; 2 → 4 ranks", size=4)
+        assert cluster.kit("hosts", "drop", "gpu4").returncode == 0
+        run.wait_for(r"reset: gpu4 left; 4 → 2 ranks; \d+\.\d s lost$", size=2)
+        gpu2.text("kill", "-9", str(rank_of(gpu2)))
+        run.wait_for(r"reset: 2 ranks; \d+\.\d s lost; rank 0 on gpu2 was killed", size=2)
+        cluster.inside(gpu2, "touch", FINISH)
+        assert run.ended() == 0, run.text
+    check_model(run)
+    sums = [line.split() for line in run.out if line.startswith("sum")]
+    assert len(sums) == 2
+    assert all(float(weight) == pytest.approx(int(count)) for _, count, weight in sums)
+    assert not cluster.marked()

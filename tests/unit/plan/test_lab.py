@@ -34,7 +34,7 @@ def networks(*texts: str) -> list[ipaddress.IPv4Network]:
         (LabSpec(gpus=9), "0 to 8 GPUs, not 9"),
         (LabSpec(gpus=2, gpu_model="h300"), "no GPU 'h300'"),
         (LabSpec(gpus=2, gpu_driver="latest"), "not the version of a driver"),
-        (LabSpec(gpus=2, gpu_toolkit="snap"), "no part of the toolkit"),
+        (LabSpec(gpus=2, gpu_toolkit="flatpak"), "no part of the toolkit"),
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_with_the_next_step(spec: LabSpec, says: str) -> None:
