@@ -227,8 +227,13 @@ def test_the_heads_ssh_where_a_cluster_runs(fleet: Fleet, reporter: Remembering,
     assert ids(doctor(fleet.context(reporter), hosts="gpu2,gpu3,gpu4", pairing=pairing)) == {}
 
 
-def test_a_host_that_answers_nonsense_is_named_and_the_others_go_on(fleet: Fleet, reporter: Remembering) -> None:
-    fleet["gpu2"].probe_answers["reach"] = b'{"serial": 3, "faults": ["\x1b[31m"], "names": []}'
+@pytest.mark.parametrize("fault", [b"\x1b[31m", rb"\u001b[31m", b"another word"])
+def test_a_host_that_answers_nonsense_is_named_and_the_others_go_on(
+    fleet: Fleet, reporter: Remembering, fault: bytes
+) -> None:
+    # As many as kit asked for.
+    faults = b",".join([b'"%s"' % fault] * 9)
+    fleet["gpu2"].probe_answers["reach"] = b'{"serial": 3, "faults": [%s], "names": [null, null, null]}' % faults
     between = measured(fleet, reporter)
     assert isinstance(between.failures["gpu2"], AnswerError)
     assert "\x1b" not in str(between.failures["gpu2"])

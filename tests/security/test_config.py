@@ -108,6 +108,15 @@ def test_no_kit_yaml_gets_past_the_loader(text: str) -> None:
     soon(lambda: spec_of(text, source="kit.yaml"))
 
 
+@pytest.mark.parametrize(
+    "text", ["name: " + "[" * 13 + "]" * 13, "[" * 30_000, "- " * 30_000], ids=lambda text: text[:9]
+)
+def test_what_is_nested_too_deeply_is_not_built(text: str) -> None:
+    error = soon(lambda: spec_of(text, source="kit.yaml"))
+    assert isinstance(error, InputErrors)
+    assert "nested too deeply" in error.problems[0].message
+
+
 @pytest.mark.parametrize("text", HOSTS.values(), ids=HOSTS.keys())
 def test_no_hosts_file_gets_past_the_parser(text: str) -> None:
     soon(lambda: parse_hosts(text, source="hosts"))

@@ -123,7 +123,7 @@ _HOSTILE_STORE = (
     ),
     Opening(
         border="From a hostile store to the hosts",
-        what="names of a store are printed as they are",
+        what="names of a store are printed without escapes",
         file="images/lib/kitdata/source.py",
         old='letter if letter.isprintable() else "\\\\x%02x" % ord(letter)',
         new="letter",
@@ -166,7 +166,7 @@ _KEYS = (
     ),
     Opening(
         border="From the keys of a store to everybody else",
-        what="a stager sends keys to whoever has another's port",
+        what="a stager sends keys to anyone who has another's port",
         file="images/lib/kitdata/tls.py",
         old="tls.verify_mode = ssl.CERT_REQUIRED",
         new="tls.verify_mode = ssl.CERT_REQUIRED if server else ssl.CERT_NONE",
@@ -190,7 +190,7 @@ _KEYS = (
     ),
     Opening(
         border="From the keys of a store to everybody else",
-        what="all hosts get the keys of a store in their orders",
+        what="containers of stagers get the key of a store",
         file="kit/flows/data/source.py",
         old='return ("--mount", mount) if mount else ()',
         new='return ("--mount", mount) if mount else ("--env", f"KIT_SOURCE={self.request}")',
@@ -352,7 +352,7 @@ _FILES = (
         border="From a hosts file or a kit.yaml to your machine",
         what="a data set can be kit's folder on a host",
         file="kit/config/datasource.py",
-        old='folder = posixpath.normpath(f"/{path.lstrip(\'/\')}")',
+        old="folder = posixpath.normpath(f\"/{path.lstrip('/')}\")",
         new="folder = path",
         tests=(*_CONFIG, "data_set"),
     ),
@@ -479,7 +479,7 @@ _CONNECTIONS = (
         what="kit trusts any new host key",
         file="kit/remote/ssh/openssh.py",
         old='for setting in ("StrictHostKeyChecking=yes", *settings',
-        new='for setting in (*settings',
+        new="for setting in (*settings",
         tests=(*_CONNECTIONS_TESTS, "hostile_config_needs"),
     ),
     Opening(
@@ -492,11 +492,11 @@ _CONNECTIONS = (
     ),
     Opening(
         border="From kit's connections to what you have",
-        what="a revoked host key is accepted",
-        file="kit/remote/ssh/fabric.py",
-        old="if not is_plain(target.known_hosts):",
-        new="if not target.address:",
-        tests=(*_CONNECTIONS_TESTS, "revoked"),
+        what="Python's ssh gets files that revoke host keys",
+        file="kit/remote/ssh/known.py",
+        old='if line and not line.startswith(b"#")',
+        new='if line and not line.startswith((b"#", b"@"))',
+        tests=(*_CONNECTIONS_TESTS, "markers"),
     ),
 )
 _FORWARD = (
@@ -668,6 +668,14 @@ _QUEUE = (
     ),
     Opening(
         border="From a user of the VM to the variables of a run that waits in line",
+        what="the file of a run in line outlives its start",
+        file="images/lib/kitqueue/keeper.py",
+        old="            line.remove(start.id, self.root)\n",
+        new="",
+        tests=(*_QUEUE_TESTS, "starts_without_kit"),
+    ),
+    Opening(
+        border="From a user of the VM to the variables of a run that waits in line",
         what="an odd entry in line hides the others",
         file="kit/plan/queue/answers.py",
         old="            odd.append(str(error))\n",
@@ -690,6 +698,14 @@ _ENV = (
         file="kit/plan/cluster/compose.py",
         old="Secret(compose.text.encode()), PRIVATE,",
         new="Secret(compose.text.encode()), PUBLIC,",
+        tests=("security/test_secrets.py",),
+    ),
+    Opening(
+        border="From a user of the VM to secrets in `env:` of kit.yaml",
+        what="a public file has a digest of all settings",
+        file="kit/plan/cluster/files.py",
+        old='f"{known.network}\\n".encode(), PUBLIC,',
+        new='f"{known.network} {hashlib.sha256(repr(spec).encode()).hexdigest()[:8]}\\n".encode(), PUBLIC,',
         tests=("security/test_secrets.py",),
     ),
 )
@@ -782,7 +798,7 @@ _BUG_FILES = (
         border="From a file about a bug to the public",
         what="a file about a bug has the values of variables",
         file="kit/cli/bugs.py",
-        old="            yield value, f\"${name}\"",
+        old='            yield value, f"${name}"',
         new="            yield value, value",
         tests=(*_BUGS, "value_of_a_variable"),
     ),
@@ -845,6 +861,14 @@ _SSHD = (
         old="ListenAddress @KIT_ADDRESS@\n",
         new="",
         tests=("unit/plan/test_image.py", "-k", "sshd_config"),
+    ),
+    Opening(
+        border="From the network to a node's sshd",
+        what="a node's sshd accepts the head's key from all addresses",
+        file="kit/plan/cluster/ssh.py",
+        old='restrict,pty,from="{head_address}" {client_key}',
+        new="restrict,pty {client_key}",
+        tests=("unit/plan/cluster/test_ssh.py",),
     ),
     Opening(
         border="From the network to a node's sshd",
