@@ -107,6 +107,7 @@ def test_a_run_waits_in_line_and_starts_without_kit(line: Line) -> None:
     assert run_logs(line.cluster.context(), second, rank=2, since_s=None, follow=False, tagged=False).id == second
     assert line.cluster.out == ["s3cret 2"]
     assert not entry.exists()
+    assert not [file for file in entry.parent.iterdir() if b"s3cret" in file.read_bytes()]
     assert look(line.cluster.context()).runs == ()
     line.cluster.head.nothing_left()
 

@@ -364,5 +364,8 @@ def test_kit_itself_ends_soon_and_small(tmp_path: Path) -> None:
         limited
         + f"sys.argv = ['kit', '-C', {str(folder)!r}, 'ps']; runpy.run_module('kit.cli.main', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
     assert (done.returncode, "has more than 8 MiB" in done.stderr) == (2, True), done.stderr

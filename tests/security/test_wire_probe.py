@@ -91,6 +91,20 @@ def test_a_stranger_who_answers_wrongly_is_cut() -> None:
             assert stranger.recv(1) == b""
 
 
+def test_only_one_who_knows_the_secret_gets_in() -> None:
+    secret = bytes.fromhex(SECRET)
+    with socket.create_server((HERE, 0)) as listener:
+        door = wire_probe.Door(listener, secret)
+        for known in (b"another secret", secret):
+            here, there = socket.socketpair()
+            with here, there:
+                assert door.strangers.acquire(blocking=False)
+                checking = threaded(door.check, here)
+                there.sendall(wire_probe.answer_to(wire_probe.exactly(there, wire_probe.CHALLENGE), known))
+                checking.join()
+                assert (door.guest is here) is (known == secret)
+
+
 def test_an_answer_that_somebody_overheard_opens_nothing() -> None:
     port = free_port()
     with probe(port, free_port(), patient=True), dial(port) as first, dial(port) as replay:

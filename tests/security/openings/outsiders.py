@@ -16,6 +16,14 @@ _STAGER_NETWORK = (
     ),
     Opening(
         border="From the network and a VM's users to a stager",
+        what="a stager serves those without a certificate",
+        file="images/lib/kitdata/tls.py",
+        old="tls.verify_mode = ssl.CERT_REQUIRED",
+        new="tls.verify_mode = ssl.CERT_OPTIONAL if server else ssl.CERT_REQUIRED",
+        tests=(*_STAGER, "stranger"),
+    ),
+    Opening(
+        border="From the network and a VM's users to a stager",
         what="a stager listens on all addresses",
         file="images/lib/kitdata/tls.py",
         old='self._socket.bind((address, 0))\n            if self._socket.getsockname()[0] == "0.0.0.0":',
@@ -581,7 +589,7 @@ _PROBES = (
         file="kit/remote/tune/wire_probe.py",
         old="right = hmac.compare_digest(exactly(peer, ANSWER), answer_to(challenge, self.secret))",
         new="right = bool(exactly(peer, ANSWER))",
-        tests=(*_TUNE, "answers_wrongly"),
+        tests=(*_TUNE, "gets_in"),
     ),
     Opening(
         border="From the network and a VM's users to a probe",
@@ -669,9 +677,9 @@ _QUEUE = (
     Opening(
         border="From a user of the VM to the variables of a run that waits in line",
         what="the file of a run in line outlives its start",
-        file="images/lib/kitqueue/keeper.py",
-        old="            line.remove(start.id, self.root)\n",
-        new="",
+        file="images/lib/kitqueue/line.py",
+        old='os.unlink(_path(run_id + ".json", root))',
+        new='os.rename(_path(run_id + ".json", root), _path(run_id + ".old", root))',
         tests=(*_QUEUE_TESTS, "starts_without_kit"),
     ),
     Opening(

@@ -250,8 +250,8 @@ def test_the_rendezvous_server_has_one_address_and_answers_the_runs_hosts(meetin
     server = meeting.Server(here)
     port = server.start(meeting.handler_of(driver, {here}, lambda: None))
     try:
-        evil, good = (reported(({"eth0": [(at, 4000)]}, b"key")) for at in (stranger, here))
-        for source, value, status in ((stranger, good, b""), (here, evil, b""), (here, good, b"200")):
+        other, own = (reported(({"eth0": [(at, 4000)]}, b"key")) for at in (stranger, here))
+        for source, value, status in ((stranger, other, b""), (here, other, b""), (here, own, b"200")):
             with socket.create_connection((here, port), timeout=60, source_address=(source, 0)) as peer:
                 head = b"PUT /worker_addresses/gpu2:0 HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(value)
                 peer.sendall(head + value)
