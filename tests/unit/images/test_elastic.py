@@ -198,6 +198,12 @@ def test_a_script_that_always_fails_everywhere_ends() -> None:
 MARK = Path(tempfile.gettempdir()) / f"kit-test-evil-{os.getpid()}"
 
 
+@pytest.fixture
+def unmarked() -> Iterator[None]:
+    yield
+    MARK.unlink(missing_ok=True)
+
+
 def reported(value: object) -> bytes:
     return base64.b64encode(pickle.dumps(value))
 
@@ -214,6 +220,7 @@ class Evil:
         return os.system, (f"touch {MARK}",)
 
 
+@pytest.mark.usefixtures("unmarked")
 @pytest.mark.parametrize(
     "value",
     [
@@ -228,7 +235,6 @@ class Evil:
     ],
 )
 def test_what_a_rank_may_not_report(value: bytes) -> None:
-    MARK.unlink(missing_ok=True)
     with pytest.raises(plain.Refused):
         plain.addresses_of(value, "10.0.0.2")
     assert not MARK.exists()
@@ -272,10 +278,10 @@ def answered(key: bytes, value: object) -> io.BytesIO:
     return io.BytesIO(rendezvous.digest(key, message) + struct.pack("i", len(message)) + message)
 
 
+@pytest.mark.usefixtures("unmarked")
 def test_an_answer_of_a_rank_is_plain_data_or_one_of_horovods(meeting: Any) -> None:
     """The rank chose the key itself, so it can sign anything."""
     wire = meeting.Wire(b"key")
-    MARK.unlink(missing_ok=True)
     for bad in (answered(b"key", Evil()), answered(b"other", "x"), answered(b"key", "x" * meeting.MOST)):
         with pytest.raises(meeting.Refused):
             wire.read(bad)
