@@ -9,8 +9,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-# States of a socket in /proc/net/tcp.
-_CONNECTED, _LISTENING = "01", "0A"
+# States of a socket in /proc/net/tcp, and in /proc/net/udp.
+_CONNECTED, _LISTENING, _UNCONNECTED = "01", "0A", "07"
 
 
 def own_addresses(count: int) -> list[str]:
@@ -43,8 +43,13 @@ def connected(pid: int) -> set[tuple[str, int]]:
     return {there for _, there in _sockets(pid, _CONNECTED)}
 
 
-def _sockets(pid: int, state: str) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
-    """Yield both ends of each TCP socket of the process that is in this state."""
+def packet_sockets(pid: int) -> set[tuple[str, int]]:
+    """Return the address and port of each UDP socket of this process that takes packets of everybody."""
+    return {here for here, _ in _sockets(pid, _UNCONNECTED, "udp")}
+
+
+def _sockets(pid: int, state: str, table: str = "tcp") -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """Yield both ends of each socket of the process that is in this state. `table` is tcp or udp."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -54,7 +59,7 @@ def _sockets(pid: int, state: str) -> Iterator[tuple[tuple[str, int], tuple[str,
             continue
         if target.startswith("socket:["):
             inodes.add(target[len("socket:[") : -1])
-    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+    for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
         words = line.split()
         if words[3] == state and words[9] in inodes:
             yield _end(words[1]), _end(words[2])

@@ -106,14 +106,21 @@ def test_a_stager_gets_little_of_its_host(hosts: StagingHosts, context: Context,
     hosts.says({"stage": WHOLE})
     stage(context, ["images"])
     (first,), (second,) = hosts.runs("gpu1"), hosts.runs("gpu2")
-    for words in (first, second):
-        assert {"--read-only", "--rm", "--network", "--cap-drop"} <= {*words}
-        assert f"{hosts.data('gpu1')}:/data" in first
+    for host, words in (("gpu1", first), ("gpu2", second)):
+        assert {"--read-only", "--rm", "--network"} <= {*words}
+        assert values_of("--cap-drop", words) == ["ALL"]
+        assert values_of("--security-opt", words) == ["no-new-privileges"]
+        assert values_of("--volume", words) == [f"{hosts.data(host)}:/data"]
+        assert values_of("--tmpfs", words) == ["/run/kit-data:mode=700"]
         assert words[-3:] == ["sha256:1f", "kit-data", "serve"]
         assert not [word for word in words if "PRIVATE KEY" in word]
     # Only the host that has the source mounts it.
     assert "--mount" not in first
     assert second[second.index("--mount") + 1] == f"type=bind,src={source},dst=/source,readonly"
+
+
+def values_of(option: str, words: list[str]) -> list[str]:
+    return [words[at + 1] for at, word in enumerate(words) if word == option]
 
 
 def test_keys_and_secrets_are_on_no_command_line(hosts: StagingHosts, context: Context) -> None:

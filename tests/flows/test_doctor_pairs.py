@@ -227,11 +227,20 @@ def test_the_heads_ssh_where_a_cluster_runs(fleet: Fleet, reporter: Remembering,
     assert ids(doctor(fleet.context(reporter), hosts="gpu2,gpu3,gpu4", pairing=pairing)) == {}
 
 
-def test_a_host_that_answers_nonsense_is_named_and_the_others_go_on(fleet: Fleet, reporter: Remembering) -> None:
-    fleet["gpu2"].probe_answers["reach"] = b'{"serial": 3, "faults": ["\x1b[31m"], "names": []}'
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [(b"\x1b[31m", ""), (rb"\u001b[31m", "not the name of an error"), (b"x", "not the name of an error")],
+)
+def test_a_host_that_answers_nonsense_is_named_and_the_others_go_on(
+    fleet: Fleet, reporter: Remembering, fault: bytes, why: str
+) -> None:
+    # As many as kit asked for.
+    faults = b",".join([b'"%s"' % fault] * 9)
+    fleet["gpu2"].probe_answers["reach"] = b'{"serial": 3, "faults": [%s], "names": [null, null, null]}' % faults
     between = measured(fleet, reporter)
     assert isinstance(between.failures["gpu2"], AnswerError)
     assert "\x1b" not in str(between.failures["gpu2"])
+    assert why in str(between.failures["gpu2"])
     rates = {(pair.source, pair.target): pair.rate for pair in between.pairs}
     assert rates["gpu1", "gpu3"] == RATE
     assert rates["gpu1", "gpu2"] is None

@@ -29,6 +29,7 @@ from kit.flows.tensorboard import tensorboard
 from kit.model.forward import Board, Forwards, Wanted
 from kit.model.host import Host, Inventory
 from kit.model.run import Place, RunRecord
+from kit.remote.run import board
 from tests.fakes.reporter import Remembering
 from tests.fakes.sshd import Sshd
 from tests.processes import files_of_processes
@@ -367,6 +368,26 @@ def test_tensorboard_runs_in_the_node_and_ends_with_kit(site: Site, node: Path, 
     pid = int((tmp_path / "node.pid").read_text())
     assert not Path(f"/proc/{pid}").exists()
     assert ssh_of(tmp_path) == []
+
+
+def test_tensorboard_runs_as_the_user_of_the_ranks(tmp_path: Path) -> None:
+    """Only root can become another user, so a stand-in of the image's kitrun.fence says when it would."""
+    (tmp_path / "lib/kitrun").mkdir(parents=True)
+    (tmp_path / "lib/kitrun/fence.py").write_text("import os\ndef become_user(): os.write(1, b'another user\\n')\n")
+    (tmp_path / "tensorboard").write_text("#!/bin/sh\necho TensorBoard\n")
+    (tmp_path / "tensorboard").chmod(0o755)
+    argv = [*board.argv("node", "/logs")]
+    words = argv[argv.index("python3") + 1 :]
+    assert words[-2:] == ["/opt/kit/lib", "/logs"]
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        [sys.executable, *words[:-2], str(tmp_path / "lib"), "/logs"],
+        env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        # Its input lasts until TensorBoard has ended.
+        assert process.stdout
+        assert process.stdout.read() == "another user\nTensorBoard\n"
+        assert process.wait(60) == 0
 
 
 @pytest.mark.usefixtures("ended", "node")

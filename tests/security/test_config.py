@@ -108,6 +108,15 @@ def test_no_kit_yaml_gets_past_the_loader(text: str) -> None:
     soon(lambda: spec_of(text, source="kit.yaml"))
 
 
+@pytest.mark.parametrize(
+    "text", ["name: " + "[" * 13 + "]" * 13, "[" * 30_000, "- " * 30_000], ids=lambda text: text[:9]
+)
+def test_what_is_nested_too_deeply_is_not_built(text: str) -> None:
+    error = soon(lambda: spec_of(text, source="kit.yaml"))
+    assert isinstance(error, InputErrors)
+    assert "nested too deeply" in error.problems[0].message
+
+
 @pytest.mark.parametrize("text", HOSTS.values(), ids=HOSTS.keys())
 def test_no_hosts_file_gets_past_the_parser(text: str) -> None:
     soon(lambda: parse_hosts(text, source="hosts"))
@@ -355,5 +364,8 @@ def test_kit_itself_ends_soon_and_small(tmp_path: Path) -> None:
         limited
         + f"sys.argv = ['kit', '-C', {str(folder)!r}, 'ps']; runpy.run_module('kit.cli.main', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
     assert (done.returncode, "has more than 8 MiB" in done.stderr) == (2, True), done.stderr

@@ -19,7 +19,7 @@ from kit.remote.ship.certificate import certificate
 from tests.fakes import launcher
 from tests.fakes.stagers import Order, Stager, Stagers
 
-tls, wire = launcher.load("kitdata.tls"), launcher.load("kitdata.wire")
+station, tls, wire = (launcher.load(f"kitdata.{name}") for name in ("station", "tls", "wire"))
 
 
 @pytest.fixture
@@ -59,6 +59,8 @@ def test_a_stranger_gets_nothing_and_the_staging_goes_on(pair: Stagers) -> None:
     members = pair.join()
     other, key = certificate()
     _, stranger = tls.contexts(other, key.reveal().decode(), str(pair.source.parent))
+    # It would end the connection itself.
+    stranger.verify_mode = ssl.CERT_NONE
     for member in members:
         place = (member["address"], member["port"])
         with socket.create_connection(place) as plain:
@@ -67,14 +69,14 @@ def test_a_stranger_gets_nothing_and_the_staging_goes_on(pair: Stagers) -> None:
             assert answer(plain)[:1] in (b"", b"\x15")
         with socket.create_connection(place) as plain, contextlib.suppress(ssl.SSLError, OSError):
             peer = stranger.wrap_socket(plain)
-            peer.sendall(wire.packed({"id": pair.id, "role": "orders"}))
+            peer.sendall(wire.packed({"id": pair.id, "role": "reports"}))
             assert answer(peer) == b""
         # Without any certificate.
         anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
         with socket.create_connection(place) as plain, contextlib.suppress(ssl.SSLError, OSError):
             peer = anonymous.wrap_socket(plain)
-            peer.sendall(wire.packed({"id": pair.id, "role": "orders"}))
+            peer.sendall(wire.packed({"id": pair.id, "role": "reports"}))
             assert answer(peer) == b""
     request = {
         "data": "set", "cluster": "c", "stage": "disk", "split": "none", "size": None, "limit": 0,
@@ -91,6 +93,18 @@ def test_a_stager_listens_on_the_address_of_its_cluster_only(pair: Stagers) -> N
     for one, other in ((first, second), (second, first)):
         with pytest.raises(OSError, match="refused"), socket.create_connection((one["address"], other["port"])):
             pass
+
+
+# From a store
+
+
+def test_a_list_without_an_end_ends_the_staging(pair: Stagers) -> None:
+    for number in range(20):
+        (pair.source / f"more{number}").touch()
+    pair.all[0].hook = "from kitdata import lead\nlead.MOST_FILES = 20\n"
+    failed = pair.stage().end()["failed"]
+    assert (failed["kind"], "more than 20 files" in failed["text"]) == ("source-name", True), failed
+    assert [stager.tree() for stager in pair.all] == [{}, {}]
 
 
 # From another host of the staging
@@ -159,6 +173,39 @@ def test_the_key_of_a_staging_is_in_memory_only(pair: Stagers) -> None:
         folders = (stager.folder, Path(stager.env["KIT_DATA_SOCKET"]).parent)
         files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
         assert not [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
+
+
+def test_a_key_that_python_reads_is_in_a_folder_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[str] = []
+
+    def contexts(_certificate: str, _key: str, folder: str) -> None:
+        folders.append(folder)
+        raise ValueError
+
+    monkeypatch.setattr(station.tls, "contexts", contexts)
+    (tmp_path / "data").mkdir()
+    one = station.Station(str(tmp_path / "data"), str(tmp_path / "memory"))
+    order = {"op": "join", "id": "x", "address": "127.0.0.1", "certificate": "", "key": ""}
+    one.carry_out(order, lambda _: None, None)
+    assert folders == [str(tmp_path / "memory")]
+
+
+def test_one_who_took_the_port_of_a_stager_gets_no_order(tmp_path: Path) -> None:
+    """The first order to a reader has what opens the store."""
+    public, key = certificate()
+    _, client = tls.contexts(public, key.reveal().decode(), str(tmp_path))
+    other, others_key = certificate()
+    impostor, _ = tls.contexts(other, others_key.reveal().decode(), str(tmp_path))
+    # It takes any certificate.
+    impostor.verify_mode = ssl.CERT_NONE
+    heard: list[object] = []
+    listener = tls.Listener("127.0.0.1", impostor, lambda _, hello: heard.append(hello))
+    try:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            tls.connect("127.0.0.1", listener.port, client, {"id": "x", "role": "orders"})
+    finally:
+        listener.close()
+    assert heard == []
 
 
 def test_orders_come_from_root_of_the_vm_only(pair: Stagers) -> None:

@@ -69,6 +69,13 @@ def test_folders_and_case_make_no_difference(named: str, asked: str) -> None:
     assert not is_same(named, "docker.io.example.com")
 
 
+@pytest.mark.parametrize("asked", ["r.example.com", "r.example.com:5001/team", "r.example.com.evil.example.com:5000"])
+def test_another_port_or_a_longer_name_is_another_registry(asked: str) -> None:
+    environ = {"KIT_REGISTRY": OURS, **LOGIN}
+    assert find_login(asked, environ) is None
+    assert withheld(asked, environ)
+
+
 def test_without_a_login_there_is_nothing_to_warn_of() -> None:
     assert withheld(THEIRS, {}) is None
     assert withheld(THEIRS, {"KIT_REGISTRY": OURS}) is None

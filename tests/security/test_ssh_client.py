@@ -284,6 +284,13 @@ def test_plain_files_stay_with_pythons_ssh(site: Site) -> None:
         assert transport._openssh is None
 
 
+@pytest.mark.parametrize("line", ["@revoked * {}", "@revoked gpu1 {}", "  @revoked gpu1 {}", "@cert-authority * {}"])
+def test_files_with_markers_are_not_for_pythons_ssh(line: str, site: Site) -> None:
+    """It happens to fail for many of these lines, and would take the others for names of hosts."""
+    site.trust(f"{site.name} {site.key}", line.format(site.key))
+    assert not is_plain(str(site.known_hosts))
+
+
 def test_a_config_that_pythons_ssh_cannot_read(site: Site, config: Path) -> None:
     """OpenSSH has had Match localnetwork since 9.4, and Match tagged."""
     (site.folder / ".ssh" / "config").write_text("Match bogus x\n  User nobody\n")

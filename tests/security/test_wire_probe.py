@@ -91,6 +91,29 @@ def test_a_stranger_who_answers_wrongly_is_cut() -> None:
             assert stranger.recv(1) == b""
 
 
+def test_only_one_who_knows_the_secret_gets_in() -> None:
+    secret = bytes.fromhex(SECRET)
+    with socket.create_server((HERE, 0)) as listener:
+        door = wire_probe.Door(listener, secret)
+        for known in (b"another secret", secret):
+            here, there = socket.socketpair()
+            with here, there:
+                assert door.strangers.acquire(blocking=False)
+                checking = threaded(door.check, here)
+                there.sendall(wire_probe.answer_to(wire_probe.exactly(there, wire_probe.CHALLENGE), known))
+                checking.join()
+                assert (door.guest is here) is (known == secret)
+
+
+def test_an_answer_that_somebody_overheard_opens_nothing() -> None:
+    port = free_port()
+    with probe(port, free_port(), patient=True), dial(port) as first, dial(port) as replay:
+        challenge, other = (wire_probe.exactly(peer, wire_probe.CHALLENGE) for peer in (first, replay))
+        assert challenge != other
+        replay.sendall(wire_probe.answer_to(challenge, bytes.fromhex(SECRET)))
+        assert replay.recv(1) == b""
+
+
 def test_it_listens_on_the_address_of_the_cluster_only() -> None:
     port = free_port()
     with probe(port, free_port()) as process:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
+import io
 import json
 import os
 import pickle
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes import launcher
+from tests.fakes import launcher, rendezvous
 from tests.fakes.head import Door, Head, until
+from tests.sockets import own_addresses
 
 desk = launcher.load("kitelastic.desk")
 elastic = launcher.load("kitrun.elastic")
@@ -187,6 +194,16 @@ def test_a_script_that_always_fails_everywhere_ends() -> None:
 # What ranks may report
 
 
+# What code in a report would leave.
+MARK = Path(tempfile.gettempdir()) / f"kit-test-evil-{os.getpid()}"
+
+
+@pytest.fixture
+def unmarked() -> Iterator[None]:
+    yield
+    MARK.unlink(missing_ok=True)
+
+
 def reported(value: object) -> bytes:
     return base64.b64encode(pickle.dumps(value))
 
@@ -200,9 +217,10 @@ class Evil:
     """Runs code where it is loaded."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch /tmp/kit-test-evil",)
+        return os.system, (f"touch {MARK}",)
 
 
+@pytest.mark.usefixtures("unmarked")
 @pytest.mark.parametrize(
     "value",
     [
@@ -211,7 +229,7 @@ class Evil:
         reported(({"eth0": [("10.0.0.9", 4000)]}, b"key")),
         reported(({"eth0": [("10.0.0.2", 4000)]}, "no bytes")),
         reported((["eth0"], b"key")),
-        reported(b"x" * (plain.MOST + 1)),
+        reported(({"eth0": [("10.0.0.2", 4000)]}, b"x" * plain.MOST)),
         b"not base64 of a pickle",
         b"",
     ],
@@ -219,7 +237,56 @@ class Evil:
 def test_what_a_rank_may_not_report(value: bytes) -> None:
     with pytest.raises(plain.Refused):
         plain.addresses_of(value, "10.0.0.2")
-    assert not Path("/tmp/kit-test-evil").exists()
+    assert not MARK.exists()
+
+
+@pytest.fixture
+def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return kitelastic.meeting, with stand-ins for Horovod's modules."""
+    for name, module in rendezvous.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    yield launcher.load("kitelastic.meeting")
+    # Another test may want Horovod's own.
+    sys.modules.pop("kitelastic.meeting")
+
+
+def test_the_rendezvous_server_has_one_address_and_answers_the_runs_hosts(meeting: Any) -> None:
+    here, stranger, outside = own_addresses(3)
+    driver = rendezvous.Driver()
+    server = meeting.Server(here)
+    port = server.start(meeting.handler_of(driver, {here}, lambda: None))
+    try:
+        other, own = (reported(({"eth0": [(at, 4000)]}, b"key")) for at in (stranger, here))
+        for source, value, status in ((stranger, other, b""), (here, other, b""), (here, own, b"200")):
+            with socket.create_connection((here, port), timeout=60, source_address=(source, 0)) as peer:
+                head = b"PUT /worker_addresses/gpu2:0 HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(value)
+                peer.sendall(head + value)
+                answer = b""
+                with contextlib.suppress(ConnectionResetError):
+                    answer = peer.recv(100)
+            assert answer.split()[1:2] == [status][: len(status)], (source, answer)
+        assert driver.registered == [("gpu2", 0, {"kit": [(here, 4000)]}, b"key")]
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((outside, port), timeout=60)
+    finally:
+        server.stop()
+
+
+def answered(key: bytes, value: object) -> io.BytesIO:
+    """Return what the notification service of a rank that has this key would send."""
+    message = pickle.dumps(value)
+    return io.BytesIO(rendezvous.digest(key, message) + struct.pack("i", len(message)) + message)
+
+
+@pytest.mark.usefixtures("unmarked")
+def test_an_answer_of_a_rank_is_plain_data_or_one_of_horovods(meeting: Any) -> None:
+    """The rank chose the key itself, so it can sign anything."""
+    wire = meeting.Wire(b"key")
+    for bad in (answered(b"key", Evil()), answered(b"other", "x"), answered(b"key", "x" * meeting.MOST)):
+        with pytest.raises(meeting.Refused):
+            wire.read(bad)
+    assert not MARK.exists()
+    assert wire.read(answered(b"key", rendezvous.PingResponse("rank", "10.0.0.1"))).service_name == "rank"
 
 
 # kit-worker
@@ -244,6 +311,17 @@ def test_the_head_needs_no_ssh_and_nothing_secret_is_an_argument() -> None:
     assert words[0] == "ssh"
     assert words[words.index("--") + 1 :] == ["10.0.0.2", "python3", "-IS", "/opt/kit/bin/kit-worker"]
     assert not [word for word in words if "StrictHostKeyChecking" in word]
+
+
+def test_a_ranks_variables_come_through_standard_input() -> None:
+    """Every user of the VM can read the arguments of a process."""
+    script = "tr '\\0' ' ' </proc/$$/cmdline >&2; echo / >&2; head -n 1 >&2"
+    worker = crew.Worker(("gpu2", 0), 0, ["sh", "-c", script], {"env": {"TOKEN": "s3cret"}})
+    said: list[bytes] = []
+    assert worker.run([], said.append) == 0
+    arguments, _, order = b"".join(said).partition(b" /\n")
+    assert b"s3cret" not in arguments
+    assert json.loads(order) == {"env": {"TOKEN": "s3cret"}}
 
 
 WORKER = """

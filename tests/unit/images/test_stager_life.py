@@ -6,11 +6,14 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.fakes import launcher
 from tests.fakes.stagers import Stagers, tree
 
+station = launcher.load("kitdata.station")
 MakeStagers = Callable[[int], Stagers]
 MB = 1 << 20
 
@@ -55,6 +58,21 @@ def test_it_ends_when_nobody_ever_ordered_anything(make_stagers: MakeStagers) ->
     host.hook = SHORT.format(gate=str(stagers.gate), unused=0.5, lead=60)
     host.start()
     assert end_of(stagers) == [0]
+
+
+def test_one_with_nothing_to_do_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(station, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    one = station.Station(str(tmp_path), str(tmp_path))
+    assert not one.finished
+    now[0] += station.UNUSED_S + 1
+    assert one.finished
+    with one.at_work():
+        now[0] += 1000
+        assert not one.finished
+    assert not one.finished
+    now[0] += station.IDLE_S + 1
+    assert one.finished
 
 
 def test_it_ends_some_time_after_its_last_staging(make_stagers: MakeStagers) -> None:

@@ -119,6 +119,16 @@ def test_a_stranger_gets_no_answer_and_stops_nobody(listener: subprocess.Popen[s
         silent.close()
 
 
+def test_an_answer_that_somebody_overheard_opens_nothing(listener: subprocess.Popen[str], port: int) -> None:
+    with reached(port) as first, reached(port) as replay:
+        challenge, other = (tcp.exactly(link, tcp.CHALLENGE) for link in (first, replay))
+        assert challenge != other
+        replay.sendall(tcp.answer_to(challenge, SECRET.encode()) + tcp.BYE)
+        with contextlib.suppress(ConnectionResetError):
+            assert replay.recv(1) == b""
+        assert listener.poll() is None
+
+
 def test_the_secret_never_crosses_the_network(port: int) -> None:
     """Who overhears a connection learns nothing that opens another one."""
     heard = []

@@ -25,7 +25,7 @@ import pytest
 from kit.remote.doctor import probe as program
 from kit.remote.doctor import probes
 from tests.fakes.head import until
-from tests.sockets import connected, listening, own_addresses
+from tests.sockets import connected, listening, own_addresses, packet_sockets
 
 SECRET = "00112233445566778899aabbccddeeff"
 HERE, THERE = own_addresses(2)
@@ -178,6 +178,7 @@ def test_it_listens_on_the_address_of_the_cluster_only() -> None:
         answer = one.listen((port, port, False))
         socket.create_connection((HERE, port), timeout=60).close()
         assert listening(one.process.pid) == {(HERE, port), (HERE, answer["control"])}
+        assert packet_sockets(one.process.pid) == {(HERE, answer["packets"])}
         one.ask("close")
         assert listening(one.process.pid) == {(HERE, answer["control"])}
         assert refused(HERE, port)
@@ -253,15 +254,43 @@ def test_strangers_are_cut_and_block_nobody() -> None:
             peer.close()
 
 
+def test_an_answer_that_somebody_overheard_opens_nothing() -> None:
+    with running(HERE, limits={"HELLO_S = 5.0": "HELLO_S = 600.0"}) as (one,):
+        place = (HERE, one.listen()["control"])
+        with (
+            socket.create_connection(place, timeout=60) as first,
+            socket.create_connection(place, timeout=60) as replay,
+        ):
+            challenge, other = (program.exactly(peer, program.CHALLENGE) for peer in (first, replay))
+            answer = program.proof(bytes.fromhex(SECRET), b"caller", challenge) + bytes(program.CHALLENGE)
+            replay.sendall(answer)
+            assert replay.recv(1) == b""
+            first.sendall(answer)
+            assert len(program.exactly(first, program.PROOF)) == program.PROOF
+            assert challenge != other
+
+
+def sealed(number: int) -> tuple[bytes, bytes]:
+    """Return the head and the seal of the smallest question that there is."""
+    size = program.MARK.size + program.SEAL + program.HEADERS
+    head = program.MARK.pack(program.MAGIC, program.QUESTION, number, b"salt", size)
+    return head, program.proof(bytes.fromhex(SECRET), b"packet", head)[: program.SEAL]
+
+
 def test_packets_of_strangers_get_no_answer() -> None:
     with running(HERE) as (one,):
         port = one.listen()["packets"]
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            stranger.settimeout(0.3)
-            for data in (b"", b"x", os.urandom(1000), program.MARK.pack(b"kitm", b"q", 0, b"salt", 53) + b"\0" * 16):
-                stranger.sendto(data, (HERE, port))
-            with pytest.raises(socket.timeout):
-                stranger.recvfrom(100)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.settimeout(60)
+            head, seal = sealed(1)
+            for data in (b"", b"x", os.urandom(1000), head, head + bytes(program.SEAL), head + seal[::-1]):
+                peer.sendto(data, (HERE, port))
+            question = b"".join(sealed(2))
+            peer.sendto(question, (HERE, port))
+            # The probe takes packets one after the other, so the first answer would be one to a stranger.
+            answer = peer.recv(1 << 16)
+        assert program.MARK.unpack_from(answer)[1:3] == (program.REPLY, 2)
+        assert len(answer) == len(question)
 
 
 def test_a_path_that_loses_all_data_has_no_rate() -> None:
