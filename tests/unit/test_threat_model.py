@@ -52,10 +52,3 @@ def test_each_opening_can_still_be_made(opening: Opening) -> None:
     files = [ROOT / "tests" / word.partition("::")[0] for word in opening.tests if "/" in word]
     assert files
     assert all(file.is_file() for file in files), opening.tests
-
-
-def test_each_border_can_be_opened() -> None:
-    """Its tests on a lab alone do not count: an opening takes seconds, and a lab minutes."""
-    opened = {openings.border_of(one, openings.borders()) for one in openings.openings()}
-    fast = {cells[0] for cells in rows() if any("integration" not in str(file) for file in named(cells[2]))}
-    assert sorted(fast - opened) == []
