@@ -233,6 +233,8 @@ class Evil:
         b"not base64 of a pickle",
         b"",
     ],
+    # Not from the values: some have this process's number, and all workers must have the same names.
+    ids=["code", "code inside", "another address", "no key", "no addresses", "too long", "no pickle", "nothing"],
 )
 def test_what_a_rank_may_not_report(value: bytes) -> None:
     with pytest.raises(plain.Refused):
