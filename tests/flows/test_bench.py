@@ -112,9 +112,10 @@ def test_a_whole_session(one: Bench) -> None:
 def test_a_sample_says_what_its_run_used(one: Bench) -> None:
     one.cluster.head.values.update(attempt_GUARD_AFTER_S=0.0, metrics_EVERY_S=0.05)
     one.cluster.reach()
-    # It goes on until somebody has read its host.
-    name = "mxnet_benchmark"
-    one.program(name, f"until [ -s $KIT_OUTPUT_DIR/../metrics.jsonl ]; do sleep 0.05; done\n{PROGRAMS[name]}")
+    # It goes on until somebody has read its host and seen it there. The first reading may come before the rank.
+    name, file = "mxnet_benchmark", "$KIT_OUTPUT_DIR/../metrics.jsonl"
+    seen = f"""grep -qs '"memory":[1-9]' {file}"""
+    one.program(name, f"until {seen}; do sleep 0.05; done\n{PROGRAMS[name]}")
     one.run(ranks=(1,), repeats=1)
     samples = one.samples()
     assert samples

@@ -24,7 +24,9 @@ def test_always():
 
 def test_a_second_try_is_a_warning_with_the_tests_name_and_counts(tmp_path: Path) -> None:
     (tmp_path / "test_flaky.py").write_text(FLAKY)
-    flags = ("--reruns", "1", "--max-suite-reruns", "1", "-n", "1", "-p", "no:cacheprovider")
+    # Other pytests on this machine remove old folders where the default is, and each warns if another was first.
+    base = ("--basetemp", tmp_path / "base")
+    flags = (*base, "--reruns", "1", "--max-suite-reruns", "1", "-n", "1", "-p", "no:cacheprovider")
     done = subprocess.run(
         [
             sys.executable,
