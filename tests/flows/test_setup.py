@@ -407,6 +407,33 @@ def test_the_mark_is_new_each_time_and_no_argument(vm: SetupHost) -> None:
 
 
 @pytest.mark.parametrize(
+    "section",
+    [
+        "files\n/root/.ssh/authorized_keys 600 eA==",
+        "files\n/etc/passwd 644 \\x1b",
+        "system\nos deb ian",
+        "system\nkernel 6.1\x1b[2J",
+        f"system\nboot_id {'x' * 201}",
+        "saved\nfile /etc/a docker existed open",
+        f"saved\nvalue sysctl a.b sysctl {'9' * 201}",
+        "gpu\ngpu 0, Enabled, 1",
+        "nics\neth0 9000x yes",
+    ],
+    ids=range(9),
+)
+def test_an_odd_state_is_that_hosts_error(vm: SetupHost, section: str) -> None:
+    class Odd(SetupTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            mark = stdin.decode().strip()
+            return Completed(code=0, stdout=f"@@ {mark} {section}\n@@ {mark} end\n".encode(), stderr=b"")
+
+    with pytest.raises(AnswerError) as caught:
+        observe(Odd(vm), ())
+    assert caught.value.host == "gpu1"
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [("x" * 5000, "more than 4000 bytes"), ("@@ {mark} kernel\n" + "a b\n" * 300, "more than 200 lines")],
     ids=["bytes", "lines"],

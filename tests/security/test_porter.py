@@ -521,8 +521,14 @@ def test_an_odd_report_is_that_hosts_error_and_the_others_go_on(
         {"config": json.dumps({"rootfs": {"diff_ids": []}}), "layers": CHAIN, "sizes": [1]},
         {"config": "{}", "layers": [], "sizes": [-1]},
         {"config": 7, "layers": CHAIN, "sizes": [1]},
+        # Only that the layer is no digest is wrong here.
+        {
+            "config": json.dumps({"rootfs": {"diff_ids": [f"sha256:{CLIMB}etc/cron.d/x"]}}),
+            "layers": [f"{CLIMB}etc/cron.d/x"],
+            "sizes": [1],
+        },
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_what_a_source_reports_of_its_image_is_checked_before_another_host_hears_of_it(
     world: World,  # noqa: F811

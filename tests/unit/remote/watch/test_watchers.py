@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -121,10 +121,13 @@ def test_a_bug_of_kit_leaves_nobody_waiting(machine: Loopback, monkeypatch: pyte
 
 
 @contextmanager
-def started(order: dict[str, object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the program as a host does."""
+def started(order: dict[str, object], folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program as a host does. `folder` is where it is, its home, and its place for temporary files."""
     argv = [sys.executable, "-Ic", ARGV[2]]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    environ = {**os.environ, **({"HOME": str(folder), "TMPDIR": str(folder)} if folder else {})}
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=folder, env=environ
+    ) as process:
         assert process.stdin
         process.stdin.write(
             program({"every": 0.05, "count": 0, "threads": False, "paths": [], "patience": 600, **order})
@@ -145,6 +148,24 @@ def test_it_ends_when_nobody_is_heard_though_the_connection_stays() -> None:
     """A link was cut without notice. The pipe to sshd fills up."""
     with started({"patience": 0.2, "every": 0.001}) as process:
         assert process.wait(LONG_S) == 0
+
+
+def test_it_listens_nowhere_and_writes_no_file(tmp_path: Path) -> None:
+    with started({}, tmp_path) as process:
+        assert process.stdout
+        for _ in range(2):
+            assert process.stdout.readline().startswith(b'{"at":')
+        opened = {}
+        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+            # It reads files of /proc meanwhile.
+            with suppress(OSError):
+                facts = Path(f"/proc/{process.pid}/fdinfo/{entry.name}").read_text()
+                flags = int(facts.split("flags:")[1].split()[0], 8)
+                opened[int(entry.name)] = (str(entry.readlink()), flags & os.O_ACCMODE)
+    assert {0, 1} <= set(opened)
+    assert not [name for name, _ in opened.values() if name.startswith("socket:")]
+    assert not [name for number, (name, mode) in opened.items() if number > 2 and mode != os.O_RDONLY]
+    assert not [*tmp_path.rglob("*")]
 
 
 def test_a_byte_now_and_then_keeps_it() -> None:
