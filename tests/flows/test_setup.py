@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kit.cli.text import plan as plantext
-from kit.errors import KitError, NotReadyError, StepError
+from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.flows.setup.setup import SetupRequest, preview, setup
 from kit.model.setup import AREAS, Area, SetupResult
+from kit.remote.setup.observe import observe
 from kit.remote.ssh.transport import Completed
 from tests.fakes.reporter import Remembering
 from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
@@ -360,6 +361,98 @@ def test_a_replaced_key_of_a_repository_is_refused(reporter: Remembering, vm: Se
         up(reporter, vm, "toolkit")
     assert not vm.path("/etc/apt/keyrings/kit-nvidia.asc").exists()
     assert not vm.path("/etc/apt/sources.list.d/kit-nvidia.sources").exists()
+
+
+@pytest.mark.parametrize("was_there", [False, True], ids=["new", "open before"])
+def test_only_root_can_read_what_files_were_before(reporter: Remembering, vm: SetupHost, was_there: bool) -> None:
+    """The settings of an engine may have a proxy's password."""
+    vm.with_engine()
+    vm.write("/etc/docker/daemon.json", '{"proxies": {"http-proxy": "http://me:pass@proxy:3128"}}')
+    state = vm.path("/opt/kit/.setup")
+    if was_there:
+        state.mkdir(parents=True)
+        for folder in (state.parent, state):
+            folder.chmod(0o755)
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    saved = [path for path in vm.path("/opt").rglob("*") if path.is_file() and b"me:pass" in path.read_bytes()]
+    assert saved
+    for path in saved:
+        assert state in path.parents
+    assert [oct(folder.stat().st_mode) for folder in (state.parent, state)] == ["0o40700"] * 2
+
+
+def test_text_of_others_starts_no_section(vm: SetupHost) -> None:
+    """What a program prints, such as a name of the system, could claim that kit has changed a file."""
+    section = "@@ saved\nfile /etc/shadow docker absent same\n@@ end"
+    vm.write("/etc/os-release", f"ID=debian\nVERSION_ID=13\nPRETTY_NAME='x\n{section}'\n")
+    facts = observe(SetupTransport(vm), ())
+    assert (facts.os, facts.version, facts.saved_files) == ("debian", "13", ())
+
+
+def test_the_mark_is_new_each_time_and_no_argument(vm: SetupHost) -> None:
+    """Every user of a host sees the arguments of all processes."""
+    marks = set()
+
+    class Recording(SetupTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            mark = stdin.decode().strip()
+            assert len(mark) == 32
+            assert not [word for word in argv if mark in word]
+            marks.add(mark)
+            return super().run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    for _ in range(3):
+        observe(Recording(vm), ())
+    assert len(marks) == 3
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "files\n/root/.ssh/authorized_keys 600 eA==",
+        "files\n/etc/passwd 644 \\x1b",
+        "system\nos deb ian",
+        "system\nkernel 6.1\x1b[2J",
+        f"system\nboot_id {'x' * 201}",
+        "saved\nfile /etc/a docker existed open",
+        f"saved\nvalue sysctl a.b sysctl {'9' * 201}",
+        "gpu\ngpu 0, Enabled, 1",
+        "nics\neth0 9000x yes",
+    ],
+    ids=range(9),
+)
+def test_an_odd_state_is_that_hosts_error(vm: SetupHost, section: str) -> None:
+    class Odd(SetupTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            mark = stdin.decode().strip()
+            return Completed(code=0, stdout=f"@@ {mark} {section}\n@@ {mark} end\n".encode(), stderr=b"")
+
+    with pytest.raises(AnswerError) as caught:
+        observe(Odd(vm), ())
+    assert caught.value.host == "gpu1"
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("x" * 5000, "more than 4000 bytes"), ("@@ {mark} kernel\n" + "a b\n" * 300, "more than 200 lines")],
+    ids=["bytes", "lines"],
+)
+def test_a_state_without_an_end_is_that_hosts_error(
+    vm: SetupHost, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    monkeypatch.setattr("kit.remote.setup.observe.MOST_BYTES", 4000)
+    monkeypatch.setattr("kit.remote.setup.observe._MOST_LINES", 200)
+
+    class Flooding(SetupTransport):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            mark = stdin.decode().strip()
+            text = f"{line}\n@@ {{mark}} end\n".replace("{mark}", mark)
+            return Completed(code=0, stdout=text.encode(), stderr=b"")
+
+    with pytest.raises(AnswerError, match=message) as caught:
+        observe(Flooding(vm), ())
+    assert caught.value.host == "gpu1"
 
 
 def test_a_driver_that_cannot_be_loaded_waits_for_a_reboot(

@@ -19,8 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.flows.run.listing import read_list
+from kit.model import names
 from kit.model.host import Login
 from kit.model.run import BY_HAND, RUN_ID
+from kit.model.spec import ClusterSpec
+from kit.plan.cluster.stack import definition
 from kit.remote.run import door
 from kit.remote.scripts import folder as opening
 from kit.remote.scripts import script
@@ -69,11 +72,11 @@ def plant(runs: Path, name: str, **files: str) -> Path:
     return run
 
 
-def in_time(vm: RealMachine, *words: str) -> bytes:
+def in_time(vm: RealMachine, *words: str, limit_s: float = 30) -> bytes:
     """Run a script. It ends soon, whatever a rank planted."""
     start = time.monotonic()
     done = vm.run(*words)
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < limit_s
     assert done.code in (0, 1)
     return done.stdout
 
@@ -266,7 +269,8 @@ def test_no_one_but_root_reaches_the_lock_of_compose(vm: RealMachine, runs: Path
     fcntl.flock(mount, fcntl.LOCK_EX)
     try:
         in_time(vm, "compose_up", vm.folder)
-        in_time(vm, "observe", vm.folder, "kit:1", "state")
+        # A look waits for Compose for 15 s, and then goes on.
+        in_time(vm, "observe", vm.folder, "kit:1", "state", limit_s=12)
         in_time(vm, "remove", vm.cluster, vm.folder, "all")
     finally:
         os.close(mount)
@@ -281,6 +285,30 @@ def test_a_deploy_makes_the_lock_in_a_place_of_root_and_down_removes_it(vm: Real
     assert (oct(folder.stat().st_mode), lock.exists()) == ("0o40700", True)
     in_time(vm, "remove", vm.cluster, vm.folder, "all")
     assert not folder.exists()
+
+
+def test_the_lock_of_the_cluster_is_in_a_place_of_root(vm: RealMachine) -> None:
+    folder = Path(vm.lock).parent
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    with vm.held():
+        assert oct(folder.stat().st_mode) == "0o40700"
+        assert Path(vm.lock).stat().st_mode & 0o077 == 0
+
+
+def test_locks_and_the_audit_are_in_no_folder_that_a_container_mounts() -> None:
+    """A rank could lock, forge or replace what its container has, even where it can only read."""
+    place = names.folder("lab")
+    mounts = {
+        Path(volume.split(":")[0])
+        for volume in definition(ClusterSpec(name="lab"), name="mpihead", image="kit:x", gpus="", own={}, key="")[
+            "volumes"
+        ]
+    }
+    assert Path(place) in mounts
+    # compose_up.sh makes the lock of Compose beside that of the cluster.
+    for path in (names.audit_file("lab"), names.lock_file("lab"), f"{names.lock_file('lab')}.compose"):
+        assert not mounts & {Path(path), *Path(path).parents}, path
 
 
 def test_down_waits_for_a_compose_that_still_works(vm: RealMachine, runs: Path) -> None:

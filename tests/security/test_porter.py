@@ -290,6 +290,15 @@ def test_not_one_byte_more_than_announced_is_written(
     assert everything_below(tmp_path) == []
 
 
+def test_a_layer_of_other_bytes_than_its_digest_is_not_kept(
+    attacked: Callable[..., Sender], layers: Layers, tmp_path: Path, reports: list[dict[str, Any]]
+) -> None:
+    attacked(lambda peer: peer.sendall(header(NAME) + frame(wire.DATA, DATA[::-1])))
+    assert why(reports).startswith("corrupt")
+    assert not layers.whole(NAME)
+    assert everything_below(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -397,6 +406,8 @@ def test_strangers_that_say_nothing_take_no_place_from_a_host(
     listener: serve.Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int
 ) -> None:
     monkeypatch.setattr(serve, "CONNECTIONS", connections)
+    # Their time is not over in this test: only a newer connection takes their place.
+    monkeypatch.setattr(serve, "HELLO_S", 600.0)
     before = threading.active_count()
     strangers = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(20)]
     assert DATA in asks(listener, tmp_path, json.dumps({"need": {NAME: 0}}).encode() + b"\n")
@@ -510,8 +521,14 @@ def test_an_odd_report_is_that_hosts_error_and_the_others_go_on(
         {"config": json.dumps({"rootfs": {"diff_ids": []}}), "layers": CHAIN, "sizes": [1]},
         {"config": "{}", "layers": [], "sizes": [-1]},
         {"config": 7, "layers": CHAIN, "sizes": [1]},
+        # Only that the layer is no digest is wrong here.
+        {
+            "config": json.dumps({"rootfs": {"diff_ids": [f"sha256:{CLIMB}etc/cron.d/x"]}}),
+            "layers": [f"{CLIMB}etc/cron.d/x"],
+            "sizes": [1],
+        },
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_what_a_source_reports_of_its_image_is_checked_before_another_host_hears_of_it(
     world: World,  # noqa: F811

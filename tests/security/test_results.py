@@ -253,6 +253,42 @@ def test_no_fifo_is_opened(cluster: Path) -> None:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
 
+@pytest.mark.parametrize("path", ["output/link", "output/folder/secret", "output/folder"])
+def test_a_link_in_place_of_a_result_is_not_read(cluster: Path, tmp_path: Path, path: str) -> None:
+    """A rank may put it there after kit has listed its files."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "secret").write_text("root:s3cret")
+    output = cluster / RUNS / RUN / "output"
+    (output / "link").symlink_to(tmp_path / "etc" / "secret")
+    (output / "folder").symlink_to(tmp_path / "etc")
+    request = json.dumps([[path, 0, 0, 100]]).encode()
+    sent = reader("send", str(cluster / "var"), f"runs/{RUN}", stdin=request)
+    assert b"s3cret" not in sent.stdout
+    assert b"error" in sent.stdout
+    listed = reader("list", str(cluster / "var"), f"runs/{RUN}", "output").stdout
+    assert b"secret" not in listed.replace(str(tmp_path / "etc" / "secret").encode(), b"")
+
+
+def test_nothing_is_written_through_a_link_that_came_home(tmp_path: Path) -> None:
+    """The first pull brought a link of a rank, and the second one has a file below it."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    store = Store(tmp_path / "here")
+    store.prepare(0, private=False)
+    store.make("output")
+    store.link("output/deep", str(elsewhere))
+    part = store.part("x")
+    part.write_bytes(TEXT)
+    with pytest.raises(StepError, match="is a link"):
+        store.keep(part, "output/deep/a", time=5, executable=False)
+    with pytest.raises(StepError, match="is a link"):
+        store.link("output/deep/b", "a")
+    # In place of the link itself, the file replaces it.
+    store.keep(part, "output/deep", time=5, executable=False)
+    assert list(elsewhere.iterdir()) == []
+    assert (tmp_path / "here" / "output" / "deep").read_bytes() == TEXT
+
+
 @pytest.mark.parametrize("run", ["..", ".", "../..", "a/b", "", "-rf", f"{RUN}\n", "x" * 70])
 def test_only_the_id_of_a_run_is_removed(cluster: Path, run: str) -> None:
     done = reader("remove", str(cluster), RUNS, stdin=json.dumps([run]).encode())

@@ -26,8 +26,13 @@ def root() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files are given to root: run the tests as root")
-def test_nobody_reaches_a_program_that_a_rank_left(root: Path) -> None:
+@pytest.mark.parametrize("was_there", [False, True], ids=["new", "open before"])
+def test_nobody_reaches_a_program_that_a_rank_left(root: Path, was_there: bool) -> None:
     cluster = root / "kit" / "lab"
+    if was_there:
+        # As the lock of the cluster, or the administrator, has made it.
+        cluster.parent.mkdir()
+        cluster.parent.chmod(0o755)
     subprocess.run(script("write_file", str(cluster), "compose.yaml", "600", "1"), input=b"x", check=True)
     var = cluster / "var"
     var.mkdir()

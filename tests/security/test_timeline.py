@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 
-from tests.fakes import launcher
+from kit.errors import AnswerError
+from kit.plan.timeline import merge, trace
+from kit.remote.ssh.transport import LiveTransport
+from kit.remote.timeline.talk import Talk
+from tests.fakes import horovod, launcher
+from tests.fakes.facts import host
 from tests.fakes.horovod import counters
+from tests.security.fuzz_timeline import _lines, _Transport
 
 readiness = launcher.load("kitwatch.readiness")
 timeline = launcher.load("kitwatch.timeline")
@@ -111,3 +122,58 @@ def test_what_a_killed_process_left_is_not_sent(folder: Path) -> None:
     (folder / "timelines" / "0.7.json").write_text("old")
     assert sent(begun()) == [{"sent": 0}]
     assert (folder / "timelines").stat().st_mode & 0o777 == 0o700
+
+
+# What a host says
+
+
+@contextmanager
+def talking(*answers: dict[str, object]) -> Iterator[Talk]:
+    """Talk to a host on which ranks 0 and 1 began, and which then says this."""
+    hello, begun = {"kit-timeline": 1, "ranks": [0, 1], "size": 2}, {"begun": [0, 1]}
+    transport = cast("LiveTransport", _Transport(_lines(hello, begun, *answers)))
+    talk = Talk(host(1), lambda _host: transport, "kit-lab-mpinode", RUN)
+    try:
+        talk.open()
+        talk.begin(7, 20.0, 1000)
+        yield talk
+    finally:
+        talk.close()
+
+
+def part(data: bytes) -> dict[str, object]:
+    return {"data": base64.b64encode(zlib.compress(data, 9)).decode()}
+
+
+def test_a_host_reports_only_ranks_that_began_there() -> None:
+    with talking({"states": {"0": 2, "5": 2}}) as talk, pytest.raises(AnswerError, match="did not begin"):
+        talk.states()
+    with talking({"states": {"0": 2, "1": 2}}) as talk:
+        assert talk.states() == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([bytes((1 << 20) + 1)], "has more than 1048576 bytes"),
+        ([b"x" * (1 << 20)] * 3, "it has more than 2500000 bytes"),
+        ([b""], "a part is empty"),
+    ],
+    ids=["part", "file", "endless"],
+)
+def test_what_a_host_sends_of_a_rank_has_limits(parts: list[bytes], message: str) -> None:
+    """A part of 1 kB could unpack to a gigabyte."""
+    end: dict[str, object] = {"sent": sum(map(len, parts))}
+    with talking(*map(part, parts), end) as talk, pytest.raises(AnswerError, match=message) as caught:
+        talk.receive(0, 2_500_000)
+    assert caught.value.host == "gpu1"
+
+
+def test_names_of_tensors_reach_the_file_without_what_a_terminal_acts_on() -> None:
+    name = "a\x1b]52;c;eA==\x07\x9b2J\u202eb"
+    piece = trace.read(horovod.written(1_795_472_731_087_651, [(name, 0, 8100, 9200)]))
+    rank = merge.RankTrace(rank=0, host="gpu1", trace=piece, offset_us=0.0)
+    file = msgspec.json.encode(merge.merged([rank], run=RUN, clock_error_us=1.0)).decode()
+    assert "]52;c;eA==" in file
+    assert file.isprintable()
+    assert "\\u001b" not in file

@@ -102,7 +102,10 @@ class Folder:
         path, size, mtime = entry
         descriptor = -1
         try:
-            descriptor = os.open(self._inside(path), _OPEN)
+            real = self._inside(path)
+            # Opening a pipe wakes who waits at its other end, and opening a device can have any effect.
+            _check_regular(path, Path(real).stat())
+            descriptor = os.open(real, _OPEN)
             data = os.pread(descriptor, length, offset)
             found = os.fstat(descriptor)
             if (found.st_size, found.st_mtime_ns) != (size, mtime) or len(data) != length:
@@ -126,8 +129,7 @@ class Folder:
             found = Path(self._inside(path) if is_link else f"{self._real}/{path}").stat()
         except OSError as error:
             raise self._failed(path, error) from None
-        if not stat.S_ISREG(found.st_mode):
-            raise _SourceError("source-name", f"{printable(path)} is a pipe or a device, and no file")
+        _check_regular(path, found)
         return (path, found.st_size, found.st_mtime_ns)
 
     def _inside(self, path: str) -> str:
@@ -148,6 +150,11 @@ class Folder:
             return _SourceError("source-missing", f"{name} does not exist on the operator's machine")
         kind = "source-refused" if error.errno in _REFUSED else "source-lost"
         return _SourceError(kind, f"{name} cannot be read: {os.strerror(error.errno or 0)}")
+
+
+def _check_regular(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise _SourceError("source-name", f"{printable(path)} is a pipe or a device, and no file")
 
 
 def _look(folder: str) -> tuple[tuple[int, int], list[tuple[str, bool | None]]]:

@@ -66,6 +66,14 @@ def test_the_beginning_of_an_answer_is_short_and_escaped() -> None:
     assert beginning(b"\xff\xfe") == "'\\xff\\xfe'"
 
 
+def test_a_decoders_own_message_is_short_and_escaped() -> None:
+    """It may quote the answer, as msgspec does with a key of a wrong type."""
+    for answer in (b"", b"{"):
+        text = str(OddAnswer("no field `\x1b[2J\u202e" + "x" * 500, answer))
+        assert text.isprintable()
+        assert len(text) < 300
+
+
 def test_an_odd_answer_is_an_error_of_its_host() -> None:
     with (
         pytest.raises(AnswerError, match=r"gpu7: kit cannot read its record: .*'\\x1b\[2J'") as error,

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from kit.cli.text.top import Head, page, whole
 from kit.cli.text.top_cells import Line, cells, cropped, fit, text_of
 from kit.cli.text.top_tables import plain
+from kit.errors import StepError
 from kit.model.pretended import MARK
+from kit.model.watch import Seen
 from kit.plan.watch.rows import History, Tables, tables
 from kit.plan.watch.state import Choice, pressed
-from tests.fakes.readings import LAST, RUN, cluster
+from tests.fakes.readings import LAST, RUN, cluster, gpu, rank, reading
 
 ROOT = Path(__file__).resolve().parents[4]
 GOLDEN = ROOT / "tests" / "golden" / "top"
@@ -100,6 +102,17 @@ def test_what_a_rank_prints_reaches_no_terminal() -> None:
     assert text.replace("\n", "").isprintable()
     assert "WARNING reading shard 17 took 4.2 s of the data set" in text
     assert plain("a\x1b[2Jb\u202ec") == "ab\\u202ec"
+
+
+def test_names_of_a_host_reach_no_terminal() -> None:
+    odd = "a\x1b]52;c;x\x07\u202e\nb"
+    ranks = (rank(0, wchan=odd, allowed=odd, comm=odd, state=odd),)
+    host = reading(gpus=(gpu(0, name=odd, uuid=odd, throttle=(odd,)),), ranks=ranks)
+    lost = StepError(odd, hint="look at the host: kit ssh gpu2", host="gpu2")
+    one = (Seen(host="gpu1", reading=host, age=0.4, number=7), Seen(host="gpu2", reading=None, age=0.0, error=lost))
+    text = text_of(whole(Head(cluster=odd, clock="10:15:42"), tables(one, History(), run=RUN, last={0: odd}), 250))
+    assert text.replace("\n", "").isprintable()
+    assert text.count("\\x1b]52;c;x") >= 4
 
 
 def test_without_blocks() -> None:

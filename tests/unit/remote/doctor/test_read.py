@@ -60,7 +60,7 @@ def test_odd_answers_are_errors_of_the_host(values: tuple[Any, ...]) -> None:
 
 def test_another_mark_is_no_answer() -> None:
     with pytest.raises(StepError, match="could not be read"):
-        read("text", None, None, [], mark="other")
+        read("text", None, None, [], mark="n")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,16 @@ def test_files_and_what_is_none(tmp_path: Path) -> None:
     assert none == {f"{tmp_path}/pipe", f"{tmp_path}/missing", f"{tmp_path}/.", "/dev/zero"}
 
 
+@pytest.mark.parametrize("name", ["pipe", "device", "folder"])
+def test_what_is_no_file_is_not_even_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Opening a pipe wakes who waits at its other end, and opening a watchdog starts it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(reader.os, "open", lambda *words: pytest.fail(f"this was opened: {words}"))
+    assert reader.content(f"{tmp_path}/{name}", 10) is None
+
+
 def test_many_files_are_cut(tmp_path: Path) -> None:
     for n in range(3):
         (tmp_path / f"f{n}").write_text("y" * (reader.SMALL + 5))
@@ -102,7 +112,7 @@ def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     host = seen(Command(argv=("sh", "-c", f"sleep 300 & echo $! > {file}; echo left"), timeout_s=20))
     assert [ran.out for ran in host.commands.values() if ran] == ["left\n"]
     pid = file.read_text().strip()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 10
     while _lives(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _lives(pid)
@@ -201,6 +211,36 @@ def test_the_reader_ends_when_kit_is_gone(tmp_path: Path) -> None:
     # Long before the program that it started ends.
     assert process.wait(60) == 1
     process.stderr.close()
+
+
+def test_a_late_program_ends_at_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the limit of the whole, which would hide what the program printed."""
+    from kit.remote.doctor import read  # noqa: PLC0415
+
+    monkeypatch.setattr(read, "LIMIT_S", 10.0)
+    late = Command(argv=("sh", "-c", "echo begun; exec sleep 60"), timeout_s=0.5)
+    ran = seen(late).commands[late]
+    assert ran is not None
+    assert (ran.code, ran.out) == (None, "begun\n")
+
+
+def test_the_mark_is_new_each_time_and_no_argument() -> None:
+    """Every user of a VM sees the arguments of all processes, and could let a program print an answer."""
+
+    class Recording(Here):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            done = super().run(argv, stdin=stdin, timeout_s=timeout_s)
+            mark = done.stdout.split()[1]
+            assert len(mark) == 32
+            assert mark in stdin
+            assert mark.decode() not in " ".join(argv)
+            marks.add(mark)
+            return done
+
+    marks: set[bytes] = set()
+    for _ in range(3):
+        read_host(Recording(), [File(path="/proc/version")])
+    assert len(marks) == 3
 
 
 @pytest.mark.parametrize("limit", [0.5])

@@ -88,6 +88,7 @@ def test_the_container_may_only_read() -> None:
     assert limits["read_only"] is True
     assert limits["cap_drop"] == ["ALL"]
     assert limits["security_opt"] == ["no-new-privileges"]
+    assert (limits["pids_limit"], limits["mem_limit"]) == (64, 2**30)
     # The image that was looked up, whatever its tag means by now.
     assert api.options["image"] == "sha256:1f"
     assert api.options["entrypoint"] == ["/bin/sh"]

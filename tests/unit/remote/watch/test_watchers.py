@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ def test_a_program_that_is_killed_is_started_again(machine: Loopback) -> None:
         (("sh", "-c", "echo 'sh: 1: python3: not found' >&2; exit 127"), StepError, "python3: not found"),
         (("sh", "-c", "exit 3"), StepError, "its readings ended: exit code 3"),
         (("sh", "-c", 'echo \'{"at": "x"}\'; read -r line'), AnswerError, "cannot read what kit reads there"),
-        (("sh", "-c", "tr '\\0' x </dev/zero"), AnswerError, "it prints more than a reading"),
+        (("sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"), AnswerError, "it prints more than a reading"),
     ],
 )
 def test_what_a_host_does_instead(machine: Loopback, argv: tuple[str, ...], kind: type[KitError], text: str) -> None:
@@ -121,10 +121,13 @@ def test_a_bug_of_kit_leaves_nobody_waiting(machine: Loopback, monkeypatch: pyte
 
 
 @contextmanager
-def started(order: dict[str, object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the program as a host does."""
+def started(order: dict[str, object], folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program as a host does. `folder` is where it is, its home, and its place for temporary files."""
     argv = [sys.executable, "-Ic", ARGV[2]]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    environ = {**os.environ, **({"HOME": str(folder), "TMPDIR": str(folder)} if folder else {})}
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=folder, env=environ
+    ) as process:
         assert process.stdin
         process.stdin.write(
             program({"every": 0.05, "count": 0, "threads": False, "paths": [], "patience": 600, **order})
@@ -145,6 +148,24 @@ def test_it_ends_when_nobody_is_heard_though_the_connection_stays() -> None:
     """A link was cut without notice. The pipe to sshd fills up."""
     with started({"patience": 0.2, "every": 0.001}) as process:
         assert process.wait(LONG_S) == 0
+
+
+def test_it_listens_nowhere_and_writes_no_file(tmp_path: Path) -> None:
+    with started({}, tmp_path) as process:
+        assert process.stdout
+        for _ in range(2):
+            assert process.stdout.readline().startswith(b'{"at":')
+        opened = {}
+        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+            # It reads files of /proc meanwhile.
+            with suppress(OSError):
+                facts = Path(f"/proc/{process.pid}/fdinfo/{entry.name}").read_text()
+                flags = int(facts.split("flags:")[1].split()[0], 8)
+                opened[int(entry.name)] = (str(entry.readlink()), flags & os.O_ACCMODE)
+    assert {0, 1} <= set(opened)
+    assert not [name for name, _ in opened.values() if name.startswith("socket:")]
+    assert not [name for number, (name, mode) in opened.items() if number > 2 and mode != os.O_RDONLY]
+    assert not [*tmp_path.rglob("*")]
 
 
 def test_a_byte_now_and_then_keeps_it() -> None:
