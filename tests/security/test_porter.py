@@ -253,10 +253,10 @@ def test_a_packed_frame_has_one_stream_of_the_length_of_a_frame(payload: bytes) 
 def test_a_sender_does_not_say_how_much_is_written(
     attacked: Callable[..., Sender], tmp_path: Path, reports: list[dict[str, Any]]
 ) -> None:
-    """The operator has announced a megabyte, and the sender an endless layer."""
+    """The operator has announced a megabyte. The sender announces more, and sends without an end."""
 
     def endless(peer: Any) -> None:
-        peer.sendall(header(NAME, 1 << 40))
+        peer.sendall(header(NAME, 8 * MB))
         while True:
             peer.sendall(frame(wire.DATA, bytes(wire.CHUNK)))
 
@@ -412,7 +412,7 @@ def test_strangers_that_say_nothing_take_no_place_from_a_host(
     strangers = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(20)]
     assert DATA in asks(listener, tmp_path, json.dumps({"need": {NAME: 0}}).encode() + b"\n")
     # A thread and a timer for each place that is taken.
-    until(lambda: threading.active_count() - before <= 2 * connections)
+    until(lambda: threading.active_count() - before <= 2 * connections, limit_s=10)
     closed = 0
     for stranger in strangers:
         stranger.settimeout(0.05)

@@ -60,7 +60,7 @@ def test_what_is_no_file_is_not_even_opened(tmp_path: Path, monkeypatch: pytest.
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(reader.os, "open", lambda *words: pytest.fail(f"this was opened: {words}"))
+    monkeypatch.setattr(os, "open", lambda *words: pytest.fail(f"this was opened: {words}"))
     assert reader.content(f"{tmp_path}/{name}", 10) is None
 
 
