@@ -109,8 +109,8 @@ def objects(environment: str) -> Path:
 
 def why(lines: Sequence[str]) -> str:
     """Return the first line of git-lfs that says what is wrong."""
-    told = [line for line in lines if not line.startswith(_NOISE)]
-    return _OID.sub("", (told or list(lines) or ["git-lfs failed"])[0])
+    errors = [line for line in lines if not line.startswith(_NOISE)]
+    return _OID.sub("", (errors or list(lines) or ["git-lfs failed"])[0])
 
 
 def fill(files: Path, objects: Path, found: Iterable[Pointer]) -> list[str]:
