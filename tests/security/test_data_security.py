@@ -101,7 +101,7 @@ def test_a_stager_listens_on_the_address_of_its_cluster_only(pair: Stagers) -> N
 def test_a_list_without_an_end_ends_the_staging(pair: Stagers) -> None:
     for number in range(20):
         (pair.source / f"more{number}").touch()
-    pair.all[0].hook = "from kitdata import lead\nlead.MOST_FILES = 20\n"
+    pair.all[0].hook = "from kitdata import listing\nlisting.MOST_FILES = 20\n"
     failed = pair.stage().end()["failed"]
     assert (failed["kind"], "more than 20 files" in failed["text"]) == ("source-name", True), failed
     assert [stager.tree() for stager in pair.all] == [{}, {}]
@@ -134,6 +134,91 @@ def test_a_path_of_another_host_stays_in_the_folder(pair: Stagers, path: object)
     made = {found for found in stager.folder.rglob("*") if found not in before}
     assert {found.relative_to(stager.folder).parts[0] for found in made} <= {"files", "coming"}
     assert not [found for found in made if found.is_file()]
+
+
+# Of a member that sends this report in place of the first one of the given kind.
+LYING = """
+from kitdata import member
+report = member.Member._report
+def lie(self, round_, words):
+    report(self, round_, {report!r} if words[0] == {instead!r} else words)
+member.Member._report = lie
+"""
+
+
+@pytest.mark.parametrize(
+    ("instead", "report"),
+    [
+        ("have", ["stop"]),
+        ("have", ["have", {"whole": "ffffffff", "free": 1, "inodes": 1, "gone": 0}]),
+        ("have", ["have", {"whole": "", "free": "much", "inodes": 1, "gone": 0}]),
+        ("has", ["has", 10**6]),
+        ("has", ["has", -1]),
+        ("has", ["changed", 0, 0, None]),
+        ("has", ["unread", 0, "source-refused", "all of you are locked out"]),
+        ("has", ["sent", 0, 99, 1]),
+        ("staged", {"staged": True}),
+    ],
+    ids=repr,
+)
+def test_a_host_that_reports_what_cannot_be_is_out_and_the_others_finish(
+    pair: Stagers, instead: str, report: object
+) -> None:
+    """Only the first host can read the source, so the second one has no order to read."""
+    pair.all[1].hook = LYING.format(instead=instead, report=report)
+    without_the_second(pair, pair.stage(source=pair.folder(readers=["gpu1"])))
+
+
+def without_the_second(pair: Stagers, order: Order) -> None:
+    """Check that the staging ends without the second host, and why."""
+    assert "done" in order.end(), order.answers
+    (lost,) = order.all("lost")
+    assert lost["host"] == "gpu2"
+    assert "reports what cannot be" in lost["text"]
+    assert order.answers[-1]["done"]["lost"] == ["gpu2"]
+    assert pair.all[0].tree() == {"a": b"a" * 100_000}
+
+
+# Of a member that reports this again and again, until it is out. If nobody minds, it opens the gate.
+SHOUTING = """
+import pathlib, threading, time
+from kitdata import member
+begin = member.Member._begin
+def shout(self):
+    for _ in range(1500):
+        if self.closed:
+            return
+        self._report(0, {report!r})
+        time.sleep(0.02)
+    pathlib.Path({gate!r}).touch()
+def begun(self, value):
+    begin(self, value)
+    threading.Thread(target=shout, args=(self,), daemon=True).start()
+member.Member._begin = begun
+"""
+# Of a member that lists the source only once there is a file that opens the gate.
+HELD_LIST = """
+import os, time
+from kitdata import folder
+entries = folder.Folder.entries
+def held(self):
+    while not os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return entries(self)
+folder.Folder.entries = held
+"""
+
+
+@pytest.mark.parametrize(
+    "report", [["list", [["more", 1, 1]]], ["listed"], ["unlisted", "source-refused", "all are locked out"]], ids=repr
+)
+def test_a_host_that_lists_a_source_unasked_is_out(pair: Stagers, report: list[object]) -> None:
+    pair.all[0].hook = HELD_LIST.format(gate=str(pair.gate))
+    pair.all[1].hook = SHOUTING.format(report=report, gate=str(pair.gate))
+    order = pair.stage()
+    order.until("lost")
+    pair.release()
+    without_the_second(pair, order)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,24 @@
 """The members of one staging as the lead sees them: who lives, what they report, who is out.
 
-Everything that members report comes into one queue, and one thread decides.
+Everything that members report comes into one queue, and one thread decides. A member that reports what
+cannot be is out.
 """
 
 import queue
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from kitdata import wire
+from kitdata import reports, wire
 from kitdata.events import Events
 from kitdata.links import Link
 from kitdata.plan import bits
 
 PROGRESS_S = 0.5
+# In the queue of reports: the staging must stop. Its number is that of no member.
+_STOP = (-1, 0, ["stop"])
 
-# What to do with a report: gets the member and the values of the report.
+# What to do with a report: gets the member and the values of the report, as kitdata.reports returns them. It may raise
+# wire.Broken for one that this member cannot send.
 Calls = Dict[str, Callable[[int, List[Any]], Any]]
 
 
@@ -38,6 +42,8 @@ class Crew:
         self.lost: Dict[int, Failed] = {}
         # Reports of another round are late, and are dropped.
         self.round = 0
+        # What the numbers in reports count.
+        self.scope = reports.Scope(len(self.hosts))
         # Bytes that must come to each member; None before the plan.
         self.need: Optional[Sequence[int]] = None
         # Gets each member that is lost.
@@ -88,7 +94,7 @@ class Crew:
 
     def stop(self) -> None:
         """Let `pump` raise Failed. Any thread may call this."""
-        self._reports.put((-1, 0, ["stop"]))
+        self._reports.put(_STOP)
 
     def end(self) -> None:
         """Let all members go."""
@@ -112,20 +118,28 @@ class Crew:
             self._progress()
 
     def _handle(self, item: Tuple[int, int, List[Any]], calls: Calls) -> None:
-        member, round_, report = item
-        word, values = report[0], report[1:]
-        if word == "stop":
+        if item is _STOP:
             raise Failed("stopped", "the staging was stopped")
+        member, round_, report = item
         if not self.lives(member):
             return
+        try:
+            word = reports.word_of(report)
+            if word in ("at", "gone", "failed"):
+                self._heard(member, *reports.checked(report, self.scope))
+            elif word in calls and round_ in (0, self.round):
+                calls[word](member, reports.checked(report, self.scope)[1])
+        except wire.Broken as error:
+            self.lose(member, Failed("hosts-lost", "it reports what cannot be: %s" % error))
+
+    def _heard(self, member: int, word: str, values: List[Any]) -> None:
+        """Take a report that may come at any time."""
         if word == "at":
             self._at[member] = values
         elif word == "gone":
             self.lose(member, Failed("hosts-lost", values[0]))
-        elif word == "failed":
+        else:
             self.lose(member, Failed(values[0], values[1]))
-        elif word in calls and round_ in (0, self.round):
-            calls[word](member, values)
 
     def _progress(self) -> None:
         now = time.monotonic()

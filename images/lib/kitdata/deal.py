@@ -2,7 +2,10 @@
 
 Pure: it gets what members report, and returns orders. A host is a number, and a set of hosts is a bit mask. A piece is
 in flight from its order until every host on its way has it, or has reported why not. Then it is dealt again, if a
-host still needs it. A piece that a living host has is never read from the source.
+host still needs it. A piece that a living host has is never read from the source, unless that host is in doubt.
+
+A host is in doubt for a piece that it read, sent or passed on, and that came to a later host with wrong bytes: nobody
+can tell which of them was at fault. The others take that piece from a host that is less in doubt, or read it.
 """
 
 import collections
@@ -36,6 +39,8 @@ class _Flight:
     def __init__(self, order: Order, waiting: int) -> None:
         self.way = (order.host, *order.route)
         self.waiting = waiting
+        # The place on the way of the last host to which the piece came with wrong bytes.
+        self.wrong = 0
         # The connection on which a host has sent the piece.
         self.sent: Dict[int, int] = {}
 
@@ -61,6 +66,8 @@ class Dealer:
         self._broken: Dict[Tuple[int, int], int] = {}
         self._dead: Set[Tuple[int, int, int]] = set()
         self._wrong: Dict[Tuple[int, int], int] = {}
+        # By piece: how often each host was in doubt.
+        self._doubts: Dict[int, Dict[int, int]] = {}
         # Hosts that the caller must take for lost, and why.
         self.out: Dict[int, str] = {}
         for piece, need in enumerate(self._need):
@@ -89,10 +96,23 @@ class Dealer:
 
     def deal(self) -> List[Order]:
         """Return the next orders. Nothing is ordered twice."""
-        orders = [*self._deal_sends(), *self._deal_reads()]
+        orders = self._deal()
+        if self.stuck and not orders and self._doubts:
+            self._trust()
+            orders = self._deal()
         if self.stuck and not orders:
             self._give_up()
         return orders
+
+    def _deal(self) -> List[Order]:
+        return [*self._deal_sends(), *self._deal_reads()]
+
+    def _trust(self) -> None:
+        """Doubt nobody: without the hosts in doubt nothing goes on."""
+        pieces, self._doubts = list(self._doubts), {}
+        for piece in pieces:
+            if self._wanted(piece):
+                self._queue(piece, first=True)
 
     def _give_up(self) -> None:
         """Take hosts for out that need what others have, or could read, and that none of these can reach."""
@@ -107,7 +127,7 @@ class Dealer:
             piece = self._sends.popleft()
             if not self._wanted(piece):
                 continue
-            if not self._have[piece]:
+            if not self._givers(piece):
                 self._queue(piece)
                 continue
             order = self._send(piece)
@@ -120,10 +140,10 @@ class Dealer:
 
     def _send(self, piece: int) -> Optional[Order]:
         best: Optional[Order] = None
-        for host in bits(self._have[piece]):
+        for host in bits(self._givers(piece)):
             if len(self._busy[host]) >= self._slots:
                 continue
-            route = self._route(host, self._need[piece])
+            route = self._way(host, piece)
             if route and (best is None or len(self._busy[host]) < len(self._busy[best.host])):
                 best = Order(host, piece, False, route)
         return best
@@ -138,29 +158,51 @@ class Dealer:
             if piece is None:
                 hosts.remove(host)
                 continue
-            need = self._need[piece]
-            orders.append(self._fly(Order(host, piece, True, self._route(host, need & ~(1 << host)))))
+            orders.append(self._fly(Order(host, piece, True, self._reading_way(host, piece))))
         return orders
 
     def _next_read(self, host: int) -> Optional[int]:
         for owner in (host, None):
-            queue = self._reads.get(owner)
-            while queue:
-                piece = queue.popleft()
+            queue = self._reads.get(owner, ())
+            for _ in range(len(queue)):
+                piece = self._reads[owner].popleft()
                 if not self._wanted(piece):
                     continue
-                if self._have[piece] or self._owner(piece) != owner:
+                if self._givers(piece) or self._owner(piece) != owner:
                     self._queue(piece)
                     continue
-                if self._need[piece] >> host & 1 or self._route(host, self._need[piece]):
+                if self._need[piece] >> host & 1 or self._reading_way(host, piece):
                     return piece
-                # It can reach no host that needs the piece. Another reader may.
-                queue.append(piece)
-                break
+                # It can reach no host that needs the piece, or is in doubt. Another reader may.
+                self._reads[owner].append(piece)
         return None
 
     def _wanted(self, piece: int) -> bool:
         return bool(self._need[piece]) and piece not in self._flights and piece not in self._skipped
+
+    def _givers(self, piece: int) -> int:
+        """Return the hosts that may send the piece: those least in doubt, or none if one less in doubt can read it."""
+        have, doubts = self._have[piece], self._doubts.get(piece)
+        if not doubts:
+            return have
+        givers, doubt = _least_doubted(have, doubts)
+        readers, least = _least_doubted(self._readers, doubts)
+        return 0 if readers and least < doubt else givers
+
+    def _way(self, host: int, piece: int) -> Tuple[int, ...]:
+        """Return the way of a piece from a host. It goes on from no host in doubt, which would put others in doubt."""
+        need, doubts = self._need[piece] & ~(1 << host), self._doubts.get(piece, {})
+        if host in doubts:
+            return self._route(host, need)[:1]
+        doubted = sum(1 << other for other in doubts)
+        return self._route(host, need & ~doubted) or self._route(host, need & doubted)[:1]
+
+    def _reading_way(self, host: int, piece: int) -> Tuple[int, ...]:
+        """Return the way of a piece that the host reads: none where another reader is less in doubt."""
+        doubts = self._doubts.get(piece)
+        if doubts and not _least_doubted(self._readers, doubts)[0] >> host & 1:
+            return ()
+        return self._way(host, piece)
 
     def _owner(self, piece: int) -> Optional[int]:
         """Return the one host that needs the piece if it can read it itself."""
@@ -169,7 +211,7 @@ class Dealer:
 
     def _queue(self, piece: int, first: bool = False) -> None:
         reads = self._reads.setdefault(self._owner(piece), collections.deque())
-        queue = self._sends if self._have[piece] else reads
+        queue = self._sends if self._givers(piece) else reads
         if first:
             queue.appendleft(piece)
         else:
@@ -222,6 +264,9 @@ class Dealer:
 
     def wrong(self, host: int, piece: int) -> None:
         """The piece came to the host with wrong bytes."""
+        flight = self._flights.get(piece)
+        if flight is not None and host in flight.way[1:]:
+            flight.wrong = max(flight.wrong, flight.way.index(host))
         self._count(host, piece, "a piece came with wrong bytes %d times" % MOST_WRONG)
         self._settled(piece, 1 << host)
 
@@ -337,8 +382,18 @@ class Dealer:
         flight.waiting &= ~hosts
         if not flight.waiting:
             del self._flights[piece]
+            for host in flight.way[: flight.wrong]:
+                # Also one that says that it got wrong bytes: it may have altered them.
+                doubts = self._doubts.setdefault(piece, {})
+                doubts[host] = doubts.get(host, 0) + 1
             if self._wanted(piece):
                 self._queue(piece, first=True)
+
+
+def _least_doubted(hosts: int, doubts: Dict[int, int]) -> Tuple[int, int]:
+    """Return those of the hosts that are least in doubt, and how much they are."""
+    least = min((doubts.get(host, 0) for host in bits(hosts)), default=0)
+    return sum(1 << host for host in bits(hosts) if doubts.get(host, 0) == least), least
 
 
 def _follows(way: Sequence[int], host: int, to: int) -> bool:

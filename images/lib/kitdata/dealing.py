@@ -3,7 +3,7 @@
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from kitdata import manifest
+from kitdata import wire
 from kitdata.crew import Calls, Crew, Failed
 from kitdata.deal import Dealer
 from kitdata.events import Events
@@ -47,6 +47,7 @@ class Dealing:
         rows = [[piece.parts, piece.need, piece.have] for piece in self._step.pieces]
         for at in range(0, len(rows), BATCH):
             self._crew.everybody({"pieces": {"rows": rows[at : at + BATCH], "more": at + BATCH < len(rows)}})
+        self._crew.scope = self._crew.scope._replace(pieces=len(rows))
         self._crew.on_lost = self._dealer.lost
         try:
             self._crew.pump(self._step_on, self._calls())
@@ -91,9 +92,17 @@ class Dealing:
             self._dealer.took(time.monotonic() - began)
         self._dealer.over(member, values[0])
 
-    def _change(self, _: int, values: List[Any]) -> None:
-        _, file, newest = values
-        self._changed[file] = manifest.entry_of(newest) if newest is not None else None
+    def _reads(self, member: int, piece: int) -> None:
+        """Raise wire.Broken unless the member was ordered to read the piece."""
+        if (member, piece) not in self._began:
+            raise wire.Broken("that it read what it had no order to read")
+
+    def _change(self, member: int, values: List[Any]) -> None:
+        piece, file, newest = values
+        self._reads(member, piece)
+        if not any(number == file for number, _ in self._step.pieces[piece].parts):
+            raise wire.Broken("a change of a file that it did not read")
+        self._changed[file] = newest
         for piece in self._of_file[file]:
             self._dealer.skip(piece)
 
@@ -104,6 +113,7 @@ class Dealing:
 
     def _unread(self, member: int, values: List[Any]) -> None:
         piece, kind, text = values
+        self._reads(member, piece)
         error = Failed(kind, text, self._crew.hosts[member])
         if kind != "source-lost":
             raise error

@@ -6,18 +6,17 @@ A round is one list of files and one plan. Another round follows where a file of
 import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from kitdata import manifest, plan, room, wire
-from kitdata.crew import PROGRESS_S, Crew, Failed
+from kitdata import manifest, plan, reports, room, wire
+from kitdata.crew import Crew, Failed
 from kitdata.dealing import Dealing
 from kitdata.events import Events
+from kitdata.listing import Listing
 from kitdata.plan import Have, Plan
 from kitdata.room import Room
 from kitdata.source import Entry, SourceError, arranged, shown
 
 # A file that changes more often while it is read is given up.
 MOST_CHANGES = 3
-# All hosts have the list in memory, and a list without an end would take all of it.
-MOST_FILES = 5_000_000
 
 
 class Lead:
@@ -85,44 +84,9 @@ class Lead:
             readers = self._crew.readers
             if not readers:
                 raise Failed("source-lost", "no host is left that can read %s" % self._label)
-            entries = self._listed(readers[0])
+            entries = Listing(self._crew, self.events, readers[0], self._label).entries()
             if entries is not None:
                 return arranged(entries)
-
-    def _listed(self, reader: int) -> Optional[List[Entry]]:
-        """Return the list; None if the host is lost meanwhile."""
-        entries: List[Entry] = []
-        state = {"bytes": 0, "ended": 0}
-        last = time.monotonic()
-
-        def tell() -> None:
-            nonlocal last
-            last = time.monotonic()
-            self.events.add({"listing": {"files": len(entries), "bytes": state["bytes"]}})
-
-        def rows(_: int, values: List[Any]) -> None:
-            for row in values[0]:
-                entries.append(manifest.entry_of(row))
-                state["bytes"] += entries[-1].size
-            if len(entries) > MOST_FILES:
-                text = "%s has more than %d files; put them into larger ones, such as TFRecords or tar files"
-                raise Failed("source-name", text % (self._label, MOST_FILES))
-            if time.monotonic() - last > PROGRESS_S:
-                tell()
-
-        def unlisted(member: int, values: List[Any]) -> None:
-            raise Failed(values[0], values[1], self._crew.hosts[member])
-
-        def ended(_: int, __: List[Any]) -> None:
-            state["ended"] = 1
-
-        self._crew.send(reader, {"list": 1})
-        calls = {"list": rows, "unlisted": unlisted, "listed": ended}
-        self._crew.pump(lambda: bool(state["ended"]) or not self._crew.lives(reader), calls)
-        if not state["ended"]:
-            return None
-        tell()
-        return entries
 
     def _is_staged(self, entries: Sequence[Entry]) -> bool:
         """Return whether every host has all of this list, which it then need not get."""
@@ -130,7 +94,7 @@ class Lead:
             return False
         answers: Dict[int, bool] = {}
         self._crew.everybody({"staged": {"id": manifest.listing_id(entries), "source": self._label}})
-        calls = {"staged": lambda member, values: answers.update({member: values[0] is True})}
+        calls = {"staged": lambda member, values: answers.update({member: values[0]})}
         self._crew.pump(lambda: self._crew.all(set(answers)), calls)
         if not all(answers[member] for member in self._crew.members):
             return False
@@ -167,13 +131,14 @@ class Lead:
         for at in range(0, max(1, len(rows)), wire.BATCH):
             part, more = rows[at : at + wire.BATCH], at + wire.BATCH < len(rows)
             self._crew.everybody({"entries": {"round": self._crew.round, "rows": part, "more": more}})
+        self._crew.scope = reports.Scope(len(self._crew.hosts), entries)
         rooms: Dict[int, Room] = {}
         haves = [Have(frozenset(), {}) for _ in self._crew.hosts]
 
         def have(member: int, values: List[Any]) -> None:
             value = values[0]
             rooms[member] = Room(value["free"], value["inodes"], value["gone"])
-            haves[member] = Have(wire.numbers(value["whole"]), haves[member].parts)
+            haves[member] = Have(value["whole"], haves[member].parts)
 
         def some(member: int, values: List[Any]) -> None:
             haves[member].parts.update((number, frozenset(parts)) for number, parts in values[0])
@@ -223,9 +188,10 @@ class Lead:
         bad: Dict[int, Optional[Entry]] = {}
 
         def checked(member: int, values: List[Any]) -> None:
+            if not {file for file, _ in values[0]} <= set(work.get(member, ())):
+                raise wire.Broken("a comparison that it was not asked for")
             ended.add(member)
-            for file, newest in values[0]:
-                bad[file] = manifest.entry_of(newest) if newest is not None else None
+            bad.update(values[0])
 
         self._crew.pump(lambda: all(one in ended or not self._crew.lives(one) for one in work), {"checked": checked})
         if bad:

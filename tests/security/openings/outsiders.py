@@ -148,9 +148,9 @@ _HOSTILE_STORE = (
     Opening(
         border="From a hostile store to the hosts",
         what="a store's list may have any number of files",
-        file="images/lib/kitdata/lead.py",
-        old="if len(entries) > MOST_FILES:",
-        new="if len(entries) > MOST_FILES << 40:",
+        file="images/lib/kitdata/listing.py",
+        old="if len(self._entries) > MOST_FILES:",
+        new="if len(self._entries) > MOST_FILES << 40:",
         tests=(*_STAGER, "without_an_end"),
     ),
 )

@@ -21,10 +21,13 @@ Report = Callable[[], None]
 class Simulation:
     """Members that carry out a Dealer's orders, one step of one host at a time, in an order that hypothesis draws."""
 
-    def __init__(self, pieces: list[tuple[int, int]], count: int, readers: int, faults: int, draw: Any) -> None:
+    def __init__(self, pieces: list[tuple[int, int]], count: int, readers: int, draw: Any) -> None:
         self.count = count
         self.draw = draw
-        self.faults = faults
+        self.faults = 0
+        # The host that alters everything that it sends, and whether it says that it never gets anything right.
+        self.altering = -1
+        self.lying = False
         self.pieces = [plan.Piece(((0, number),), 1, need, have) for number, (need, have) in enumerate(pieces)]
         self.dealer = deal.Dealer(self.pieces, count, (1 << count) - 1, readers)
         self.living = set(range(count))
@@ -117,8 +120,8 @@ class Simulation:
             self.connections[host, to] += 1
             self.report(to, lambda: self.dealer.broken(host, to, connection))
             return
-        right = right and kind != "wrong"
-        if right:
+        right = right and kind != "wrong" and host != self.altering
+        if right and not (self.lying and to == self.altering):
             self.has[to].add(piece)
             self.report(to, lambda: self.dealer.arrived(to, piece))
         else:
@@ -137,15 +140,22 @@ class Simulation:
 
 
 @st.composite
-def simulations(draw: Any, faults: bool = False) -> Simulation:
-    count = draw(st.integers(1, 5))
+def simulations(draw: Any, faults: bool = False, altering: bool = False) -> Simulation:
+    count = draw(st.integers(2 if altering else 1, 8 if altering else 5))
     everybody = (1 << count) - 1
     readers = draw(st.integers(1, everybody))
+    bad = draw(st.integers(0, count - 1)) if altering else -1
+    if altering and readers == 1 << bad:
+        readers = everybody
     pieces = []
     for _ in range(draw(st.integers(0, 12))):
         have = draw(st.sampled_from([0, 0, draw(st.integers(0, everybody))]))
         pieces.append((draw(st.integers(0, everybody)) & ~have, have))
-    return Simulation(pieces, count, readers, draw(st.integers(1, 8)) if faults else 0, draw)
+    simulation = Simulation(pieces, count, readers, draw)
+    simulation.altering = bad
+    simulation.lying = altering and draw(st.booleans())
+    simulation.faults = draw(st.integers(1, 8)) if faults else 0
+    return simulation
 
 
 @given(simulations())
@@ -160,6 +170,13 @@ def test_without_faults_every_host_gets_everything_and_each_piece_is_read_at_mos
 def test_with_faults_every_living_host_gets_everything_or_nobody_is_left_to_read(one: Simulation) -> None:
     one.run()
     assert one.complete() or stuck_rightly(one)
+
+
+@given(simulations(altering=True))
+def test_a_host_that_alters_everything_that_it_sends_takes_nobody_out(one: Simulation) -> None:
+    one.run()
+    assert one.living >= set(range(one.count)) - ({one.altering} if one.lying else set())
+    assert one.complete()
 
 
 def stuck_rightly(one: Simulation) -> bool:
