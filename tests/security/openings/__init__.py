@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,11 +118,15 @@ def tested(copy: Path, tests: Sequence[str]) -> Outcome:
     words = [str(copy / "tests" / word) if "/" in word else word for word in tests]
     argv = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *words]
     environ = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.Popen(
+        argv, cwd=copy, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     try:
-        done = subprocess.run(
-            argv, cwd=copy, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
+        output, _ = run.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired as error:
+        # Also what the tests had started.
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
         return Outcome(code=None, failed="", output=str(error))
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return Outcome(code=done.returncode, failed=failed[1] if failed else "", output=done.stdout + done.stderr)
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return Outcome(code=run.returncode, failed=failed[1] if failed else "", output=output)

@@ -33,7 +33,18 @@ NETWORK = (
         text="NCCL could not connect to {address}: a firewall between the VMs, a wrong network, or a rank "
         "that had already ended",
         hint="let the VMs reach each other on all TCP ports, check network: in kit.yaml, then run: kit deploy",
-        says=("Connect to {address}<{port}> failed :",),
+        says=(
+            "Connect to {address}<{port}> failed :",
+            "NCCL WARN socketPollConnect: Connect to {address}<{port}> returned ",
+            "connect to {address}<{port}> returned …, exceeded error retry count",
+        ),
+    ),
+    Rule(
+        name="nccl-connect-unnamed",
+        text="NCCL could not connect to another host: a firewall between the VMs, a wrong network, or a rank that had "
+        "already ended",
+        hint="let the VMs reach each other on all TCP ports, check network: in kit.yaml, then run: kit deploy",
+        says=("connect returned …, exceeded error retry count",),
     ),
     Rule(
         name="nccl-version",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import string
-import time
 from pathlib import Path
 from typing import Any
 
@@ -259,11 +258,11 @@ def test_any_output_gets_a_printable_headline(failure: Failure) -> None:
         "Error: Error: ImportError: undefined " * 100,
     ],
 )
+@pytest.mark.timeout(100)
 def test_ten_thousand_lines_take_no_time(line: str) -> None:
+    """They take some seconds. A pattern that goes back and forth in a line would take hours."""
     lines = (line,) * 10_000
-    begin = time.process_time()
     assert cause(rank(*lines, exit_code=3, mpirun=lines)) is None
-    assert time.process_time() - begin < 3
 
 
 def seen(rule: Rule) -> str:
