@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.listing import MOST_GPUS
-from kit.model.nvidia.values import amount, check_size, known, name, whole, yes
+from kit.model.nvidia.values import amount, check_size, known, name, program_name, whole, yes
 
 # The largest real documents have about 400 elements a GPU, in 7 levels.
 MOST_ELEMENTS = 400_000
@@ -220,7 +220,7 @@ def _processes(gpu: _Element) -> Iterator[Process]:
             pid = whole(process.at("pid"))
             if pid is not None:
                 memory = whole(process.at("used_memory"), "MiB")
-                kind, program = name(process.at("type")) or "", name(process.at("process_name"))
+                kind, program = name(process.at("type")) or "", program_name(process.at("process_name"))
                 yield Process(pid=pid, kind=kind, program=program, memory_mib=memory)
 
 
@@ -248,6 +248,10 @@ def _tree(text: str) -> _Element:
         if len(element.text) + len(piece) > _LONGEST_TEXT:
             # Only the space between elements adds up to more.
             if not (element.text + piece).strip():
+                return
+            if element.tag == "process_name":
+                # A program may have a longer command line; program_name cuts it anyway.
+                element.text = (element.text + piece)[:_LONGEST_TEXT]
                 return
             raise OddAnswer(f"a value has more than {_LONGEST_TEXT} characters", piece)
         element.text += piece

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kit.model.answer import OddAnswer
-from kit.model.nvidia.values import amount, check_size, known, name, whole
+from kit.model.nvidia.values import amount, check_size, known, program_name, whole
 
 # The most rows of a table. A GPU of a large machine may have a few hundred processes.
 MOST_ROWS = 20_000
@@ -68,7 +68,7 @@ def compute_apps(text: str) -> tuple[ComputeApp, ...]:
         if gpu and pid and _UUID.fullmatch(gpu):
             number = whole(pid)
             if number is not None:
-                memory, program = whole(row["used_memory"] or "", "MiB"), name(row["process_name"] or "")
+                memory, program = whole(row["used_memory"] or "", "MiB"), program_name(row["process_name"] or "")
                 apps.append(ComputeApp(gpu=gpu, pid=number, program=program, memory_mib=memory))
     return tuple(apps)
 

@@ -63,6 +63,19 @@ def name(word: str) -> str | None:
     return value
 
 
+def program_name(word: str) -> str | None:
+    """Return what a program calls itself, or None for a missing value.
+
+    Any user of the machine may start a program with any name, and some replace theirs by a command line without end. So
+    the name is cut, and ? stands for what a terminal cannot show.
+    """
+    value = known(word)
+    if value is None:
+        return None
+    shown = "".join(char if char.isprintable() else "?" for char in value[:_LONGEST])
+    return shown + "…" * (len(value) > _LONGEST)
+
+
 def amount(word: str, unit: str = "") -> float | None:
     """Return the number of `81559 MiB`, `97.31 W`, `16x` or `1980`, or None for a missing value.
 

@@ -169,6 +169,24 @@ def test_a_program_may_have_commas_in_its_name() -> None:
     )
 
 
+# Some programs replace their name by their command line, as browsers do: seen with driver 525 in the tests of telegraf.
+LONG = "/opt/a/a --type=gpu-process --preferences=" + "WAAAAAAAAAAg" * 500
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [(LONG, LONG[:200] + "…"), ("a\tb\u202ec", "a?b?c"), ("x" * 200, "x" * 200), ("[Not Found]", None)],
+)
+def test_a_program_may_call_itself_anything(said: str, shown: str | None) -> None:
+    before = "<process_name>python3 train.py --tags a, b</process_name>"
+    document = text("h200x2-570", "state.xml")
+    assert document.count(before) == 1
+    gpus = state(document.replace(before, f"<process_name>{said}</process_name>")).gpus
+    assert [process.program for process in gpus[1].processes if process.pid == 41211] == [shown]
+    (app,) = compute_apps(f"gpu_uuid, pid, used_gpu_memory [MiB], process_name\n{gpus[1].uuid}, 41211, 5 MiB, {said}\n")
+    assert app.program == shown
+
+
 def test_a_program_that_may_not_be_seen_is_still_a_process() -> None:
     (app,) = compute_apps(text("a100-mig-470", "apps.csv"))
     assert (app.pid, app.program, app.memory_mib) == (7120, None, 1190)
