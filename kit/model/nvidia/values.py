@@ -27,6 +27,8 @@ _MISSING = {
 }
 _AMOUNT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]{1,9}))?(?: ?([A-Za-z%]{1,8}))?")
 _LONGEST = 200
+# The state of 16 GPUs with 500 processes each has about 75,000 lines.
+MOST_LINES = 200_000
 # How nvidia-smi begins when it cannot read the GPUs at all.
 _FAILURES = (
     "NVIDIA-SMI has failed because",
@@ -46,6 +48,8 @@ def check_size(text: str) -> None:
     """Raise OddAnswer for more text than any nvidia-smi prints."""
     if len(text) > MOST_BYTES:
         raise OddAnswer(f"it has more than {MOST_BYTES} bytes", text)
+    if text.count("\n") > MOST_LINES:
+        raise OddAnswer(f"it has more than {MOST_LINES} lines", text)
 
 
 def known(word: str) -> str | None:

@@ -36,8 +36,8 @@ READ = 1 << 18
 HELLO_S = 60.0
 # The longest line of the head: its first, with the record of 10,000 nodes and all living runs, in bytes.
 MOST_LINE = 64 * 2**20
-# What a login may print before the launcher's first line, and what an error shows of it, in bytes.
-MOST_BEFORE = 2**20
+# What a login may print before the launcher's first line, and what an error shows of it, in bytes; and in lines.
+MOST_BEFORE, MOST_LINES_BEFORE = 2**20, 10_000
 # ssh gives up a cut link after this time, and kit connects again. The run continues meanwhile.
 KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 
@@ -150,15 +150,18 @@ class Door:
             self.start()
         # A login may print something first; only the launcher's line has this key.
         before = bytearray()
+        lines = 0
         end = time.monotonic() + HELLO_S
         while (line := self._line(max(0.0, end - time.monotonic()))) is not None:
             self._hello = self._hello_in(line)
             if self._hello:
                 return Completed(code=0, stdout=b"", stderr=b"")
             before += line + b"\n"
-            if len(before) > MOST_BEFORE:
+            lines += 1
+            if len(before) > MOST_BEFORE or lines > MOST_LINES_BEFORE:
                 with answer_of(self.host, "what its login printed"):
-                    raise OddAnswer(f"it has more than {MOST_BEFORE} bytes", bytes(before[:100]))
+                    most = f"{MOST_BEFORE} bytes" if len(before) > MOST_BEFORE else f"{MOST_LINES_BEFORE} lines"
+                    raise OddAnswer(f"it has more than {most}", bytes(before[:100]))
         before += self._rest[:MOST_BEFORE]
         errors, code = self._ended()
         self._hang_up(0.0)

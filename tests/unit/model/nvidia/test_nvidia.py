@@ -296,6 +296,9 @@ def test_odd_lists_and_tables_are_refused() -> None:
         listed("GPU 0: \x1b]0;x (UUID: GPU-1)")
     with pytest.raises(OddAnswer, match="rows"):
         list(rows("a,b\n" * 20_001, ("x", "y")))
+    for read in (listed, samples, topology):
+        with pytest.raises(OddAnswer, match="200000 lines"):
+            read("\n" * 200_001)
     with pytest.raises(OddAnswer, match="header"):
         topology("\tGPU0\tGPU0\nGPU0\tX\tX\n")
     with pytest.raises(OddAnswer, match="row"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
+from kit.errors import AnswerError, KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
 from kit.remote.engine import hiccups
@@ -192,6 +192,14 @@ def test_a_login_that_says_something_of_its_own(with_ssh: Ssh) -> None:
     door.open()
     door.close()
     assert door.record == "r"
+
+
+@pytest.mark.parametrize(("script", "most"), [("yes ''", "10000 lines"), ("yes $(printf %0500d 1)", "1048576 bytes")])
+def test_a_login_that_never_stops_talking_is_refused(with_ssh: Ssh, script: str, most: str) -> None:
+    door = with_ssh(f"exec {script}")
+    with pytest.raises(AnswerError, match=most):
+        door.open()
+    door.close()
 
 
 @pytest.mark.parametrize("stream", [1, 2])
