@@ -1,4 +1,7 @@
-"""PyTorch on hosts whose own names are 127.0.1.1, as Debian sets up a VM: DDP, torchrun, and the flavour pytorch."""
+"""PyTorch on hosts whose own names are 127.0.1.1, as Debian sets up a VM: DDP, torchrun, and the flavour pytorch.
+
+JAX is in the same image.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,9 @@ from tests.integration.preload import template
 from tests.integration.rig import VM, Cluster, change_settings, everywhere, kit, objects, taken_down
 
 TORCH = "torch==2.13.0+cpu"
+# As the page says that it is installed.
+JAX = "jax==0.10.2"
+PAGE = Path(__file__).parents[2] / "docs/pytorch.md"
 # Each rank prints where it is and what it has learned with the others. FAIL is the rank that gives up in its first try.
 TRAIN = """
 import os, socket, sys
@@ -82,7 +88,7 @@ def wheels() -> Path:
 
 @pytest.fixture(scope="module")
 def torch_image(bases: Any, wheels: Path) -> ImageResult:
-    spec = ClusterSpec(image=ImageSpec(flavour="pytorch", wheels=str(wheels)))
+    spec = ClusterSpec(image=ImageSpec(flavour="pytorch", wheels=str(wheels), pip=(JAX,)))
     return build_image(spec, reporter=Silent())
 
 
@@ -99,9 +105,11 @@ def torch_cluster(bases: Any, torch_image: ImageResult, wheels: Path) -> Iterato
         up = kit(folder, "lab", "up", "--name", name, "--hosts", "4", "--slots", "2", "--output", "json")
         assert up.returncode == 0, up.stderr
         hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in objects(up)[-1]["hosts"])
-        change_settings(folder, image={"flavour": "pytorch", "wheels": str(wheels)}, code="code", data=DATA)
+        image = {"flavour": "pytorch", "wheels": str(wheels), "pip": [JAX]}
+        change_settings(folder, image=image, code="code", data=DATA)
         (folder / "code").mkdir()
         (folder / "code" / "train.py").write_text(TRAIN)
+        (folder / "code" / "train_jax.py").write_text(jax_of_the_page())
         cluster = Cluster(name=name, folder=folder, hosts=hosts)
         # The engine gives a container the host's file. torchrun needs localhost.
         names = r"127.0.0.1 localhost\n127.0.1.1 %s\n"
@@ -128,6 +136,22 @@ def test_ddp_of_8_ranks_on_hosts_named_127_0_1_1(torch_cluster: Cluster) -> None
     done = torch_cluster.kit("run", "--np", "8", "--", "python", "train.py")
     assert done.returncode == 0, done.stderr
     trained(done.stdout.splitlines(), torch_cluster.head.address)
+
+
+def jax_of_the_page() -> str:
+    """Return the program in docs/pytorch.md that uses JAX."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"image: {{pip: [{JAX}]}}" in page
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import jax\n" in block)
+    return str(program)
+
+
+def test_ranks_of_jax_find_each_other(torch_cluster: Cluster) -> None:
+    """On one host: on CPUs, JAX takes the addresses of the hosts' own names, which are 127.0.1.1 here."""
+    done = torch_cluster.kit("run", "-H", "gpu2", "--np", "2", "--", "python", "train_jax.py")
+    assert done.returncode == 0, done.stderr
+    seen = sorted(line for line in done.stdout.splitlines() if not line.startswith("[Gloo] "))
+    assert seen == [f"rank {rank} of 2 on gpu2: 2 devices, sum 3.0" for rank in range(2)]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpi"])

@@ -71,6 +71,14 @@ NETWORK = (
         says=("Gloo connectFullMesh failed with",),
     ),
     Rule(
+        name="gloo-own-name",
+        text="JAX could not connect the ranks: on CPUs it takes the address of each host's own name, which is "
+        "127.0.1.1 on many VMs",
+        hint="in /etc/hosts of each VM, let its own name stand for its address in the cluster, then run: "
+        "kit down && kit deploy",
+        says=("Gloo context initialization failed: ",),
+    ),
+    Rule(
         name="mpi-unreachable",
         text="Open MPI has no network that connects all ranks",
         hint="set network: in kit.yaml to the VMs' own network, remove btl from mpi.args, then run: kit deploy",
