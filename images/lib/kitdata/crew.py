@@ -1,7 +1,7 @@
 """The members of one staging as the lead sees them: who lives, what they report, who is out.
 
-Everything that members report comes into one queue, and one thread decides. A member that reports what
-cannot be is out.
+Everything that members report comes into one queue, and one thread decides. A member that reports what cannot be is
+out.
 """
 
 import queue

@@ -1,7 +1,7 @@
 """Carries out one plan: turns what members report into calls of the Dealer, and its orders into orders to members."""
 
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from kitdata import wire
 from kitdata.crew import Calls, Crew, Failed
@@ -31,6 +31,8 @@ class Dealing:
         self._stuck_since = time.monotonic()
         # Files that changed meanwhile, with what the source says of them now.
         self._changed: Dict[int, Optional[Entry]] = {}
+        # All reads that were ordered, as (host, piece): what a host says of one may come after it was ordered again.
+        self._ordered: Set[Tuple[int, int]] = set()
         # The pieces of each file, so that no more of a changed file is read.
         self._of_file: Dict[int, List[int]] = {}
         readers = sum(1 << member for member in crew.readers)
@@ -76,6 +78,7 @@ class Dealing:
         tasks: Dict[int, List[Any]] = {}
         for order in self._dealer.deal():
             if order.read:
+                self._ordered.add((order.host, order.piece))
                 self._began[order.host, order.piece] = time.monotonic()
             tasks.setdefault(order.host, []).append([order.piece, order.read, order.route])
         for member, orders in tasks.items():
@@ -94,7 +97,7 @@ class Dealing:
 
     def _reads(self, member: int, piece: int) -> None:
         """Raise wire.Broken unless the member was ordered to read the piece."""
-        if (member, piece) not in self._began:
+        if (member, piece) not in self._ordered:
             raise wire.Broken("that it read what it had no order to read")
 
     def _change(self, member: int, values: List[Any]) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from kitdata import manifest, wire
 from kitdata.source import Entry, SourceError
 
-# The most characters of a text for people.
-MOST_TEXT = 2000
+# The most characters of a text for people, which may name a folder with a path of 4096.
+MOST_TEXT = 10_000
 
 
 class Scope(NamedTuple):

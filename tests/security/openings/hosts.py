@@ -366,7 +366,7 @@ OPENINGS: tuple[Opening, ...] = (
         border=_DATA,
         what="a host reports of pieces that it was not to read",
         file="images/lib/kitdata/dealing.py",
-        old="if (member, piece) not in self._began:",
+        old="if (member, piece) not in self._ordered:",
         new="if piece < 0:",
         tests=("security/test_data_security.py", "-k", "reports_what_cannot_be and unread"),
     ),

@@ -28,7 +28,7 @@ BAD: list[Any] = [
     None, {}, "has", [], [[]], [{}], ["stop"], ["other"], ["has"], ["has", 0, 0], ["has", 3], ["has", -1],
     ["has", True],
     ["has", 1.0], ["has", "1"], ["at", 1, None], ["wrong", 0, 2], ["sent", 0, 2, 1], ["sent", 0, 1, (1 << 50) + 1],
-    ["unsent", 0, 1, 1], ["broken", -1, 1], ["failed", "disk", "x" * 2001], ["failed", 1, "x"], ["staged", 1],
+    ["unsent", 0, 1, 1], ["broken", -1, 1], ["failed", "disk", "x" * 10_001], ["failed", 1, "x"], ["staged", 1],
     ["list", [["a", -1, 0]]], ["list", {"a": 1}], ["list", [None]], ["parts", [[1, [3]]]], ["parts", [[2, [0]]]],
     ["parts", [[1]]], ["have", []], ["have", {}], ["have", {"whole": "zz", "free": 1, "inodes": 1, "gone": 1}],
     ["have", {"whole": wire.digits([2], 3), "free": 1, "inodes": 1, "gone": 1}],
