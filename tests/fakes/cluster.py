@@ -48,8 +48,13 @@ class Cluster:
         self.head.ids.append(result.plan.run_id)
         return result
 
+    def record(self, run_id: str) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.head.runs / run_id / "record.json").read_text())
+        return record
+
     @property
     def records(self) -> list[dict[str, Any]]:
+        """All records, by ID: those of one second are in no order."""
         return [json.loads(path.read_text()) for path in sorted(self.head.runs.glob("*/record.json"))]
 
     @property

@@ -303,8 +303,9 @@ def test_a_run_past_the_line_takes_what_nobody_needs_first(line: Line) -> None:
             line.cluster.run("true", **request)
         assert "kit run --queue" in str(caught.value.hint)
         assert "--timeout" not in str(caught.value.hint)
-    assert line.cluster.run("true", hosts=None, np=4).exit_code == 0
-    places = line.cluster.records[-1]["places"]
+    done = line.cluster.run("true", hosts=None, np=4)
+    assert done.exit_code == 0
+    places = line.cluster.record(done.plan.run_id)["places"]
     assert [place["node"] for place in places] == ["gpu3", "gpu4"]
     assert not line.cluster.reporter.warnings
     # This one says so before it starts.
