@@ -18,7 +18,9 @@ from kit.model.data import DataSpec, Split, Stage
 from kit.model.spec import NAME
 
 EXAMPLE: Mapping[str, object] = {"imagenet": {"from": "s3://bucket/imagenet", "to": "/data/imagenet"}}
-_MOUNTED = ("nfs", "lustre")
+# What engines mount, and what rclone mounts.
+_SERVERS = ("nfs", "lustre")
+_STORES = ("store", "http")
 _STAGES = {
     **dict.fromkeys(("memory", "shm", "tmpfs"), "write ram, with size: for the most memory on each host"),
     **dict.fromkeys(("mount", "mounted"), "write none"),
@@ -169,25 +171,37 @@ def _check_fields(name: str, values: Mapping[str, Any]) -> None:
             raise FieldError(
                 f"{key} belongs to stage: {of}, and this is stage: {stage}", write=f"remove {key}:", key=key
             )
-    if values.get("options") and source.kind not in _MOUNTED:
+    if values.get("options") and source.kind not in _SERVERS:
         raise FieldError(
             f"only nfs:// and lustre:// have options, and not {plain(source.text)}",
             write="remove options:",
             key="options",
         )
     if stage == "none":
-        if source.kind not in _MOUNTED:
-            raise FieldError(
-                f"none mounts nfs:// and lustre:// only, and not {plain(source.text)}",
-                write="write stage: disk, or stage: ram with size:; kit data stage then copies it to the hosts",
-                key="stage",
-            )
-        if values.get("split") == "hosts":
-            raise FieldError(
-                "hosts needs a copy on each host, and stage: none has no copies",
-                write="remove split:, or write stage: disk",
-                key="split",
-            )
+        _check_mounted(values)
+
+
+def _check_mounted(values: Mapping[str, Any]) -> None:
+    """Refuse fields that do not fit a data set that is mounted in place. Raises FieldError with the key at fault."""
+    source = values["from"]
+    if source.kind not in (*_SERVERS, *_STORES):
+        raise FieldError(
+            f"none mounts file servers and stores only, and not {plain(source.text)}",
+            write="write stage: disk, or stage: ram with size:; kit data stage then copies it to the hosts",
+            key="stage",
+        )
+    if values.get("write") and source.kind in _STORES:
+        raise FieldError(
+            f"nodes only read {plain(source.text)} with stage: none",
+            write="remove write:; ranks write to $KIT_OUTPUT_DIR, and kit pull brings that home",
+            key="write",
+        )
+    if values.get("split") == "hosts":
+        raise FieldError(
+            "hosts needs a copy on each host, and stage: none has no copies",
+            write="remove split:, or write stage: disk",
+            key="split",
+        )
 
 
 def _fields() -> Iterator[Setting]:
@@ -221,7 +235,7 @@ def _fields() -> Iterator[Setting]:
     yield field(
         "stage",
         Choice(get_args(Stage), instead=_STAGES),
-        "disk: copied to each VM's disk. ram: copied to its memory. none: mounted in place, for nfs:// and lustre://.",
+        "disk: copied to each VM's disk. ram: copied to its memory. none: mounted in place; not for folders.",
     )
     yield field(
         "dir",

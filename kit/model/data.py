@@ -60,8 +60,15 @@ class DataSpec:
 
     @property
     def staged(self) -> bool:
-        """Return whether kit copies it to the hosts. If not, the nodes mount it in place."""
+        """Return whether kit copies it to the hosts. If not, it is mounted in place."""
         return self.stage != "none"
+
+    @property
+    def mounted_by(self) -> Literal["engine", "rclone"] | None:
+        """Return what mounts it in place: each VM's engine, or rclone in a separate container. None if staged."""
+        if self.staged:
+            return None
+        return "engine" if self.source.kind in ("nfs", "lustre") else "rclone"
 
     @property
     def size_bytes(self) -> int | None:
@@ -70,7 +77,10 @@ class DataSpec:
 
 
 def data_folder(cluster: str, data: DataSpec) -> str:
-    """Return the folder of a staged data set on every VM. names.DATA_FILES and the stager's own files are in it."""
+    """Return the folder of a data set on every VM, if no engine mounts it.
+
+    names.DATA_FILES, names.DATA_MOUNT and the stager's own files are in it.
+    """
     if data.stage == "ram":
         return f"{names.DATA_MEMORY}/{cluster}/{data.name}"
     if data.dir is not None:

@@ -9,25 +9,32 @@ from typing import Literal
 from kit.model.staging import Summary, Verified
 
 # staged: all hosts have it. changed: kit.yaml has another source, stage or split than the hosts. unknown: kit.yaml does
-# not name it. mounted: the nodes mount it in place.
-DataState = Literal["staged", "partly", "staging", "changed", "not staged", "unknown", "mounted"]
+# not name it. mounted: every host has it in place. partly: some hosts have all of it, or a part.
+DataState = Literal["staged", "partly", "staging", "changed", "not staged", "unknown", "mounted", "not mounted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostSet:
     """A data set on one host. `summary` is None if nothing whole is there; `coming`: a part is.
 
-    `running`: its stager runs.
+    `running`: its stager runs. `mounted`: rclone has mounted it; `dead`: a mount is there whose rclone has ended.
     """
 
     folder: str
     summary: Summary | None = None
     coming: bool = False
     running: bool = False
+    mounted: bool = False
+    dead: bool = False
 
     @property
     def name(self) -> str:
         return self.folder.rpartition("/")[2]
+
+    @property
+    def stages(self) -> bool:
+        """Return whether a stager runs that may be staging. One that has mounted something does nothing else."""
+        return self.running and not self.mounted and not self.dead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +102,23 @@ class StageResult:
     @property
     def nothing_to_do(self) -> bool:
         return not (self.new or self.removed or self.read or self.lost or self.detached)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MountResult:
+    """How a data set was mounted: `hosts` have it, and `before` of them had it before. `lost` maps a host to why not.
+
+    `restarted` are hosts whose node had an earlier mount, and was restarted to see this one.
+    """
+
+    cluster: str
+    name: str
+    source: str
+    hosts: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = ()
+    seconds: float = 0.0
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

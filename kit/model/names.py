@@ -62,8 +62,10 @@ CODE = "code"
 DATA_DISK = f"{ROOT}/.data"
 DATA_BELOW = "kit-data"
 DATA_MEMORY = f"/dev/shm/{DATA_BELOW}"  # noqa: S108  (who makes it checks its owner)
-# In the folder of a data set: what the nodes see, and the summary that a staging writes last.
+# In the folder of a data set: what the nodes see of a staged one and of a mounted store, and the summary that a staging
+# writes last.
 DATA_FILES = "files"
+DATA_MOUNT = "mount"
 DATA_SUMMARY = "staged.json"
 
 # In containers: the cluster's folder (read-only), the host's state, Swarm's secrets.

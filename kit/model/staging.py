@@ -27,11 +27,15 @@ MOST_SUMMARY = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """The stager's version, the id of the staging that it takes part in, and whether it leads that."""
+    """The stager's version, the id of the staging that it takes part in, and whether it leads that.
+
+    `mounted`: whether it has mounted a source.
+    """
 
     version: int
     staging: str | None = None
     lead: bool = False
+    mounted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +163,13 @@ class Verified:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Mounted:
+    """The source is mounted. `already`: an earlier order had mounted it."""
+
+    already: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StagerAnswer:
     """One line of a stager: one of these."""
 
@@ -176,6 +187,7 @@ class StagerAnswer:
     stopped: bool | None = None
     checked: Checked | None = None
     verified: Verified | None = None
+    mounted: Mounted | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

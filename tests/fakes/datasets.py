@@ -13,6 +13,7 @@ data:
   notes: {from: nfs://10.0.0.9:2050/notes$1, to: /data/notes, stage: none, write: true}
   scratch: {from: lustre://10.0.0.5@tcp:10.0.0.6@tcp/fs/scratch, to: /data/scratch, stage: none}
   nas: {from: nfs://0cd8b4a576-a.cn-hangzhou.nas.aliyuncs.com/share, to: /data/nas, stage: none}
+  crawl: {from: s3://corpus/crawl, to: /data/crawl, stage: none}
   old: {from: nfs://10.0.0.7/old, to: /data/old, stage: none, options: "nfsvers=3,nolock,hard"}
 """
 DATA = load_spec(TEXT, source="kit.yaml").data

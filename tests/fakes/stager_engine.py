@@ -77,7 +77,7 @@ def run(words: list[str]) -> None:
     if name in stagers():
         end(f'Conflict. The container name "/{name}" is already in use')
     labels = dict(label.split("=", 1) for label in values(words, "--label"))
-    folder = values(words, "--volume")[0].rpartition(":")[0]
+    folder = values(words, "--volume")[0].split(":")[0]
     argv = [*json.loads((ENGINE / "program").read_text()), "serve"]
     with (ENGINE / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(

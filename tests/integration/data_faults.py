@@ -21,6 +21,7 @@ MEMORY = "more data than memory"
 WRONG_KEYS = "wrong keys"
 NO_BUCKET = "the bucket is missing"
 OPERATOR_KILLED = "the operator killed at 40 %"
+MOUNTER_KILLED = "the mounter of a store killed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,11 @@ ROWS: Mapping[str, Row] = {
         code=-9,
         then="the staging goes on without it; the next kit data stage shows its progress to the end",
     ),
+    MOUNTER_KILLED: Row(
+        how="docker kill, with stage: none",
+        then="a new run on this host fails at once, with its cause; kit data mount brings it back to running nodes",
+        test="integration/test_data.py::test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed",
+    ),
 }
 
 _HEAD = """\
@@ -108,7 +114,7 @@ _HEAD = """\
 `tests/integration/test_data_faults.py` does each row on the same four hosts, while `kit data stage` copies 26 MB from
 an S3 server over TLS. It also checks that no stager is left and that the next staging completes every host, byte by
 byte.
-Rows without an exit code have a test with real stagers on one machine, because a lab cannot change bytes inside TLS.
+Rows without an exit code have another test: a lab cannot change bytes inside TLS, and a mount is no staging.
 
 | fault | how | exit code | kit says | then |
 |---|---|---|---|---|

@@ -20,7 +20,8 @@ NAME = "pictures"
 FILES, EACH = 12, 500_000
 ALL = FILES * EACH
 LAST = f"{NAME}/{FILES - 1:02}.bin"
-HERE, THERE = "labels", "words"
+HERE, THERE, PLACE = "labels", "words", "crawl"
+READ = "import os; [open(f'{top}/{file}', 'rb').read() for top, _, all in os.walk('/data/crawl') for file in all]"
 PRINT = 'cd "$KIT_DATA_PICTURES" && sha256sum * | sha256sum'
 
 
@@ -84,6 +85,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             NAME: {"from": f"s3://{BUCKET}/{NAME}", "to": f"/data/{NAME}"},
             HERE: {"from": f"./{HERE}", "to": f"/data/{HERE}"},
             THERE: {"from": "gpu2:/srv/words", "to": f"/data/{THERE}", "stage": "ram", "size": "64mb"},
+            PLACE: {"from": f"s3://{BUCKET}/{NAME}", "to": f"/data/{PLACE}", "stage": "none"},
         }
         change_settings(cluster.folder, data=data)
         try:
@@ -95,7 +97,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert deployed.returncode == 0, deployed.stderr
             yield one
         finally:
-            cluster.kit("data", "rm", NAME, HERE, THERE, "--yes")
+            cluster.kit("data", "rm", NAME, HERE, THERE, PLACE, "--yes")
             shutil.rmtree(here)
             (cluster.folder / "kit.yaml").write_text(before)
             again = cluster.kit("deploy")
@@ -185,6 +187,61 @@ def test_rm_waits_for_runs_and_a_run_stages_what_it_needs(scene: Scene) -> None:
     assert objects(shown)[-1]["data"] == [NAME]
 
 
+def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(scene: Scene) -> None:
+    cluster = scene.cluster
+    _, gpu2, gpu3, _ = cluster.hosts
+    done = scene.kit("mount")
+    assert done.returncode == 0, done.stderr
+    assert f"Mounted {PLACE} on gpu[1-4]: s3://{BUCKET}/{NAME}, in " in done.stdout
+    scene.everybody_sees(scene.source, PLACE)
+    assert (scene.state(PLACE)["state"], scene.state(PLACE)["hosts"]) == (
+        "mounted",
+        [host.name for host in cluster.hosts],
+    )
+    refused = cluster.inside(gpu2, "touch", f"/data/{PLACE}/more")
+    assert "Read-only file system" in refused.stderr
+    nowhere(scene)
+
+    gpu2.text("docker", "kill", f"kit-{cluster.name}-data-{PLACE}")
+    until("gpu2 has lost it", lambda: scene.state(PLACE)["hosts"] == ["gpu1", "gpu3", "gpu4"])
+    failed = cluster.kit("run", "-H", "gpu2", "--np", "1", "--code", "none", "--", "python3", "-c", READ)
+    # The program itself would find no file, and end with 0.
+    assert failed.returncode == 4, failed.stderr
+    assert f"the mount of /data/{PLACE} has ended: its rclone was killed or has failed" in failed.stderr
+    words = ("run", "-H", "gpu2", "--np", "1", "--code", "none", "--data", PLACE, "--", "python3", "-c", READ)
+    again = cluster.kit(*words, **scene.store.environment)
+    assert again.returncode == 0, again.stderr
+    scene.everybody_sees(scene.source, PLACE)
+
+    # A node that starts now has this mount, and no later one.
+    gpu3.text("docker", "restart", cluster.container(gpu3))
+    assert scene.kit("rm", PLACE, "--yes").returncode == 0
+    assert scene.state(PLACE)["state"] == "not mounted"
+    assert scene.seen(gpu2, PLACE) == {}
+    back = scene.kit("mount", PLACE, "--output", "json")
+    assert back.returncode == 0, back.stderr
+    assert objects(back)[-1]["restarted"] == ["gpu3"]
+    scene.everybody_sees(scene.source, PLACE)
+    run = cluster.kit("run", "--npernode", "1", "--code", "none", "--", "python3", "-c", READ)
+    assert run.returncode == 0, run.stderr
+
+
+def nowhere(scene: Scene) -> None:
+    """Check that the secret is in no container's settings, command line, log or file of a host."""
+    look = (
+        "docker ps -q | xargs docker inspect; for one in /proc/[0-9]*; do tr '\\0\\n' '  ' <$one/cmdline; echo; done"
+        " 2>/dev/null; echo; echo '== files'; grep -rlsF --exclude-dir=mount -- \"$1\" /opt /etc /root /tmp"
+        " /var/lib/docker/containers /var/log; exit 0"
+    )
+    # The words of the search are not the secret: sh gets that as an argument, and would find itself.
+    half = len(SECRET) // 2
+    for host, text in everywhere(scene.cluster.hosts, lambda host: host.script(look, SECRET[:half])).items():
+        seen, _, files = text.rpartition("\n== files\n")
+        assert "kit-data" in seen, host
+        assert not [line for line in seen.splitlines() if SECRET in line], host
+        assert files == "", host
+
+
 def test_a_detached_staging_and_no_secret_anywhere(scene: Scene) -> None:
     assert scene.kit("rm", NAME, "--yes").returncode == 0
     # The others are there at once; for this one the staging waits.
@@ -197,23 +254,12 @@ def detached_and_watched(scene: Scene) -> None:
     assert detached.returncode == 0, detached.stderr
     assert f"{NAME} is being staged on 4 hosts" in detached.stdout
     assert scene.state()["state"] == "staging"
-    look = (
-        "docker ps -q | xargs docker inspect; for one in /proc/[0-9]*; do tr '\\0\\n' '  ' <$one/cmdline; echo; done"
-        " 2>/dev/null; echo; echo '== files'; grep -rlsF -- \"$1\" /opt /etc /root /tmp /var/lib/docker/containers"
-        " /var/log; exit 0"
-    )
     refused = scene.kit("rm", NAME, "--yes")
     assert refused.returncode == 5, refused.stderr
     assert f"end it: kit data stop {NAME}" in refused.stderr
-    # The words of the search are not the secret: sh gets that as an argument, and would find itself.
-    half = len(SECRET) // 2
     with scene.cluster.running("data", "stage", NAME, **scene.store.environment) as watching:
         noted = read_until(watching, watching.stderr, f"{NAME} is already being staged since")
-        for host, text in everywhere(scene.cluster.hosts, lambda host: host.script(look, SECRET[:half])).items():
-            seen, _, files = text.rpartition("\n== files\n")
-            assert "kit-data" in seen, host
-            assert not [line for line in seen.splitlines() if SECRET in line], host
-            assert files == "", host
+        nowhere(scene)
         own = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         assert not [line for line in own.splitlines() if SECRET in line and "rclone serve" not in line]
         scene.store.go_on()
@@ -227,6 +273,7 @@ def detached_and_watched(scene: Scene) -> None:
 def test_a_staging_goes_on_after_kit_down(scene: Scene) -> None:
     cluster = scene.cluster
     assert scene.kit("rm", NAME, "--yes").returncode == 0
+    assert scene.kit("mount", PLACE).returncode == 0
     kept = f"/opt/kit/.data/{cluster.name}/{NAME}/coming/done"
     running = cluster.running("data", "stage", NAME, **scene.store.environment)
     with scene.store.slow(LAST), running as process:
@@ -240,7 +287,7 @@ def test_a_staging_goes_on_after_kit_down(scene: Scene) -> None:
     # Its stager ended first: no host is lost, whichever is quick.
     assert "its stager ended before the staging did (kit down" in err
     assert f"what came is kept; go on: kit data stage {NAME}" in err
-    look = "docker ps --all --quiet --filter label=kit.data; pgrep -x rclone; exit 0"
+    look = "docker ps --all --quiet --filter label=kit.data; pgrep -x rclone; grep fuse.rclone /proc/mounts; exit 0"
     assert not any(everywhere(cluster.hosts, lambda host: host.script(look)).values())
     not_ready = scene.kit("stage", NAME)
     assert not_ready.returncode == 5, not_ready.stderr

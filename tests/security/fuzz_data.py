@@ -28,7 +28,8 @@ def _frame(**words: object) -> bytes:
 
 
 SAMPLES: tuple[bytes, ...] = (
-    _line(hello={"version": 1, "staging": "20261123-101500-3fa2", "lead": True}),
+    _line(hello={"version": 1, "staging": "20261123-101500-3fa2", "lead": True, "mounted": True}),
+    _line(mounted={"already": False}),
     _line(joined={"port": 40001, "free": 10**12}),
     _line(request={"id": "20261123-101500-3fa2", "source": "s3://bucket/imagenet", "limit": 0}),
     _line(listing={"files": 10, "bytes": 10**9})

@@ -4,11 +4,18 @@ An order is one line of JSON on standard input; the answers are lines of JSON on
 {"op": "hello"}, {"op": "join", "id", "address", "certificate", "key"}, {"op": "stage", "id", "request"} and
 {"op": "watch"} on the lead, {"op": "stop", "id"}, {"op": "verify", "write"}, and {"op": "feed", "id"}, after which
 frames go both ways (kitdata.feed). A staging goes on when the process that ordered it ends.
+
+A stager that may mount is a mounter. {"op": "mount", "source"}, with a source of the kind rclone as in a request,
+mounts it read-only at the folder `mount` of the data set's folder: {"mounted": {"already"}}, with true if this source
+is mounted there already. Another source is refused as "busy". The mount ends with the mounter, by SIGTERM. If rclone
+ends by itself, the mount ends, and some time later the mounter. "mounted" in the answer to hello says whether there is
+a mount.
 """
 
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -38,9 +45,11 @@ def main(arguments: List[str]) -> int:
 
 
 def serve(folder: str, path: str) -> int:
-    """Carry out orders until there have been none for a while."""
-    # The first process of a container ignores this signal unless it asks for it, and would be killed only later.
-    signal.signal(signal.SIGTERM, _end)
+    """Carry out orders until there have been none for a while, and nothing is mounted."""
+    # The first process of a container ignores this signal unless it asks for it, and would be killed only later. The
+    # handler takes no lock: it may interrupt code that holds one.
+    ending, signaled = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: os.write(signaled, b"."))
     os.umask(0o022)
     # A traceback may show what is secret. Before Python 3.8 there is no such hook.
     threading.excepthook = _quiet  # type: ignore[assignment,unused-ignore]
@@ -52,8 +61,9 @@ def serve(folder: str, path: str) -> int:
     os.chmod(path, 0o600)
     listener.listen(16)
     threading.Thread(target=_accept, args=(listener, station), daemon=True).start()
-    while not station.finished:
-        time.sleep(0.5)
+    while not station.finished and not select.select([ending], [], [], 0.5)[0]:
+        pass
+    station.close()
     # Do not wait for threads that wait for a source or another host.
     os._exit(0)
 
@@ -65,10 +75,6 @@ def _quiet(arguments: Any) -> None:
         at = at.tb_next
     where = "%s:%d" % (at.tb_frame.f_code.co_filename, at.tb_lineno) if at is not None else "?"
     print("kit-data: %s at %s" % (arguments.exc_type.__name__, where), file=sys.stderr, flush=True)
-
-
-def _end(*_: Any) -> None:
-    os._exit(0)
 
 
 def _accept(listener: socket.socket, station: Station) -> None:

@@ -12,7 +12,7 @@ import re
 import subprocess
 import threading
 from datetime import datetime
-from typing import Any, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 from urllib.parse import quote
 
 from kitdata.complaints import meaning
@@ -29,7 +29,7 @@ SECOND = 10**9
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|([+-]\d\d):?(\d\d))")
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
 # Names for the source and the folder above it. Their path is in the environment, so an address never has to quote it.
-_ROOT, _ABOVE = "kitroot", "kitabove"
+ROOT, _ABOVE = "kitroot", "kitabove"
 
 _Item = Union[Entry, SourceError, None]
 
@@ -64,7 +64,7 @@ class Rclone(Source):
         self._env = dict(env)
         # With a slash at its end, rclone does not ask whether it is a file. If credentials allow a list alone, rclone
         # would take that refusal for a file.
-        for name, target in ((_ROOT, remote if remote[-1:] in (":", "/") else remote + "/"), (_ABOVE, above)):
+        for name, target in ((ROOT, remote if remote[-1:] in (":", "/") else remote + "/"), (_ABOVE, above)):
             self._env["RCLONE_CONFIG_%s_TYPE" % name.upper()] = "alias"
             self._env["RCLONE_CONFIG_%s_REMOTE" % name.upper()] = target
         self._ca, self._folder, self._program_name = ca, folder, program
@@ -79,11 +79,11 @@ class Rclone(Source):
         # Files of a web server that it sends in parts.
         self._in_parts: Set[str] = set()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Generator[Entry, None, None]:
         server = self._running()
         missing: Optional[SourceError] = SourceError("source-missing", "%s has no files, or is not there" % self.label)
         try:
-            if self._root == _ROOT:
+            if self._root == ROOT:
                 for entry in self._listed():
                     missing = None
                     yield entry
@@ -100,6 +100,25 @@ class Rclone(Source):
                 raise missing
             self._root = _ABOVE
             yield alone
+
+    def alone(self) -> bool:
+        """Return whether the source is a single file. Raises SourceError if it has no files, or cannot be listed."""
+        with contextlib.closing(self.entries()) as entries:
+            try:
+                next(entries)
+            except SourceError as error:
+                # A path that no host can have prevents a copy, but not a mount.
+                if error.kind != "source-name":
+                    raise
+        return self._root == _ABOVE
+
+    def program(self, env: Mapping[str, str], folder: str, limits: Sequence[str]) -> Program:
+        """Return another rclone with the same settings, which knows the source as `ROOT`. `env` adds to its own."""
+        return Program({**self._env, **env}, self._ca, folder, self._program_name, limits)
+
+    def meaning(self, message: str) -> SourceError:
+        """Return what a message of rclone means for this source, without its secrets."""
+        return meaning(message, self.label, self._secret)
 
     def entry(self, path: str) -> Entry:
         server = self._running()
@@ -140,7 +159,7 @@ class Rclone(Source):
 
     def _may_be_alone(self, path: str) -> bool:
         """Return whether the source may be this one file, which rclone finds in the folder above."""
-        return self._root == _ROOT and path == self._name
+        return self._root == ROOT and path == self._name
 
     def _refuse_without_parts(self, server: Server, entry: Entry) -> None:
         """Raise SourceError if the web server ignores ranges: then rclone may pass on the wrong part of this file."""
@@ -189,14 +208,14 @@ class Rclone(Source):
                 if self._server is None:
                     self._server = Server(self._program, FLAGS)
             except Ended as ended:
-                raise meaning(str(ended), self.label, self._secret) from None
+                raise self.meaning(str(ended)) from None
             if not self._root:
                 self._root = self._found(self._server)
             return self._server
 
     def _found(self, server: Server) -> str:
         """Return the name under which rclone knows the source: the folder above it if it is a file."""
-        root = _ROOT
+        root = ROOT
         answer = self._ask(server, "POST", "/operations/fsinfo", *_json({"fs": root + ":"}))
         if answer.status != 200 and b"is a file not a directory" in answer.body:
             root = _ABOVE
@@ -207,7 +226,7 @@ class Rclone(Source):
         return root
 
     def _listed(self) -> Iterator[Entry]:
-        words = ["lsjson", "--recursive", "--files-only", "--no-mimetype", *FLAGS, _ROOT + ":"]
+        words = ["lsjson", "--recursive", "--files-only", "--no-mimetype", *FLAGS, ROOT + ":"]
         lists = [words]
         if self._md5:
             small = ["--hash", "--hash-type", "MD5", "--max-size", "%dB" % (LARGE - 1)]
@@ -241,7 +260,7 @@ class Rclone(Source):
             try:
                 process = self._program.start(*words, stdout=subprocess.PIPE)
             except Ended as ended:
-                raise meaning(str(ended), self.label, self._secret) from None
+                raise self.meaning(str(ended)) from None
             self._listers.append(process)
             return process
 
@@ -267,7 +286,7 @@ class Rclone(Source):
                 process.kill()
             ear.join()
         if process.wait():
-            found.put(meaning(b"".join(said).decode("utf-8", "replace"), self.label, self._secret))
+            found.put(self.meaning(b"".join(said).decode("utf-8", "replace")))
         found.put(None)
 
     def _entry(self, item: "Any") -> Entry:
@@ -284,7 +303,7 @@ class Rclone(Source):
 
     def _decoded(self, answer: Answer) -> "Any":
         if answer.status != 200:
-            raise meaning(_error(answer), self.label, self._secret)
+            raise self.meaning(_error(answer))
         return json.loads(answer.body.decode("utf-8"))
 
     def _ask(self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
@@ -293,7 +312,7 @@ class Rclone(Source):
         except http.client.IncompleteRead:
             raise SourceError("source-lost", "%s broke off while it was read" % self.label) from None
         except Ended as ended:
-            raise meaning(str(ended), self.label, self._secret) from None
+            raise self.meaning(str(ended)) from None
 
     def _unread(self, answer: Answer, path: str) -> SourceError:
         error = _error(answer)
@@ -302,7 +321,7 @@ class Rclone(Source):
         if answer.status == 404:
             # rclone has found the file, but could not open it. It does not say why.
             return SourceError("source-lost", "%s does not let %s be read" % (self.label, shown(path)))
-        return meaning(error, self.label, self._secret)
+        return self.meaning(error)
 
     def _gone(self, path: str) -> SourceError:
         return SourceError("source-changed", "%s is no longer in %s" % (shown(path), self.label))

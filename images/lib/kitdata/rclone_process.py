@@ -43,15 +43,21 @@ class Program:
     """Starts rclone with settings that are in its environment alone.
 
     `ca`: certificates (PEM) that it trusts instead of those of this system. They are public, and go into a file.
+    `limits` are flags that say when it gives up.
     """
 
     def __init__(
-        self, env: Mapping[str, str], ca: str = "", folder: Optional[str] = None, name: str = "rclone"
+        self,
+        env: Mapping[str, str],
+        ca: str = "",
+        folder: Optional[str] = None,
+        name: str = "rclone",
+        limits: Sequence[str] = LIMITS,
     ) -> None:
         parent = folder or (FOLDER if os.path.isdir(FOLDER) else tempfile.gettempdir())
         self.folder = tempfile.mkdtemp(prefix="rclone-", dir=parent)
         self._name = name
-        self._flags = ["--config", "", *LIMITS, *AT_ONCE]
+        self._flags = ["--config", "", *limits, *AT_ONCE]
         if ca:
             file = os.path.join(self.folder, "ca.pem")
             with open(file, "w") as out:
@@ -77,6 +83,46 @@ class Program:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class Running:
+    """A process of rclone, and the last lines of its standard error."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self.pid = process.pid
+        self._lines: List[str] = []
+        self._ear = threading.Thread(target=self._listen, name="kit-data-rclone", daemon=True)
+        self._ear.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self) -> None:
+        """Wait until rclone has ended."""
+        self._process.wait()
+
+    def printed(self) -> str:
+        """Return its last lines: of a process that has ended, all that it printed at its end."""
+        if not self.alive:
+            self._ear.join(1)
+        return "\n".join(self._lines)
+
+    def ended(self) -> Ended:
+        """Return the error of a process that has ended."""
+        return Ended("rclone has ended: %s" % (self.printed() or "exit code %s" % self._process.poll()))
+
+    def end(self) -> None:
+        end(self._process)
+        self._ear.join()
+
+    def _listen(self) -> None:
+        assert self._process.stderr
+        with self._process.stderr:
+            for line in self._process.stderr:
+                self._lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+                del self._lines[:-_LINES]
+
+
 class Server:
     """`rclone rcd --rc-serve`: files of remotes at /[REMOTE:]/PATH, and rclone's remote control.
 
@@ -88,17 +134,14 @@ class Server:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._socket)
         address = ("--rc-addr", "unix://" + self._socket)
-        self._process = program.start("rcd", *address, "--rc-no-auth", "--rc-serve", *flags)
-        self._said: List[str] = []
-        self._ear = threading.Thread(target=self._listen, name="kit-data-rclone", daemon=True)
-        self._ear.start()
+        self._process = Running(program.start("rcd", *address, "--rc-no-auth", "--rc-serve", *flags))
         self._idle: List[_Connection] = []
         self._lock = threading.Lock()
         self._wait()
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.alive
 
     def request(self, method: str, path: str, headers: Optional[Mapping[str, str]] = None, body: bytes = b"") -> Answer:
         """Return the answer, whole. Raises Ended, and http.client.IncompleteRead if the answer breaks off."""
@@ -132,8 +175,7 @@ class Server:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-        end(self._process)
-        self._ear.join()
+        self._process.end()
 
     def _wait(self) -> None:
         """Wait until rclone accepts connections."""
@@ -156,15 +198,7 @@ class Server:
     def _ended(self, error: Exception) -> Ended:
         if self.alive:
             return Ended("rclone does not answer: %s" % error)
-        self._ear.join(1)
-        return Ended("rclone has ended: %s" % ("\n".join(self._said) or "exit code %s" % self._process.returncode))
-
-    def _listen(self) -> None:
-        assert self._process.stderr
-        with self._process.stderr:
-            for line in self._process.stderr:
-                self._said.append(line.decode("utf-8", "replace").rstrip("\n"))
-                del self._said[:-_LINES]
+        return self._process.ended()
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

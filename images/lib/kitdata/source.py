@@ -15,7 +15,7 @@ class SourceError(Exception):
 
     `kind` is one of: source-missing (it is not there), source-refused (it does not let us in), source-lost (it does not
     answer; another try may succeed), source-changed (a file is not what the list says), source-name (a path that no
-    host can have).
+    host can have), source-file (a mount needs a folder, and it is a file).
     """
 
     def __init__(self, kind: str, text: str) -> None:

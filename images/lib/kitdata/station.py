@@ -1,9 +1,11 @@
-"""What one stager is doing: the staging that it takes part in, the one that it leads, a verification.
+"""What one stager is doing: the staging that it takes part in, the one that it leads, a verification, a mount.
 
 Each order of the operator comes on a connection of a unix socket, one line of JSON. kitdata.orders has the protocol.
 """
 
 import contextlib
+import hashlib
+import json
 import os
 import threading
 import time
@@ -12,13 +14,17 @@ from typing import Any, BinaryIO, Callable, Dict, Optional
 from kitdata import feed, opening, tls, verify
 from kitdata.lead import Lead
 from kitdata.member import Joining, Member
-from kitdata.source import Source
+from kitdata.mounting import Mount, MountFailed
+from kitdata.rclone import Rclone
+from kitdata.source import Source, SourceError
 
 VERSION = 1
 # For how long a host that joined waits for its lead.
 LEAD_S = 60.0
 # A stager ends when it has had nothing to do for this long, and when nobody has ordered anything since its start.
 IDLE_S, UNUSED_S = 10.0, 60.0
+# Where a mounter mounts, in its folder.
+MOUNT = "mount"
 
 Say = Callable[[Dict[str, Any]], None]
 
@@ -43,6 +49,12 @@ class Station:
         self._client: Any = None
         self._lead: Optional[Lead] = None
         self._feeds: Dict[str, feed.Feed] = {}
+        # While it is held, nobody else mounts.
+        self._mounting = threading.Lock()
+        self._mount: Optional[Mount] = None
+        # Of the source that is mounted, as the order had it: only a digest, because the order has secrets.
+        self._mounted = b""
+        self._stopped = False
         self._working = 0
         self._used = False
         self._since = time.monotonic()
@@ -51,7 +63,7 @@ class Station:
     def finished(self) -> bool:
         """Whether this stager has had nothing to do for so long that it ends."""
         with self._lock:
-            if self._working or self._member is not None:
+            if self._working or self._member is not None or self._mount is not None:
                 return False
             return time.monotonic() - self._since > (IDLE_S if self._used else UNUSED_S)
 
@@ -79,12 +91,15 @@ class Station:
                     "watch": self._watch,
                     "stop": self._stop,
                     "verify": self._verify,
+                    "mount": self._mount_source,
                     "feed": lambda order, _: self._feed(str(order["id"]), "").serve(stream),
                 }
                 if order.get("op") not in calls:
                     raise Refused("internal", "this stager does not know the order")
                 calls[order["op"]](order, say)
             except Refused as error:
+                say({"failed": {"kind": error.kind, "host": None, "text": error.text}})
+            except SourceError as error:
                 say({"failed": {"kind": error.kind, "host": None, "text": error.text}})
             except OSError as error:
                 if isinstance(error, BrokenPipeError):
@@ -94,9 +109,10 @@ class Station:
 
     def _hello(self, _: Dict[str, Any], say: Say) -> None:
         with self._lock:
-            member, lead = self._member, self._lead
+            member, lead, mount = self._member, self._lead, self._mount if self._mounted else None
         leads = member is not None and lead is not None and lead.id == member.id
-        say({"hello": {"version": VERSION, "staging": member.id if member else None, "lead": leads}})
+        staging, mounted = member.id if member else None, mount is not None and mount.attached
+        say({"hello": {"version": VERSION, "staging": staging, "lead": leads, "mounted": mounted}})
 
     def _join(self, order: Dict[str, Any], say: Say) -> None:
         id_ = str(order["id"])
@@ -180,6 +196,58 @@ class Station:
             if self._member is not None:
                 raise Refused("busy", "a staging of this data set is running here")
         verify.verify(self._folder, bool(order.get("write")), say)
+
+    def _mount_source(self, order: Dict[str, Any], say: Say) -> None:
+        digest = hashlib.sha256(json.dumps(order["source"], sort_keys=True).encode()).digest()
+        with self._mounting:
+            with self._lock:
+                before, mounted = self._mount, self._mounted
+            already = before is not None and before.alive
+            if already and mounted != digest:
+                raise Refused("busy", "another source is mounted here, or this one with other keys")
+            if not already:
+                if before is not None:
+                    # Its rclone has just ended, or somebody has detached it. The rest of it goes before the next comes.
+                    before.close()
+                self._begin_mount(order["source"], digest)
+        say({"mounted": {"already": already}})
+
+    def _begin_mount(self, source: Dict[str, Any], digest: bytes) -> None:
+        if source.get("kind") != "rclone":
+            raise Refused("internal", "this stager mounts only a source that rclone reads")
+        opened = self._source("", source)
+        assert isinstance(opened, Rclone)
+        mount = Mount(opened, os.path.join(self._folder, MOUNT), self._memory)
+        with self._lock:
+            stopped = self._stopped
+            self._mount, self._mounted = mount, b""
+        try:
+            if stopped:
+                raise Refused("internal", "this stager is ending")
+            mount.start()
+        except BaseException as error:
+            mount.close()
+            self._unmounted(mount)
+            if isinstance(error, MountFailed):
+                raise Refused("mount", str(error)) from None
+            raise
+        with self._lock:
+            self._mounted = digest
+        mount.watch(self._unmounted)
+
+    def _unmounted(self, mount: Mount) -> None:
+        with self._lock:
+            if self._mount is mount:
+                self._mount, self._mounted = None, b""
+            self._since = time.monotonic()
+
+    def close(self) -> None:
+        """Leave nothing mounted, also if a mount is just beginning."""
+        with self._lock:
+            self._stopped = True
+            mount = self._mount
+        if mount is not None:
+            mount.close()
 
 
 def memory_folder(path: str) -> str:

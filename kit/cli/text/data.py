@@ -9,6 +9,7 @@ from kit.cli.text.table import fitted
 from kit.model.datasets import (
     DataListing,
     DataRow,
+    MountResult,
     RemoveDataResult,
     RemovedData,
     StagePreview,
@@ -50,6 +51,17 @@ def staged(value: StageResult) -> str:
         else ""
     )
     return f"Staged {value.name} on {where}: {whole}{changes} in {value.seconds:.1f} s{rate}."
+
+
+def mounted(value: MountResult) -> str:
+    """Return where a data set is mounted, in a line or two."""
+    new = [host for host in value.hosts if host not in value.before]
+    if value.hosts and not new and not value.restarted:
+        return f"{value.name}: nothing to do: it is mounted on {fold(value.hosts)}."
+    lines = [f"Mounted {value.name} on {fold(value.hosts)}: {value.source}, in {value.seconds:.1f} s."]
+    if value.restarted:
+        lines.append(f"Restarted the nodes of {fold(value.restarted)}, which had an earlier mount.")
+    return "\n".join(lines)
 
 
 def previews(sets: Sequence[StagePreview]) -> str:

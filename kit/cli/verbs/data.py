@@ -1,4 +1,4 @@
-"""kit data: stage data sets on all hosts, list, verify and remove them."""
+"""kit data: stage data sets on all hosts or mount them, list, verify and remove them."""
 
 # Each handler imports its own flow, so that no verb and no --help pays for another's.
 # ruff: noqa: PLC0415
@@ -14,7 +14,7 @@ from kit.errors import StepError
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
-    from kit.model.datasets import RemovedData, StageResult, VerifyResult
+    from kit.model.datasets import MountResult, RemovedData, StageResult, VerifyResult
 
 
 def stage(session: Session) -> int:
@@ -33,6 +33,20 @@ def stage(session: Session) -> int:
             session.terminal.say(text.staged(result))
 
     flow.stage(session.context(), args.data, limit=args.limit or 0, detach=args.detach, each=each)
+    return 0
+
+
+def mount(session: Session) -> int:
+    from kit.cli.text import data as text
+    from kit.flows.data.mount import mount as flow
+
+    def each(result: MountResult) -> None:
+        session.close()
+        session.emit("data-mounted", result)
+        if not session.json and (result.hosts or result.restarted):
+            session.terminal.say(text.mounted(result))
+
+    flow(session.context(), session.args.data, each=each)
     return 0
 
 
@@ -72,7 +86,9 @@ def remove(session: Session) -> int:
     def agreed(sets: tuple[RemovedData, ...]) -> bool:
         session.close()
         session.terminal.tell(text.removable(sets, width=session.told_width))
-        return session.confirms(f"Delete what was staged of {', '.join(one.name for one in sets)} from every host?")
+        return session.confirms(
+            f"Delete what was staged of {', '.join(one.name for one in sets)} from every host, and unmount it?"
+        )
 
     result = remove_data(session.context(), args.data, dry_run=args.dry_run, confirm=agreed)
     if result is None:
@@ -138,6 +154,28 @@ VERBS = (
         ),
     ),
     Verb(
+        words=("data", "mount"),
+        purpose="Mount stores with stage: none on every host; what is mounted stays",
+        handler=mount,
+        group=WORK,
+        operands=(
+            Operand(
+                name="data",
+                help="Names of data sets in kit.yaml (default: all stores with stage: none)",
+                optional=True,
+                complete=candidates.data,
+                many=True,
+            ),
+        ),
+        options=CLUSTER,
+        notes="rclone mounts the store on each VM, in a separate container, and the nodes only read it. The mount "
+        "stays until kit data rm, kit down or a reboot. Keys of the source come from this machine, and each host keeps "
+        "them in memory alone. A node that started while an earlier mount was there is restarted, unless a run is "
+        "active.",
+        examples=("kit data mount", "kit data mount imagenet && kit data ls"),
+        exits=(*_EXITS, ("4", "the source or a host failed; other hosts may have it"), _NOT_DEPLOYED),
+    ),
+    Verb(
         words=("data", "ls"),
         purpose="Show data sets: which hosts have them, their size, age and state",
         handler=listing,
@@ -162,7 +200,7 @@ VERBS = (
     ),
     Verb(
         words=("data", "rm"),
-        purpose="Delete what was staged of data sets from every host",
+        purpose="Delete what was staged of data sets from every host, or unmount them",
         handler=remove,
         group=WORK,
         operands=(Operand(name="data", help="Names of data sets", complete=candidates.data, many=True),),

@@ -172,6 +172,8 @@ def _note_unstaged(context: Context, observed: Sequence[HostFacts]) -> None:
     for name, hosts in data.unstaged(observed, context.spec).items():
         where = "" if len(hosts) == len(observed) else f" on {fold(hosts)}"
         context.reporter.report(Note(text=f"the data set {name} is not staged yet{where}: kit data stage {name}"))
+    for name in data.unmounted(observed, context.spec):
+        context.reporter.report(Note(text=f"the data set {name} is not mounted yet: kit data mount {name}"))
 
 
 def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:

@@ -15,12 +15,13 @@ from kit.model.launch import ClusterRecord
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
 from kit.remote.data.state import host_data
+from kit.remote.results import far
 from kit.remote.ssh import fanout
 
 
 def look(context: Context, *, quiet: bool = False) -> fanout.Outcome[HostData]:
     """Ask all hosts which data sets they have. A host that fails is one of the failures."""
-    folders = [data_folder(context.spec.name, data) for data in context.spec.data if data.staged]
+    folders = [data_folder(context.spec.name, data) for data in context.spec.data if data.mounted_by != "engine"]
 
     def work(host: Host) -> HostData:
         if not quiet:
@@ -53,5 +54,16 @@ def check_deployed(cluster: ClusterRecord, context: Context, sets: Sequence[Data
             what = "with other settings of" if before else "without"
             raise NotReadyError(
                 f"the cluster was deployed {what} the data set {data.name}",
-                hint=f"run: kit deploy; then: kit data stage {data.name}",
+                hint=f"run: kit deploy; then: kit data {'stage' if data.staged else 'mount'} {data.name}",
             )
+
+
+def spare_runs(context: Context, why: str) -> None:
+    """Raise NotReadyError with this reason if a run is active: each of the cluster's runs can read its data sets."""
+    with closing(context.connect(context.inventory.head)) as transport:
+        living = [run.id for run in far.survey(transport, context.spec.name) if run.live]
+    if living:
+        raise NotReadyError(
+            f"the run {', '.join(living)} is active and {why}",
+            hint="wait for it (kit wait) or stop it (kit stop)",
+        )

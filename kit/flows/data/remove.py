@@ -9,16 +9,15 @@ from kit.errors import NotReadyError, StepError
 from kit.events import HostDone, HostStep, Phase
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
-from kit.flows.data.hosts import look
+from kit.flows.data.hosts import look, spare_runs
 from kit.model.data import data_folder
 from kit.model.datasets import RemoveDataResult, RemovedData, StopResult
 from kit.model.host import Host
 from kit.model.text import fold
-from kit.plan.data.choose import named, removable
+from kit.plan.data.choose import known_sets, named, removable
 from kit.remote.data import state
 from kit.remote.data.order import Order, Place
 from kit.remote.data.refusals import NotRunning
-from kit.remote.results import far
 from kit.remote.ssh import fanout
 
 _STOP_S = 60.0
@@ -40,7 +39,7 @@ def remove_data(
     hosts = look(context).or_raise("kit data rm")
     sets = removable(context.spec, hosts, words)
     for one in sets:
-        busy = [name for name, host in hosts.items() for item in host.sets if item.name == one.name and item.running]
+        busy = [name for name, host in hosts.items() for item in host.sets if item.name == one.name and item.stages]
         if busy and _is_staging(context, one.name):
             raise _staging(one.name)
     _spare_runs(context, sets)
@@ -73,14 +72,7 @@ def _remove(context: Context, host: Host, sets: Sequence[RemovedData]) -> None:
 
 
 def _spare_runs(context: Context, sets: Sequence[RemovedData]) -> None:
-    """Raise NotReadyError if a run is active: each of the cluster's runs can read its data sets."""
-    with closing(context.connect(context.inventory.head)) as transport:
-        living = [run.id for run in far.survey(transport, context.spec.name) if run.live]
-    if living:
-        raise NotReadyError(
-            f"the run {', '.join(living)} is active and can read {fold(one.name for one in sets)}; nothing was removed",
-            hint="wait for it (kit wait) or stop it (kit stop)",
-        )
+    spare_runs(context, f"can read {fold(one.name for one in sets)}; nothing was removed")
 
 
 def _staging(name: str) -> NotReadyError:
@@ -107,6 +99,7 @@ def _is_staging(context: Context, name: str) -> bool:
 
 def stop(context: Context, name: str) -> StopResult:
     """End the staging of a data set that runs on the cluster. What came is kept."""
+    named(context.spec, name)
     order = _order(context, name)
     try:
         with closing(order):
@@ -127,6 +120,6 @@ def stop(context: Context, name: str) -> StopResult:
 
 
 def _order(context: Context, name: str) -> Order:
-    data = named(context.spec, name)
+    (data,) = known_sets(context.spec, [name])
     place = Place(cluster=context.spec.name, data=name, folder=data_folder(context.spec.name, data))
     return Order(context.inventory.head, context.connect, place, how="running").start()

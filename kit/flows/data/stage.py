@@ -14,6 +14,7 @@ from kit.events import HostFailed, HostStep, Phase
 from kit.flows.context import Context
 from kit.flows.data.follow import ANSWER_S, Follower
 from kit.flows.data.hosts import check_deployed, cluster_of, look
+from kit.flows.data.mount import mount_missing
 from kit.flows.data.source import Source, source_of
 from kit.model.data import DataSpec, data_folder
 from kit.model.datasets import StagePreview, StageResult
@@ -89,17 +90,21 @@ def stage(
 def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) -> bool:
     """Stage what some of these hosts do not have. Return whether anything was staged.
 
-    A data set that the nodes mount in place is there. Raises if one cannot be staged on all of these hosts.
+    A store with stage: none is mounted where it is not. A file server is mounted since its node started. Raises if a
+    data set cannot be brought to all of these hosts.
     """
-    sets = [data for data in known_sets(context.spec, words) if data.staged]
-    if not sets:
+    known = known_sets(context.spec, words)
+    sets = [data for data in known if data.staged]
+    stores = [data for data in known if data.mounted_by == "rclone"]
+    if not sets and not stores:
         return False
     found = look(context, quiet=True).or_raise("kit run --data")
-    check_deployed(cluster_of(context, found[context.inventory.head.name].record), context, sets)
+    check_deployed(cluster_of(context, found[context.inventory.head.name].record), context, [*sets, *stores])
+    mounted = mount_missing(context, stores, found, hosts)
     missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(found, context.spec.name, data))]
     if missing:
         stage(context, missing)
-    return bool(missing)
+    return mounted or bool(missing)
 
 
 class Staging:

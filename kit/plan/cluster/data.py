@@ -31,12 +31,15 @@ def _volume(spec: ClusterSpec, data: DataSpec) -> str:
     mode = "rw" if data.write else "ro"
     if data.staged:
         return f"{_files(spec, data)}:{data.to}:{mode}"
+    if data.mounted_by == "rclone":
+        # rclone mounts it later, and again after an end: the node then sees that mount.
+        return f"{_mount(spec, data)}:{data.to}:{mode},rslave"
     # Without nocopy, the engine would copy what the image has in that folder to an empty file system.
     return f"{_volume_name(spec, data)}:{data.to}:{mode},nocopy"
 
 
 def declared(spec: ClusterSpec) -> dict[str, Any]:
-    """Return the named volumes of the data sets that are mounted in place, as Compose and Swarm declare them."""
+    """Return the named volumes of the data sets that engines mount, as Compose and Swarm declare them."""
     return {
         name: {
             "name": name,
@@ -45,14 +48,14 @@ def declared(spec: ClusterSpec) -> dict[str, Any]:
             "labels": {names.LABEL_CLUSTER: spec.name, names.LABEL_DATA: f"{spec.name}/{data.name}"},
         }
         for data in spec.data
-        if not data.staged
+        if data.mounted_by == "engine"
         for name in [_volume_name(spec, data)]
     }
 
 
 def servers(spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the servers that are mounted in place, each once."""
-    return tuple(dict.fromkeys(data.source.place for data in spec.data if not data.staged))
+    """Return the servers that engines mount, each once."""
+    return tuple(dict.fromkeys(data.source.place for data in spec.data if data.mounted_by == "engine"))
 
 
 def _volume_name(spec: ClusterSpec, data: DataSpec) -> str:
@@ -69,6 +72,17 @@ def _files(spec: ClusterSpec, data: DataSpec) -> str:
     return f"{data_folder(spec.name, data)}/{names.DATA_FILES}"
 
 
+def _mount(spec: ClusterSpec, data: DataSpec) -> str:
+    return f"{data_folder(spec.name, data)}/{names.DATA_MOUNT}"
+
+
+def _seen(spec: ClusterSpec, data: DataSpec) -> str | None:
+    """Return the folder of the VMs that nodes mount, or None if an engine mounts a server."""
+    if data.mounted_by == "engine":
+        return None
+    return _files(spec, data) if data.staged else _mount(spec, data)
+
+
 def _summary(spec: ClusterSpec, data: DataSpec) -> str:
     return f"{data_folder(spec.name, data)}/{names.DATA_SUMMARY}"
 
@@ -77,14 +91,16 @@ def paths(spec: ClusterSpec) -> list[str]:
     """Return the paths on VMs whose absence the plan needs to know."""
     staged = [data for data in spec.data if data.staged]
     bases = [data.dir for data in staged if data.dir is not None]
-    return [*bases, *(path for data in staged for path in (_files(spec, data), _summary(spec, data)))]
+    seen = [path for data in spec.data if (path := _seen(spec, data)) is not None]
+    return [*bases, *seen, *(_summary(spec, data) for data in staged)]
 
 
 def steps(facts: HostFacts, spec: ClusterSpec) -> Iterator[MakeDataFolder]:
     """Yield a step for each folder that the host lacks. Swarm refuses to mount what does not exist."""
     for data in spec.data:
-        if data.staged and _files(spec, data) in facts.absent:
-            yield MakeDataFolder(path=_files(spec, data), why=f"the data set {data.name} is mounted from it")
+        path = _seen(spec, data)
+        if path is not None and path in facts.absent:
+            yield MakeDataFolder(path=path, why=f"the data set {data.name} is mounted from it")
 
 
 def problems(facts: HostFacts, spec: ClusterSpec) -> list[StepError]:
@@ -110,6 +126,15 @@ def unstaged(observed: Sequence[HostFacts], spec: ClusterSpec) -> dict[str, list
     return {name: hosts for name, hosts in lacking.items() if hosts}
 
 
+def unmounted(observed: Sequence[HostFacts], spec: ClusterSpec) -> tuple[str, ...]:
+    """Return the stores that were never mounted on some host."""
+    return tuple(
+        data.name
+        for data in spec.data
+        if data.mounted_by == "rclone" and any(_mount(spec, data) in facts.absent for facts in observed)
+    )
+
+
 def local_folders(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     """Return where this machine may have each data set: its folder, and a path that is there only if all of it is.
 
@@ -133,7 +158,9 @@ def settings(spec: ClusterSpec) -> Mapping[str, str]:
 
 
 def _setting(spec: ClusterSpec, data: DataSpec) -> str:
-    where = data_folder(spec.name, data) if data.staged else data.source.text
+    where = data.source.text if data.mounted_by == "engine" else data_folder(spec.name, data)
+    if data.mounted_by == "rclone":
+        where = f"a mount at {where}"
     more = (", write" if data.write else "") + (", split" if data.split != "none" else "")
     if data.options and not data.staged:
         more += f", {data.options}"

@@ -20,8 +20,8 @@ def staged_sets(spec: ClusterSpec, words: Sequence[str]) -> tuple[DataSpec, ...]
         sets = tuple(data for data in spec.data if data.staged)
         if not sets:
             raise InputError(
-                "all data sets of kit.yaml have stage: none: the nodes mount them in place",
-                hint="see them: kit data ls",
+                "all data sets of kit.yaml have stage: none: they are mounted in place",
+                hint="see them: kit data ls; mount stores: kit data mount",
             )
         return sets
     return tuple(named(spec, word) for word in dict.fromkeys(words))
@@ -41,8 +41,37 @@ def named(spec: ClusterSpec, word: str) -> DataSpec:
     """Return the data set of this name. Raises InputError if kit.yaml has none, or if it is not staged."""
     (data,) = known_sets(spec, [word])
     if not data.staged:
-        raise InputError(f"{word} has stage: none: the nodes mount it in place", hint=f"{word} needs no staging")
+        hint = f"{word} needs no staging" if data.mounted_by == "engine" else f"mount it: kit data mount {word}"
+        raise InputError(f"{word} has stage: none: it is mounted in place", hint=hint)
     return data
+
+
+def mounted_sets(spec: ClusterSpec, words: Sequence[str]) -> tuple[DataSpec, ...]:
+    """Return the data sets of these names, or all that rclone mounts. Raises InputError for another one."""
+    stores = tuple(data for data in spec.data if data.mounted_by == "rclone")
+    if not words:
+        if not stores:
+            raise InputError(
+                "kit.yaml names no store with stage: none",
+                hint="docs/data.md has an example; data sets with another stage: kit data stage",
+            )
+        return stores
+    sets = known_sets(spec, words)
+    for data in sets:
+        if data.staged:
+            raise InputError(
+                f"{data.name} has stage: {data.stage}: it is copied to the hosts", hint=f"kit data stage {data.name}"
+            )
+        if data not in stores:
+            raise InputError(
+                f"{data.name} is on a file server: the nodes mount it when they start", hint="run: kit deploy"
+            )
+    return sets
+
+
+def unmounted(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tuple[str, ...]:
+    """Return the hosts on which rclone has not mounted the data set."""
+    return tuple(name for name, host in hosts.items() if not ((one := has(host, cluster, data)) and one.mounted))
 
 
 def is_current(summary: Summary | None, data: DataSpec) -> bool:
@@ -84,8 +113,10 @@ def rows(spec: ClusterSpec, hosts: Mapping[str, HostData], fractions: Mapping[st
 
 
 def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fractions: Mapping[str, float]) -> DataRow:
-    if not data.staged:
+    if data.mounted_by == "engine":
         return DataRow(name=data.name, source=data.source.text, stage=data.stage, state="mounted", to=data.to)
+    if data.mounted_by == "rclone":
+        return _mounted(spec, data, hosts)
     found = {name: one for name, host in hosts.items() if (one := has(host, spec.name, data)) is not None}
     whole = {name: one.summary for name, one in found.items() if one.summary is not None}
     lacks = lacking(hosts, spec.name, data)
@@ -111,6 +142,20 @@ def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fract
         at=size.at,
         fraction=fractions.get(data.name),
         running=running,
+    )
+
+
+def _mounted(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -> DataRow:
+    lacks = unmounted(hosts, spec.name, data)
+    state: DataState = "mounted" if not lacks else "not mounted" if len(lacks) == len(hosts) else "partly"
+    return DataRow(
+        name=data.name,
+        source=data.source.text,
+        stage=data.stage,
+        state=state,
+        to=data.to,
+        hosts=tuple(name for name in hosts if name not in lacks),
+        of=len(hosts),
     )
 
 
@@ -168,7 +213,7 @@ def _size(summaries: Sequence[Summary], split: str) -> _Size:
 
 
 def _something(one: HostSet) -> bool:
-    return one.summary is not None or one.coming or one.running
+    return one.summary is not None or one.coming or one.running or one.mounted or one.dead
 
 
 def removable(spec: ClusterSpec, hosts: Mapping[str, HostData], words: Sequence[str]) -> tuple[RemovedData, ...]:

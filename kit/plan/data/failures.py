@@ -23,14 +23,25 @@ _HINTS = {
     "not-staged": "stage it: kit data stage {data}",
     "internal": "what came is kept: kit data stage {data} goes on; if it fails again, report this text",
 }
+# The same for kit data mount.
+_MOUNT_HINTS = {
+    "source-missing": _HINTS["source-missing"],
+    "source-refused": _HINTS["source-refused"],
+    "source-lost": "when the source answers again: kit data mount {data}",
+    "source-file": "name the folder that has it in from: of {data}, or write stage: disk",
+    "mount": "look at the host: kit ssh {host} -- ls -l /dev/fuse",
+    "busy": "end that mount first: kit data rm {data}",
+    "internal": "see what the mounter says: kit ssh {host} -- docker ps; if it fails again, report this text",
+}
 _NOT_READY = ("busy", "stopped", "not-staged")
 
 
-def failure(failed: Failed, data: str, *, host: str) -> KitError:
+def failure(failed: Failed, data: str, *, host: str, mounting: bool = False) -> KitError:
     """Return the error. `host` is the one that reports, in case the failure names none."""
     where = failed.host or host
-    hint = _HINTS.get(failed.kind, _HINTS["internal"]).format(data=data, host=where)
-    text = failed.text or f"the staging failed ({failed.kind})"
+    hints = _MOUNT_HINTS if mounting else _HINTS
+    hint = hints.get(failed.kind, hints["internal"]).format(data=data, host=where)
+    text = failed.text or f"the {'mount' if mounting else 'staging'} failed ({failed.kind})"
     # The cause is not on the host that happens to lead.
     of_source = failed.kind.startswith("source-") or failed.kind in ("stopped", "hosts-lost")
     kind = NotReadyError if failed.kind in _NOT_READY else StepError

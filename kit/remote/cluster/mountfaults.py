@@ -1,4 +1,4 @@
-"""What an engine says when it cannot mount NFS or Lustre for a data set: the server, the cause, and what to do.
+"""What an engine says when it cannot mount a data set for a node: the server, the cause, and what to do.
 
 Without this, a user would read `no such device` for a missing client of the file system.
 """
@@ -18,12 +18,17 @@ _LOOKUP = re.compile(
     r"error resolving passed in network volume address: "
     r"lookup (?P<server>[^\s:]+)[^:\n]*(?::\d+)?: (?P<why>[a-z][a-z ]*)"
 )
+# Systemd shares the mount of /. Without that, no mount of a store would get into a container.
+_PRIVATE = re.compile(r"path (?P<path>/\S+) is mounted on (?P<mount>/\S*) but it is not a shared or slave mount")
 _VOLUME = re.compile(r"/volumes/(?P<volume>[^\s/']+)/_data")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MountFault:
-    """Why an engine mounted no file system. `data` is the data set, or '' if its volume does not say that."""
+    """Why an engine mounted nothing. `data` is the data set, or '' if its volume does not say that.
+
+    `server` is '' for an object store.
+    """
 
     data: str
     server: str
@@ -33,6 +38,12 @@ class MountFault:
 
 def mount_fault(answer: str, cluster: str, host: str) -> MountFault | None:
     """Return what an engine's answer says about a mount, or None if it is about something else."""
+    private = _PRIVATE.search(answer)
+    if private:
+        *_, data, _ = private["path"].split("/")
+        text = f"containers would not see its mount, because that of {private['mount']} is private on this host"
+        hint = f"share it: kit ssh {host} -- sudo mount --make-rshared {private['mount']}; then: kit deploy"
+        return MountFault(data=data, server="", text=text, hint=hint)
     lookup = _LOOKUP.search(answer)
     volume = _VOLUME.search(answer)
     data = _data_of(volume["volume"], cluster) if volume else ""

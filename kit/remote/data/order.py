@@ -29,7 +29,8 @@ _MOST_RECORD = 64 << 20
 _ERRORS = 4000
 _NO_PROGRAM = 127
 
-How = Literal["start", "running"]
+# start: with a stager that brings data. mount: with one that mounts a store. running: with one that is there.
+How = Literal["start", "mount", "running"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,14 @@ def refusal(word: str, text: str, data: str, host: str) -> KitError:
         return NotRunning(f"{data} is not being staged", hint="see what is staged: kit data ls", host=host)
     not_ready = {
         "no-node": ("no cluster is deployed here", "run: kit deploy"),
+        "no-fuse": (
+            "the kernel has no FUSE, which rclone mounts with",
+            f"load it: kit ssh {host} -- sudo modprobe fuse",
+        ),
+        "not-shared": (
+            "containers cannot mount anything here: the mount of / is private",
+            f"share it: kit ssh {host} -- sudo mount --make-rshared /",
+        ),
         "no-stager": ("the cluster's image has no stager: an older kit built it", "run: kit deploy"),
         "removed": (f"another kit removes {data} here", "wait until it has ended"),
     }

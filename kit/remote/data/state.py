@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from kit.errors import StepError
 from kit.model.answer import OddAnswer, answer_of
@@ -15,6 +16,8 @@ from kit.remote.ssh.transport import Transport
 
 _STATE_S, _REMOVE_S = 60.0, 3600.0
 _MOST_SETS = 1000
+# Lines of one word, and the fields of HostSet.
+_FLAGS = ("coming", "running", "mounted", "dead")
 
 
 def host_data(transport: Transport, cluster: str, folders: Sequence[str]) -> HostData:
@@ -47,16 +50,19 @@ def parse(text: str) -> HostData:
             raise OddAnswer("it begins with no folder", line)
         elif word == "staged":
             sets[-1] = replace(sets[-1], summary=read_summary(rest))
-        elif word == "coming":
-            sets[-1] = replace(sets[-1], coming=True)
-        elif word == "running":
-            sets[-1] = replace(sets[-1], running=True)
+        elif word in _FLAGS:
+            sets[-1] = _with(sets[-1], word)
         else:
             raise OddAnswer("it has an unknown line", line)
         if len(sets) > _MOST_SETS:
             raise OddAnswer(f"it has more than {_MOST_SETS} data sets")
     # A folder with a name that kit.yaml cannot have is not kit's.
     return HostData(record=record, sets=tuple(one for one in sets if NAME.fullmatch(one.name)))
+
+
+def _with(one: HostSet, flag: str) -> HostSet:
+    flags: dict[str, Any] = {flag: True}
+    return replace(one, **flags)
 
 
 def remove(transport: Transport, cluster: str, name: str, folders: Sequence[str]) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-# Prefixes of scripts: shell functions that find this VM's node, remove a container, or change a member of a swarm; and
-# a script that another one continues.
+# Prefixes of scripts: shell functions that find this VM's node, remove a container or a mount, or change a member of a
+# swarm; and a script that another one continues.
 _BEFORE = {
     "read_runs": "node_name",
     "observe": "read_runs",
@@ -21,7 +21,12 @@ _BEFORE = {
     "node": "node_name",
     "node_terminal": "node_name",
     "wait_sshd": "node_name",
-    "end_stagers": "remove_container",
+    "data_node": "node_name stores",
+    "data_order": "stores",
+    "data_remove": "stores",
+    "data_state": "stores",
+    "make_data_folder": "stores",
+    "end_stagers": "remove_container stores",
     "remove": "end_stagers",
     "data_end": "end_stagers",
     "remove_node": "remove_container",
@@ -44,7 +49,7 @@ _PROGRAMS = {"read_runs": ("folder", "runs"), "observe": ("kernel", "observe")}
 
 @cache
 def _text(name: str) -> str:
-    before = _text(_BEFORE[name]) if name in _BEFORE else ""
+    before = "".join(_text(prefix) for prefix in _BEFORE.get(name, "").split())
     # What comes before a script that another one continues is there already.
     after = _read(f"{_AFTER[name]}.sh") if name in _AFTER else ""
     for called in _CALLED.get(name, ()):

@@ -1,7 +1,7 @@
 # Passes an order on to the stager of a data set on this VM. Arguments: CLUSTER NAME FOLDER HOW [OPTION]...
-# HOW is start: start the stager's container if none runs, with these further options of docker run; or running: fail if
-# none runs. Standard input is the order. First prints lines that begin with kit-data, up to 'kit-data go'; kit reads
-# them (kit/remote/data/order.py). Then prints what the stager answers. Needs node_name.sh before it.
+# HOW is start: start the stager's container if none runs, with these further options of docker run; mount: start one
+# that may mount, unless one runs; or running: fail if none runs. Standard input is the order. First prints lines that
+# begin with kit-data, up to 'kit-data go'; kit reads them (kit/remote/data/order.py). Then prints what the stager answers.
 cluster=$1
 name=$2
 folder=$3
@@ -16,6 +16,7 @@ refuse() {
 }
 # Prints the stager's container, if it runs.
 running() { docker ps --quiet --no-trunc --filter "label=kit.data=$cluster/$name" --filter status=running | head -n 1; }
+label() { docker inspect --format "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
 # Succeeds if the stager of a container answers. It then stays for some seconds more: one that has nothing to do ends.
 stays() {
   case $(echo '{"op":"hello"}' | docker exec --interactive "$1" kit-data order 2>/dev/null) in
@@ -26,13 +27,15 @@ stays() {
 # Starts the container. Options differ where the source was changed, and the image after a deploy.
 start() {
   digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32)
+  # One that mounts keeps the image of an earlier deploy.
+  if [ "$how" = mount ]; then digest=mount; fi
   tries=0
   while [ "$tries" -lt 100 ]; do
     tries=$((tries + 1))
     one=$(running)
     if [ -n "$one" ]; then
       # A stager with other options ends by itself, unless it stages.
-      if [ "$tries" -ge 60 ] || [ "$(docker inspect --format '{{index .Config.Labels "kit.data.options"}}' "$one" 2>/dev/null)" = "$digest" ]; then
+      if [ "$tries" -ge 60 ] || [ "$(label "$one" kit.data.options)" = "$digest" ]; then
         if stays "$one"; then
           echo 'kit-data state running'
           return 0
@@ -41,10 +44,12 @@ start() {
       sleep 0.3
       continue
     fi
+    # A mounter that was killed has left a mount that fails every read.
+    if [ "$how" = mount ]; then unmount_store "$folder/mount" || refuse engine "$folder/mount cannot be unmounted"; fi
     said=$(docker run --detach --rm --name "$container" --label "kit.data=$cluster/$name" \
       --label "kit.data.options=$digest" --network host --read-only --cap-drop ALL \
       --security-opt no-new-privileges --pids-limit 4096 --tmpfs /run/kit-data:mode=700 \
-      --volume "$folder:/data" "$@" "$image" kit-data serve 2>&1 9<&-) && {
+      --volume "$volume" "$@" "$image" kit-data serve 2>&1 9<&-) && {
       echo 'kit-data state started'
       return 0
     }
@@ -55,6 +60,8 @@ start() {
         sleep 0.3
         ;;
       *'bind source path does not exist'*) refuse no-source "$said" ;;
+      *'/dev/fuse'*) refuse no-fuse "$said" ;;
+      *'not a shared mount'*) refuse not-shared "$said" ;;
       *kit-data*'not found'* | *'not found'*kit-data*) refuse no-stager "$said" ;;
       *) refuse engine "$said" ;;
     esac
@@ -66,13 +73,20 @@ command -v docker >/dev/null 2>&1 || refuse engine 'docker is missing'
 if [ -r "/opt/kit/$cluster/cluster.json" ]; then
   printf 'kit-data record %s\n' "$(tr -d '\n' <"/opt/kit/$cluster/cluster.json")"
 fi
+volume=$folder:/data
 case $how in
-  start)
+  start | mount)
     node=$(docker ps --all --quiet --no-trunc --filter "label=kit.cluster=$cluster" --filter label=kit.service | head -n 1)
     [ -n "$node" ] || refuse no-node
     image=$(docker inspect --format '{{.Image}}' "$node") || refuse engine
+    below=files
+    if [ "$how" = mount ]; then
+      below=mount
+      volume=$volume:rshared
+      set -- --device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined
+    fi
     # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
-    said=$(sh -c "$make_data_folder_program" kit-make_data_folder "$folder/files" 2>&1) || refuse folder "$said"
+    said=$(sh -c "$make_data_folder_program" kit-make_data_folder "$folder/$below" 2>&1) || refuse folder "$said"
     # data_remove.sh holds this lock while it removes.
     exec 9<"$folder"
     if command -v flock >/dev/null 2>&1 && ! flock -w 60 9; then refuse removed; fi

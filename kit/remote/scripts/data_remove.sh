@@ -1,6 +1,7 @@
-# Removes a staged data set from this VM. Arguments: CLUSTER NAME FOLDER...
+# Removes a staged or mounted data set from this VM. Arguments: CLUSTER NAME FOLDER...
 # Prints 'removed FOLDER' for each folder that had something, or 'staging' if the data set is being staged: then removes
-# nothing. Keeps FOLDER/files itself, which nodes have mounted, unless the VM has no node of the cluster.
+# nothing. Keeps FOLDER/files and FOLDER/mount themselves, which nodes have mounted, unless the VM has no node of the
+# cluster. Needs stores.sh before it.
 cluster=$1
 name=$2
 shift 2
@@ -44,6 +45,7 @@ for folder in "$@"; do
   real=$(readlink -f -- "$folder")
   while read -r _ _ _ _ place _; do
     case $place in
+      "$real/mount") is_store "$place" || { echo "$place is not kit's mount: unmount it first; nothing was removed" >&2; exit 1; } ;;
       "$real"/*)
         echo "$place is mounted below $folder: unmount it first; nothing was removed" >&2
         exit 1
@@ -54,16 +56,21 @@ for folder in "$@"; do
   exec 9<"$folder"
   if command -v flock >/dev/null 2>&1; then flock -w 60 9 || { echo "$folder is in use" >&2; exit 1; }; fi
   end_stager || { echo staging; exit 0; }
-  something=$(find "$folder" -mindepth 1 ! -path "$folder/files" -print 2>/dev/null | head -n 1)
+  something=
+  if is_store "$real/mount"; then
+    unmount_store "$real/mount" || exit 1
+    something=mount
+  fi
+  something=$something$(find "$folder" -mindepth 1 ! -path "$folder/files" ! -path "$folder/mount" -print 2>/dev/null | head -n 1)
   # The summary first: what is left of a removal that was killed is not staged.
   rm -f -- "$folder/staged.json" "$folder/manifest.json" || exit 1
-  find "$folder" -mindepth 1 -maxdepth 1 ! -name files -exec rm -rf -- {} + || exit 1
+  find "$folder" -mindepth 1 -maxdepth 1 ! -name files ! -name mount -exec rm -rf -- {} + || exit 1
   # rm and find never follow a link.
   if [ -d "$folder/files" ]; then find "$folder/files" -mindepth 1 -delete || exit 1; fi
   [ -z "$something" ] || echo "removed $folder"
   if [ -z "$node" ]; then
     # A folder that is not empty stays.
-    rmdir "$folder/files" "$folder" "${folder%/*}" "${folder%/*/*}" 2>/dev/null
+    rmdir "$folder/files" "$folder/mount" "$folder" "${folder%/*}" "${folder%/*/*}" 2>/dev/null
   fi
   exec 9<&-
 done

@@ -1,7 +1,7 @@
 # Prints the data sets that are on this VM. Changes nothing. Arguments: CLUSTER FOLDER...
 # FOLDER is the folder of a data set of kit.yaml. Other data sets of the cluster in the usual places are found, too. For
-# each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running'. On the head also prints 'record
-# JSON'. The last line is 'end'.
+# each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running', 'mounted', or 'dead' for a mount
+# whose rclone has ended. On the head also prints 'record JSON'. The last line is 'end'. Needs stores.sh before it.
 cluster=$1
 shift
 if [ -r "/opt/kit/$cluster/cluster.json" ]; then
@@ -17,6 +17,11 @@ show() {
   if [ -L "$1" ] || [ "$(stat -c %u "$1" 2>/dev/null)" != "$(id -u)" ]; then return 0; fi
   if [ -f "$1/staged.json" ] && [ ! -L "$1/staged.json" ]; then
     printf 'staged %s\n' "$(head -c 65536 "$1/staged.json" | tr -d '\n')"
+  fi
+  if is_dead "$1/mount"; then
+    echo dead
+  elif is_store "$1/mount"; then
+    echo mounted
   fi
   if [ -n "$(find "$1/coming" -mindepth 1 -print 2>/dev/null | head -n 1)" ]; then echo coming; fi
   case "

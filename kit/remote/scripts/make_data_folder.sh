@@ -1,11 +1,13 @@
-# Creates the folder of a data set from which nodes mount it. Argument: PATH, which is BASE/TOP/CLUSTER/NAME/files.
-# Does not change an existing folder. /dev/shm is open to all users of the VM, and so may BASE be: what is there must be
+# Creates the folder of a data set from which nodes mount it. Argument: PATH, which is BASE/TOP/CLUSTER/NAME/files, or
+# …/mount for a store. Removes a mount there whose rclone has ended: no container could start with it. Does not change an
+# existing folder. Needs stores.sh before it. /dev/shm is open to all users of the VM, and so may BASE be: what is there must be
 # root's, or ranks would see whatever another user has put there.
 files=$1
 folder=${files%/*}
 cluster=${folder%/*}
 top=${cluster%/*}
 base=${top%/*}
+if is_dead "$files"; then unmount_store "$files" || exit 1; fi
 case $base in
   /opt/kit) mkdir -p "$base" || exit 1 ;;
   *) [ -d "$base/" ] || { echo "there is no folder $base on this host" >&2; exit 1; } ;;

@@ -74,10 +74,10 @@ while [ $# -gt 0 ]; do
 done
 for data in "$@" "/opt/kit/.data/$cluster"/* "/dev/shm/kit-data/$cluster"/*; do
   [ -d "$data" ] && [ ! -L "$data" ] || continue
-  if [ -n "$(find "$data" -mindepth 1 ! -path "$data/files" -print 2>/dev/null | head -n 1)" ]; then
+  if [ -n "$(find "$data" -mindepth 1 ! -path "$data/files" ! -path "$data/mount" -print 2>/dev/null | head -n 1)" ]; then
     echo "kept ${data##*/}"
   else
-    rmdir "$data/files" 2>/dev/null
+    rmdir "$data/files" "$data/mount" 2>/dev/null
     # A folder that is not empty stays.
     rmdir "$data" "${data%/*}" "${data%/*/*}" 2>/dev/null
   fi

@@ -58,8 +58,8 @@ _STAGER_NETWORK = (
         border="From the network and a VM's users to a stager",
         what="a stager sees the data sets of all clusters",
         file="kit/remote/scripts/data_order.sh",
-        old='--volume "$folder:/data" "$@"',
-        new='--volume "$folder:/data" --volume /opt/kit/.data:/all:ro "$@"',
+        old='--volume "$volume" "$@"',
+        new='--volume "$volume" --volume /opt/kit/.data:/all:ro "$@"',
         tests=("flows/test_data.py", "-k", "gets_little"),
     ),
     Opening(
@@ -82,8 +82,8 @@ _STAGER_NETWORK = (
         border="From the network and a VM's users to a stager",
         what="a stager without orders never ends",
         file="images/lib/kitdata/station.py",
-        old="if self._working or self._member is not None:",
-        new="if self._working or self._member is not None or not self._used:",
+        old="if self._working or self._member is not None or self._mount is not None:",
+        new="if self._working or self._member is not None or self._mount is not None or not self._used:",
         tests=("unit/images/test_stager_life.py", "-k", "finished"),
     ),
 )
@@ -184,8 +184,8 @@ _KEYS = (
         border="From the keys of a store to everybody else",
         what="rclone gets the key of a store on its command line",
         file="images/lib/kitdata/rclone_process.py",
-        old='self._flags = ["--config", "", *LIMITS, *AT_ONCE]',
-        new='self._flags = ["--config", "", "--user-agent", str(dict(env)), *LIMITS, *AT_ONCE]',
+        old='self._flags = ["--config", "", *limits, *AT_ONCE]',
+        new='self._flags = ["--config", "", "--user-agent", str(dict(env)), *limits, *AT_ONCE]',
         tests=("unit/images/test_data_rclone.py", "-k", "environment_alone"),
     ),
     Opening(

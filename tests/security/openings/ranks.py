@@ -11,6 +11,7 @@ _FENCE = "From a rank to its VM, through the kernel"
 _DEVICE = "From a rank to its VM, through a device"
 _SETUID = "From a rank and a user of the VM"
 _LOCK = "From a user of the VM to the cluster's lock"
+_STORE = "From a rank to its VM and to a store's keys"
 _TIMELINE = "From a rank and its VM to `kit timeline`"
 
 OPENINGS: tuple[Opening, ...] = (
@@ -366,5 +367,21 @@ OPENINGS: tuple[Opening, ...] = (
         old="return printable(str(value))[:_MOST_NAME]",
         new="return str(value)[:_MOST_NAME]",
         tests=("security/test_timeline.py", "-k", "names_of_tensors"),
+    ),
+    Opening(
+        border=_STORE,
+        what="a mounted store can be written",
+        file="images/lib/kitdata/fuse.py",
+        old="flags = _RDONLY | _NOSUID | _NODEV",
+        new="flags = _NOSUID | _NODEV",
+        tests=("unit/images/test_stager_mount.py", "-k", "nobody_may_write"),
+    ),
+    Opening(
+        border=_STORE,
+        what="set-uid programs of a mounted store count",
+        file="images/lib/kitdata/fuse.py",
+        old="flags = _RDONLY | _NOSUID | _NODEV",
+        new="flags = _RDONLY | _NODEV",
+        tests=("unit/images/test_stager_mount.py", "-k", "nobody_may_write"),
     ),
 )

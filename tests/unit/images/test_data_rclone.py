@@ -250,7 +250,7 @@ def test_rclone_knows_its_settings_by_its_environment_alone(
         for file in folder.rglob("*"):
             assert file.is_socket() or SECRET.encode() not in file.read_bytes()
     assert not folder.exists()
-    assert process.poll() is not None
+    assert not process.alive
 
 
 def test_rclone_that_was_killed_is_started_again(real: Store) -> None:

@@ -285,7 +285,7 @@ def test_stop_keeps_what_came(make_stagers: MakeStagers) -> None:
     assert watch.until("request")["source"] == "./source"
     assert watch.until("plan")["files"] == 1
     assert stagers.order(stagers.all[0], op="hello").end() == {
-        "hello": {"version": 1, "staging": stagers.id, "lead": True}
+        "hello": {"version": 1, "staging": stagers.id, "lead": True, "mounted": False}
     }
     busy = stagers.order(stagers.all[1], op="join", id="other", address="127.0.0.1", certificate="", key="")
     assert busy.end()["failed"]["kind"] == "busy"

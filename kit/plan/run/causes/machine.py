@@ -57,6 +57,16 @@ HOST = (
         ),
     ),
     Rule(
+        name="store-mount",
+        text="the mount of {path} has ended: its rclone was killed or has failed",
+        hint="mount it again on the hosts that lack it: kit data mount",
+        says=("kit-rank: cannot read {path}: its mount has ended",),
+        raised=(
+            "[Errno 107] Transport endpoint is not connected: '{path}'",
+            "…{path}; Transport endpoint is not connected",
+        ),
+    ),
+    Rule(
         name="memlock",
         text="the network card cannot pin as much memory as it needs",
         hint="set ulimits: {{memlock: unlimited}} in kit.yaml, then run: kit deploy",

@@ -33,23 +33,28 @@ def test_a_rank_finds_each_data_set_by_a_variable() -> None:
         "KIT_DATA_NOTES": "/data/notes",
         "KIT_DATA_SCRATCH": "/data/scratch",
         "KIT_DATA_NAS": "/data/nas",
+        "KIT_DATA_CRAWL": "/data/crawl",
         "KIT_DATA_OLD": "/data/old",
     }
 
 
+STORE = "/opt/kit/.data/lab/crawl/mount"
+
+
 def test_the_folders_that_a_host_lacks_are_made_once() -> None:
-    lacking = facts(1, absent=frozenset({FILES["imagenet"], FILES["labels"]}))
+    lacking = facts(1, absent=frozenset({FILES["imagenet"], FILES["labels"], STORE}))
     steps = list(data.steps(lacking, SPEC))
     assert [(type(step), step.path) for step in steps] == [
         (MakeDataFolder, FILES["imagenet"]),
         (MakeDataFolder, FILES["labels"]),
+        (MakeDataFolder, STORE),
     ]
     assert list(data.steps(facts(1), SPEC)) == []
 
 
 def test_the_plan_asks_for_folders_summaries_and_the_disk() -> None:
     summaries = {path.replace("/files", "/staged.json") for path in FILES.values()}
-    assert set(data.paths(SPEC)) == {"/nvme", *FILES.values(), *summaries}
+    assert set(data.paths(SPEC)) == {"/nvme", *FILES.values(), *summaries, STORE}
     assert data.paths(ClusterSpec()) == []
 
 
@@ -101,6 +106,26 @@ def test_the_device_of_lustre_is_its_last_option() -> None:
     assert mounts.options(BY_NAME["scratch"].source) == {
         "type": "lustre", "o": f"ro,relatime,flock,device={device}", "device": device,
     }  # fmt: skip
+
+
+def test_rclone_mounts_a_bucket_where_nodes_see_it_later_too() -> None:
+    one = BY_NAME["crawl"]
+    assert one.mounted_by == "rclone"
+    spec = replace(SPEC, data=(one,))
+    assert data.volumes(spec) == (f"{STORE}:/data/crawl:ro,rslave",)
+    assert (data.declared(spec), data.servers(spec), data.local_folders(spec)) == ({}, (), {})
+    lacking = facts(2, absent=frozenset({STORE}))
+    assert data.unmounted([facts(1), lacking], spec) == ("crawl",)
+    assert data.unmounted([facts(1), facts(2)], spec) == ()
+
+
+def test_another_bucket_needs_no_deploy_and_another_way_does() -> None:
+    one = BY_NAME["crawl"]
+    elsewhere = replace(one, source=replace(one.source, text="s3://other/x", place="other", path="x"))
+    ways = (one, elsewhere, replace(one, stage="disk"), replace(one, to="/other"))
+    settings = [data.settings(replace(SPEC, data=(way,)))["data.crawl"] for way in ways]
+    assert settings[0] == settings[1]
+    assert len({*settings}) == 3
 
 
 def test_no_engine_mounts_a_bucket() -> None:

@@ -441,8 +441,9 @@ def test_folders_of_data_sets_are_made_once() -> None:
     new = [facts(number, absent=lacking) for number in (1, 2)]
     plan = plan_of(new, spec)
     folders = ["/opt/kit/.data/lab/imagenet", "/dev/shm/kit-data/lab/web-text", "/nvme/kit-data/lab/labels"]
+    made = [*(f"{folder}/files" for folder in folders), "/opt/kit/.data/lab/crawl/mount"]
     assert [(host, step.path) for host, step in plan.steps() if isinstance(step, MakeDataFolder)] == [
-        (host, f"{folder}/files") for host in ("gpu1", "gpu2") for folder in folders
+        (host, path) for host in ("gpu1", "gpu2") for path in made
     ]
     # What starts the node comes after its folders.
     assert kinds(plan, "gpu2").index("ComposeUp") > kinds(plan, "gpu2").index("MakeDataFolder")

@@ -1,0 +1,175 @@
+"""Mounts a source that rclone reads at a folder of this host. Nothing is copied, and nothing can be written there.
+
+rclone serves the mount for as long as it runs: `Mount.close` ends both.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+import time
+from typing import Callable, Optional
+
+from kitdata import fuse
+from kitdata.rclone import FLAGS, ROOT, Rclone
+from kitdata.rclone_process import START_S, Ended, Running
+from kitdata.source import SourceError
+
+# The program that mounts for rclone: under this name, kit-data is one (kitdata.fuse).
+HELPER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "bin", "kit-data")
+NAME = "fusermount3"
+# Everybody on the nodes may read. Without a cache of rclone's, a file costs no disk and little memory.
+_MOUNT = (
+    *("--read-only", "--allow-other", "--vfs-cache-mode", "off"),
+    *("--umask", "022", "--dir-perms", "0755", "--file-perms", "0644"),
+)
+# No one repeats a read that fails: the program that reads gets the error. So rclone tries more often than for a copy.
+_LIMITS = ("--contimeout", "10s", "--timeout", "30s", "--low-level-retries", "5", "--retries", "1")
+# rclone passes on what the program printed, and says that it failed. Neither is the fault of the source.
+_UNMOUNTED = re.compile("(?:mount helper error|failed to mount FUSE fs): (.*)")
+
+
+class MountFailed(Exception):
+    """This host cannot mount. The text says why, in one line without secrets."""
+
+
+class Mount:
+    """One mount of a source. `point` is its absolute path, and `memory` a folder for what must be on no disk.
+
+    `close` may come at any time, from any thread.
+    """
+
+    def __init__(self, source: Rclone, point: str, memory: str) -> None:
+        self._source = source
+        self._point = os.path.join(os.path.realpath(os.path.dirname(point)), os.path.basename(point))
+        self._folder = tempfile.mkdtemp(prefix="mount-", dir=memory)
+        # While it is held, nobody else closes.
+        self._closing = threading.Lock()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._rclone: Optional[Running] = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the mount is there, and rclone serves it."""
+        return not self._stopped and self._rclone is not None and self._rclone.alive and self.attached
+
+    @property
+    def attached(self) -> bool:
+        """Whether the mount is there. Somebody else may have detached it, or rclone may just have died."""
+        return bool(fuse.kinds(self._point))
+
+    def start(self) -> None:
+        """Mount, and return when the files can be read. Raises SourceError, and MountFailed. Then nothing is mounted.
+
+        The errors of the source are those of a staging.
+        """
+        try:
+            self._prepare()
+            # rclone mounts a store that refuses or is away as an empty folder.
+            if self._source.alone():
+                text = "%s is a single file: only a folder can be mounted" % self._source.label
+                raise SourceError("source-file", text)
+            self._source.close()
+            self._begin()
+            self._await()
+        except BaseException:
+            self.close()
+            raise
+
+    def watch(self, ended: Callable[["Mount"], None]) -> None:
+        """Call `ended` when rclone has ended and nothing is mounted any more."""
+        threading.Thread(target=self._watch, args=(ended,), name="kit-data-mount", daemon=True).start()
+
+    def close(self) -> None:
+        """Detach the mount, and end rclone. Reads that are under way fail."""
+        with self._lock:
+            self._stopped = True
+            rclone = self._rclone
+        with self._closing:
+            if self._closed:
+                return
+            self._source.close()
+            if rclone is not None:
+                # First, so that nobody opens a file of an rclone that has ended. Then what was mounted at this moment.
+                self._detach()
+                rclone.end()
+                self._detach()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._closed = True
+
+    def _prepare(self) -> None:
+        """Make the folder, without the mount that an earlier process has left. Raises MountFailed."""
+        try:
+            fuse.detach(self._point)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._point, 0o755)
+            usable = not fuse.kinds(self._point) and stat.S_ISDIR(os.lstat(self._point).st_mode)
+        except OSError as error:
+            raise MountFailed("%s cannot be prepared: %s" % (self._point, error.strerror)) from None
+        if not usable:
+            raise MountFailed("%s is no plain folder" % self._point)
+        try:
+            os.close(os.open(fuse.DEVICE, os.O_RDWR))
+        except OSError as error:
+            text = "this host has no FUSE: %s cannot be opened: %s"
+            raise MountFailed(text % (fuse.DEVICE, error.strerror)) from None
+
+    def _begin(self) -> None:
+        """Start rclone. Only its PATH has the program that mounts."""
+        folder = os.path.join(self._folder, "bin")
+        os.mkdir(folder)
+        # Nothing in this folder could be executed, but a link to a program elsewhere can.
+        os.symlink(HELPER, os.path.join(folder, NAME))
+        path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
+        env = {"PATH": path, fuse.POINT: self._point, "PYTHONDONTWRITEBYTECODE": "1"}
+        with self._lock:
+            if self._stopped:
+                raise MountFailed("the mount was stopped")
+            program = self._source.program(env, self._folder, _LIMITS)
+            try:
+                self._rclone = Running(program.start("mount", ROOT + ":", self._point, *_MOUNT, *FLAGS))
+            except Ended as ended:
+                raise MountFailed(str(ended)) from None
+
+    def _await(self) -> None:
+        """Wait until rclone has mounted, and has listed the source there."""
+        assert self._rclone
+        limit = time.monotonic() + START_S
+        while not fuse.kinds(self._point):
+            if not self._rclone.alive:
+                raise self._failure(self._rclone.ended())
+            if time.monotonic() > limit:
+                raise MountFailed("rclone has mounted nothing within %d s" % START_S)
+            time.sleep(0.02)
+        try:
+            os.listdir(self._point)
+        except OSError as error:
+            if not self._rclone.alive:
+                raise self._failure(self._rclone.ended()) from None
+            raise self._source.meaning(self._rclone.printed() or str(error.strerror)) from None
+
+    def _failure(self, ended: Ended) -> Exception:
+        """Return what it means that rclone has ended."""
+        if self._stopped:
+            return MountFailed("the mount was stopped")
+        match = _UNMOUNTED.search(str(ended))
+        return MountFailed(match.group(1)[:300]) if match else self._source.meaning(str(ended))
+
+    def _watch(self, ended: Callable[["Mount"], None]) -> None:
+        assert self._rclone
+        self._rclone.wait()
+        if not self._stopped:
+            text = self._source.meaning(str(self._rclone.ended())).text
+            print("kit-data: the mount has ended: %s" % text, file=sys.stderr, flush=True)
+        self.close()
+        ended(self)
+
+    def _detach(self) -> None:
+        with contextlib.suppress(OSError):
+            fuse.detach(self._point)
