@@ -21,6 +21,8 @@ from kit.flows.data.mount import mount
 from kit.flows.data.remove import remove_data
 from kit.flows.data.stage import stage, stage_missing
 from kit.model.datasets import DataRow
+from kit.model.results import RunFolder
+from kit.remote.results import far
 from kit.remote.scripts import script
 from tests.fakes import launcher
 from tests.fakes.reporter import Remembering
@@ -196,6 +198,20 @@ def test_another_store_waits_until_the_first_one_is_removed(
     remove_data(other, ["images"], dry_run=False, confirm=lambda _: True)
     mount(other, [])
     assert content(hosts, "gpu1") == {"c": b"other"}
+
+
+def test_no_node_with_an_earlier_mount_restarts_while_a_run_is_active(
+    hosts: StagingHosts, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # This process has no mount at /data/images, as a node that started before.
+    (hosts.root("gpu2") / "engine/node_pid").write_text(str(os.getpid()))
+    run = RunFolder(id="20261121-101500-3fa2", live=True)
+    monkeypatch.setattr(far, "survey", lambda _transport, _cluster: (run,))
+    text = "the run 20261121-101500-3fa2 is active and would end: the nodes of gpu2 must restart before they see images"
+    with pytest.raises(NotReadyError, match=text):
+        mount(context, [])
+    assert not (hosts.root("gpu2") / "engine/restarts").exists()
+    assert row(context).hosts == HOSTS
 
 
 def test_what_is_not_for_mount_is_refused(hosts: StagingHosts, context: Context, reporter: Remembering) -> None:

@@ -1,7 +1,8 @@
 """A `docker` for the scripts of kit data: its containers are stagers, which run as processes of this machine.
 
 KIT_STUB_ROOT is the root folder of the host. In its folder `engine`, `node` exists while a node of the cluster does,
-`program` is the argv of kit-data, and `containers` has a file for each stager.
+`program` is the argv of kit-data, `containers` has a file for each stager, and `restarts` a line for each restart of
+the node.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def ps(words: list[str]) -> None:
 
 
 def inspect(form: str, name: str) -> None:
-    if name == NODE:
+    if "State.Pid" in form:
+        # Of a node that runs, a test writes the process.
+        sys.stdout.write((ENGINE / "node_pid").read_text() if (ENGINE / "node_pid").exists() else "0")
+    elif name == NODE:
         sys.stdout.write("/kit-lab-mpihead\n" if "Name" in form else "sha256:1f\n")
     elif "Name" in form:
         sys.stdout.write(f"/{name}\n")
@@ -114,6 +118,8 @@ def main() -> None:
             ps(words)
         case ["inspect", "--format", form, name]:
             inspect(form, name)
+        case ["restart", name]:
+            (ENGINE / "restarts").open("a").write(f"{name}\n")
         case ["run", *words]:
             run(words)
         case ["rm", *_, name] if name != NODE:
