@@ -32,6 +32,11 @@ class HostSet:
         return self.folder.rpartition("/")[2]
 
     @property
+    def is_mount(self) -> bool:
+        """Return whether all that the host has is a mount, dead or not."""
+        return (self.mounted or self.dead) and self.summary is None and not self.coming
+
+    @property
     def stages(self) -> bool:
         """Return whether a stager runs that may be staging. One that has mounted something does nothing else."""
         return self.running and not self.mounted and not self.dead
@@ -152,12 +157,16 @@ class VerifyResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedData:
-    """A data set that kit removes: the hosts that have something of it, and the bytes of the whole one on each."""
+    """A data set that kit removes: the hosts that have something of it, and the bytes of the whole one on each.
+
+    `mounted`: all that they have is a mount.
+    """
 
     name: str
     hosts: tuple[str, ...]
     folders: tuple[str, ...]
     bytes: int | None = None
+    mounted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,13 +161,26 @@ def removable(sets: Sequence[RemovedData], *, width: int | None = None) -> str:
     return fitted(rows, ("NAME", "HOSTS", "EACH"), width, flexible=("NAME", "HOSTS"))
 
 
+def question(sets: Sequence[RemovedData]) -> str:
+    """Return what kit asks before it removes these."""
+    copies, mounts = ([one.name for one in sets if one.mounted is mounted] for mounted in (False, True))
+    parts = [f"Delete what was staged of {', '.join(copies)} from every host"] if copies else []
+    parts += [f"{'unmount' if copies else 'Unmount'} {', '.join(mounts)} on every host"] if mounts else []
+    return f"{', and '.join(parts)}?"
+
+
 def removed(value: RemoveDataResult, *, width: int | None = None) -> str:
     there = [one for one in value.sets if one.hosts]
     if not there:
         return f"Nothing to do: no host has {', '.join(one.name for one in value.sets)}."
     if value.dry_run:
-        return f"{removable(there, width=width)}\nkit data rm would delete it from every host."
-    return "\n".join(f"Deleted {one.name} from {fold(one.hosts)}." for one in there)
+        delete, unmount = (any(one.mounted is mounted for one in there) for mounted in (False, True))
+        verbs = " and ".join([*(["delete it from"] if delete else []), *(["unmount it on"] if unmount else [])])
+        return f"{removable(there, width=width)}\nkit data rm would {verbs} every host."
+    return "\n".join(
+        f"{f'Unmounted {one.name} on' if one.mounted else f'Deleted {one.name} from'} {fold(one.hosts)}."
+        for one in there
+    )
 
 
 def stopped(value: StopResult) -> str:

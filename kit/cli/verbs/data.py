@@ -86,9 +86,7 @@ def remove(session: Session) -> int:
     def agreed(sets: tuple[RemovedData, ...]) -> bool:
         session.close()
         session.terminal.tell(text.removable(sets, width=session.told_width))
-        return session.confirms(
-            f"Delete what was staged of {', '.join(one.name for one in sets)} from every host, and unmount it?"
-        )
+        return session.confirms(text.question(sets))
 
     result = remove_data(session.context(), args.data, dry_run=args.dry_run, confirm=agreed)
     if result is None:

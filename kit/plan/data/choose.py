@@ -233,6 +233,7 @@ def removable(spec: ClusterSpec, hosts: Mapping[str, HostData], words: Sequence[
                 hosts=tuple(dict.fromkeys(host for host, _ in found)),
                 folders=tuple(dict.fromkeys(one.folder for _, one in found)),
                 bytes=max(sizes, default=None),
+                mounted=bool(found) and all(one.is_mount for _, one in found),
             )
         )
     return tuple(removed)

@@ -10,6 +10,7 @@ from kit.cli.text import data as text
 from kit.model.datasets import (
     DataListing,
     DataRow,
+    MountResult,
     RemoveDataResult,
     RemovedData,
     StagePreview,
@@ -116,3 +117,25 @@ def test_a_preview() -> None:
         "  gpu2: would get what is missing",
         "kit read no source, and changed nothing.",
     ]
+
+
+def test_what_is_removed_and_what_is_only_unmounted() -> None:
+    copy = RemovedData(name="images", hosts=("gpu1", "gpu2"), folders=("/x",), bytes=10)
+    mount = RemovedData(name="crawl", hosts=("gpu2",), folders=("/y",), mounted=True)
+    ask = "Delete what was staged of images from every host"
+    assert text.question([copy]) == f"{ask}?"
+    assert text.question([mount]) == "Unmount crawl on every host?"
+    assert text.question([mount, copy]) == f"{ask}, and unmount crawl on every host?"
+    done = RemoveDataResult(cluster="lab", sets=(copy, mount))
+    assert text.removed(done).splitlines() == ["Deleted images from gpu[1-2].", "Unmounted crawl on gpu2."]
+    dry = RemoveDataResult(cluster="lab", sets=(mount,), dry_run=True)
+    assert text.removed(dry).splitlines()[-1] == "kit data rm would unmount it on every host."
+
+
+def test_where_a_store_is_mounted() -> None:
+    hosts = ("gpu1", "gpu2", "gpu3")
+    new = MountResult(cluster="lab", name="crawl", source="s3://b/crawl", hosts=hosts, before=("gpu1",), seconds=1.26)
+    assert text.mounted(new) == "Mounted crawl on gpu[1-3]: s3://b/crawl, in 1.3 s."
+    assert text.mounted(replace(new, before=hosts)) == "crawl: nothing to do: it is mounted on gpu[1-3]."
+    again = text.mounted(replace(new, before=hosts, restarted=("gpu2",)))
+    assert again.splitlines()[1] == "Restarted the nodes of gpu2, which had an earlier mount."
