@@ -166,6 +166,20 @@ def test_kit_down_unmounts_it_also_where_the_mounter_was_killed(
     assert mounts(tmp_path) == []
 
 
+def test_a_deploy_removes_a_mount_that_no_node_could_start_with(hosts: StagingHosts, context: Context) -> None:
+    mount(context, [])
+    hosts.kill("gpu2")
+    place = hosts.data("gpu2") / "mount"
+    until("its mount has no rclone any more", lambda: is_dead(place))
+    for host in hosts.hosts:
+        argv = script("make_data_folder", "/opt/kit/.data/lab/images/mount")
+        done = context.connect(host).run(argv)
+        assert done.code == 0, done.error_text
+    assert list(place.iterdir()) == []
+    # A mount with its rclone stays.
+    assert content(hosts, "gpu1") == FILES
+
+
 def test_a_wrong_key_is_one_error_and_nothing_is_mounted(
     hosts: StagingHosts, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
