@@ -205,9 +205,7 @@ def never_deployed(cluster: Cluster, host: VM, folder: Path) -> Iterator[None]:
 
 def words(code: Path, *more: str, gloo_s: int = 20) -> list[str]:
     # A rank may wait that long for one that has ended, and all ranks must start within this time of each other.
-    # Horovod wakes up in each cycle, which takes a good part of two cores with its default of 1 ms.
-    times = (f"HOROVOD_GLOO_TIMEOUT_SECONDS={gloo_s}", "HOROVOD_CYCLE_TIME=20")
-    variables = (f"UNTIL={FINISH}", "TOKEN=s3cr3t", *times)
+    variables = (f"UNTIL={FINISH}", "TOKEN=s3cr3t", f"HOROVOD_GLOO_TIMEOUT_SECONDS={gloo_s}")
     return ["run", "--elastic", "--code", str(code), *(word for name in variables for word in ("-x", name)), *more]
 
 
