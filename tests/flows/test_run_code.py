@@ -164,6 +164,22 @@ def test_again_sends_code_that_the_hosts_have_pruned(coded: Coded) -> None:
     assert coded.again(spec={})["code"] == first["code"]
 
 
+def test_a_host_that_lost_the_code_is_asked_whatever_the_head_says(coded: Coded) -> None:
+    """As one that was taken down and deployed again, and then comes to an elastic run."""
+    first = coded.run()
+    digest = first["code"]["digest"]
+    stored = codeflow.Stored(first["id"], first["code"])
+    door: Any = SimpleNamespace(code={digest: ("gpu1", "gpu2")}, needed=())
+    cluster: Any = SimpleNamespace()
+    context = coded.cluster.context(code=str(coded.folder))
+    coded.store.have["gpu2"] = set()
+    coded.store.sent.clear()
+    stored.bring(context, door, cluster, ["gpu2"])
+    assert coded.store.sent == []
+    stored.bring(context, door, cluster, ["gpu2"], ask=True)
+    assert digest in coded.store.have["gpu2"]
+
+
 def test_hosts_keep_the_code_of_runs_that_live_or_wait(coded: Coded) -> None:
     coded.run()
     # Nothing needs the code of a run that has ended.

@@ -213,6 +213,8 @@ def test_a_run_goes_on_through_faults_and_ends_with_the_right_sum(cluster: Clust
     head, gpu2, gpu3, gpu4 = cluster.hosts
     # Without --max-np, ranks start on each host that comes.
     options = words(code, "--min-np", "2", "-H", "gpu[2-3]")
+    # The head then says that gpu4 has the code. It loses it with the cluster.
+    assert cluster.kit("run", "-H", "gpu4", "--np", "1", "--code", str(code), "--", "true").returncode == 0
     with (
         never_deployed(cluster, gpu4, tmp_path),
         cluster.running(*options, "--", "python3", "train.py") as process,

@@ -131,12 +131,17 @@ class Stored:
         # If another machine took the snapshot, only the hosts know its folders.
         return text is None or has_folder(text, path)
 
-    def bring(self, context: Context, door: Door, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
+    def bring(
+        self, context: Context, door: Door, cluster: ClusterRecord, hosts: Sequence[str], *, ask: bool = False
+    ) -> None:
         """Ask the hosts for the snapshot. If some lack it, take it again from the folder, if that is the same still.
 
+        `ask`: also ask those that have it by what the head says. A host that was taken down and deployed again lost it.
         Raises NotReadyError if kit can take it from nowhere.
         """
         lacking = _lacking(context, door, self.digest, hosts)
+        if ask:
+            lacking = list(dict.fromkeys([*lacking, *hosts]))
         if not lacking:
             return
         from kit.remote.ship.porter.manifest import EMPTY  # noqa: PLC0415
@@ -146,7 +151,7 @@ class Stored:
         failures, without = _shipped(context, name, EMPTY, cluster, lacking, needed=door.needed)
         _raise_first(context, failures, lacking)
         if without:
-            bring(context, door, self._rebuilt(context, without), cluster, without)
+            bring(context, door, self._rebuilt(context, without), cluster, without, sure=True)
 
     def _rebuilt(self, context: Context, without: Sequence[str]) -> Snapshot:
         for source in sources_of(self.record, context.spec.code_source):
@@ -207,12 +212,21 @@ def check_workdir(workdir: str, code: Code | None) -> None:
         )
 
 
-def bring(context: Context, door: Door, snapshot: Snapshot, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
+def bring(
+    context: Context,
+    door: Door,
+    snapshot: Snapshot,
+    cluster: ClusterRecord,
+    hosts: Sequence[str],
+    *,
+    sure: bool = False,
+) -> None:
     """Bring the snapshot to the head and to `hosts`, unless the head says that they have it.
 
-    Raises the error of the first host that cannot get it: no rank starts before every host has it.
+    `sure`: the hosts themselves said that they lack it. Raises the error of the first host that cannot get it: no rank
+    starts before every host has it.
     """
-    lacking = _lacking(context, door, snapshot.digest, hosts)
+    lacking = list(hosts) if sure else _lacking(context, door, snapshot.digest, hosts)
     if not lacking:
         return
     from kit.remote.code.manifests import recall  # noqa: PLC0415

@@ -41,7 +41,7 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
         fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
         code = dict(fields.get("code") or {})
         if code.get("digest"):
-            Stored(record.id, code).bring(context, door, cluster, [node.name for node in new])
+            Stored(record.id, code).bring(context, door, cluster, [node.name for node in new], ask=True)
         changed = _change(door, record, add=[asdict(place) for place in places], drop=[])
         most = elastic.limit_reached(fields)
         if most is not None:
