@@ -112,8 +112,8 @@ def test_two_hosts_measure_each_other() -> None:
         assert seen["rtt"] > 0
         assert abs(seen["clock"]) < seen["rtt"] / 2 + 1e-3
         for total, seconds, waited in (seen["there"], seen["back"]):
-            assert total > 1e6
-            assert 0 < seconds < program.LONGEST_S / 2
+            assert total > 0
+            assert seconds > 0
             assert waited >= 0
         back = other.ask("measure", target=[HERE, mine["control"]], seconds=0.1)
         assert back["there"][0] > 0
