@@ -228,6 +228,19 @@ def test_no_node_with_an_earlier_mount_restarts_while_a_run_is_active(
     assert row(context).hosts == HOSTS
 
 
+def test_no_mounter_stages(hosts: StagingHosts, context: Context, reporter: Remembering) -> None:
+    """It has more capabilities than a stager needs."""
+    mount(context, [])
+    copied = hosts.context(reporter, data={"images": {"from": f"s3://{BUCKET}/images", "to": "/data/images"}})
+    hosts.deploy(copied)
+    with pytest.raises(NotReadyError, match="images is still mounted here") as caught:
+        stage(copied, [])
+    assert caught.value.hint == "unmount it first: kit data rm images"
+    remove_data(copied, ["images"], dry_run=False, confirm=lambda _: True)
+    stage(copied, [])
+    assert hosts.files("gpu2") == FILES
+
+
 def test_what_is_not_for_mount_is_refused(hosts: StagingHosts, context: Context, reporter: Remembering) -> None:
     with pytest.raises(InputError, match="it is mounted in place") as caught:
         stage(context, ["images"])

@@ -97,9 +97,7 @@ class Station:
                 if order.get("op") not in calls:
                     raise Refused("internal", "this stager does not know the order")
                 calls[order["op"]](order, say)
-            except Refused as error:
-                say({"failed": {"kind": error.kind, "host": None, "text": error.text}})
-            except SourceError as error:
+            except (Refused, SourceError) as error:
                 say({"failed": {"kind": error.kind, "host": None, "text": error.text}})
             except OSError as error:
                 if isinstance(error, BrokenPipeError):

@@ -45,6 +45,11 @@ def refusal(word: str, text: str, data: str, host: str) -> KitError:
             f"share it: kit ssh {host} -- sudo mount --make-rshared /",
         ),
         "no-stager": ("the cluster's image has no stager: an older kit built it", "run: kit deploy"),
+        "mounted": (f"{data} is still mounted here", f"unmount it first: kit data rm {data}"),
+        "staging": (
+            f"{data} is being staged here, as an earlier kit.yaml says",
+            "wait until it has ended: kit data ls",
+        ),
         "removed": (f"another kit removes {data} here", "wait until it has ended"),
     }
     if word in not_ready:

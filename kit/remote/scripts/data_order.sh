@@ -34,8 +34,12 @@ start() {
     tries=$((tries + 1))
     one=$(running)
     if [ -n "$one" ]; then
+      options=$(label "$one" kit.data.options)
+      # One that mounts has more capabilities than a stager needs, and does not end by itself.
+      if [ "$how" = start ] && [ "$options" = mount ]; then refuse mounted; fi
+      if [ "$how" = mount ] && [ "$options" != mount ] && [ "$tries" -ge 60 ]; then refuse staging; fi
       # A stager with other options ends by itself, unless it stages.
-      if [ "$tries" -ge 60 ] || [ "$(label "$one" kit.data.options)" = "$digest" ]; then
+      if [ "$tries" -ge 60 ] || [ "$options" = "$digest" ]; then
         if stays "$one"; then
           echo 'kit-data state running'
           return 0
