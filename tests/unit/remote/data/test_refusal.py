@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kit.errors import NotReadyError
 from kit.remote.data.refusals import refusal
 
 AT = "/var/lib/docker/volumes/06a2981c/_data"
@@ -29,4 +30,17 @@ HELP = "\n\nRun 'docker run --help' for more information"
 )
 def test_an_engine_that_starts_no_stager(text: str, message: str, hint: str) -> None:
     error = refusal("engine", text, "web", "gpu2")
+    assert (error.message, error.hint, error.host) == (message, hint, "gpu2")
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("staging", "web is being staged here, as an earlier kit.yaml says", "wait until it has ended: kit data ls"),
+        ("mounted", "web is still mounted here", "unmount it first: kit data rm web"),
+    ],
+)
+def test_a_stager_mounts_nothing_and_a_mounter_stages_nothing(word: str, message: str, hint: str) -> None:
+    error = refusal(word, "", "web", "gpu2")
+    assert isinstance(error, NotReadyError)
     assert (error.message, error.hint, error.host) == (message, hint, "gpu2")

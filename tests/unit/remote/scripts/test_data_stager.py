@@ -105,3 +105,65 @@ def test_an_order_to_a_stager_that_runs_reaches_it(bin_folder: Path) -> None:
     *before, answer = done.stdout.splitlines()
     assert before == ["kit-data state running", "kit-data go"]
     assert '"staging": "a1"' in answer
+
+
+def engine(folder: Path, options: str, *, listed: int) -> Path:
+    """Create a stub of an engine that has a node. Its stager stages with these options until it was listed so often.
+
+    After that, the stub starts containers. Return the file of its calls.
+    """
+    calls = folder.parent / "calls"
+    calls.touch()
+    stub(
+        folder,
+        "docker",
+        f'echo "$*" >>{calls}\ncase $* in\n'
+        f"  ps*label=kit.cluster=*) echo n1 ;;\n"
+        f"  inspect*.Image*) echo sha256:1f ;;\n"
+        f'  ps*label=kit.data=*) if [ "$(grep -c label=kit.data= {calls})" -le {listed} ]; then echo c1; fi ;;\n'
+        f"  inspect*kit.data.options*) echo {options} ;;\n"
+        f"  exec*) cat >/dev/null; {STAGES} ;;\nesac",
+    )
+    return calls
+
+
+def order(bin_folder: Path, tmp_path: Path, how: str) -> subprocess.CompletedProcess[str]:
+    folder = tmp_path / "data" / "lab" / "web"
+    return run(bin_folder, script("data_order", "lab", "web", str(folder), how))
+
+
+def test_an_order_to_mount_is_refused_while_a_stager_stages(bin_folder: Path, tmp_path: Path) -> None:
+    """A stager lacks what a mount needs. The order never reaches it, and no other container starts beside it."""
+    calls = engine(bin_folder, "0123456789abcdef", listed=10**6)
+    done = order(bin_folder, tmp_path, "mount")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "kit-data refused staging\n", "")
+    made = calls.read_text().splitlines()
+    assert not [call for call in made if call.startswith(("run", "exec", "rm"))]
+    # It waited, because a stager that has nothing to do ends by itself.
+    assert len([call for call in made if "label=kit.data=" in call]) == 60
+
+
+@pytest.mark.parametrize("listed", [0, 1, 40])
+def test_an_order_to_mount_waits_for_a_stager_that_ends(bin_folder: Path, tmp_path: Path, listed: int) -> None:
+    calls = engine(bin_folder, "0123456789abcdef", listed=listed)
+    done = order(bin_folder, tmp_path, "mount")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["kit-data state started", "kit-data go"]
+    (started,) = [call for call in calls.read_text().splitlines() if call.startswith("run")]
+    assert "--label kit.data.options=mount" in started
+    assert "--cap-add SYS_ADMIN" in started
+
+
+def test_an_order_to_mount_reaches_the_mounter_that_runs(bin_folder: Path, tmp_path: Path) -> None:
+    calls = engine(bin_folder, "mount", listed=10**6)
+    done = order(bin_folder, tmp_path, "mount")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["kit-data state running", "kit-data go"]
+    assert not [call for call in calls.read_text().splitlines() if call.startswith("run")]
+
+
+def test_an_order_to_stage_is_refused_while_a_mounter_runs(bin_folder: Path, tmp_path: Path) -> None:
+    calls = engine(bin_folder, "mount", listed=10**6)
+    done = order(bin_folder, tmp_path, "start")
+    assert (done.returncode, done.stdout) == (1, "kit-data refused mounted\n")
+    assert not [call for call in calls.read_text().splitlines() if call.startswith(("run", "exec"))]
