@@ -66,7 +66,18 @@ class Lookup:
     name: str = ""
 
 
-Read = File | Files | Links | Command | Disk | Lookup
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mounts:
+    """Read where file systems of a type are mounted, and whether they answer: open the folder of each mount.
+
+    All of them together have `timeout_s`. A VM with more than 64 such mounts does not answer this read.
+    """
+
+    kind: str
+    timeout_s: float = 10.0
+
+
+Read = File | Files | Links | Command | Disk | Lookup | Mounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +100,18 @@ class Room:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """A mount: the kernel's number of its file system, such as 0:61, and how opening its folder failed.
+
+    `fault` is the name of the system's error, such as ENOTCONN, "" if the folder opens, and None if it did not open in
+    time.
+    """
+
+    device: str
+    fault: str | None = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
     """What kit read from one host.
 
@@ -104,6 +127,7 @@ class Seen:
     commands: Mapping[Command, Ran | None] = field(default_factory=dict)
     rooms: Mapping[str, Room | None] = field(default_factory=dict)
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mounts: Mapping[str, Mapping[str, Mount] | None] = field(default_factory=dict)
     facts: HostFacts | None = None
     node: Node | None = None
 
@@ -129,6 +153,10 @@ class Seen:
 
     def room(self, path: str) -> Room | None:
         return self.rooms.get(path)
+
+    def mounted(self, kind: str) -> Mapping[str, Mount] | None:
+        """Return the mounts of a type by their folders, or None if kit does not know them."""
+        return self.mounts.get(kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,9 @@ from kit.flows.data.mount import mount
 from kit.flows.data.remove import remove_data
 from kit.flows.data.stage import stage, stage_missing
 from kit.model.datasets import DataRow
+from kit.model.doctor import Mount, Mounts
 from kit.model.results import RunFolder
+from kit.remote.doctor.read import read_host
 from kit.remote.results import far
 from kit.remote.scripts import script
 from tests.fakes import launcher
@@ -152,6 +154,36 @@ def test_a_host_whose_mounter_was_killed_gets_it_again(hosts: StagingHosts, cont
     assert content(hosts, "gpu2") == FILES
     assert row(context).state == "mounted"
     assert len(mounts(tmp_path)) == 2
+
+
+def test_kit_doctor_sees_whether_rclone_answers(hosts: StagingHosts, context: Context, bucket: Store) -> None:
+    mount(context, [])
+
+    def fault(limit: float) -> str | None:
+        stores = Mounts(kind="fuse.rclone", timeout_s=limit)
+        seen = read_host(context.connect(hosts.hosts[1]), [stores]).seen
+        mounted: Mount = (seen.mounted(stores.kind) or {})["/opt/kit/.data/lab/images/mount"]
+        return mounted.fault
+
+    def send(number: signal.Signals) -> None:
+        for one in hosts.running("gpu2").values():
+            os.killpg(one["pid"], number)
+
+    assert fault(30) == ""
+    # Without its store, rclone still answers.
+    bucket.down()
+    try:
+        assert fault(30) == ""
+    finally:
+        bucket.up()
+    send(signal.SIGSTOP)
+    try:
+        assert fault(0.5) is None
+    finally:
+        send(signal.SIGCONT)
+    assert fault(30) == ""
+    send(signal.SIGKILL)
+    until("its mount has no rclone any more", lambda: fault(30) == "ENOTCONN")
 
 
 def test_kit_down_unmounts_it_also_where_the_mounter_was_killed(

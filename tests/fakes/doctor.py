@@ -8,7 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kit.config.validate import spec_from
-from kit.model.doctor import Check, Command, Disk, Examined, File, Files, Links, Lookup, Ran, Read, Room, Seen, Sight
+from kit.model.doctor import (
+    Check,
+    Command,
+    Disk,
+    Examined,
+    File,
+    Files,
+    Links,
+    Lookup,
+    Mount,
+    Mounts,
+    Ran,
+    Read,
+    Room,
+    Seen,
+    Sight,
+)
 from kit.model.host import Host
 from kit.model.launch import Node
 
@@ -34,22 +50,29 @@ def table(*rows: tuple[str, str, str] | tuple[str, str, str, str]) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is on a host: texts by path, targets of links, outputs by argv (in the node: after "node"), and disks."""
+    """What is on a host: texts by path, targets of links, outputs by argv (in the node: after "node"), and disks.
+
+    `mounts` has mounts of one type, by their folders. None: the host does not say.
+    """
 
     files: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[tuple[str, ...], str | Ran] = field(default_factory=dict)
     rooms: Mapping[str, Room] = field(default_factory=dict)
+    mounts: Mapping[str, Mount] | None = field(default_factory=dict)
 
     def but(self, **files: Any) -> Machine:
-        """Return this machine with other files, given by `files=`, `links=`, `runs=` or `rooms=`. None removes one."""
+        """Return this machine with other files, given by `files=`, `links=`, `runs=` or `rooms=`. None removes one.
+
+        `mounts=` replaces all mounts.
+        """
         merged = {
             name: {
                 key: value for key, value in {**getattr(self, name), **files.get(name, {})}.items() if value is not None
             }
             for name in ("files", "links", "runs", "rooms")
         }
-        return Machine(**merged)
+        return Machine(**merged, mounts=files.get("mounts", self.mounts))
 
 
 def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, slots: int | None = None) -> Seen:
@@ -61,6 +84,7 @@ def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, slo
     commands: dict[Command, Ran | None] = {}
     rooms: dict[str, Room | None] = {}
     addresses: dict[str, tuple[str, ...]] = {}
+    mounts: dict[str, Mapping[str, Mount] | None] = {}
     for read in reads:
         match read:
             case File(path=path):
@@ -76,6 +100,8 @@ def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, slo
                 rooms[path] = machine.rooms.get(path)
             case Lookup(name=word):
                 addresses[word] = (address,)
+            case Mounts(kind=kind):
+                mounts[kind] = machine.mounts
     return Seen(
         host=Host(name=name, address=address, slots=slots),
         files=files,
@@ -84,6 +110,7 @@ def seen(name: str, number: int, machine: Machine, reads: Iterable[Read], *, slo
         commands=commands,
         rooms=rooms,
         addresses=addresses,
+        mounts=mounts,
         node=Node(name=name, address=address, slots=slots or 2),
     )
 

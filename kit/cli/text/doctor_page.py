@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kit.model.doctor import Area, Check, Command, Disk, File, Files, Links, Lookup, Read
+from kit.model.doctor import Area, Check, Command, Disk, File, Files, Links, Lookup, Mounts, Read
 from kit.plan.doctor.checks import CHECKS
 
 AREAS: Mapping[Area, str] = {
@@ -154,6 +154,8 @@ def _source(read: Read) -> str:
             return f"the room of `{read.path}`"
         case Lookup():
             return f"the addresses of `{read.name}`" if read.name else "the addresses of its own name"
+        case Mounts():
+            return f"the mounts of `{read.kind}`, and whether they answer"
 
 
 def _shown(argv: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kit.errors import KitError, StepError
 from kit.model.answer import MOST, OddAnswer, answer_of, convert, decode, within
-from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Ran, Read, Room, Seen
+from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Ran, Read, Room, Seen
 from kit.model.host import Host
 from kit.remote.cluster.look import Answer
 from kit.remote.ssh.transport import Completed, Transport
@@ -33,6 +34,8 @@ _NOT_RUN = (125, 126, 127)
 _SHOWN = 300
 # The longest path that a kernel knows, and text of a command.
 _PATH, _TEXT = 4096, 2**20
+_DEVICE = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
+_FAULT = re.compile(r"(?:E[A-Z0-9]{1,30})?", re.ASCII)
 
 
 class NoPython(StepError):
@@ -99,19 +102,17 @@ def read_host(
 def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
     """Return a read as reader.py knows it."""
     match read:
-        case File():
-            return ["file", read.path]
-        case Files():
-            return ["files", read.pattern]
-        case Links():
-            return ["links", read.pattern]
+        case File() | Disk():
+            return ["file" if isinstance(read, File) else "disk", read.path]
+        case Files() | Links():
+            return ["files" if isinstance(read, Files) else "links", read.pattern]
         case Command():
             before, only_with = (node, read.only_with or folder) if read.node else ((), read.only_with)
             return ["run", [*before, *read.argv], read.timeout_s, only_with]
-        case Disk():
-            return ["disk", read.path]
         case Lookup():
             return ["lookup", read.name]
+        case Mounts():
+            return ["mounts", read.kind, read.timeout_s]
 
 
 def answered(host: Host, asked: Sequence[Read], done: Completed, *, mark: str, look: Look | None = None) -> Answered:
@@ -170,6 +171,7 @@ def _seen(host: Host, asked: Sequence[Read], answer: _Answer) -> Seen:
         commands={read: _ran(read, value) for read, value in values.items() if isinstance(read, Command)},
         rooms={read.path: _room(value) for read, value in values.items() if isinstance(read, Disk)},
         addresses={read.name: _addresses(value) for read, value in values.items() if isinstance(read, Lookup)},
+        mounts={read.kind: _mounts(value) for read, value in values.items() if isinstance(read, Mounts)},
     )
 
 
@@ -203,6 +205,20 @@ def _room(value: Any) -> Room | None:
     for count in row:
         within(count, 0, MOST * 1024, "a size of a disk")
     return Room(total=row[0], free=row[1], inodes=row[2], inodes_free=row[3])
+
+
+def _mounts(value: Any) -> dict[str, Mount] | None:
+    rows: dict[str, tuple[str, str | None]] | None = convert(value, dict[str, tuple[str, str | None]] | None)
+    if rows is None:
+        return None
+    for place, (device, fault) in rows.items():
+        if len(place) > _PATH:
+            raise OddAnswer("it has a path that is too long")
+        if not _DEVICE.fullmatch(device):
+            raise OddAnswer("this is not the number of a device", device)
+        if not _FAULT.fullmatch(fault or ""):
+            raise OddAnswer("this is not the name of an error", fault or "")
+    return {place: Mount(device=device, fault=fault) for place, (device, fault) in rows.items()}
 
 
 def _addresses(value: Any) -> tuple[str, ...]:

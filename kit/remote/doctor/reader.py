@@ -3,17 +3,20 @@
 kit.remote.doctor.read sends it on standard input, with one more line that calls main. It prints one line: a mark that
 no other program knows, and an object of JSON with the answer to each read, in order.
 
-Files are read only if they are regular: opening a device may change it, and a pipe may wait forever. Each read has a
-thread, and the whole has a limit of time: a disk that does not answer hides only itself.
+Files are read only if they are regular: opening a device may change it, and a pipe may wait forever. Of mounts, only
+the folders are opened. Each read has a thread, and the whole has a limit of time: a disk that does not answer hides
+only itself.
 
 Standard library only, Python 3.6.
 """
 
+import errno
 import glob
 import itertools
 import json
 import os
 import queue
+import re
 import select
 import shutil
 import signal
@@ -29,6 +32,11 @@ from typing import Any, Dict, List, Optional, Set
 FILE, SMALL, OUTPUT, TOTAL = 64 << 10, 4 << 10, 512 << 10, 4 << 20
 # Of a pattern.
 FILES = 1024
+# Of a type. Each one has a thread.
+MOUNTS = 64
+MOUNT_TABLE = "/proc/self/mountinfo"
+# Spaces and the like in a path.
+ESCAPED = re.compile(rb"\\([0-7]{3})")
 # The output of the look. A manager of 10,000 nodes prints 8 MB.
 LOOK = 16 << 20
 # In place of the number of a read, and which kinds of reads begin first.
@@ -103,6 +111,7 @@ class Reading:
             "links": self.links,
             "disk": room,
             "lookup": addresses,
+            "mounts": self.mounts,
         }[kind]
         return read_one(*words)
 
@@ -133,6 +142,27 @@ class Reading:
             self.take(len(path) + len(target))
             links[shown(path)] = shown(target)
         return links
+
+    def mounts(self, kind: str, limit: float) -> Optional[Dict[str, List[Any]]]:
+        """Return [device, fault] of each mount of a type, by its folder. The fault of one that is late is None."""
+        devices = mounted(kind)
+        if devices is None:
+            return None
+        self.take(sum(len(place) + len(device) for place, device in devices.items()))
+        if len(devices) > MOUNTS:
+            raise Full
+        faults: Dict[str, str] = {}
+
+        def look(place: str) -> None:
+            faults[place] = fault_of(place)
+
+        threads = [threading.Thread(target=look, args=(place,), daemon=True) for place in devices]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + limit
+        for thread in threads:
+            thread.join(max(0, deadline - time.monotonic()))
+        return {shown(place): [device, faults.get(place)] for place, device in devices.items()}
 
     def run(self, argv: List[str], stdin: Optional[bytes], limit: float, most: int) -> Optional[List[Any]]:
         """Return [code, output, errors] of a program, or None if the VM does not have it. A late one has no code."""
@@ -246,6 +276,32 @@ def content(path: str, most: int) -> Optional[bytes]:
         return None
     finally:
         os.close(descriptor)
+
+
+def mounted(kind: str) -> Optional[Dict[str, str]]:
+    """Return where file systems of a type are mounted, each with its device. The last one hides others in its place."""
+    devices = {}
+    try:
+        with open(MOUNT_TABLE, "rb") as lines:
+            for line in lines:
+                # After the optional fields comes a dash, and then the type.
+                before, _, after = line.partition(b" - ")
+                words = before.split()
+                if len(words) > 4 and after.split()[:1] == [kind.encode()]:
+                    place = ESCAPED.sub(lambda match: bytes([int(match.group(1), 8) & 255]), words[4])
+                    devices[os.fsdecode(place)] = words[2].decode("ascii", "replace")
+    except OSError:
+        return None
+    return devices
+
+
+def fault_of(place: str) -> str:
+    """Return the name of the error with which a folder opens, or "". It waits for the file system, maybe forever."""
+    try:
+        os.close(os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "EIO")
+    return ""
 
 
 def room(path: str) -> Optional[List[int]]:

@@ -158,6 +158,22 @@ _EXAMINED = (
     ),
     Opening(
         border=_DOCTOR,
+        what="a reader waits for a mount that does not answer",
+        file="kit/remote/doctor/reader.py",
+        old="thread.join(max(0, deadline - time.monotonic()))",
+        new="thread.join()",
+        tests=(*_READER_TESTS, "does_not_answer_is_late"),
+    ),
+    Opening(
+        border=_DOCTOR,
+        what="a reader opens any number of mounts",
+        file="kit/remote/doctor/reader.py",
+        old="if len(devices) > MOUNTS:",
+        new="if len(devices) > FILES:",
+        tests=(*_READER_TESTS, "more_mounts_than"),
+    ),
+    Opening(
+        border=_DOCTOR,
         what="a reader waits for all of its reads",
         file="kit/remote/doctor/reader.py",
         old="if events or left <= 0:",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit.errors import AnswerError, StepError
-from kit.model.doctor import Command, Disk, File, Lookup, Seen
+from kit.model.doctor import Command, Disk, File, Lookup, Mount, Mounts, Seen
 from kit.model.host import Host
 from kit.remote.doctor.read import NoPython, answered
 from kit.remote.ssh.transport import Completed
@@ -55,6 +55,50 @@ def test_what_is_missing_is_not_asked() -> None:
 def test_odd_answers_are_errors_of_the_host(values: tuple[Any, ...]) -> None:
     with pytest.raises(AnswerError) as raised:
         read(*values)
+    assert raised.value.host == "gpu1"
+
+
+def mounts(value: Any, missing: Any = ()) -> Seen:
+    line = json.dumps({"reads": [value], "missing": list(missing), "look": None})
+    done = Completed(code=0, stdout=f"@@ m {line}\n".encode(), stderr=b"")
+    return answered(HOST, (Mounts(kind="fuse.rclone"),), done, mark="m").seen
+
+
+def test_mounts_by_their_folders() -> None:
+    host = mounts({"/a b": ["0:61", ""], "/c": ["0:62", "ENOTCONN"], "/d": ["259:3", None]})
+    assert host.mounted("fuse.rclone") == {
+        "/a b": Mount(device="0:61"),
+        "/c": Mount(device="0:62", fault="ENOTCONN"),
+        "/d": Mount(device="259:3", fault=None),
+    }
+    assert mounts({}).mounted("fuse.rclone") == {}
+    for unknown in (mounts(None), mounts(None, [0]), mounts({}, [0])):
+        assert unknown.mounted("fuse.rclone") is None
+    assert mounts({}).mounted("nfs") is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        "text",
+        {"/a": "0:61"},
+        {"/a": ["0:61"]},
+        {"/a": ["0:61", "", ""]},
+        {"/a": ["0:61", 107]},
+        {"/a": [61, ""]},
+        {"/a": ["61", ""]},
+        {"/a": ["0:61\n", ""]},
+        {"/a": ["\u0660:61", ""]},
+        {"/a": ["0:61", "not connected"]},
+        {"/a": ["0:61", "E\x1b[2J"]},
+        {"/a": ["0:61", "E" * 40]},
+        {"/" + "a" * 4096: ["0:61", ""]},
+    ],
+)
+def test_odd_mounts_are_errors_of_the_host(value: Any) -> None:
+    with pytest.raises(AnswerError) as raised:
+        mounts(value)
     assert raised.value.host == "gpu1"
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 
-from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Read, Seen
+from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Read, Seen
 from kit.model.host import Host
 from kit.remote.doctor import reader
 from kit.remote.doctor.read import Look, read_host
 from kit.remote.ssh.transport import Completed
 from tests.fakes.head import until
+from tests.fuse import mountable, silent_mount
+
+__all__ = ["mountable"]
 
 
 class Here:
@@ -252,3 +256,92 @@ def test_a_read_that_never_ends_hides_only_itself(limit: float, monkeypatch: pyt
     host = seen(Command(argv=("sleep", "30"), timeout_s=30), File(path="/proc/version"))
     assert host.commands == {}
     assert host.file("/proc/version")
+
+
+TABLE = """\
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
+61 27 0:60 / /mnt/one ro,nosuid shared:7 master:3 - fuse.rclone rclone ro
+62 27 0:61 / /mnt/a\\040b\\134 ro - fuse.rclone rclone ro
+63 27 0:62 / /mnt/one ro - fuse.rclone rclone ro
+64 27 0:63 / /mnt/other ro - fuse.sshfs x ro
+65 27 0:64 / /mnt/dash - fuse.rclone
+66 27 0:65 / /mnt/none ro -
+67 27 0:66
+"""
+
+
+def mounts(folder: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    file = folder / "mountinfo"
+    file.write_text(table)
+    monkeypatch.setattr(reader, "MOUNT_TABLE", str(file))
+
+
+def read_mounts(limit: float = 20.0) -> Any:
+    request = {"reads": [["mounts", "fuse.rclone", limit]], "look": None}
+    reading = reader.Reading(request)
+    reading.work()
+    return reading.answer()
+
+
+def test_mounts_of_one_type_and_how_their_folders_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts(tmp_path, monkeypatch, TABLE)
+    monkeypatch.setattr(reader, "fault_of", lambda place: "ENOTCONN" if " " in place else "")
+    assert read_mounts()["reads"] == [
+        {"/mnt/one": ["0:62", ""], "/mnt/a b\\": ["0:61", "ENOTCONN"], "/mnt/dash": ["0:64", ""]}
+    ]
+    monkeypatch.setattr(reader, "MOUNT_TABLE", f"{tmp_path}/none")
+    assert read_mounts() == {"reads": [None], "missing": [], "look": None}
+
+
+def test_a_mount_that_does_not_answer_is_late_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts(tmp_path, monkeypatch, TABLE)
+    gone = threading.Event()
+
+    def opened(place: str) -> str:
+        # Far longer than the limit, but not forever.
+        return "" if place != "/mnt/one" or gone.wait(10) else "waited"
+
+    monkeypatch.setattr(reader, "fault_of", opened)
+    (answer,) = read_mounts(0.2)["reads"]
+    gone.set()
+    assert answer == {"/mnt/one": ["0:62", None], "/mnt/a b\\": ["0:61", ""], "/mnt/dash": ["0:64", ""]}
+
+
+def test_more_mounts_than_the_limit_are_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without those that are left out, a store could look as if it were not mounted."""
+    lines = [f"61 27 0:{n} / /mnt/{n} ro - fuse.rclone rclone ro\n" for n in range(reader.MOUNTS + 1)]
+    mounts(tmp_path, monkeypatch, "".join(lines[:-1]))
+    monkeypatch.setattr(reader, "fault_of", lambda _: "")
+    answer = read_mounts()
+    assert (len(answer["reads"][0]), answer["missing"]) == (reader.MOUNTS, [])
+    mounts(tmp_path, monkeypatch, "".join(lines))
+    assert read_mounts() == {"reads": [None], "missing": [0], "look": None}
+
+
+def test_only_folders_are_opened_and_no_link_is_followed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    faults = {name: reader.fault_of(f"{tmp_path}/{name}") for name in (".", "pipe", "file", "link", "gone")}
+    assert faults == {".": "", "pipe": "ENOTDIR", "file": "ENOTDIR", "link": "ENOTDIR", "gone": "ENOENT"}
+
+
+@pytest.mark.usefixtures("mountable")
+def test_a_real_mount_whose_server_is_silent_and_then_gone(tmp_path: Path) -> None:
+    point = tmp_path / "a mount"
+    point.mkdir()
+    short, long = (Mounts(kind="fuse.rclone", timeout_s=seconds) for seconds in (0.5, 30.0))
+
+    def look(read: Mounts) -> Mount | None:
+        return (seen(read).mounted("fuse.rclone") or {}).get(str(point))
+
+    with silent_mount(point) as end:
+        (device,) = [
+            line.split()[2] for line in Path("/proc/self/mountinfo").read_text().splitlines() if "a\\040mount" in line
+        ]
+        assert look(short) == Mount(device=device, fault=None)
+        end()
+        assert look(long) == Mount(device=device, fault="ENOTCONN")
+    assert look(long) is None
