@@ -204,6 +204,8 @@ def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(sc
 
     gpu2.text("docker", "kill", f"kit-{cluster.name}-data-{PLACE}")
     until("gpu2 has lost it", lambda: scene.state(PLACE)["hosts"] == ["gpu1", "gpu3", "gpu4"])
+    ended = f"{PLACE}: the mount has ended: Transport endpoint is not connected"
+    assert store_mounts(cluster) == [(["gpu2"], ended, "breaks", f"kit data mount {PLACE}")]
     failed = cluster.kit("run", "-H", "gpu2", "--np", "1", "--code", "none", "--", "python3", "-c", READ)
     # The program itself would find no file, and end with 0.
     assert failed.returncode == 4, failed.stderr
@@ -212,6 +214,7 @@ def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(sc
     again = cluster.kit(*words, **scene.store.environment)
     assert again.returncode == 0, again.stderr
     scene.everybody_sees(scene.source, PLACE)
+    assert store_mounts(cluster) == []
 
     # A node that starts now has this mount, and no later one.
     gpu3.text("docker", "restart", cluster.container(gpu3))
@@ -224,6 +227,17 @@ def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(sc
     scene.everybody_sees(scene.source, PLACE)
     run = cluster.kit("run", "--npernode", "1", "--code", "none", "--", "python3", "-c", READ)
     assert run.returncode == 0, run.stderr
+
+
+def store_mounts(cluster: Cluster) -> list[tuple[list[str], str, str, str]]:
+    """Return what kit doctor sees of mounted stores: hosts, text, severity and what to type."""
+    findings = objects(cluster.kit("doctor", "--pairs", "none", "--json"))[-1]["findings"]
+    return [
+        (sight["hosts"], sight["seen"], sight["severity"] or one["severity"], sight["fix"])
+        for one in findings
+        if one["id"] == "store-mount"
+        for sight in one["seen"]
+    ]
 
 
 def nowhere(scene: Scene) -> None:

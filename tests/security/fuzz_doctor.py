@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kit.config.validate import spec_from
-from kit.model.doctor import Command, Disk, Examined, Files, Links, Lookup, Read, Seen
+from kit.model.doctor import Command, Disk, Examined, Files, Links, Lookup, Mounts, Read, Seen
 from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.judge import reads_of
 from kit.remote.doctor.read import answered
@@ -16,7 +16,8 @@ from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, node
 
 MARK = "5f1c"
-SPEC = spec_from({"name": "lab"})
+DATA = {"crawl": {"from": "s3://bucket/crawl", "to": "/data/crawl", "stage": "none"}}
+SPEC = spec_from({"name": "lab", "data": DATA})
 READS: Sequence[Read] = reads_of(CHECKS)
 
 
@@ -25,6 +26,7 @@ TEXTS = (
     "4096 16384 4194304\n",
     "always [madvise] never\nMax open files 1024 4096 files\nMemTotal: 65536000 kB\n",
     '{"features": {"cdi": true}, "mtu": 1500, "default-address-pools": [{"base": "10.0.0.0/8", "size": 24}]}\n',
+    "840 812 0:61 / /data/crawl ro - fuse.rclone rclone ro\n",
     "NVRM: Xid (PCI:0000:17:00): 79, pid=1, GPU is lost.\n2: eth0: <UP> mtu 9001\n10.0.0.0/24 dev eth0\n",
 )
 
@@ -39,6 +41,8 @@ def value(read: Read, text: str) -> Any:
             return [100 * 2**30, 50 * 2**30, 6_000_000, 5_000_000]
         case Lookup():
             return ["10.0.0.4"]
+        case Mounts():
+            return {"/opt/kit/.data/lab/crawl/mount": ["0:61", "ENOTCONN"], "/opt/kit/.data/b/c/mount": ["0:62", None]}
     return text
 
 

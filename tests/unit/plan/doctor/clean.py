@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.model.doctor import Room
+from kit.model.doctor import Mount, Room
 from tests.fakes.doctor import Machine, table
 
 LIMITS = """\
@@ -29,6 +29,12 @@ ROUTES = table(
     ("docker0", "172.17.0.0", "255.255.0.0"),
 )
 NET = "/sys/class/net"
+# A store that rclone has mounted on the VM, and that its node sees.
+NODE_MOUNTS = """\
+812 811 0:52 / / rw,relatime - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A:/var/lib/docker/overlay2/l/B
+840 812 0:61 / /data/crawl ro,nosuid,nodev,relatime master:31 - fuse.rclone rclone ro,user_id=0,group_id=0,allow_other
+841 812 8:1 /opt/kit/.data/lab/images/files /data/images ro,relatime - ext4 /dev/sda1 rw
+"""
 
 
 def machine(number: int) -> Machine:
@@ -84,6 +90,7 @@ def machine(number: int) -> Machine:
             ("sshd", "-T"): SSHD,
             ("timedatectl", "show"): "Timezone=Etc/UTC\nLocalRTC=no\nCanNTP=yes\nNTP=yes\nNTPSynchronized=yes\n",
             ("node", "cat", "/proc/self/limits"): LIMITS,
+            ("node", "cat", "/proc/self/mountinfo"): NODE_MOUNTS,
             ("node", "cat", "/sys/fs/cgroup/pids.max"): "32768\n",
             ("node", "df", "-P", "-k", "/dev/shm"): "Filesystem     1024-blocks  Used Available Capacity Mounted on\n"
             "shm                1000000     8    999992       1% /dev/shm\n",
@@ -93,6 +100,7 @@ def machine(number: int) -> Machine:
             "/var/lib/docker": Room(total=64 << 30, free=40 << 30, inodes=4_000_000, inodes_free=3_700_000),
             "/tmp": Room(total=8 << 30, free=8 << 30, inodes=1_048_576, inodes_free=1_048_500),
         },
+        mounts={"/opt/kit/.data/lab/crawl/mount": Mount(device="0:61")},
     )
 
 

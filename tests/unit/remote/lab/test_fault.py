@@ -10,7 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from kit.plan.doctor.checks import CHECKS
+from kit.remote.doctor import reader
 from kit.remote.lab import fault
+from tests.fuse import mountable
+
+__all__ = ["mountable"]
 
 LIBRARY = Path(fault.__file__).with_name("fault.sh")
 COMMAND = re.compile(r"kit lab fault HOST ([a-z-]+)")
@@ -155,6 +159,41 @@ def test_a_host_says_how_fast_its_far_end_should_be_until_that_is_done(tmp_path:
         assert main("shaped") == [fault.END]
         assert main("list") == [*present, fault.END]
     assert (tmp_path / "rates").read_text().splitlines()[-1] == "1Gbit eth0"
+
+
+@pytest.mark.usefixtures("mountable")
+@pytest.mark.parametrize("argument", ["", "silent"])
+def test_the_mount_of_a_store_that_has_ended_or_is_silent(tmp_path: Path, argument: str) -> None:
+    """Tests of kit doctor look at it in the lab. Here it is below another folder."""
+    store = LIBRARY.with_name("faults").joinpath("store-mount.sh").read_text()
+    lines = (f"ARG={argument}", store.replace("/opt/kit/", f"{tmp_path}/opt/kit/"))
+    point = f"{tmp_path}/opt/kit/.data/kit-lab/store/mount"
+
+    def fault_there() -> object:
+        reading = reader.Reading({"reads": [["mounts", "fuse.rclone", 5.0 if not argument else 0.5]], "look": None})
+        reading.work()
+        rows = reading.answer()["reads"][0]
+        return rows[point][1] if point in rows else "nothing"
+
+    try:
+        shell(tmp_path, *lines, begin("store-mount"), "inject")
+        assert fault_there() == (None if argument else "ENOTCONN")
+    finally:
+        shell(tmp_path, *lines, "FAULT=store-mount", "repair")
+    assert fault_there() == "nothing"
+    assert not (tmp_path / "opt/kit").exists()
+    assert not list((tmp_path / "kit/faults").iterdir())
+
+
+@pytest.mark.usefixtures("mountable")
+def test_data_that_came_beside_the_mount_of_a_store_stays(tmp_path: Path) -> None:
+    store = LIBRARY.with_name("faults").joinpath("store-mount.sh").read_text()
+    lines = ("ARG=", store.replace("/opt/kit/", f"{tmp_path}/opt/kit/"))
+    other = tmp_path / "opt/kit/.data/lab"
+    shell(tmp_path, *lines, begin("store-mount"), "inject")
+    other.mkdir()
+    shell(tmp_path, *lines, "FAULT=store-mount", "repair")
+    assert [path.name for path in other.parent.iterdir()] == ["lab"]
 
 
 SMI = """<?xml version="1.0" ?>
