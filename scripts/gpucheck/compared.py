@@ -91,5 +91,6 @@ def facts(root: Path, clock: Clock, smi: Smi) -> tuple[str, Sequence[str]]:
         )
         for gpu in matrix.gpus
     ]
-    cores = "%d cores on %d NUMA nodes" % (len(words.get("core", ())), max(1, len(words.get("numa", ()))))
+    nodes = max(1, len(words.get("numa", ())))
+    cores = "%d cores on %d NUMA node%s" % (len(words.get("core", ())), nodes, "" if nodes == 1 else "s")
     return "%s; GPUs are connected by %s" % (cores, "/".join(links) or "nothing (one GPU)"), lines

@@ -7,8 +7,9 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.state import State, state
@@ -49,18 +50,23 @@ def all_reduces(
     rows = answer.get("rows") or [row for test in answer.get("tests", ()) for row in test["rows"]]
     if done.code or not rows:
         raise Failed("%s: %s" % (through, answer.get("error") or done.last))
-    lines = ["| bytes | time µs | algbw GB/s | busbw GB/s |", "|---:|---:|---:|---:|"]
-    lines += [
-        "| %d | %.1f | %.2f | %.2f |" % (row["bytes"], row["seconds"] * 1e6, row["algbw"] / 1e9, row["busbw"] / 1e9)
-        for row in rows
-    ]
-    lines += ["", *_under_load(load, names, smi.programs, captures)]
-    best = max(row["busbw"] for row in rows)
     number = int(answer.get("gpus") or answer.get("ranks") or 0)
+    lines = [*_rates(rows, bus=number > 1), "", *_under_load(load, names, smi.programs, captures)]
+    best = max(row["busbw"] for row in rows)
     if number < 2:
         return "%s on 1 GPU: it works; a rate needs two" % through, lines
     version = " %s" % answer["nccl"] if answer.get("nccl") else ""
     return "%s%s, all-reduce on %d GPUs: up to %.1f GB/s on the bus" % (through, version, number, best / 1e9), lines
+
+
+def _rates(rows: Sequence[Mapping[str, Any]], *, bus: bool) -> list[str]:
+    """Return the table of rates. One GPU alone has none on the bus."""
+    lines = ["| bytes | time µs | algbw GB/s |", "|---:|---:|---:|"]
+    lines += ["| %d | %.1f | %.2f |" % (row["bytes"], row["seconds"] * 1e6, row["algbw"] / 1e9) for row in rows]
+    if bus:
+        more = [" busbw GB/s |", "---:|", *(" %.2f |" % (row["busbw"] / 1e9) for row in rows)]
+        lines = [line + cell for line, cell in zip(lines, more)]
+    return lines
 
 
 def _horovod(clock: Clock) -> bool:

@@ -39,6 +39,8 @@ CAPTURES = ROOT / "tests/captures/nvidia-smi"
 MACHINES = sorted(path.name for path in CAPTURES.iterdir() if path.is_dir() and path.name != "failures")
 PARTS = ["nvidia-smi", "driver", "kit-rank", "nccl", "pytorch", "kit tune"]
 
+# The others are composed.
+REAL = ["h200x1-580"]
 machines = pytest.mark.parametrize("machine", MACHINES)
 
 
@@ -143,7 +145,13 @@ def test_dmon_may_refuse_a_gpu_with_mig_devices() -> None:
     assert smi_of("t4-450", samples_txt="Not supported on the device(s)\n").problems
 
 
-@machines
+@pytest.mark.parametrize("machine", REAL)
+def test_a_capture_of_a_real_machine_has_no_name_left_to_replace(machine: str) -> None:
+    smi = smi_of(machine)
+    assert {file: cleaned(text, Names({}), smi.programs) for file, text in smi.answers.items()} == smi.answers
+
+
+@pytest.mark.parametrize("machine", sorted({*MACHINES} - {*REAL}))
 def test_a_capture_without_names_reads_like_the_original(machine: str) -> None:
     names, smi = Names({"gpubox": "host", "alice": "user"}), smi_of(machine)
     clean = {file: cleaned(text, names, smi.programs) for file, text in smi.answers.items()}

@@ -14,6 +14,10 @@ _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,4})\b
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), ([A-Za-z-]{1,20})")
 # Of a program that did something wrong, or that was ended: https://docs.nvidia.com/deploy/xid-errors
 _PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69})
+_PROGRAM_FIX = (
+    "look into the logs of the runs of that time: kit runs. The GPU needs no reset. If programs fail on it that work "
+    "on others, replace the VM"
+)
 # The program's end after another error, and a memory row that was replaced and works again.
 _AFTERMATH = frozenset({43, 45, 63})
 _MEANINGS = {
@@ -32,6 +36,8 @@ _MEANINGS = {
 # A log that repeats itself says no more.
 _MOST_LINES = 20_000
 _MOST_KINDS = 8
+# What a line says, how bad that is, and what to do instead of the check's own advice.
+_Kind = tuple[str, Severity, str]
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -39,25 +45,26 @@ def judge(examined: Examined) -> Iterator[Sight]:
         ran = host.ran(*_LOG.argv)
         if ran is None or ran.code != 0:
             continue
-        kinds: dict[tuple[str, Severity], int] = {}
+        kinds: dict[_Kind, int] = {}
         for line in ran.out.splitlines()[-_MOST_LINES:]:
             if kind := _kind(line):
                 kinds[kind] = kinds.get(kind, 0) + 1
-        for (text, severity), count in list(kinds.items())[:_MOST_KINDS]:
+        for (text, severity, fix), count in list(kinds.items())[:_MOST_KINDS]:
             times = f", {count} times" if count > 1 else ""
-            yield Sight(hosts=(host.name,), seen=f"{text}{times}", severity=severity)
+            yield Sight(hosts=(host.name,), seen=f"{text}{times}", severity=severity, fix=fix)
 
 
-def _kind(line: str) -> tuple[str, Severity] | None:
-    """Return what a line of the log says, and how bad it is. None for a line that says nothing about a GPU's health."""
+def _kind(line: str) -> _Kind | None:
+    """Return what a line of the log says. None for a line that says nothing about a GPU's health."""
     if match := _XID.search(line):
         number = int(match[2])
         if number in _AFTERMATH:
             return None
         meaning = f" ({_MEANINGS[number]})" if number in _MEANINGS else ""
-        return f"Xid {number} on {match[1]}{meaning}", "watch" if number in _PROGRAMS else "breaks"
+        text = f"Xid {number} on {match[1]}{meaning}"
+        return (text, "watch", _PROGRAM_FIX) if number in _PROGRAMS else (text, "breaks", "")
     if match := _SXID.search(line):
-        return f"SXid {match[2]} on {match[1]} ({match[3]})", "breaks" if match[3].lower() == "fatal" else "watch"
+        return f"SXid {match[2]} on {match[1]} ({match[3]})", "breaks" if match[3].lower() == "fatal" else "watch", ""
     return None
 
 
@@ -68,9 +75,10 @@ CHECK = Check(
     severity="breaks",
     judge=judge,
     reads=(_LOG,),
-    leads_to="Ranks on this GPU end or wait forever, or it is missing after the next start.",
-    fix="End the programs on it and reset it, `sudo nvidia-smi --gpu-reset -i NUMBER`, or reboot the VM, which also "
-    "clears the log. If the error returns, replace the VM. NVIDIA lists the numbers: "
-    "https://docs.nvidia.com/deploy/xid-errors",
+    leads_to="Ranks on this GPU end or wait forever. After an error of the hardware, it may be missing after the next "
+    "start.",
+    fix="After an error of the hardware, end the programs on the GPU and reset it, `sudo nvidia-smi --gpu-reset -i "
+    "NUMBER`, or reboot the VM, which also clears the log. If the error returns, replace the VM. NVIDIA lists the "
+    "numbers: https://docs.nvidia.com/deploy/xid-errors",
     lab="kit lab gpu HOST --fault xid:79",
 )

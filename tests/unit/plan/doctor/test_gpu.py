@@ -115,6 +115,12 @@ def log(*lines: str) -> dict[str, Any]:
     return run(LOG, "".join(lines))
 
 
+FAULTS = """\
+[  190.718124] NVRM: GPU at PCI:0000:00:06: GPU-00000000-0000-0000-0000-000000000001
+[  190.718136] NVRM: Xid (PCI:0000:00:06): 43, pid=4426, name=python3, channel 0x0000000a
+[  245.753538] NVRM: Xid (PCI:0000:00:06): 31, pid=5068, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: \
+ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x0_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE
+"""
 NARROW = "<current_link_width>16x<", "<current_link_width>4x<"
 CLOCKS = "<applications_clocks><graphics_clock>{} MHz</graphics_clock></applications_clocks><max_clocks>"
 FM = "<fabric>\n\t\t\t<state>Completed<"
@@ -322,6 +328,16 @@ def test_a_failure_of_nvidia_smi_is_no_finding_of_its_values(module: Any, failur
 def test_an_error_of_a_program_is_only_worth_a_look() -> None:
     sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(NVRM.format(31), NVRM.format(48))))
     assert [sight.severity for sight in sights] == ["watch", "breaks"]
+    # Only the broken one needs what the check advises: to reset the GPU.
+    assert ["needs no reset" in sight.fix for sight in sights] == [True, False]
+
+
+def test_the_log_of_a_real_gpu_after_two_faults_of_programs() -> None:
+    """An H200 with driver 580.159.04: a failed assertion in a kernel (43), then a write to a wrong address (31)."""
+    sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(*FAULTS.splitlines(keepends=True))))
+    assert [(sight.seen, sight.severity) for sight in sights] == [
+        ("Xid 31 on 0000:00:06 (a program used a wrong address)", "watch")
+    ]
 
 
 def test_lanes_that_all_gpus_lack_are_only_worth_a_look() -> None:

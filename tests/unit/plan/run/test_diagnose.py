@@ -2,8 +2,8 @@
 
 `source` in a file says where its text comes from. "kit's cpu image" is the output of Python 3.11, TensorFlow 2.15.1,
 MXNet 1.9.1, Horovod 0.28.1 and Open MPI 4.1.4 in that image, cut to its last lines; a file without lines only says how
-such a program ended there. "upstream" is a line from the software's source, or from an issue that quotes it, for cases
-that need GPUs or a second host.
+such a program ended there. "an H200" is the output of a rank on that GPU. "upstream" is a line from the software's
+source, or from an issue that quotes it, for cases that need GPUs or a second host.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def holes(text: str) -> set[str]:
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_samples_from_kit_s_images_and_upstream(sample: Path) -> None:
     fields, failure = read(sample)
-    assert re.fullmatch(r"kit's (?:cpu|pytorch) image.*|upstream: .+", fields["source"])
+    assert re.fullmatch(r"kit's (?:cpu|pytorch) image.*|an H200, .+|upstream: .+", fields["source"])
     known = cause(failure)
     assert (known.text if known else "") == fields["says"]
     if sample.stem.startswith("none-"):
