@@ -60,8 +60,9 @@ _LAB = """\
 Each check has unit tests. Most also have a fault for [the lab](lab.md): a test brings up hosts, finds nothing,
 injects the fault, expects the check to name that host, repairs the host, and finds nothing again. Except for checks
 between hosts, and those that name hosts that are alike, it must name no other host. The
-sections say how to provoke a finding yourself, or why the lab cannot. No check has met a real GPU, InfiniBand, or a
-fault of real hardware.
+sections say how to provoke a finding yourself, or why the lab cannot. On a VM with a real GPU, an
+[H200](gpus.md#on-an-h200), `gpu-xid` named the fault of a program, and no other check had a finding. No check has met
+InfiniBand, or a fault of real hardware.
 """
 # Before the checks of an area.
 _INTRODUCTIONS: Mapping[Area, str] = {
