@@ -43,6 +43,7 @@ _FULL = "reached the limit of bytes before the time was over, so the timeline is
 _ABSENT = "has ended, or could not make the file of counters: /dev/shm of the host may be full"
 _NOTHING = "did nothing together with other ranks in this time"
 _LONGER = "try again for longer: --for 60s"
+_ALONE = "a run of one rank exchanges nothing with others: start more, kit run --np 2"
 
 T = TypeVar("T")
 Talks = Mapping[str, Talk]
@@ -202,7 +203,8 @@ def _written(
     )
     if not ranks:
         rank, why = next(iter(missed.items()), (0, _NOTHING))
-        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=_LONGER)
+        hint = _ALONE if record.np == 1 and why == _NOTHING else _LONGER
+        raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=hint)
     error = max(clock.error_us for clock in common.values())
     content = merge.merged(ranks, run=record.id, clock_error_us=error, missed=missed)
     try:

@@ -218,6 +218,20 @@ def test_ranks_that_do_not_count_are_named(
     }
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_ranks_that_exchange_nothing_have_no_timeline(
+    fleet: Fleet, context: Context, hosts: dict[str, Path], tmp_path: Path, number: int
+) -> None:
+    fleet["gpu1"].runs = listed(({**RECORD, "places": [{**PLACES[0], "ranks": number}]}, None), live=True)
+    nothing = horovod.written(int(time.time() * 1e6), [])
+    with ExitStack() as stack:
+        for rank in range(number):
+            stack.enter_context(Rank(hosts["gpu1"] / "counters", rank, data=nothing, size=number))
+        with pytest.raises(NotReadyError, match="rank 0: did nothing together with other ranks") as caught:
+            record(context, tmp_path)
+    assert caught.value.hint == (flow._ALONE if number == 1 else flow._LONGER)
+
+
 ELASTIC = {**RECORD, "elastic": {"min_np": 1}}
 
 
