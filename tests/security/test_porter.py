@@ -345,14 +345,18 @@ def test_a_sender_without_the_certificate_is_not_read(
 # What takes.
 
 
+# A listener that waits for a layer says every two seconds that it lives.
+WAITS = frame(wire.KEEP)
+
+
 def asks(listener: serve.Listener, folder: Path, request: bytes) -> bytes:
-    """Return what a host of the ship gets for this request, until the listener hangs up."""
+    """Return what a host of the ship gets for this request, until the listener hangs up or waits for a layer."""
     plain = socket.create_connection(("127.0.0.1", listener.port), timeout=20)
     peer = tls(str(folder), server=False).wrap_socket(plain)
     answer = b""
     with contextlib.suppress(OSError), peer:
         peer.sendall(request)
-        while data := peer.recv(1 << 16):
+        while not answer.endswith(WAITS) and (data := peer.recv(1 << 16)):
             answer += data
     return answer
 

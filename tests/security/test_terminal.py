@@ -163,6 +163,14 @@ def test_tables_and_stories(text: Callable[[], str]) -> None:
     safe(stream.getvalue().replace("\n    kit: all is well", ""))
 
 
+def test_a_sentence_that_nobody_escaped_before() -> None:
+    terminal, stream = screen()
+    terminal.say(HOSTILE)
+    terminal.tell(HOSTILE)
+    assert stream.getvalue()
+    safe(stream.getvalue().replace("\nkit: all is well", ""))
+
+
 def test_questions_and_redrawn_screens() -> None:
     terminal, stream = screen()
     terminal.inp = Screen()

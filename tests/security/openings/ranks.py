@@ -141,7 +141,7 @@ OPENINGS: tuple[Opening, ...] = (
         file="kit/cli/screen/terminal.py",
         old="parts = [escaped(first)]",
         new="parts = [first]",
-        tests=("security/test_terminal.py", "-k", "tables_and_stories"),
+        tests=("security/test_terminal.py", "-k", "nobody_escaped_before"),
     ),
     Opening(
         border=_TERMINAL,
