@@ -66,7 +66,7 @@ class FakeSwarm:
 
         missing = [v["source"] for v in body["volumes"] if v["type"] == "bind" and not vm.exists(v["source"])]
         known = {*vm.images, *vm.images.values()}
-        if missing or body["image"] not in known or {"stack fails", "mount fails"} & vm.faults:
+        if missing or body["image"] not in known or {"stack fails", "mount fails", "low limits"} & vm.faults:
             return
         folder = body["volumes"][0]["source"]
         own = dict(line.split("=", 1) for line in vm.files[f"{folder}/node.env"][0].decode().splitlines())
@@ -160,7 +160,7 @@ class SwarmScripts:
         return completed()
 
     def _swarm_tasks(self: FakeVM, _stdin: bytes, *services: str) -> Completed:  # type: ignore[misc]
-        from tests.fakes.vm import mount_failure  # noqa: PLC0415  (it takes its scripts from here)
+        from tests.fakes.vm import NO_LIMIT, mount_failure  # noqa: PLC0415  (it takes its scripts from here)
 
         swarm, lines = self._managed(), []
         swarm.reconcile()
@@ -173,6 +173,8 @@ class SwarmScripts:
                 if not there and "mount fails" in member.vm.faults:
                     volume = next(v["source"] for v in body["volumes"] if v["type"] == "volume")
                     error = f"starting container failed: {mount_failure(volume)}"
+                if not there and "low limits" in member.vm.faults:
+                    error = f"starting container failed: {NO_LIMIT}"
                 lines += [
                     f"{name} {self.fleet.next_id()} {member.id} {state} {spec} {error}"
                     for _ in range(1 if there else 3)

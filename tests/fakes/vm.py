@@ -26,12 +26,19 @@ if TYPE_CHECKING:
 
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
-    "engine hiccups", "no ps", "data folder of another", "mount fails", "mount hangs",
+    "engine hiccups", "no ps", "data folder of another", "mount fails", "mount hangs", "low limits",
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
 LOST = "Failed to initialize NVML: Unknown Error"
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
+
+
+NO_LIMIT = (
+    "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init: error setting rlimit type 8: operation not "
+    "permitted"
+)
 
 
 def mount_failure(volume: str) -> str:
@@ -405,6 +412,8 @@ class FakeVM(SwarmScripts):
             return failed(f"Error response from daemon: failed to create shim task: OCI runtime create failed: {RESET}")
         if "compose fails" in self.faults:
             return failed("Error response from daemon: failed to create shim task: OCI runtime create failed")
+        if "low limits" in self.faults:
+            return failed(f"Error response from daemon: {NO_LIMIT}: unknown")
         document = yaml.safe_load(self.files[path][0])
         project = document["name"]
         services = document["services"]

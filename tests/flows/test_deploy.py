@@ -487,6 +487,14 @@ def test_a_folder_that_is_another_users_stops_the_deploy_on_that_host(fleet: Fle
     assert "kit ssh gpu2 -- ls -ld /opt/kit/.data/lab/web" in (caught.value.hint or "")
 
 
+def test_an_engine_that_cannot_raise_limits_gets_the_hint_of_kit_local(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].faults.add("low limits")
+    with pytest.raises(StepError, match="error setting rlimit type 8: operation not permitted") as caught:
+        deploy(fleet.context(reporter))
+    assert caught.value.host == "gpu2"
+    assert caught.value.hint == "this engine cannot raise limits: set ulimits.memlock to default in kit.yaml"
+
+
 def test_a_server_that_mounts_nothing_is_named(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu2"].faults.add("mount fails")
     with pytest.raises(StepError) as caught:

@@ -180,6 +180,13 @@ def test_a_tasks_mount_that_fails_is_reported(fleet: Fleet, context: Deployed) -
     assert services(fleet) == ALL
 
 
+def test_an_engine_that_cannot_raise_limits_gets_the_hint_of_kit_local(fleet: Fleet, context: Deployed) -> None:
+    fleet["gpu3"].faults.add("low limits")
+    with pytest.raises(StepError, match="error setting rlimit type 8: operation not permitted") as caught:
+        deploy(context())
+    assert caught.value.hint == "this engine cannot raise limits: set ulimits.memlock to default in kit.yaml"
+
+
 def test_a_server_that_mounts_nothing_is_named(fleet: Fleet, context: Deployed) -> None:
     fleet["gpu3"].faults.add("mount fails")
     shared = {"web": {"from": "nfs://10.0.0.9/web", "to": "/web", "stage": "none"}}

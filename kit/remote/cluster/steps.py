@@ -34,6 +34,7 @@ from kit.remote.cluster.observe import listener_word
 from kit.remote.cluster.peers import peer_failures
 from kit.remote.engine import registry
 from kit.remote.engine.hiccups import no_container, persistently
+from kit.remote.engine.limits import limits_hint
 from kit.remote.scripts import script
 from kit.remote.ship.broadcast import ship
 from kit.remote.ship.lanes import Target
@@ -118,7 +119,8 @@ def compose_up(execution: Execution, transport: Transport, step: ComposeUp) -> N
     if fault is not None:
         raise StepError(described(fault), hint=fault.hint, host=name)
     by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
-    require(done, name, "docker compose up failed", f"run it by hand: {by_hand}")
+    hint = limits_hint(done.error_text) or f"run it by hand: {by_hand}"
+    require(done, name, "docker compose up failed", hint)
 
 
 def wait_sshd(_execution: Execution, transport: Transport, step: WaitSshd) -> None:

@@ -22,6 +22,7 @@ from kit.model.observed import HostFacts
 from kit.remote.cluster.forms import Info
 from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist
+from kit.remote.engine.limits import limits_hint
 from kit.remote.machine.gpus import gpu_facts
 from kit.remote.run.lines import LONG, Lines, text_so_far
 
@@ -190,8 +191,6 @@ def _errors(doing: str) -> AbstractContextManager[None]:
             )
         if "unknown device" in text or "unresolvable CDI devices" in text:
             return NotReadyError(f"{doing}: {text}", hint="list this machine's GPUs: nvidia-smi -L")
-        limits = "rlimit" in text or "ulimit" in text
-        hint = "this engine cannot raise limits: set ulimits.memlock to default in kit.yaml" if limits else None
-        return StepError(f"{doing}: {text}", hint=hint)
+        return StepError(f"{doing}: {text}", hint=limits_hint(text))
 
     return sdk.errors(refused=refused)

@@ -34,6 +34,7 @@ from kit.model.swarm import (
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.cluster.mountfaults import described, mount_fault
 from kit.remote.engine.hiccups import persistently
+from kit.remote.engine.limits import limits_hint
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Completed, Transport
 
@@ -220,7 +221,7 @@ def _no_tasks(execution: Execution, name: str, worst: _Task | None, tasks: Seque
     if task is not None and task.node != "-":
         what += f" on node {task.node}"
     why = f": {task.error or task.state}" if task else ""
-    hint = f"kit ssh {name} -- docker stack ps --no-trunc {stack}"
+    hint = (limits_hint(task.error) if task else None) or f"kit ssh {name} -- docker stack ps --no-trunc {stack}"
     return StepError(f"Swarm does not start {what}{why}", hint=hint, host=name)
 
 
