@@ -111,8 +111,7 @@ class Worker:
             if rank is None:
                 write(body)
             elif kind != "x" or not self.ended:
-                number = str(self.rank).encode()
-                write(b"\x1ekit-line %s %s %s %d\n%s" % (number, kind.encode(), more.encode(), len(body), body))
+                write(frames.relayed(str(self.rank).encode(), kind, body, more))
 
 
 def argv_of(node: str, address: str, head: str) -> List[str]:

@@ -2,7 +2,10 @@
 
 kit-rank sends these on standard error, among mpirun's own output:
 
-    0x1e kit-line RANK KIND MORE LENGTH newline, LENGTH bytes
+    0x1e kit-line RANK KIND MORE LENGTH newline, LENGTH bytes, a newline if these do not end with one
+
+Open MPI 5 holds an unfinished line back, and may print its own messages or other ranks' lines before it. So a record
+ends with a newline. Readers drop this newline, and accept records without it.
 
 The log, and the stream to kit, consist only of these:
 
@@ -33,6 +36,12 @@ def record(milliseconds: int, rank: bytes, kind: str, body: bytes, more: str = "
     return b"\x1e%d %s %s %s %d\n%s" % (milliseconds, rank, kind.encode(), more.encode(), len(body), body)
 
 
+def relayed(rank: bytes, kind: str, body: bytes, more: str = ".") -> bytes:
+    """Return one record as kit-rank sends it."""
+    end = b"" if body.endswith(b"\n") else b"\n"
+    return b"\x1ekit-line %s %s %s %d\n%s%s" % (rank, kind.encode(), more.encode(), len(body), body, end)
+
+
 def event(milliseconds: int, name: str, **fields: Any) -> bytes:
     fields["event"] = name
     return record(milliseconds, b"-", "k", json.dumps(fields, sort_keys=True).encode())
@@ -55,8 +64,13 @@ class Splitter:
         self._rest = b""
         # This much of the rest is certainly mpirun's own words.
         self._plain = 0
+        # The next byte ends the last record if it is a newline. The rest is empty then.
+        self._ending = False
 
     def feed(self, data: bytes) -> Iterator[Piece]:
+        if self._ending and data:
+            self._ending = False
+            data = data[1:] if data.startswith(b"\n") else data
         self._rest += data
         while True:
             at = self._rest.find(BEGIN, self._plain)
@@ -81,6 +95,9 @@ class Splitter:
                 yield self._words(at)
             end -= at
             body = self._rest[head.end() - at : end]
+            if not body.endswith(b"\n"):
+                self._ending = len(self._rest) == end
+                end += self._rest.startswith(b"\n", end)
             self._rest = self._rest[end:]
             yield head.group(1), head.group(2).decode(), head.group(3).decode(), body
 

@@ -42,7 +42,16 @@ def sent(piece: Piece) -> bytes:
     rank, kind, more, body = piece
     if rank is None:
         return body
-    return b"\x1ekit-line %s %s %s %d\n%s" % (rank, kind.encode(), more.encode(), len(body), body)
+    end = b"" if body.endswith(b"\n") else b"\n"
+    return b"\x1ekit-line %s %s %s %d\n%s%s" % (rank, kind.encode(), more.encode(), len(body), body, end)
+
+
+def bare(piece: Piece) -> bytes:
+    """Return a record of a writer that ends it with its body, as kit-rank did once."""
+    rank, kind, more, body = piece
+    return body if rank is None else b"\x1ekit-line %s %s %s %d\n%s" % (
+        rank, kind.encode(), more.encode(), len(body), body,
+    )  # fmt: skip
 
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
@@ -73,11 +82,80 @@ def test_records_come_out_as_they_went_in_however_they_are_cut(pieces: list[Piec
     assert split(cut(data, places)) == joined(pieces)
 
 
+@given(st.lists(RECORDS, max_size=8), WORDS, st.lists(st.integers(0, 10**6), max_size=12))
+def test_records_without_the_newline_come_out_too(records: list[Piece], words: Piece, places: list[int]) -> None:
+    pieces = [*records, (None, "m", ".", b"mpirun: " + words[3])]
+    assert split(cut(b"".join(map(bare, pieces)), places)) == joined(pieces)
+
+
+@pytest.mark.parametrize("words", [b"\nwords\n", b"\n\n", b"words\n", b"\n"])
+@pytest.mark.parametrize("body", [b"gpu1 1 0 0", b"", b"a line\n"])
+def test_only_the_records_own_newline_is_dropped(body: bytes, words: bytes) -> None:
+    """mpirun's own words may begin with an empty line."""
+    record: Piece = (b"1", "x", ".", body)
+    data = sent(record) + words
+    for place in range(len(data)):
+        assert split(cut(data, [place])) == [record, (None, "m", ".", words)]
+    assert split([data[n : n + 1] for n in range(len(data))]) == [record, (None, "m", ".", words)]
+
+
+def test_a_record_does_not_wait_for_its_newline() -> None:
+    splitter = frames.Splitter()
+    assert list(splitter.feed(b"\x1ekit-line 1 x . 10\ngpu1 1 0 0")) == [(b"1", "x", ".", b"gpu1 1 0 0")]
+    assert list(splitter.feed(b"")) == []
+    assert list(splitter.feed(b"\n")) == []
+    assert list(splitter.feed(b"\n")) == [(None, "m", ".", b"\n")]
+
+
+@given(RECORDS)
+def test_a_record_is_relayed_as_kit_rank_sends_it(piece: Piece) -> None:
+    rank, kind, more, body = piece
+    assert frames.relayed(rank, kind, body, more) == sent(piece)
+
+
+# What Open MPI 5 does with the unfinished end of what it has read
+
+
+def through_open_mpi_5(packets: Iterable[tuple[object, bytes]]) -> bytes:
+    """Return what mpirun prints of packets by their sender. It holds unfinished lines back until more comes."""
+    held: dict[object, bytes] = {}
+    out = b""
+    for sender, data in packets:
+        lines, newline, held[sender] = (held.pop(sender, b"") + data).rpartition(b"\n")
+        out += lines + newline
+    return out + b"".join(held.values())
+
+
+@given(st.lists(st.one_of(RECORDS, WORDS), max_size=12), st.lists(st.integers(0, 10**6), max_size=12))
+def test_open_mpi_5_leaves_records_whole(pieces: list[Piece], places: list[int]) -> None:
+    data = through_open_mpi_5((piece[0], sent(piece)) for piece in pieces)
+    assert split(cut(data, places)) == joined(pieces)
+
+
+UP: Piece = (b"0", "o", "+", b"\r10%")
+END: Piece = (b"0", "x", ".", b"gpu1 1 0 0")
+OTHER: Piece = (b"1", "o", ".", b"a line of the other rank\n")
+BANNER: Piece = (None, "m", ".", b"-----------\nprterun detected that one or more processes exited\n")
+
+
+@pytest.mark.parametrize("between", [OTHER, BANNER])
+@pytest.mark.parametrize("record", [UP, END])
+def test_open_mpi_5_tears_records_that_end_without_a_newline(record: Piece, between: Piece) -> None:
+    pieces = [record, between]
+    torn = split([through_open_mpi_5((piece[0], bare(piece)) for piece in pieces)])
+    assert torn[0][3] != record[3]
+    assert record[3] in torn[-1][3]
+    assert split([through_open_mpi_5((piece[0], sent(piece)) for piece in pieces)]) == pieces
+
+
 @given(
     st.lists(
-        st.sampled_from([b"\x1ekit-line 3 o . 4\nabc\n", b"\x1ekit-line ", b"\x1e", b"\n", b"4", b" o . ", b"x" * 70])
+        st.sampled_from([
+            b"\x1ekit-line 3 o . 4\nabc\n", b"\x1ekit-line 3 o + 2\nab", b"\x1ekit-line 3 l . 0\n", b"\x1ekit-line ",
+            b"\x1e", b"\n", b"4", b" o . ", b"x" * 70,
+        ])
     )
-)
+)  # fmt: skip
 def test_any_bytes_give_the_same_however_they_are_cut(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     whole = split([data])
