@@ -227,7 +227,7 @@ def test_kit_rank_starts_a_rank_and_its_output_is_read() -> None:
 
 
 def test_records_of_kit_rank() -> None:
-    records = b"\x1ekit-line 0 u . 3\nh 1\x1ekit-line 0 o + 2\nab\x1ekit-line 0 e . 2\nx\n\x1ekit-line 0 o . 3\nc\n\n"
+    records = b"\x1ekit-line 0 u . 3\nh 1\x1ekit-line 0 o + 2\nab\n\x1ekit-line 0 e . 2\nx\n\x1ekit-line 0 o . 3\nc\n\n"
     assert choices.printed(records, b"o") == "abc\n\n"
     assert choices.printed(records, b"e") == "x\n"
 
