@@ -3,7 +3,7 @@ FROM debian:bookworm-slim AS build
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       binutils ca-certificates g++ libopenmpi-dev make openmpi-bin python3-dev python3-venv >/dev/null \
- && rm -rf /var/lib/apt/lists/*
+ && apt-get clean && rm -rf /var/lib/apt/lists/*
 RUN python3 -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit("this flavour is locked for Python 3.11, and the base has %d.%d" % v)'
 
 # Certificates that this machine trusts beyond its distribution, such as that of a proxy that intercepts TLS. They are not
@@ -21,7 +21,8 @@ RUN /opt/venv/bin/pip install -q -r /kit/requirements/mxnet.txt
 COPY requirements/horovod.txt /kit/requirements/horovod.txt
 # kit's changes to Horovod (images/horovod): each patch says why.
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends patch >/dev/null && rm -rf /var/lib/apt/lists/*
+ && apt-get install -y -qq --no-install-recommends patch >/dev/null \
+ && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY horovod/ /kit/horovod/
 RUN PATH=/opt/venv/bin:$PATH sh /kit/horovod/prepare /kit/requirements/horovod.txt /kit/sources
 # Horovod is compiled. One compiler process needs up to 1.7 GB, so memory limits their number.
@@ -61,10 +62,10 @@ FROM debian:bookworm-slim
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends \
       ca-certificates iproute2 libgfortran5 libgomp1 libquadmath0 openmpi-bin openssh-client openssh-server procps python3 >/dev/null \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
+ && apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
 RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends htop git=1:2.39 >/dev/null \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
+ && apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
 COPY --from=build /opt/venv /opt/venv
 COPY --from=rclone /kit/rclone /opt/kit/rclone
 COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf

@@ -49,6 +49,8 @@ def test_a_base_with_apt_gets_the_layers_packages_and_yours(tmp_path: Path) -> N
     # Without certificates, rclone could trust no store.
     assert install.endswith(" ca-certificates iproute2 openssh-client openssh-server procps htop")
     assert "rm -f /etc/ssh/ssh_host_" in " ".join(commands)
+    # Not every base deletes packages that it has installed.
+    assert commands.index("apt-get clean") == commands.index(install) + 1
 
 
 def test_a_base_with_dnf_gets_the_same_by_their_names_there(tmp_path: Path) -> None:
