@@ -93,6 +93,25 @@ def test_open_mpi_4_and_5_are_accepted(version: str, tmp_path: Path) -> None:
 AGENT = "python3 -IS /opt/kit/bin/kit-code run digest"
 
 
+def passed_on(folder: Path, arguments: list[str], agent: str | None = None) -> list[str]:
+    """Return what Open MPI's mpirun gets, a stub. The layer's folders are in PATH as in the image."""
+    kits, theirs = folder / "kit/prrte", folder / "usr"
+    (folder / "kit/bin").mkdir(parents=True)
+    for place, program in (
+        (kits, PREPARE.with_name("mpirun").read_text()),
+        (theirs, '#!/bin/sh\nprintf "%s\\n" "$@"\n'),
+    ):
+        place.mkdir()
+        (place / "mpirun").write_text(program)
+        (place / "mpirun").chmod(0o755)
+    (folder / "kit/bin/mpirun").symlink_to(kits / "mpirun")
+    environ = {"PATH": f"{folder}/kit/bin:{kits}:{theirs}:{os.environ['PATH']}"}
+    if agent is not None:
+        environ["OMPI_MCA_orte_launch_agent"] = agent
+    words = [str(kits / "mpirun"), *arguments]
+    return subprocess.run(words, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
 @pytest.mark.parametrize(
     ("arguments", "variable", "first"),
     [
@@ -105,20 +124,37 @@ AGENT = "python3 -IS /opt/kit/bin/kit-code run digest"
 def test_prrte_gets_the_launch_agent_by_its_own_name(
     arguments: list[str], variable: str | None, first: list[str], tmp_path: Path
 ) -> None:
-    """With the layer's folders in PATH as in the image, and a stub for Open MPI's mpirun."""
-    kits, theirs = tmp_path / "kit/prrte", tmp_path / "usr"
-    (tmp_path / "kit/bin").mkdir(parents=True)
-    for folder, program in (
-        (kits, PREPARE.with_name("mpirun").read_text()),
-        (theirs, '#!/bin/sh\nprintf "%s\\n" "$@"\n'),
-    ):
-        folder.mkdir()
-        (folder / "mpirun").write_text(program)
-        (folder / "mpirun").chmod(0o755)
-    (tmp_path / "kit/bin/mpirun").symlink_to(kits / "mpirun")
-    environ = {"PATH": f"{tmp_path}/kit/bin:{kits}:{theirs}:{os.environ['PATH']}"}
-    if variable is not None:
-        environ["OMPI_MCA_orte_launch_agent"] = variable
-    words = [str(kits / "mpirun"), *arguments, "hostname"]
-    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [*first, *arguments, "hostname"]
+    assert passed_on(tmp_path, [*arguments, "hostname"], variable) == [*first, *arguments, "hostname"]
+
+
+LOOPBACK = ["--mca", "oob_tcp_if_include", "127.0.0.0/8"]
+OF_PMIX = ["--pmixmca", "ptl_base_if_include", "127.0.0.0/8"]
+RANKS = ["--mca", "btl_tcp_if_include", "127.0.0.0/8"]
+TWO = ["--mca", "oob_tcp_if_include", "127.0.0.0/8,ens3"]
+NETWORK = ["--mca", "oob_tcp_if_include", "10.0.0.0/30"]
+OPTIONS = ["--allow-run-as-root", "-np", "2", "--host", "localhost:2", "--pmixmca", "pif_base_verbose", "1", "-x", "A"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([*OPTIONS, *RANKS, *LOOPBACK, "hostname"], [*OPTIONS, *RANKS, *OF_PMIX, "hostname"]),
+        ([*LOOPBACK, *OPTIONS, "hostname"], [*OF_PMIX, *OPTIONS, "hostname"]),
+        ([*LOOPBACK[:2], "lo,127.0.0.1", "ls"], [*OF_PMIX[:2], "lo,127.0.0.1", "ls"]),
+        ([*NETWORK, "ls"], [*NETWORK, "ls"]),
+        ([*TWO, "ls"], [*TWO, "ls"]),
+        # What looks like an option of mpirun, but is not.
+        ([*OPTIONS, "kit-rank", *LOOPBACK], [*OPTIONS, "kit-rank", *LOOPBACK]),
+        ([*OPTIONS, "kit-rank", "mpirun", *LOOPBACK], [*OPTIONS, "kit-rank", "mpirun", *LOOPBACK]),
+        (["--tag-output", "kit-rank", "mpirun", *LOOPBACK], ["--tag-output", "kit-rank", "mpirun", *LOOPBACK]),
+        (["-x", "--mca", "oob_tcp_if_include"], ["-x", "--mca", "oob_tcp_if_include"]),
+    ],
+)  # fmt: skip
+def test_pmix_gets_the_loopback_which_prrte_ignores(arguments: list[str], expected: list[str], tmp_path: Path) -> None:
+    assert passed_on(tmp_path, arguments) == expected
+
+
+def test_the_loopback_and_the_launch_agent_are_both_translated(tmp_path: Path) -> None:
+    agent = ["--mca", "orte_launch_agent", f"{AGENT} orted"]
+    words = passed_on(tmp_path, [*LOOPBACK, *agent, "hostname"])
+    assert words == ["--mca", "prte_launch_agent", f"{AGENT} prted", *OF_PMIX, *agent, "hostname"]
