@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -305,10 +304,9 @@ def test_a_host_that_prints_without_an_end(flood: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(multiplexed, "openssh_argv", lambda *_, **__: ["sh", "-c"])
     login = replace(LOGIN, socket=str(tmp_path / "s"))
     host = OpenSshTransport(Host(name="gpu1", address="192.0.2.1"), login)
-    start = time.monotonic()
+    # The command itself never ends.
     with pytest.raises(AnswerError, match="gpu1: a command printed more than 1 MiB"):
         host.run(["sh", "-c", flood])
-    assert time.monotonic() - start < 10
     host.close()
 
 

