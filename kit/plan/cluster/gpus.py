@@ -20,7 +20,7 @@ Driver = Literal["", "cdi", "nvidia"]
 SwarmDriver = Literal["", "runtime"]
 RESTART = "sudo systemctl restart docker"
 _INSTALL = (
-    "install nvidia-container-toolkit "
+    "install it: kit setup --only toolkit (Debian and Ubuntu); elsewhere, install nvidia-container-toolkit "
     "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
 )
 # How many processes kit ps names on a host.

@@ -59,7 +59,7 @@ def test_the_driver_of_compose(engine: GpuEngine, driver: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "cause", "hint"),
     [
-        (GpuEngine(), "without NVIDIA's toolkit", "install nvidia-container-toolkit"),
+        (GpuEngine(), "without NVIDIA's toolkit", "kit setup --only toolkit"),
         # A runtime's name alone gives no GPU.
         (GpuEngine(runtimes={"nvidia": "nvidia-container-runtime"}), "without NVIDIA's toolkit", "install"),
         (BASE, "only the package nvidia-container-toolkit-base", "sudo apt-get install nvidia-container-toolkit "),
