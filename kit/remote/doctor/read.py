@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
@@ -32,6 +32,16 @@ _START = f"command -v python3 >/dev/null 2>&1 || exit {_NO_PYTHON}; exec python3
 _NOT_RUN = (125, 126, 127)
 # A line of an error that a message shows, in characters.
 _SHOWN = 300
+# How reader.py calls each kind of read.
+_KINDS: Mapping[type[Read], str] = {
+    File: "file",
+    Files: "files",
+    Links: "links",
+    Disk: "disk",
+    Command: "run",
+    Lookup: "lookup",
+    Mounts: "mounts",
+}
 # The longest path that a kernel knows, and text of a command.
 _PATH, _TEXT = 4096, 2**20
 _DEVICE = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
@@ -101,18 +111,19 @@ def read_host(
 
 def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
     """Return a read as reader.py knows it."""
+    kind = _KINDS[type(read)]
     match read:
         case File() | Disk():
-            return ["file" if isinstance(read, File) else "disk", read.path]
+            return [kind, read.path]
         case Files() | Links():
-            return ["files" if isinstance(read, Files) else "links", read.pattern]
+            return [kind, read.pattern]
         case Command():
             before, only_with = (node, read.only_with or folder) if read.node else ((), read.only_with)
-            return ["run", [*before, *read.argv], read.timeout_s, only_with]
+            return [kind, [*before, *read.argv], read.timeout_s, only_with]
         case Lookup():
-            return ["lookup", read.name]
+            return [kind, read.name]
         case Mounts():
-            return ["mounts", read.kind, read.timeout_s]
+            return [kind, read.kind, read.timeout_s]
 
 
 def answered(host: Host, asked: Sequence[Read], done: Completed, *, mark: str, look: Look | None = None) -> Answered:

@@ -31,14 +31,17 @@ def stub(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def docker(folder: Path, answer: str, *, listed: int) -> Path:
-    """Create a stub whose stager answers so, and is listed as running this many times. Return the file of its calls."""
+def docker(folder: Path, answer: str, *cases: str, listed: int) -> Path:
+    """Create a stub whose stager answers so, and is listed as running this many times. Return the file of its calls.
+
+    `cases`: what else it answers, as cases of a shell.
+    """
     calls = folder.parent / "calls"
     calls.touch()
     stub(
         folder,
         "docker",
-        f'echo "$*" >>{calls}\ncase $* in\n'
+        f'echo "$*" >>{calls}\ncase $* in\n{"".join(f"  {case} ;;{chr(10)}" for case in cases)}'
         f'  ps*label=kit.data=*) if [ "$(grep -c label=kit.data= {calls})" -le {listed} ]; then echo c1; fi ;;\n'
         f"  exec*) cat >/dev/null; {answer} ;;\nesac",
     )
@@ -112,19 +115,8 @@ def engine(folder: Path, options: str, *, listed: int) -> Path:
 
     After that, the stub starts containers. Return the file of its calls.
     """
-    calls = folder.parent / "calls"
-    calls.touch()
-    stub(
-        folder,
-        "docker",
-        f'echo "$*" >>{calls}\ncase $* in\n'
-        f"  ps*label=kit.cluster=*) echo n1 ;;\n"
-        f"  inspect*.Image*) echo sha256:1f ;;\n"
-        f'  ps*label=kit.data=*) if [ "$(grep -c label=kit.data= {calls})" -le {listed} ]; then echo c1; fi ;;\n'
-        f"  inspect*kit.data.options*) echo {options} ;;\n"
-        f"  exec*) cat >/dev/null; {STAGES} ;;\nesac",
-    )
-    return calls
+    cases = ("ps*label=kit.cluster=*) echo n1", "inspect*.Image*) echo sha256:1f")
+    return docker(folder, STAGES, *cases, f"inspect*kit.data.options*) echo {options}", listed=listed)
 
 
 def order(bin_folder: Path, tmp_path: Path, how: str) -> subprocess.CompletedProcess[str]:
