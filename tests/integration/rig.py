@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from kit.plan.bases import UNLOCKED
 from kit.plan.run.mpi import RELAY
 from kit.remote.engine.hiccups import nothing_began, persistently
 
@@ -80,7 +81,7 @@ def kit_environ(**more: str) -> dict[str, str]:
 
     Tests break hosts between two verbs: a connection that outlives a verb would hide that. KIT_SSH_KEEP=true keeps one.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KIT_")}
+    inherited = {name: value for name, value in os.environ.items() if name == UNLOCKED or not name.startswith("KIT_")}
     return {**inherited, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "KIT_SSH_KEEP": "false", **more}
 
 

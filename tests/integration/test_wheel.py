@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.plan.bases import UNLOCKED
 from tests.integration.rig import Cluster, Done
 from tests.wheel import build, install
 
@@ -21,7 +22,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kit(commands: Path, cluster: Cluster, tmp_path: Path) -> Callable[..., Done]:
     """Run a command of the wheel for the cluster, from a folder outside the checkout."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KIT_", "PYTHON"))}
+    kept = {
+        name: value for name, value in os.environ.items() if name == UNLOCKED or not name.startswith(("KIT_", "PYTHON"))
+    }
 
     def run(*words: str, name: str = "kit") -> Done:
         return subprocess.run(

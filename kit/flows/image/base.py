@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kit.errors import ImageError
 from kit.events import HostDone, HostStep, Note, Reporter
-from kit.plan.bases import UNLOCKED, without_digest
+from kit.plan.bases import LOCK, UNLOCKED, without_digest
 from kit.remote.engine.client import Engine
-from kit.remote.machine import prepare
+from kit.remote.machine import bases, prepare
 
 # Asks the person a question, and returns whether the answer is yes.
 Consent = Callable[[str], bool]
@@ -24,39 +25,76 @@ def _made_of(name: str) -> tuple[str, str] | None:
     return ("Ubuntu", "noble") if name == "ubuntu:24.04" else None
 
 
-def bring_base(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> None:
-    """Make sure that `engine` has the base image `name`. `task` is the name under which progress is reported.
+def bring_bases(
+    engine: Engine, names: Iterable[str], *, task: str, reporter: Reporter, consent: Consent | None
+) -> bool:
+    """Make sure that `engine` has these base images. `task` is the name under which progress is reported.
 
-    Without `consent`, kit makes no image. Raises ImageError if the image cannot be had.
+    Without a registry, and with your consent, kit takes a base that this machine has or makes, and remembers that.
+    Return whether one is another image than the lock names: what is built from it then has another tag.
+
+    Raises ImageError if an image cannot be had.
     """
+    others = [_bring(engine, name, task=task, reporter=reporter, consent=consent) for name in names]
+    return any(others)
+
+
+def _bring(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> bool:
     if engine.image(name) is not None:
-        return
+        return False
     reporter.report(HostStep(host=task, text=f"pulling {name}"))
     try:
         engine.pull(name)
     except ImageError as error:
-        unlocked = without_digest(name)
-        if unlocked != name:
-            # What this machine makes, or gets by docker load, never has the digest of a registry.
-            error.hint = (
-                f"let that engine reach a registry that has it, or ignore the lock: with {UNLOCKED}=1 kit takes any "
-                f"{unlocked}, and the image has another tag"
-            )
+        base = without_digest(name)
+        locked = base != name
+        # What this machine makes, or gets by docker load, never has the digest of a registry.
+        here = locked and engine.image(base) is not None
+        made_of = _made_of(base)
+        if engine.host is not None or not (here or made_of):
+            if locked:
+                error.hint = (
+                    f"let that engine reach a registry that has it, or ignore the lock: with {UNLOCKED}=1 kit takes "
+                    f"any {base}, and the image has another tag"
+                )
             raise
-        made_of = _made_of(name)
-        if made_of is None or engine.host is not None:
-            raise
-        distribution, suite = made_of
-        command = prepare.command_line("base", suite)
-        what = f"make {name} from {distribution}'s packages, with mmdebstrap as root (about a minute): {command}"
+        make = None if here else made_of
+        what = _offer(base, make, locked=locked)
         if consent is None or not consent(f"{error.message}\nkit can {what}\nDo that now?"):
-            error.hint = what + ("" if consent is None else "; or repeat the command with --yes")
+            error.hint = f"kit can {what}"
+            if consent is not None:
+                error.hint += "; or repeat the command with --yes" if make else "; repeat the command with --yes"
             raise
-        reporter.report(Note(text=f"{error.message}\nkit makes it now: {command}"))
-        failure = prepare.run(
-            "base", "--no-pull", suite, on_line=lambda line: reporter.report(HostStep(host=task, text=line))
-        )
-        if failure is not None or engine.image(name) is None:
-            why = failure or "the engine does not have it"
-            raise ImageError(f"{name} cannot be made: {why}", hint=f"by hand: {command}") from error
-        reporter.report(HostDone(host=task, text=f"{name} made from {distribution}'s packages"))
+        reporter.report(Note(text=error.message))
+        if make:
+            _make(engine, base, *make, task=task, reporter=reporter, error=error)
+        if locked:
+            file = bases.agree(base, os.environ)
+            reporter.report(Note(text=f"kit takes {base} without the digest of its lock from now on: {file} names it"))
+        return locked
+    return False
+
+
+def _offer(base: str, make: tuple[str, str] | None, *, locked: bool) -> str:
+    """Return what kit can do without a registry."""
+    without = f"without the digest of kit's lock ({LOCK})"
+    if make is None:
+        return f"take {base} as this machine has it, {without}"
+    distribution, suite = make
+    command = prepare.command_line("base", suite)
+    made = f"make {base} from {distribution}'s packages, with mmdebstrap as root (about a minute): {command}"
+    return f"{made}, and take it {without}" if locked else made
+
+
+def _make(
+    engine: Engine, base: str, distribution: str, suite: str, *, task: str, reporter: Reporter, error: ImageError
+) -> None:
+    command = prepare.command_line("base", suite)
+    reporter.report(Note(text=f"kit makes it now: {command}"))
+    failure = prepare.run(
+        "base", "--no-pull", suite, on_line=lambda line: reporter.report(HostStep(host=task, text=line))
+    )
+    if failure is not None or engine.image(base) is None:
+        why = failure or "the engine does not have it"
+        raise ImageError(f"{base} cannot be made: {why}", hint=f"by hand: {command}") from error
+    reporter.report(HostDone(host=task, text=f"{base} made from {distribution}'s packages"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
-from kit.flows.image.base import Consent, bring_base
+from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.content import content, wheel_files
 from kit.model.spec import ClusterSpec
 from kit.plan.flavour import OPEN
@@ -87,10 +87,12 @@ def build_with(
     wanted = content(spec)
     task = engine.host or TASK
     image = None if force else engine.image(wanted.tag)
+    if image is None:
+        if bring_bases(engine, needed_bases(wanted), task=task, reporter=reporter, consent=consent):
+            wanted = content(spec)
+            image = None if force else engine.image(wanted.tag)
     built = image is None
     if image is None:
-        for base in needed_bases(wanted):
-            bring_base(engine, base, task=task, reporter=reporter, consent=consent)
         certificates = extra_certificates(os.environ)
         if certificates:
             count = certificates.count(b"BEGIN CERTIFICATE")

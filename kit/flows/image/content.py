@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kit.model.spec import ClusterSpec
-from kit.plan.bases import LOCK, UNLOCKED, read_lock
+from kit.plan.bases import LOCK, UNLOCKED, lock_text, read_lock
 from kit.remote.machine import cache
 from kit.remote.machine.assets import read_images
+from kit.remote.machine.bases import agreed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,15 +88,21 @@ def tag_of(spec: ClusterSpec, image: ImageSpec | None = None) -> str:
 
 
 def locked_bases() -> dict[str, str]:
-    """Return the digest of each base in the lock, or nothing if KIT_UNLOCKED_BASES is set."""
+    """Return the digest of each base in the lock, less those that you agreed to take without it.
+
+    With KIT_UNLOCKED_BASES, it has none.
+    """
     return read_lock(_images().get(LOCK, b"").decode())
 
 
 def _images() -> dict[str, bytes]:
-    """Return the files of images/, without the lock of the bases if the environment says so."""
+    """Return the files of images/, with the lock of the bases as far as it holds on this machine."""
     files = read_images()
     if os.environ.get(UNLOCKED):
         files.pop(LOCK, None)
+    elif LOCK in files and (without := agreed(os.environ)):
+        locked = read_lock(files[LOCK].decode())
+        files[LOCK] = lock_text({base: digest for base, digest in locked.items() if base not in without}).encode()
     return files
 
 

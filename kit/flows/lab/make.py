@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kit.errors import HostsFailed, KitError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
-from kit.flows.image.base import Consent, bring_base
+from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.build import report_steps
 from kit.flows.image.content import locked_bases
 from kit.model.image import ImageContent
@@ -46,9 +46,8 @@ def make(
     Ctrl-C raises KeyboardInterrupt once all threads have ended: then all that exists can be found and removed.
     """
     bare = lab_image.bare_content(spec.system, plan.SYSTEMS[spec.system]) if spec.bare else None
-    content = pin_bases(bare or lab_image.content(), locked_bases())
     reporter.report(Phase(name="Lab image"))
-    _build(content, reporter, consent)
+    content = _build(bare or lab_image.content(), reporter, consent)
     public_key = access.make_key(folder, spec.name)
     with Interrupts() as interrupts:
         subnets = _networks(engine, spec, folder, existing)
@@ -77,17 +76,21 @@ def make(
         on_each(lambda host, stop: _ready(engine, host, stop, folder=folder, spec=spec, reporter=reporter))
 
 
-def _build(content: ImageContent, reporter: Reporter, consent: Consent | None) -> None:
-    """Build the image of the lab's hosts, unless the engine has it."""
+def _build(unpinned: ImageContent, reporter: Reporter, consent: Consent | None) -> ImageContent:
+    """Build the image of the lab's hosts, unless the engine has it. Return what it is made of."""
     task = "lab image"
+    content = pin_bases(unpinned, locked_bases())
     with closing(Engine.connect()) as engine:
         if engine.image(content.tag) is not None:
-            return
-        for base in needed_bases(content):
-            bring_base(engine, base, task=task, reporter=reporter, consent=consent)
+            return content
+        if bring_bases(engine, needed_bases(content), task=task, reporter=reporter, consent=consent):
+            content = pin_bases(unpinned, locked_bases())
+            if engine.image(content.tag) is not None:
+                return content
         proxies = elsewhere(proxy_arguments(os.environ))
         engine.build(content, beside={}, arguments=proxies, on_step=report_steps(reporter, task))
     reporter.report(HostDone(host=task, text=f"built {content.tag}"))
+    return content
 
 
 def _networks(engine: LabEngine, spec: LabSpec, folder: Path, existing: LabObjects) -> list[plan.IPv4Network]:

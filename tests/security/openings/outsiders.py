@@ -830,6 +830,22 @@ _LOCKED = (
     ),
     Opening(
         border="From a moved tag or a changed package to what you build",
+        what="kit takes a base without the digest of its lock unasked",
+        file="kit/flows/image/base.py",
+        old="if consent is None or not consent(",
+        new="if consent is not None and not consent(",
+        tests=("unit/flows/image/test_base.py",),
+    ),
+    Opening(
+        border="From a moved tag or a changed package to what you build",
+        what="another user of this machine can write which bases need no digest",
+        file="kit/remote/machine/bases.py",
+        old="if status.st_uid != os.getuid() or status.st_mode & 0o022:",
+        new="if False:",
+        tests=("unit/remote/machine/test_bases.py",),
+    ),
+    Opening(
+        border="From a moved tag or a changed package to what you build",
         what="kit is installed without the hashes of its packages",
         file="scripts/venv",
         old="install --require-hashes --no-deps",

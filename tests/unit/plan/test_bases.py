@@ -12,6 +12,7 @@ from kit.model.registry import full_name
 from kit.model.spec import ImageSpec
 from kit.plan.bases import LOCK, lab_bases, lock_text, pin_bases, pinned, read_lock, without_digest
 from kit.plan.image import image_content, needed_bases, recipe_bases
+from kit.plan.lab import SYSTEMS
 from kit.remote.machine.assets import images_dir, read_images
 
 DEBIAN = "debian:bookworm-slim"
@@ -55,11 +56,10 @@ def test_the_lab_starts_from_the_locked_digest() -> None:
     assert pin_bases(lab, {}) == replace(lab)
 
 
-def test_the_lock_of_the_repository_is_one() -> None:
-    """It may be empty: then bases are pulled by their tags."""
-    known = {*recipe_bases(), "debian:trixie-slim"}
-    assert read_lock((images_dir() / LOCK).read_text()).keys() <= known
-    assert DEBIAN in known
+def test_the_lock_of_the_repository_has_every_base_of_kit() -> None:
+    bases = {*recipe_bases(), *SYSTEMS.values()}
+    assert DEBIAN in bases
+    assert read_lock((images_dir() / LOCK).read_text()).keys() == bases
 
 
 def test_what_is_written_is_read() -> None:

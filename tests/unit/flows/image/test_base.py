@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit.errors import ImageError
-from kit.events import HostStep
+from kit.events import HostStep, Note
 from kit.flows.image import base
 from tests.fakes.reporter import Remembering
 
@@ -49,7 +50,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 def bring(engine: FakeEngine, name: str = NAME, **more: Any) -> Remembering:
     reporter = Remembering()
     options = {"consent": None, **more}
-    base.bring_base(engine, name, task="image", reporter=reporter, **options)  # type: ignore[arg-type]
+    base.bring_bases(engine, [name], task="image", reporter=reporter, **options)  # type: ignore[arg-type]
     return reporter
 
 
@@ -121,13 +122,84 @@ def test_a_program_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     assert "scripts/base trixie" in str(caught.value.hint)
 
 
-def test_what_is_made_here_never_has_a_locked_digest(programs: list[tuple[str, ...]]) -> None:
-    locked = f"{NAME}@sha256:{'ab' * 32}"
-    with pytest.raises(ImageError) as caught:
-        bring(FakeEngine(NAME), locked, consent=never)
-    assert f"with KIT_UNLOCKED_BASES=1 kit takes any {NAME}, " in str(caught.value.hint)
-    assert programs == []
-    # With a registry, it is pulled by its digest, whatever the tag means here.
+LOCKED = f"{NAME}@sha256:{'ab' * 32}"
+
+
+@pytest.fixture
+def bases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The list of bases that kit may take without the lock."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "kit/bases"
+
+
+def test_with_a_registry_a_locked_base_is_pulled_by_its_digest(programs: list[tuple[str, ...]], bases: Path) -> None:
+    # Whatever the tag means here.
     engine = FakeEngine(NAME, registry=True)
-    bring(engine, locked, consent=never)
-    assert locked in engine.images
+    bring(engine, LOCKED, consent=never)
+    assert LOCKED in engine.images
+    assert not bases.exists()
+
+
+@pytest.mark.parametrize("consent", [None, lambda question: False])
+def test_a_base_without_the_locked_digest_is_not_taken_unasked(
+    programs: list[tuple[str, ...]], bases: Path, consent: base.Consent | None
+) -> None:
+    with pytest.raises(ImageError) as caught:
+        bring(FakeEngine(NAME), LOCKED, consent=consent)
+    assert f"take {NAME} as this machine has it, without the digest of kit's lock" in str(caught.value.hint)
+    assert ("--yes" in str(caught.value.hint)) is (consent is not None)
+    assert programs == []
+    assert not bases.exists()
+
+
+def test_a_base_that_is_here_is_taken_after_a_yes(programs: list[tuple[str, ...]], bases: Path) -> None:
+    questions = []
+    engine = FakeEngine(NAME)
+    reporter = Remembering()
+    assert base.bring_bases(
+        engine,  # type: ignore[arg-type]
+        [LOCKED],
+        task="image",
+        reporter=reporter,
+        consent=lambda question: questions.append(question) or True,
+    )
+    assert "cannot be pulled" in questions[0]
+    assert "without the digest" in questions[0]
+    assert programs == []
+    assert bases.read_text().splitlines()[1:] == [NAME]
+    assert str(bases) in reporter.of(Note)[-1].text
+
+
+def test_a_locked_base_is_made_after_a_yes(
+    programs: list[tuple[str, ...]], bases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine()
+
+    def run(*words: str, on_line: Any) -> None:
+        programs.append(words)
+        engine.images.add(NAME)
+
+    monkeypatch.setattr("kit.remote.machine.prepare.run", run)
+    bring(engine, LOCKED, consent=lambda question: True)
+    assert programs == [("base", "--no-pull", "trixie")]
+    assert bases.read_text().splitlines()[1:] == [NAME]
+
+
+def test_a_locked_base_of_somebody_else_needs_a_registry_or_a_docker_load(
+    programs: list[tuple[str, ...]], bases: Path
+) -> None:
+    name = "nvcr.io/nvidia/tensorflow:24.01"
+    with pytest.raises(ImageError) as caught:
+        bring(FakeEngine(), f"{name}@sha256:{'ab' * 32}", consent=never)
+    assert f"with KIT_UNLOCKED_BASES=1 kit takes any {name}, " in str(caught.value.hint)
+    bring(FakeEngine(name), f"{name}@sha256:{'ab' * 32}", consent=lambda question: True)
+    assert bases.read_text().splitlines()[1:] == [name]
+
+
+def test_on_a_vm_only_the_locked_base_counts(programs: list[tuple[str, ...]], bases: Path) -> None:
+    engine = FakeEngine(NAME)
+    engine.host = "gpu1"
+    with pytest.raises(ImageError) as caught:
+        bring(engine, LOCKED, consent=never)
+    assert "KIT_UNLOCKED_BASES=1" in str(caught.value.hint)
+    assert not bases.exists()

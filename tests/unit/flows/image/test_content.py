@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from kit.flows.image import content as flow
 from kit.flows.image.content import content, tag_of
 from kit.model.spec import ClusterSpec, ImageSpec
 from kit.plan import image
+from kit.remote.machine import bases
 from kit.remote.machine.assets import read_images
 
 
@@ -104,6 +106,7 @@ def test_the_content_of_the_wheels_is_part_of_the_cached_tag(tags: Path, tmp_pat
 
 
 def test_the_lock_of_the_bases_is_part_of_the_tag(tags: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "read_images", lambda: {**read_images(), "bases.lock": b""})
     plain = tag_of(ClusterSpec())
     lock = b"debian:bookworm-slim sha256:" + b"ab" * 32 + b"\n"
     monkeypatch.setattr(flow, "read_images", lambda: {**read_images(), "bases.lock": lock})
@@ -112,3 +115,23 @@ def test_the_lock_of_the_bases_is_part_of_the_tag(tags: Path, monkeypatch: pytes
     monkeypatch.setenv("KIT_UNLOCKED_BASES", "1")
     assert flow.locked_bases() == {}
     assert tag_of(ClusterSpec()) == content(ClusterSpec()).tag == plain
+
+
+def test_the_lock_does_not_hold_for_a_base_that_you_agreed_to(
+    tags: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    digest = "sha256:" + "ab" * 32
+    lock = f"debian:bookworm-slim {digest}\ndebian:trixie-slim {digest}\n".encode()
+    monkeypatch.setattr(flow, "read_images", lambda: {**read_images(), "bases.lock": lock})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    locked = tag_of(ClusterSpec())
+    file = bases.agree("debian:bookworm-slim", os.environ)
+    assert flow.locked_bases() == {"debian:trixie-slim": digest}
+    unlocked = tag_of(ClusterSpec())
+    assert unlocked == content(ClusterSpec()).tag != locked
+    # It is the tag that an image without the lock has.
+    monkeypatch.setenv("KIT_UNLOCKED_BASES", "1")
+    assert tag_of(ClusterSpec()) == unlocked
+    monkeypatch.delenv("KIT_UNLOCKED_BASES")
+    file.unlink()
+    assert tag_of(ClusterSpec()) == locked
