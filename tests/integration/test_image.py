@@ -17,7 +17,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from kit.errors import ImageError
 from kit.events import Event, HostStep, Silent
-from kit.flows.image.base import bring_base
+from kit.flows.image.base import bring_bases
 from kit.flows.image.build import ImageResult, build_image
 from kit.flows.image.lock_bases import ask_registries
 from kit.flows.image.sbom import sbom
@@ -146,7 +146,7 @@ def test_a_locked_base_is_the_one_of_its_digest_even_if_its_tag_moves(
         (base,) = needed_bases(image_content(spec, templates))
         assert base == f"{name}@{locked[name]}"
         undo.callback(engine.api.remove_image, base, noprune=True, force=True)
-        bring_base(engine, base, task="image", reporter=Silent(), consent=None)
+        bring_bases(engine, [base], task="image", reporter=Silent(), consent=None)
         present = engine.image(base)
         assert present is not None
         assert present.image_id == first

@@ -87,10 +87,9 @@ def build_with(
     wanted = content(spec)
     task = engine.host or TASK
     image = None if force else engine.image(wanted.tag)
-    if image is None:
-        if bring_bases(engine, needed_bases(wanted), task=task, reporter=reporter, consent=consent):
-            wanted = content(spec)
-            image = None if force else engine.image(wanted.tag)
+    if image is None and bring_bases(engine, needed_bases(wanted), task=task, reporter=reporter, consent=consent):
+        wanted = content(spec)
+        image = None if force else engine.image(wanted.tag)
     built = image is None
     if image is None:
         certificates = extra_certificates(os.environ)
