@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from tests.integration import properties
-from tests.integration.rig import VM, Cluster, everywhere, objects, until
+from tests.integration.rig import VM, Cluster, Done, everywhere, objects, until
+from tests.integration.store import BUCKET, store
 
 PORT = 35
 FOLDER = "/srv/kit-it"
@@ -47,6 +48,7 @@ SETTINGS = {
     "volumes": [f"{FOLDER}:/data:ro", "it-scratch:/scratch"],
     "ulimits": {"memlock": "default", "nofile": 4096},
     "user": "1000:1001",
+    "data": {"crawl": {"from": f"s3://{BUCKET}/crawl", "to": "/data-sets/crawl", "stage": "none"}},
 }
 # Run by a rank. Prints what each attack achieved.
 ATTACKS = Path(__file__).with_name("attacks.py").read_text(encoding="utf-8")
@@ -302,13 +304,62 @@ def test_swarm_itself_starts_a_node_again(deployed: Cluster) -> None:
     # Swarm may be quicker to take away what has ended; and whichever comes second is refused.
     host.ssh("docker", "rm", "--force", before)
 
-    def new_one_runs() -> bool:
-        return [c["Id"] != before for c in host.containers(deployed.name) if c["State"]["Running"]] == [True]
-
-    until("the new one runs", new_one_runs)
+    until("the new one runs", lambda: one_runs(deployed, host, but=before))
     until("its sshd listens again", lambda: host.listeners(PORT) == [host.address])
     run = deployed.kit("run", "--", "hostname")
     assert run.returncode == 0, run.stderr
+
+
+def test_a_store_is_mounted_for_the_nodes_of_a_swarm(deployed: Cluster, tmp_path: Path) -> None:
+    _, gpu2, gpu3, _ = deployed.hosts
+    gateway = f"{deployed.head.address.rpartition('.')[0]}.1"
+    see = ("run", "--npernode", "1", "--code", "none", "--", "sh", "-c", "cat /data-sets/crawl/*")
+    with store(tmp_path, gateway) as running:
+        running.put({"crawl/1": b"one\n", "crawl/2": b"two\n"})
+
+        def kit(*words: str) -> Done:
+            return deployed.kit(*words, **running.environment)
+
+        def mounted() -> tuple[str, list[str]]:
+            (row,) = objects(kit("data", "ls", "--output", "json"))[-1]["sets"]
+            return row["state"], row["hosts"]
+
+        done = kit("data", "mount")
+        assert done.returncode == 0, done.stderr
+        assert "Mounted crawl on gpu[1-4]" in done.stdout
+        run = kit(*see)
+        assert (run.returncode, sorted(run.stdout.split())) == (0, ["one"] * 4 + ["two"] * 4), run.stderr
+
+        gpu2.text("docker", "kill", f"kit-{deployed.name}-data-crawl")
+        until("gpu2 has lost it", lambda: mounted() == ("partly", ["gpu1", "gpu3", "gpu4"]))
+        failed = kit("run", "-H", "gpu2", "--np", "1", *see[3:])
+        assert failed.returncode == 4, failed.stderr
+        assert "the mount of /data-sets/crawl has ended: its rclone was killed or has failed" in failed.stderr
+
+        # Swarm starts a node by itself. It sees the mount that is there, and no later one until kit restarts it.
+        before = node_of(deployed, gpu3)["Id"]
+        gpu3.ssh("docker", "rm", "--force", before)
+        until("Swarm starts gpu3 again", lambda: one_runs(deployed, gpu3, but=before))
+        until("its sshd listens again", lambda: gpu3.listeners(PORT) == [gpu3.address])
+        assert kit("data", "mount").returncode == 0
+        run = kit(*see)
+        assert (run.returncode, sorted(run.stdout.split())) == (0, ["one"] * 4 + ["two"] * 4), run.stderr
+        removed = kit("data", "rm", "crawl", "--yes")
+        assert removed.returncode == 0, removed.stderr
+        assert mounted() == ("not mounted", [])
+        back = kit("data", "mount", "--output", "json")
+        assert back.returncode == 0, back.stderr
+        assert objects(back)[-1]["restarted"] == ["gpu3"]
+        run = kit(*see)
+        assert (run.returncode, sorted(run.stdout.split())) == (0, ["one"] * 4 + ["two"] * 4), run.stderr
+        assert kit("data", "rm", "crawl", "--yes").returncode == 0
+    mounts = everywhere(deployed.hosts, lambda host: host.script("grep fuse.rclone /proc/mounts; exit 0"))
+    assert not any(mounts.values())
+
+
+def one_runs(cluster: Cluster, host: VM, *, but: str) -> bool:
+    """Return whether one container of the cluster runs on the host, and not the one with this ID."""
+    return [c["Id"] != but for c in host.containers(cluster.name) if c["State"]["Running"]] == [True]
 
 
 def test_a_host_that_left_the_swarm_is_brought_back(deployed: Cluster) -> None:
