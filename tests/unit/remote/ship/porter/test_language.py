@@ -77,6 +77,20 @@ def test_each_module_is_python_3_6(path: Path) -> None:
     assert newer(path) == []
 
 
+@pytest.mark.parametrize("parts", [scripts._PROGRAMS["read_runs"], ("folder", *scripts._PROGRAMS["observe"])])
+def test_no_part_of_a_program_hides_a_name_of_another_one(parts: tuple[str, ...]) -> None:
+    """The parts are one text, which the shell puts together."""
+    names = []
+    for part in parts:
+        text = Path(scripts.__file__).with_name(f"{part}.py").read_text()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.append(node.name)
+            elif isinstance(node, ast.Assign):
+                names += [one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+    assert {name for name in names if names.count(name) > 1} == {"MYPY"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
