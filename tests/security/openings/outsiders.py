@@ -351,7 +351,7 @@ _FILES = (
     Opening(
         border="From a hosts file or a kit.yaml to your machine",
         what="a volume can mount kit's folder under another spelling",
-        file="kit/config/rules.py",
+        file="kit/config/mounts.py",
         old='if source.startswith("/") and _is_below(source, names.ROOT):',
         new='if source == names.ROOT or source.startswith(f"{names.ROOT}/"):',
         tests=(*_CONFIG, "no_volume"),

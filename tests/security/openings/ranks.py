@@ -258,7 +258,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DEVICE,
         what="the memory of the VM is a device like others",
-        file="kit/config/rules.py",
+        file="kit/config/mounts.py",
         old="if match[1] in _WHOLE_VM:",
         new='if match[1] == "/dev":',
         tests=("unit/plan/cluster/test_rdma.py", "-k", "what_no_device_is"),
@@ -266,7 +266,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DEVICE,
         what="a device may lead out of /dev",
-        file="kit/config/rules.py",
+        file="kit/config/mounts.py",
         old='if match is None or {".", ".."} & set(device.split("/")):',
         new="if match is None:",
         tests=("unit/plan/cluster/test_rdma.py", "-k", "what_no_device_is"),
