@@ -434,7 +434,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="two hosts may claim one address",
-        file="kit/flows/doctor/pairs.py",
+        file="kit/flows/doctor/examination.py",
         old="if address in used:",
         new="if address in self.targets:",
         tests=("flows/test_doctor_pairs.py", "-k", "one_address"),
