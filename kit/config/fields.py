@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import get_args
 
-from kit.config import data, rules
+from kit.config import data, mounts, rules
 from kit.config.kinds import Auto, Choice, Command, Cpus, Days, Items, Text, Truth, Variables, Whole
 from kit.config.setting import Setting
 from kit.config.setting import field as _field
@@ -180,7 +180,7 @@ def _table() -> tuple[Setting, ...]:
             "Mounts, written SOURCE:TARGET[:ro] as in Compose. A source is a folder on the VMs outside of "
             f"{names.ROOT}, or a named volume.",
             example=["/data/imagenet:/data:ro"],
-            rule=rules.volumes,
+            rule=mounts.volumes,
         ),
         _field(
             "data",
@@ -234,7 +234,7 @@ def _table() -> tuple[Setting, ...]:
             Items(Text()),
             "Devices of the VMs for the nodes, written /dev/NAME[:TARGET[:rwm]] as in Compose.",
             example=["/dev/gdrdrv"],
-            rule=rules.devices,
+            rule=mounts.devices,
         ),
         _field(
             "hugepages",
@@ -318,7 +318,7 @@ def _table() -> tuple[Setting, ...]:
             Text(),
             "Folder of the VMs with NCCL's network plugin (libnccl-net*.so), which nodes get read-only.",
             example="/opt/aws-ofi-nccl/lib",
-            rule=rules.nccl_plugin,
+            rule=mounts.nccl_plugin,
         ),
         _field(
             "nccl.require",

@@ -1,23 +1,17 @@
-"""The rules for single fields of kit.yaml, and for fields that must fit each other.
+"""The rules for single fields of kit.yaml. mounts.py has those for volumes and devices.
 
-A rule for a field takes its value and returns it, perhaps in another form. A rule for a section takes its
-values, defaults included, without those that are invalid. Both raise FieldError.
+A rule takes the value of a field and returns it, perhaps in another form. It raises FieldError.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import posixpath
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from kit.config.kinds import FieldError
 from kit.config.words import listed, near
-from kit.model import names
-from kit.model.quantity import size_bytes
 from kit.model.repository import is_repository, repository
-from kit.model.spec import CAPABILITIES, NAME, PROPAGATIONS, SecuritySpec
+from kit.model.spec import CAPABILITIES, NAME
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
@@ -32,12 +26,7 @@ _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
-_VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,14}", re.ASCII)
-_DEVICE = re.compile(r"(/dev(?:/[A-Za-z0-9._-]+)*)/?(?::(/[A-Za-z0-9._/-]+)(?::[rwm]{1,3})?)?", re.ASCII)
-# Devices that are the whole VM.
-_WHOLE_VM = frozenset({"/dev", "/dev/mem", "/dev/kmem", "/dev/port"})
-_VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 
 def name(value: str) -> str:
@@ -210,175 +199,3 @@ def user(value: str) -> str:
 def is_url(value: str) -> bool:
     """Return whether this is the address of a repository, and no path."""
     return "://" in value or is_repository(value)
-
-
-def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
-    targets: set[str] = set()
-    for volume in value:
-        target = _volume_target(volume)
-        if target in targets:
-            raise FieldError(f"two volumes have the target {target!r}", write="give each volume another target")
-        targets.add(target)
-    return value
-
-
-def devices(value: tuple[str, ...]) -> tuple[str, ...]:
-    targets: set[str] = set()
-    for device in value:
-        match = _DEVICE.fullmatch(device)
-        if match is None or {".", ".."} & set(device.split("/")):
-            raise FieldError(
-                f"{device!r} is not a device of the VMs",
-                write="write /dev/NAME, or /dev/NAME:/dev/OTHER:rw as in Compose",
-            )
-        if match[1] in _WHOLE_VM:
-            raise FieldError(
-                f"{match[1]} would give every rank all of the VM's memory or devices",
-                write="name the one device that the ranks need, such as /dev/gdrdrv",
-            )
-        target = match[2] or match[1]
-        if target in targets:
-            raise FieldError(f"two devices have the target {target!r}", write="give each device another target")
-        targets.add(target)
-    return value
-
-
-def nccl_plugin(value: str) -> str:
-    if not value.startswith("/"):
-        raise FieldError(
-            f"{value!r} is no folder of the VMs, and kit does not copy a plugin out of an image",
-            write="copy the plugin to the same folder of every VM, and name that: /opt/nccl-plugin",
-        )
-    if ":" in value:
-        raise FieldError(f"{value!r} has a colon, which no mounted folder can have")
-    _volume_target(f"{value}:{names.NCCL_PLUGIN}:ro")
-    return value
-
-
-def image(values: Mapping[str, Any]) -> None:
-    if values.get("flavour") == "ssh-layer" and not values.get("base", "invalid"):
-        raise FieldError(
-            "flavour ssh-layer needs a base, the image that gets the layer",
-            write="below image:, add a line such as base: nvcr.io/nvidia/tensorflow:23.03-tf2-py3",
-        )
-    flavour, frameworks = values.get("flavour"), values.get("frameworks")
-    if flavour in ("auto", "gpu", "cuda", "cpu") and frameworks == ():
-        raise FieldError(
-            f"flavour {flavour} needs a framework, but frameworks is empty",
-            write="below image:, write frameworks: [tensorflow, mxnet], or one of the two",
-        )
-    if isinstance(frameworks, tuple) and "pytorch" in frameworks:
-        if len(frameworks) > 1:
-            raise FieldError(
-                "PyTorch does not share an image with another framework",
-                write="below image:, write frameworks: [pytorch]",
-                key="frameworks",
-            )
-        if flavour == "cpu":
-            raise FieldError("flavour cpu has no PyTorch", write="flavour: pytorch, or remove flavour:", key="flavour")
-    if values.get("flavour") == "ssh-layer" and values.get("wheels"):
-        raise FieldError(
-            "flavour ssh-layer takes no wheels: they would stay in a layer of the image",
-            write="remove wheels:, and install these packages into the base",
-            key="wheels",
-        )
-
-
-def cluster(values: Mapping[str, Any]) -> None:
-    _check_limits(values)
-    if values.get("orchestrator") == "swarm":
-        for volume in values.get("volumes", ()):
-            _check_for_swarm(volume)
-        if values.get("rdma") == "require":
-            raise FieldError(
-                "Swarm cannot pass devices to its tasks, and rdma: require needs /dev/infiniband",
-                write="use orchestrator: compose, or accept TCP with rdma: off",
-                key="rdma",
-            )
-        if values.get("devices"):
-            raise FieldError(
-                "Swarm cannot pass devices to its tasks: it would drop them",
-                write="remove devices:, or use orchestrator: compose",
-                key="devices",
-            )
-        security = values.get("security")
-        # Without security: in the file, this is the default and not a mapping.
-        if isinstance(security, Mapping) and security.get("seccomp") == "unconfined":
-            raise FieldError(
-                "Swarm cannot turn seccomp off: it ignores security_opt",
-                write="remove seccomp: unconfined, or use orchestrator: compose",
-                key="security",
-            )
-
-
-def _check_limits(values: Mapping[str, Any]) -> None:
-    """Refuse limits that contradict each other. A value that is missing here is wrong by itself."""
-    security = values.get("security")
-    pids = values.get("pids")
-    # A file that has every default (`kit init`, all lines uncommented) says nothing by it.
-    default = SecuritySpec().pids
-    if pids is not None and isinstance(security, Mapping) and security.get("pids", pids) not in (pids, default):
-        raise FieldError(
-            f"{pids} differs from security.pids, {security['pids']}, and both are the same limit",
-            write=f"keep one of the two: pids: {pids}",
-            key="pids",
-        )
-    memory, shm = values.get("memory"), values.get("shm_size")
-    if memory and shm and size_bytes(memory) <= size_bytes(shm):
-        raise FieldError(
-            f"{memory} is not more than shm_size, {shm}, which counts as memory of the node",
-            write=f"write more memory than {shm}, or a smaller shm_size",
-            key="memory",
-        )
-
-
-def _volume_target(volume: str) -> str:
-    parts = volume.split(":")
-    if len(parts) not in (2, 3) or not all(parts) or not parts[1].startswith("/"):
-        raise FieldError(f"{volume!r} is not SOURCE:TARGET or SOURCE:TARGET:ro")
-    source, target = parts[0], parts[1]
-    if source.startswith("~"):
-        raise FieldError(
-            f"{volume!r} starts with ~, which may be another folder on each VM",
-            write="write the whole path: /home/ubuntu/data:/data",
-        )
-    if not source.startswith(("/", "./", "../")) and not _VOLUME_NAME.fullmatch(source):
-        raise FieldError(f"{volume!r} has a source that is neither a path (/data, ./data) nor the name of a volume")
-    if source.startswith("/") and _is_below(source, names.ROOT):
-        raise FieldError(
-            f"{volume!r} mounts kit's own folder {names.ROOT}, which has the keys of the clusters on a VM",
-            write="name another folder of the VMs, such as /data:/data",
-        )
-    for mode in parts[2].split(",") if len(parts) == 3 else ():
-        if mode not in _VOLUME_MODES:
-            raise FieldError(f"{volume!r} has {mode!r} where only a mode such as ro or rw can be")
-    return target.rstrip("/") or "/"
-
-
-def _is_below(path: str, folder: str) -> bool:
-    """Return whether a path is this folder or below it, however it is written."""
-    # normpath keeps a second slash at the beginning.
-    return f"/{posixpath.normpath(path).lstrip('/')}/".startswith(f"{folder}/")
-
-
-def _check_for_swarm(volume: str) -> None:
-    """Refuse a mount that Swarm cannot express. Swarm itself would silently ignore the mode."""
-    source, target, *rest = volume.split(":")
-    modes = set(rest[0].split(",")) if rest else set()
-    is_folder = source[0] in "/."
-    bare = f"remove it: {source}:{target}"
-    if modes & {"z", "Z"}:
-        raise FieldError(
-            f"{volume!r} has a label for SELinux, which Swarm cannot set",
-            write=f"remove z, and label the folder on the VMs: chcon -Rt container_file_t {source}; "
-            "or use orchestrator: compose",
-            key="volumes",
-        )
-    if not is_folder and modes & PROPAGATIONS:
-        raise FieldError(
-            f"{volume!r} has a propagation, which Swarm supports for folders only", write=bare, key="volumes"
-        )
-    if is_folder and "nocopy" in modes:
-        raise FieldError(
-            f"{volume!r} has nocopy, which applies to named volumes only, not to folders", write=bare, key="volumes"
-        )

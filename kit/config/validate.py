@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kit.config import data, rules
+from kit.config import conflicts, data
 from kit.config.document import Document, Path
 from kit.config.fields import fields_of, keys_of, settings
 from kit.config.kinds import FieldError, WrongItemsError, WrongKindError
@@ -81,11 +81,11 @@ def validate(document: Document, overrides: Mapping[str, Override] | None = None
 
 
 def _check_cluster(values: Mapping[str, Any]) -> None:
-    rules.cluster(values)
+    conflicts.cluster(values)
     data.check(values.get("data") or (), values.get("volumes", ()), values.get("env", {}))
 
 
-_SECTION_RULES = {"": _check_cluster, "image": rules.image}
+_SECTION_RULES = {"": _check_cluster, "image": conflicts.image}
 
 
 def _problems(faults: Mapping[Path, _Fault], document: Document, over: Mapping[str, Override]) -> list[InputError]:

@@ -13,9 +13,9 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.remote.cluster import lock
-from kit.remote.doctor.probes import BOOTSTRAP
 from kit.remote.ship.broadcast import Shipped
 from kit.remote.ship.lanes import Target
+from kit.remote.ssh.program import BOOTSTRAP
 from kit.remote.ssh.transport import AS_ROOT, Completed, Live
 from tests.fakes.engine import FakeRegistry, engine_of
 from tests.fakes.probes import FakeProbe

@@ -14,7 +14,8 @@ from kit.flows.context import Context
 from kit.flows.doctor import doctor as flow
 from kit.flows.doctor.beside import Beside
 from kit.flows.doctor.doctor import doctor
-from kit.flows.doctor.pairs import TASK, Between
+from kit.flows.doctor.examination import TASK
+from kit.flows.doctor.pairs import Between
 from kit.model.doctor import Check, Command, DoctorResult, Examined, Finding, Pairing, PairSeen, Sight
 from kit.model.host import Host
 from kit.model.launch import Node

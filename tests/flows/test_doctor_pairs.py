@@ -16,7 +16,7 @@ from kit.cli.text import doctor as text
 from kit.errors import AnswerError, SlowError, StepError, UnreachableError
 from kit.events import HostStep
 from kit.flows.cluster.deploy import deploy
-from kit.flows.doctor import pairs as flow
+from kit.flows.doctor import examination
 from kit.flows.doctor.doctor import doctor
 from kit.flows.doctor.pairs import Between, measure
 from kit.model.doctor import DoctorResult, Pairing
@@ -162,7 +162,7 @@ def test_slow_hosts_are_named_if_only_some_of_their_links_are_measured_again(
     reporter: Remembering, monkeypatch: pytest.MonkeyPatch, slow: tuple[str, ...]
 ) -> None:
     """Among many hosts, the time is over after about five rounds of suspects."""
-    monkeypatch.setattr(flow, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(examination, "MOST_ROUNDS", 5)
     fleet = Fleet(64)
     for name in slow:
         for other in fleet.vms.keys() - {name}:
@@ -173,8 +173,8 @@ def test_slow_hosts_are_named_if_only_some_of_their_links_are_measured_again(
 def test_suspects_that_were_not_measured_again_have_no_rate(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "AGAIN_ROUNDS_S", -1.0)
-    monkeypatch.setattr(flow, "AGAIN_MOST_S", -1.0)
+    monkeypatch.setattr(examination, "AGAIN_ROUNDS_S", -1.0)
+    monkeypatch.setattr(examination, "AGAIN_MOST_S", -1.0)
     for name in OTHERS:
         fleet["gpu2"].links[name] = FakeLink(rate=RATE / 10)
     result = doctor(fleet.context(reporter))
@@ -289,7 +289,7 @@ def test_real_probes_on_loopback(reporter: Remembering) -> None:
 
 
 def test_a_host_that_dies_hangs_or_is_down_is_named(reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "PATIENCE_S", 8.0)
+    monkeypatch.setattr(examination, "PATIENCE_S", 8.0)
     monkeypatch.setattr("kit.remote.doctor.probes.START_S", 30.0)
     hello = json.dumps({"serial": 1, "name": "a", "interfaces": [], "route": None})
     machine = Loopback(
@@ -316,8 +316,8 @@ INTERRUPTED = """
 import sys
 from tests.fakes.loopback import Loopback
 from kit.errors import Interrupted
-from kit.flows.doctor import pairs
-pairs.STREAM_S = 8.0
+from kit.flows.doctor import examination, pairs
+examination.STREAM_S = 8.0
 class Reporter:
     def report(self, event):
         text = getattr(event, "text", "")

@@ -16,7 +16,7 @@ from kit.model.lab import FOLDER_LABEL, LABEL, LabContainer, LabNetwork, LabObje
 
 
 class Lab:
-    """The engine of a lab with one host, which has `faults`."""
+    """The engine of a lab with one host, and that host, which has `faults`."""
 
     def __init__(self, folder: Path, faults: tuple[str, ...] = (), *, state: str = "running", lists: str = "") -> None:
         subnet = ipaddress.IPv4Network("10.213.7.0/24")
@@ -31,7 +31,11 @@ class Lab:
     def find(self, _name: str) -> LabObjects:
         return self.objects
 
-    def fault(self, _container: str, _host: str, argv: list[str]) -> str:
+    def host(self, container: str, host: str) -> Lab:
+        assert (container, host) == ("c", "gpu1")
+        return self
+
+    def fault(self, argv: list[str]) -> str:
         action, name, argument = argv[4:]
         if action == "list":
             return "".join(f"{known}\n" for known in sorted(self.faults)) + self.lists
@@ -43,10 +47,10 @@ class Lab:
         self.faults = self.faults | {name} if action == "inject" else self.faults - {name}
         return ""
 
-    def image(self, _container: str) -> str:
+    def image(self) -> str:
         return "sha256:1"
 
-    def link(self, _container: str, _host: str) -> int:
+    def link(self) -> int:
         return 17
 
     def shape_links(self, image: str, rate: str, devices: list[str], labels: dict[str, str]) -> None:

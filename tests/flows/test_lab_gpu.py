@@ -24,7 +24,7 @@ GPUS = LabGpus(
 
 
 class Lab:
-    """The engine of a lab with one host."""
+    """The engine of a lab with one host, and that host."""
 
     def __init__(self, folder: Path, spec: LabSpec | None, state: str = "running") -> None:
         self.objects, self.asked = LabObjects(), list[list[str]]()
@@ -37,8 +37,12 @@ class Lab:
     def find(self, _name: str) -> LabObjects:
         return self.objects
 
-    def pretended_gpus(self, container: str, host: str, argv: list[str]) -> LabGpus:
-        self.asked.append([container, host, *argv])
+    def host(self, container: str, host: str) -> Lab:
+        assert (container, host) == ("c", "gpu1")
+        return self
+
+    def pretended_gpus(self, argv: list[str]) -> LabGpus:
+        self.asked.append(argv)
         return GPUS
 
 
@@ -70,7 +74,7 @@ def test_what_it_asks_of_the_host(
 ) -> None:
     engine = use(Lab(tmp_path.resolve(), LabSpec(gpus=2)), monkeypatch)
     assert main(["-C", str(tmp_path), "lab", "gpu", "gpu1", *words], environ={}) == 0
-    assert engine.asked == [["c", "gpu1", *argv]]
+    assert engine.asked == [argv]
     head, _, first, second = capsys.readouterr().out.splitlines()
     assert head == "gpu1: NVIDIA H200 (PRETENDED), driver 550.54.15, lost in 1 running container"
     assert first.split() == ["0", "GPU-1", "none"]

@@ -13,7 +13,8 @@ import pytest
 from kit.cli.text import plan as plantext
 from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.flows.setup.setup import SetupRequest, preview, setup
-from kit.model.setup import AREAS, Area, SetupResult
+from kit.model.setup.areas import AREAS, Area
+from kit.model.setup.result import SetupResult
 from kit.remote.setup.observe import observe
 from kit.remote.ssh.transport import Completed
 from tests.fakes.reporter import Remembering

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.remote.watch.program import BOOTSTRAP
+from kit.remote.ssh.program import BOOTSTRAP
 from tests.fakes.head import until
 from tests.fakes.sshd import Sshd
 from tests.processes import files_of_processes

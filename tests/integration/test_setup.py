@@ -19,7 +19,7 @@ from kit.errors import StepError
 from kit.events import Silent
 from kit.flows.context import Context, open_context
 from kit.flows.setup.setup import SetupRequest, setup
-from kit.model.setup import ChangeMtu, Reboot
+from kit.model.setup.steps import ChangeMtu, Reboot
 from kit.plan.setup import system
 from kit.remote.cluster.execution import Execution
 from kit.remote.setup import steps

@@ -79,6 +79,7 @@ def read(answer: bytes) -> None:
     if not (value["networks"] and value["containers"]):
         return
     engine.bridge("n1")
-    engine.image("c1")
-    engine.link("c1", "lab1")
-    engine.alive("c1", "lab1")
+    host = engine.host("c1", "lab1")
+    host.image()
+    host.link()
+    host.alive()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.config.validate import spec_from
 from kit.model.answer import answer_of
 from kit.model.host import Host
-from kit.model.setup import AREAS
+from kit.model.setup.areas import AREAS
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.undo import undo_plan
 from kit.remote.setup.apt_faults import first_cause

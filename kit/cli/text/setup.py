@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kit.cli.text.table import hosts
-from kit.model.setup import SetupResult
+from kit.model.setup.result import SetupResult
 from kit.model.text import plural
 
 

@@ -22,7 +22,7 @@ def setup(session: Session) -> int:
     from kit.cli.text import setup as text
     from kit.config.selection import select_hosts
     from kit.flows.setup.setup import SetupRequest, preview, setup
-    from kit.model.setup import AREAS
+    from kit.model.setup.areas import AREAS
 
     args = session.args
     context = session.context()

@@ -237,7 +237,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def areas(text: str) -> tuple[str, ...]:
     """Return what kit setup can do, each once: docker,driver,toolkit,sysctl,clocks,hugepages,mtu."""
-    from kit.model.setup import AREAS  # noqa: PLC0415  (only for kit setup)
+    from kit.model.setup.areas import AREAS  # noqa: PLC0415  (only for kit setup)
 
     listed = tuple(dict.fromkeys(names(text)))
     wrong = [name for name in listed if name not in AREAS]

@@ -10,7 +10,7 @@ from kit.model import names
 from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.lock import AuditEntry, AuditResult
-from kit.model.setup import AUDIT
+from kit.model.setup.paths import AUDIT
 from kit.model.text import fold
 from kit.plan.cluster.audit import merged
 from kit.remote.cluster import audit

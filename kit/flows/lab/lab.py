@@ -119,15 +119,12 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
             )
         labels = plan.helper_labels(existing)
         nics = 1 + len(existing.more_nics)
-        devices = [
-            f"@{engine.link(container.id, container.host, nic)}"
-            for container in existing.containers
-            for nic in range(nics)
-        ]
+        running = [engine.host(container.id, container.host) for container in existing.containers]
+        devices = [f"@{host.link(nic)}" for host in running for nic in range(nics)]
         devices += [engine.bridge(network_name(name, nic)) for nic in range(nics)]
-        engine.shape_links(engine.image(existing.containers[0].id), rate, devices, labels)
-        for container in existing.containers:
-            engine.shape_own_links(container.id, container.host, rate, nics)
+        engine.shape_links(running[0].image(), rate, devices, labels)
+        for host in running:
+            host.shape_own_links(rate, nics)
         return _status(name, folder, existing, changed=True)
 
 
@@ -154,7 +151,7 @@ def lab_gpu(
                 f"the lab '{name}' has no GPUs", hint=f"Recreate it: {_down(name)}, then {up_command(name)} --gpus 2"
             )
         argv = ["mend", "all"] if mend else ["fault", str(number), fault] if fault else ["show"]
-        return engine.pretended_gpus(container.id, host, argv)
+        return engine.host(container.id, host).pretended_gpus(argv)
 
 
 def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:

@@ -69,7 +69,8 @@ def make(
         pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
         access.write(access.known_hosts_path(folder), pinned)
         if spec.link_rate:
-            devices = [f"@{engine.link(host.container, host.host, nic)}" for host in hosts for nic in range(spec.nics)]
+            running = [engine.host(host.container, host.host) for host in hosts]
+            devices = [f"@{host.link(nic)}" for host in running for nic in range(spec.nics)]
             # This machine's own link: what it sends to all hosts together.
             devices += [engine.bridge(network_name(spec.name, nic)) for nic in range(spec.nics)]
             engine.shape_links(content.tag, spec.link_rate, devices, plan.labels(spec, str(folder)))
@@ -131,9 +132,11 @@ def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: R
         reporter.report(HostStep(host=host.host, text="starting", fraction=0.2))
         engine.start(host.container, host.host)
 
+    running = engine.host(host.container, host.host)
+
     def key() -> str | None:
-        engine.alive(host.container, host.host)
-        return engine.public_host_key(host.container, host.host)
+        running.alive()
+        return running.public_host_key()
 
     return _until(key, "no host key appeared", host.host, stop)
 
@@ -147,11 +150,12 @@ def _ready(
         else ("sshd and the engine", access.engine_version, "its engine does not answer", "engine {}")
     )
     reporter.report(HostStep(host=host.host, text=f"waiting for {waits_for}", fraction=0.5))
+    running = engine.host(host.container, host.host)
     refused = ""
 
     def answer() -> str | None:
         nonlocal refused
-        engine.alive(host.container, host.host)
+        running.alive()
         try:
             answer = ask(folder, host.address, spec.user)
         except UnreachableError as error:

@@ -17,7 +17,11 @@ from kit.flows.context import Context
 from kit.model.host import Host
 from kit.model.lock import AuditEntry
 from kit.model.plan import Plan
-from kit.model.setup import AREAS, LOCK, Area, Draft, Reboot, SetupFacts, SetupHost, SetupResult
+from kit.model.setup.areas import AREAS, Area
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.paths import LOCK
+from kit.model.setup.result import Draft, SetupHost, SetupResult
+from kit.model.setup.steps import Reboot
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.system import KEYS
 from kit.plan.setup.undo import undo_plan

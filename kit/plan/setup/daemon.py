@@ -10,7 +10,9 @@ from typing import Any
 from kit.errors import StepError
 from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup import DAEMON_JSON, ConfigureEngine, SetupFacts
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.paths import DAEMON_JSON
+from kit.model.setup.steps import ConfigureEngine
 
 # The runtime that NVIDIA's toolkit installs. Its own `nvidia-ctk runtime configure` writes the same.
 NVIDIA_RUNTIME: Mapping[str, Any] = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}}

@@ -9,18 +9,9 @@ from kit.errors import KitError, NotReadyError, StepError
 from kit.model import names
 from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup import (
-    DAEMON_JSON,
-    DOCKER_KEY,
-    DOCKER_PROXY,
-    DOCKER_SOURCES,
-    ConfigureEngine,
-    InstallPackages,
-    SetupFacts,
-    StartEngine,
-    VerifyEngine,
-    WriteSystemFile,
-)
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.paths import DAEMON_JSON, DOCKER_KEY, DOCKER_PROXY, DOCKER_SOURCES
+from kit.model.setup.steps import ConfigureEngine, InstallPackages, StartEngine, VerifyEngine, WriteSystemFile
 from kit.model.spec import SetupSpec
 from kit.model.text import plural
 from kit.plan.setup import daemon, packages

@@ -8,22 +8,11 @@ from __future__ import annotations
 from kit.errors import KitError, StepError
 from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup import (
-    CLOCKS_UNIT,
-    NON_FREE_SOURCES,
-    NVIDIA_KEY,
-    NVIDIA_SOURCES,
-    UPGRADES,
-    Area,
-    ConfigureEngine,
-    InstallPackages,
-    LoadDriver,
-    Remark,
-    SetupFacts,
-    StartUnit,
-    VerifyEngine,
-    WriteSystemFile,
-)
+from kit.model.setup.areas import Area
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.paths import CLOCKS_UNIT, NON_FREE_SOURCES, NVIDIA_KEY, NVIDIA_SOURCES, UPGRADES
+from kit.model.setup.result import Remark
+from kit.model.setup.steps import ConfigureEngine, InstallPackages, LoadDriver, StartUnit, VerifyEngine, WriteSystemFile
 from kit.model.spec import SetupSpec
 from kit.plan.setup import daemon, docker, packages
 from kit.plan.setup.packages import Repository

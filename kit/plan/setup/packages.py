@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from kit.errors import StepError
 from kit.model.plan import Step
-from kit.model.setup import FetchKey, InstallPackages, SetupFacts, WriteSystemFile
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.steps import FetchKey, InstallPackages, WriteSystemFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

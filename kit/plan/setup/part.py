@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kit.errors import KitError
 from kit.model.plan import Step
-from kit.model.setup import Remark
+from kit.model.setup.result import Remark
 
 
 @dataclass(kw_only=True, slots=True)

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kit.errors import KitError
 from kit.model.plan import HostPlan, Round, Step, plan_of
-from kit.model.setup import AREAS, Area, Draft, FinishPackages, InstallPackages, Reboot, Remark, SetupFacts
+from kit.model.setup.areas import AREAS, Area
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.result import Draft, Remark
+from kit.model.setup.steps import FinishPackages, InstallPackages, Reboot
 from kit.model.spec import ClusterSpec
 from kit.plan.setup import docker, gpu, system
 from kit.plan.setup.part import Part

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from kit.errors import KitError, StepError
-from kit.model.setup import (
-    GRUB,
-    LIMITS,
-    MTU_DISPATCHER,
-    MTU_IFUPDOWN,
-    MTU_NETPLAN,
-    SYSCTL,
-    ChangeMtu,
-    Remark,
-    ReservePages,
-    SetKernelValues,
-    SetupFacts,
-    UpdateBootLoader,
-    WriteSystemFile,
-)
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.paths import GRUB, LIMITS, MTU_DISPATCHER, MTU_IFUPDOWN, MTU_NETPLAN, SYSCTL
+from kit.model.setup.result import Remark
+from kit.model.setup.steps import ChangeMtu, ReservePages, SetKernelValues, UpdateBootLoader, WriteSystemFile
 from kit.model.spec import SetupSpec
 from kit.model.text import plural
 from kit.plan.cluster.network import pick_interface_of, usable

@@ -6,18 +6,14 @@ from collections.abc import Sequence
 
 from kit.errors import KitError
 from kit.model.plan import HostPlan, Round, Step, plan_of
-from kit.model.setup import (
-    DAEMON_JSON,
-    DOCKER_PROXY,
-    GRUB,
-    STATE,
-    Area,
+from kit.model.setup.areas import Area
+from kit.model.setup.facts import SetupFacts
+from kit.model.setup.paths import DAEMON_JSON, DOCKER_PROXY, GRUB, STATE
+from kit.model.setup.result import Draft, Remark
+from kit.model.setup.steps import (
     ChangeMtu,
-    Draft,
-    Remark,
     RestoreFile,
     RestoreValues,
-    SetupFacts,
     StartEngine,
     StopUnit,
     UpdateBootLoader,

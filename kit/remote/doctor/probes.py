@@ -10,7 +10,6 @@ import resource
 import secrets
 import threading
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from kit.model.answer import OddAnswer, answer_of, beginning
 from kit.model.host import Host
 from kit.remote.doctor.answers import MOST_LINE, serial_of
 from kit.remote.ssh import retry
+from kit.remote.ssh.program import ARGV, package, packed
 from kit.remote.ssh.transport import Live, LiveTransport
 
 T = TypeVar("T")
@@ -29,8 +29,9 @@ Order: TypeAlias = Mapping[str, Any]
 # Decodes an answer: one function for all hosts, or one for each.
 Read: TypeAlias = Callable[[bytes], T] | Mapping[str, Callable[[bytes], T]]
 
-# The command line only reads the program; its text comes on standard input, as do the orders.
-BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
+_FOLDER = Path(__file__).parent / "probe"
+# In the order in which they import each other.
+MODULES = ("wire", "host", "streams", "door", "measure", "reach", "packets", "main")
 # From the start of ssh on, many of them side by side, to a probe's first answer.
 START_S = 90.0
 # A probe ends with its input. kit waits this long for all of them.
@@ -45,8 +46,8 @@ _NO_PROGRAM = 127
 
 @cache
 def program() -> bytes:
-    packed = zlib.compress((Path(__file__).parent / "probe.py").read_bytes(), 9)
-    return b"%d\n" % len(packed) + packed
+    """Return the probe as one program, which reads orders after it."""
+    return packed(f"{package('probe', _FOLDER, MODULES)}sys.modules['probe.main'].main()\n")
 
 
 class _Input:
@@ -118,7 +119,7 @@ class _Probe:
         try:
             with contextlib.closing(self._connect(self.host)) as self._transport:
                 live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=self._begun)
-                code = self._transport.stream(["python3", "-Ic", BOOTSTRAP], live)
+                code = self._transport.stream(ARGV, live)
         finally:
             self._release()
         return self._ended(code)

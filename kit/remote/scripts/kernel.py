@@ -1,9 +1,12 @@
-"""Reads addresses and listeners from the kernel, over netlink. kit.remote.scripts puts this before observe.py.
+"""Reads what a VM's kernel knows: the machine, its huge pages, RDMA devices, addresses, listeners.
 
-The programs that print the same take ten times as long, and /proc/net/tcp has the connections of all containers.
+kit.remote.scripts puts this before observe.py. Addresses and listeners come over netlink: the programs that print the
+same take ten times as long, and /proc/net/tcp has the connections of all containers.
 """
 
+import os
 import struct
+import sys
 
 # The C module: `socket` around it takes longer to import than all of this.
 MYPY = False
@@ -19,6 +22,86 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 RTM_GETADDR, SOCK_DIAG_BY_FAMILY = 22, 20
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 TCP_LISTEN = 10
+
+# A folder for each size of huge pages, such as hugepages-2048kB.
+HUGE_PAGES = "/sys/kernel/mm/hugepages"
+RDMA_DEVICES, RDMA_CLASS = "/dev/infiniband", "/sys/class/infiniband"
+# The first entries of a table of GIDs. A table has 256, of which few are in use.
+MOST_GIDS = 32
+
+
+def read(path: str) -> bytes:
+    """Return a file, or nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def lines_of(path: str) -> "list[str]":
+    return read(path).decode("utf-8", "replace").splitlines()
+
+
+def entries(folder: str) -> "list[str]":
+    """Return the names in a folder; nothing if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def first_line(path: str) -> str:
+    return "".join(lines_of(path)[:1])
+
+
+def system() -> "list[str]":
+    memory = [line.split()[1] for line in lines_of("/proc/meminfo") if line.startswith("MemTotal:")]
+    names = [line.partition("=")[2].strip("\"'") for line in lines_of("/etc/os-release") if line[:12] == "PRETTY_NAME="]
+    facts = [
+        "arch %s" % os.uname().machine,
+        "cores %d" % len(os.sched_getaffinity(0)),
+        "python %s" % sys.version.split()[0],
+        *("memory_kib %s" % number for number in memory),
+        *huge_pages(),
+        *("os %s" % name for name in names),
+    ]
+    for path in ("/var/lib/docker", "/var", "/"):
+        try:
+            disk = os.statvfs(path)
+        except OSError:
+            continue
+        return [*facts, "disk_free_kib %d" % (disk.f_bavail * disk.f_frsize // 1024)]
+    return facts
+
+
+def huge_pages() -> "list[str]":
+    """Return how much memory is in huge pages of all sizes, and how much of it is free, if there is any."""
+    total = free = 0
+    for name in entries(HUGE_PAGES):
+        size = name[len("hugepages-") : -len("kB")]
+        counts = [first_line("%s/%s/%s_hugepages" % (HUGE_PAGES, name, word)) for word in ("nr", "free")]
+        if size.isdigit() and all(count.isdigit() for count in counts):
+            total, free = total + int(size) * int(counts[0]), free + int(size) * int(counts[1])
+    return ["hugepages_kib %d" % total, "hugepages_free_kib %d" % free] if total else []
+
+
+def rdma() -> "list[str]":
+    """Return the RDMA devices and the ports of their adapters, with the table of GIDs of each RoCE port."""
+    rows = ["device %s" % name for name in entries(RDMA_DEVICES)]
+    for adapter in entries(RDMA_CLASS):
+        ports = "%s/%s/ports" % (RDMA_CLASS, adapter)
+        for number in entries(ports):
+            port = "%s/%s" % (ports, number)
+            layer = first_line(port + "/link_layer")
+            rows.append("port %s %s %s|%s" % (adapter, number, first_line(port + "/state"), layer))
+            for index in range(MOST_GIDS) if layer == "Ethernet" else ():
+                gid = first_line("%s/gids/%d" % (port, index))
+                kind = first_line("%s/gid_attrs/types/%d" % (port, index))
+                if gid and kind:
+                    interface = first_line("%s/gid_attrs/ndevs/%d" % (port, index))
+                    rows.append("gid %s %s %d %s|%s|%s" % (adapter, number, index, interface, kind, gid))
+    return rows
 
 
 def kernel_table(protocol: int, kind: int, request: bytes) -> "Iterator[bytes]":

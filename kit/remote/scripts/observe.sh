@@ -178,7 +178,7 @@ by_client() {
 code=3
 if command -v docker >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
   # shellcheck disable=SC2154  # kit.remote.scripts puts the programs before this script
-  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program KIT_GPU_NODE=$gpu_node_program python3 -IS -c "$kernel_program$folder_program$observe_program" "$@"
+  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program KIT_GPU_NODE=$gpu_node_program python3 -IS -c "$kernel_program$folder_program$sections_program$command_program$engine_program$observe_program" "$@"
   code=$?
 fi
 if [ "$code" -eq 75 ]; then exit 75; fi

@@ -12,7 +12,8 @@ from typing import Literal
 from kit.errors import StepError
 from kit.model.answer import OddAnswer, answer_of, number
 from kit.model.host import Host
-from kit.model.setup import FILES, GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, SystemFile
+from kit.model.setup.facts import GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, SystemFile
+from kit.model.setup.paths import FILES
 from kit.remote.cluster.observe import interfaces_of
 from kit.remote.setup.programs import program
 from kit.remote.ssh.transport import Completed, Transport

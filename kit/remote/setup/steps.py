@@ -12,8 +12,8 @@ from typing import Any, cast
 from kit.errors import KitError, StepError, UnreachableError
 from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup import (
-    DAEMON_JSON,
+from kit.model.setup.paths import DAEMON_JSON
+from kit.model.setup.steps import (
     ChangeMtu,
     ConfigureEngine,
     FetchKey,

@@ -7,7 +7,6 @@ import json
 import subprocess
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +17,7 @@ from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship.reports import MOST_LINE, Report, read
 from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.program import ARGV, package, packed
 from kit.remote.ssh.transport import as_root
 
 _FOLDER = Path(__file__).parent / "porter"
@@ -26,8 +26,6 @@ _MODULES = (
     *("names", "wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
     *("manifest", "delta", "code", "operator", "main"),
 )
-# The command line only reads the program; its text comes on standard input.
-_BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
 _BULK = 8
 # A porter that receives nothing for a minute ends, because a connection can break without notice.
 BEAT_S = 5.0
@@ -40,20 +38,7 @@ _MOST_ERROR = 4000
 @cache
 def program() -> bytes:
     """Return the porter as one program: it makes each module from its source, and then runs `main`."""
-    sources = {name: (_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES}
-    text = (
-        "import sys, types\n"
-        "top = sys.modules['porter'] = types.ModuleType('porter')\n"
-        "top.__path__ = []\n"
-        f"for name, source in {sources!r}.items():\n"
-        "    made = sys.modules['porter.' + name] = types.ModuleType('porter.' + name)\n"
-        "    made.__package__ = 'porter'\n"
-        "    setattr(top, name, made)\n"
-        "    exec(compile(source, 'porter/' + name + '.py', 'exec'), made.__dict__)\n"
-        "sys.modules['porter.main'].main()\n"
-    )
-    packed = zlib.compress(text.encode(), 9)
-    return b"%d\n" % len(packed) + packed
+    return packed(f"{package('porter', _FOLDER, _MODULES)}sys.modules['porter.main'].main()\n")
 
 
 class Porter:
@@ -75,7 +60,7 @@ class Porter:
         # AES-GCM is the cheapest cipher on a processor with AES instructions; the others stay as fallback.
         options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no", "ServerAliveInterval=5"]
         self._process = subprocess.Popen(
-            [*openssh_argv(login, options=options, sharing="no"), as_root(["python3", "-Ic", _BOOTSTRAP])],
+            [*openssh_argv(login, options=options, sharing="no"), as_root(ARGV)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

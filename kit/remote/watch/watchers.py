@@ -16,9 +16,10 @@ from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
 from kit.model.watch import Reading, Seen, SuspectReading
 from kit.remote.ssh import retry
+from kit.remote.ssh.program import ARGV
 from kit.remote.ssh.transport import Live, LiveTransport
 from kit.remote.watch.answers import MOST_LINE, reading_of
-from kit.remote.watch.program import ARGV, program
+from kit.remote.watch.program import program
 
 # The program ends if it hears nothing for PATIENCE_S: the connection may have broken without notice.
 BEAT_S, PATIENCE_S = 10.0, 45.0

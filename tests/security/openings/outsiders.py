@@ -351,7 +351,7 @@ _FILES = (
     Opening(
         border="From a hosts file or a kit.yaml to your machine",
         what="a volume can mount kit's folder under another spelling",
-        file="kit/config/rules.py",
+        file="kit/config/mounts.py",
         old='if source.startswith("/") and _is_below(source, names.ROOT):',
         new='if source == names.ROOT or source.startswith(f"{names.ROOT}/"):',
         tests=(*_CONFIG, "no_volume"),
@@ -378,7 +378,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="a probe of kit doctor listens on all addresses",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old="listener.bind((self.address, port))",
         new='listener.bind(("", port))',
         tests=(*_PROBE, "address_of_the_cluster"),
@@ -386,7 +386,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="a probe of kit doctor takes packets on all addresses",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old="self.packets.bind((address, 0))",
         new='self.packets.bind(("", 0))',
         tests=(*_PROBE, "address_of_the_cluster"),
@@ -394,7 +394,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="a probe of kit doctor serves without an answer to its challenge",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old='if not hmac.compare_digest(answer[:PROOF], proof(self.secret, b"caller", challenge)):',
         new="if not answer:",
         tests=(*_PROBE, "strangers_are_cut"),
@@ -402,7 +402,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="a probe of kit doctor asks each caller the same",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old="challenge = os.urandom(CHALLENGE)",
         new="challenge = bytes(CHALLENGE)",
         tests=(*_PROBE, "overheard"),
@@ -410,7 +410,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="a probe of kit doctor believes the one who has the port",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old='if not hmac.compare_digest(exactly(peer, PROOF), proof(self.secret, b"listener", mine)):',
         new="if not exactly(peer, PROOF):",
         tests=(*_PROBE, "learns_nothing"),
@@ -418,7 +418,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="a probe of kit doctor answers packets without a seal",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old="right = magic == MAGIC and hmac.compare_digest(",
         new="right = magic == MAGIC or hmac.compare_digest(",
         tests=(*_PROBE, "packets_of_strangers"),
@@ -426,7 +426,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="an answer to a packet is longer than its question",
-        file="kit/remote/doctor/probe.py",
+        file="kit/remote/doctor/probe/door.py",
         old="self.packets.sendto(self.packet(REPLY, number, salt, size), sender)",
         new="self.packets.sendto(self.packet(REPLY, number, salt, size) + bytes(1000), sender)",
         tests=(*_PROBE, "packets_of_strangers"),
@@ -434,7 +434,7 @@ _DOCTOR = (
     Opening(
         border="From the network, a VM and its users to the probes of `kit doctor`",
         what="two hosts may claim one address",
-        file="kit/flows/doctor/pairs.py",
+        file="kit/flows/doctor/examination.py",
         old="if address in used:",
         new="if address in self.targets:",
         tests=("flows/test_doctor_pairs.py", "-k", "one_address"),

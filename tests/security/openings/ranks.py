@@ -58,7 +58,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_FOLDER,
         what="programs that the look starts see its mark",
-        file="kit/remote/scripts/observe.py",
+        file="kit/remote/scripts/sections.py",
         old='MARK = os.environ.pop("KIT_LOOK", "")',
         new='MARK = os.environ.get("KIT_LOOK", "")',
         tests=("security/test_look.py", "-k", "does_not_know_the_mark"),
@@ -258,7 +258,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DEVICE,
         what="the memory of the VM is a device like others",
-        file="kit/config/rules.py",
+        file="kit/config/mounts.py",
         old="if match[1] in _WHOLE_VM:",
         new='if match[1] == "/dev":',
         tests=("unit/plan/cluster/test_rdma.py", "-k", "what_no_device_is"),
@@ -266,7 +266,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DEVICE,
         what="a device may lead out of /dev",
-        file="kit/config/rules.py",
+        file="kit/config/mounts.py",
         old='if match is None or {".", ".."} & set(device.split("/")):',
         new="if match is None:",
         tests=("unit/plan/cluster/test_rdma.py", "-k", "what_no_device_is"),
@@ -298,7 +298,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_LOCK,
         what="the lock of Compose is in a folder that all can open",
-        file="kit/remote/scripts/observe.py",
+        file="kit/remote/scripts/engine.py",
         old='lock = os.open("%s/.lock/%s.compose" % os.path.split(folder), os.O_RDONLY)',
         new="lock = os.open(folder, os.O_RDONLY)",
         tests=("security/test_folder.py", "-k", "reaches_the_lock and python"),

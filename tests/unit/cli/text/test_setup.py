@@ -6,7 +6,7 @@ import pytest
 
 from kit.cli.text.setup import setup
 from kit.cli.verbs.values import areas
-from kit.model.setup import SetupHost, SetupResult
+from kit.model.setup.result import SetupHost, SetupResult
 
 
 def result(*, changed: bool, undo: bool = False, waiting: tuple[str, ...] = ()) -> SetupResult:

@@ -9,21 +9,11 @@ import pytest
 from kit.cli.text.plan import setup_plan as text_of
 from kit.config.validate import spec_from
 from kit.model.plan import Plan
-from kit.model.setup import (
-    AREAS,
-    DAEMON_JSON,
-    FILES,
-    Area,
-    ConfigureEngine,
-    Draft,
-    InstallPackages,
-    Nic,
-    Reboot,
-    SavedFile,
-    SavedValue,
-    SetupFacts,
-    SystemFile,
-)
+from kit.model.setup.areas import AREAS, Area
+from kit.model.setup.facts import Nic, SavedFile, SavedValue, SetupFacts, SystemFile
+from kit.model.setup.paths import DAEMON_JSON, FILES
+from kit.model.setup.result import Draft
+from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot
 from kit.plan.setup import daemon
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.undo import undo_plan

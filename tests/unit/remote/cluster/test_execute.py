@@ -10,9 +10,9 @@ import pytest
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase
 from kit.model import plan as model
-from kit.model import setup as setup_model
 from kit.model import swarm as swarm_model
 from kit.model.plan import HostPlan, Needs, Plan, Round, Ship, Step, plan_of
+from kit.model.setup import steps as setup_steps
 from kit.remote.cluster import execute, steps
 from kit.remote.cluster.execution import Execution
 from kit.remote.ship.broadcast import Shipped
@@ -186,7 +186,7 @@ def test_a_broadcast_for_each_image_and_source(bench: Bench, monkeypatch: pytest
 
 KINDS = {
     value
-    for module in (model, swarm_model, setup_model)
+    for module in (model, swarm_model, setup_steps)
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, Step) and value is not Step
 }

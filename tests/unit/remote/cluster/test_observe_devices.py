@@ -10,7 +10,7 @@ import pytest
 from kit.model.observed import RdmaGid, RdmaPort
 from kit.remote import scripts
 from kit.remote.cluster.rdma import devices_of, ports_of
-from kit.remote.scripts import observe
+from kit.remote.scripts import kernel
 
 SCRIPTS = Path(scripts.__file__).parent
 LINK = "fe80:0000:0000:0000:0e42:a1ff:fe12:3456"
@@ -50,9 +50,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def by_python(tree: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(observe, "RDMA_DEVICES", str(tree / "dev"))
-    monkeypatch.setattr(observe, "RDMA_CLASS", str(tree / "class"))
-    return observe.rdma_section()
+    monkeypatch.setattr(kernel, "RDMA_DEVICES", str(tree / "dev"))
+    monkeypatch.setattr(kernel, "RDMA_CLASS", str(tree / "class"))
+    return kernel.rdma()
 
 
 def by_shell(tree: Path) -> list[str]:
@@ -68,8 +68,7 @@ def by_shell(tree: Path) -> list[str]:
 
 def test_both_programs_print_the_same(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = by_python(tree, monkeypatch)
-    assert by_shell(tree) == lines
-    assert lines[0] == "@@ rdma"
+    assert by_shell(tree) == ["@@ rdma", *lines]
     assert devices_of(lines) == ("rdma_cm", "uverbs0", "uverbs1")
     gids = tuple(
         RdmaGid(index=index, kind=kind, interface=interface, address=address)
@@ -112,16 +111,16 @@ def test_huge_pages_of_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         folder.mkdir()
         (folder / "nr_hugepages").write_text(f"{total}\n")
         (folder / "free_hugepages").write_text(f"{free}\n")
-    monkeypatch.setattr(observe, "HUGE_PAGES", str(tmp_path))
-    lines = observe.huge_pages()
+    monkeypatch.setattr(kernel, "HUGE_PAGES", str(tmp_path))
+    lines = kernel.huge_pages()
     assert lines == ["hugepages_kib 5242880", "hugepages_free_kib 3350528"]
     text = (SCRIPTS / "observe.sh").read_text()
     part = text[text.index("  huge=0\n") : text.index("  if [ -r /etc/os-release ]")]
     part = part.replace("/sys/kernel/mm/hugepages", str(tmp_path))
     done = subprocess.run(["sh", "-c", part], capture_output=True, text=True, check=True)
     assert (done.stdout.splitlines(), done.stderr) == (lines, "")
-    monkeypatch.setattr(observe, "HUGE_PAGES", str(tmp_path / "none"))
-    assert observe.huge_pages() == []
+    monkeypatch.setattr(kernel, "HUGE_PAGES", str(tmp_path / "none"))
+    assert kernel.huge_pages() == []
     empty = subprocess.run(
         ["sh", "-c", part.replace(str(tmp_path), "/none")], capture_output=True, text=True, check=True
     )

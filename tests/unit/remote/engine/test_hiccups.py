@@ -9,7 +9,7 @@ from docker.errors import APIError
 
 from kit.remote.bench.probe import run_pair
 from kit.remote.engine import hiccups
-from kit.remote.lab.engine import LabEngine
+from kit.remote.lab.host import RunningHost
 from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import host
 from tests.fakes.vm import RESET
@@ -143,10 +143,9 @@ class Exec:
         return {"ExitCode": 126 if number == 1 else 0}
 
 
-def test_in_a_host_of_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = object.__new__(LabEngine)
-    monkeypatch.setattr(engine, "client", client := Exec(), raising=False)
-    assert engine.link("kit-lab-gpu1", "gpu1") == 17
+def test_in_a_host_of_the_lab() -> None:
+    client = Exec()
+    assert RunningHost(client, "kit-lab-gpu1", "gpu1").link() == 17
     assert len(client.made) == 2
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from types import SimpleNamespace
 from typing import Any, cast
 
 import docker
 import pytest
-import requests
 
 from kit.errors import StepError
 from kit.model.lab import HostContainer, LabContainer, LabNetwork, LabObjects, LabSpec
@@ -104,18 +103,6 @@ def test_an_engine_that_refuses_to_drop_a_capability_it_lacks(engine_with: Calla
         engine_with(Api(create_container=[refusal(400, words)])).create(wanted())
 
 
-def broken_off() -> Iterator[bytes]:
-    yield b"a part"
-    raise requests.exceptions.ChunkedEncodingError("it broke off")
-
-
-@pytest.mark.parametrize("answer", [refusal(404, "none"), (iter([b"a part"]), {}), (broken_off(), {})])
-def test_a_host_key_that_is_being_written_is_not_there_yet(
-    engine_with: Callable[[Api], LabEngine], answer: Any
-) -> None:
-    assert engine_with(Api(get_archive=[answer])).public_host_key("c1", "gpu1") is None
-
-
 @pytest.mark.parametrize(
     ("call", "status", "words"),
     [
@@ -157,10 +144,3 @@ def test_a_bare_host_boots_itself_and_gets_its_further_nics_and_certificates(
     engine_with(api).create(host)
     assert api.calls.index("create_container") < api.calls.index("connect_container_to_network")
     assert "put_archive" in api.calls
-
-
-def test_a_bare_host_that_cannot_boot_is_not_alive(engine_with: Callable[[Api], LabEngine]) -> None:
-    state = {"State": {"Running": True, "Restarting": True, "ExitCode": 1}}
-    api = Api(inspect_container=[state], logs=[b"mount: permission denied\n"])
-    with pytest.raises(StepError, match="exit code 1: mount: permission denied"):
-        engine_with(api).alive("c", "gpu1")

@@ -17,9 +17,10 @@ from kit.errors import AnswerError, KitError, StepError, UnreachableError
 from kit.model.answer import OddAnswer
 from kit.model.watch import Seen
 from kit.remote.machine.assets import images_dir
+from kit.remote.ssh.program import ARGV
 from kit.remote.watch import watchers
 from kit.remote.watch.answers import MOST_LINE, reading_of
-from kit.remote.watch.program import ARGV, MODULES, program
+from kit.remote.watch.program import MODULES, program
 from kit.remote.watch.watchers import Watchers, answered
 from tests.fakes.loopback import Loopback
 

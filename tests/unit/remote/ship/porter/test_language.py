@@ -13,16 +13,16 @@ import kit.remote.results
 import kit.remote.ship.porter
 from kit.remote import scripts
 from kit.remote.doctor import probe as doctor_probe
+from kit.remote.doctor import probes
 from kit.remote.doctor import reader as doctor_reader
 from kit.remote.ship import porters
 
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
-READERS = [
-    Path(kit.remote.results.__file__).with_name("reader.py"),
-    Path(doctor_reader.__file__),
-    Path(doctor_probe.__file__),
-]
+PROBE = Path(doctor_probe.__file__).parent
+READERS = [Path(kit.remote.results.__file__).with_name("reader.py"), Path(doctor_reader.__file__)]
+# What is sent as a package: the folder, and its modules in the order in which they are sent.
+PACKAGES = [(FOLDER, porters._MODULES), (PROBE, probes.MODULES)]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
@@ -71,10 +71,24 @@ def newer(path: Path) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("path", [*FILES, *LOOK, *READERS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *sorted(PROBE.glob("*.py")), *LOOK, *READERS], ids=lambda path: path.name)
 def test_each_module_is_python_3_6(path: Path) -> None:
     ast.parse(path.read_text(), str(path), feature_version=(3, 6))
     assert newer(path) == []
+
+
+@pytest.mark.parametrize("parts", [scripts._PROGRAMS["read_runs"], ("folder", *scripts._PROGRAMS["observe"])])
+def test_no_part_of_a_program_hides_a_name_of_another_one(parts: tuple[str, ...]) -> None:
+    """The parts are one text, which the shell puts together."""
+    names = []
+    for part in parts:
+        text = Path(scripts.__file__).with_name(f"{part}.py").read_text()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.append(node.name)
+            elif isinstance(node, ast.Assign):
+                names += [one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+    assert {name for name in names if names.count(name) > 1} == {"MYPY"}
 
 
 @pytest.mark.parametrize(
@@ -95,18 +109,22 @@ def test_something_newer_is_found(text: str, tmp_path: Path) -> None:
     assert newer(tmp_path / "one.py") != []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_each_module_imports_the_standard_library_and_its_own_package_alone(path: Path) -> None:
-    for level, module, name in imported(path):
-        if level:
-            assert level == 1
-            assert (module or name) in porters._MODULES
-        else:
-            assert module.split(".")[0] in sys.stdlib_module_names
+@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe"])
+def test_each_module_imports_the_standard_library_and_its_own_package_alone(
+    folder: Path, modules: tuple[str, ...]
+) -> None:
+    for path in folder.glob("*.py"):
+        for level, module, name in imported(path):
+            if level:
+                assert level == 1
+                assert (module or name) in modules
+            else:
+                assert module.split(".")[0] in sys.stdlib_module_names
 
 
-def test_all_modules_are_sent_each_after_those_that_it_imports() -> None:
-    assert {path.stem for path in FILES} - {"__init__"} == set(porters._MODULES)
-    for index, name in enumerate(porters._MODULES):
-        own = {module or word for level, module, word in imported(FOLDER / f"{name}.py") if level}
-        assert own <= set(porters._MODULES[:index])
+@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe"])
+def test_all_modules_are_sent_each_after_those_that_it_imports(folder: Path, modules: tuple[str, ...]) -> None:
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(modules)
+    for index, name in enumerate(modules):
+        own = {module or word for level, module, word in imported(folder / f"{name}.py") if level}
+        assert own <= set(modules[:index])

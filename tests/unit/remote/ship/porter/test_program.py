@@ -18,6 +18,7 @@ from kit.remote.ship.porter import wire
 from kit.remote.ship.porter.engine import PART_LABEL
 from kit.remote.ship.porter.layers import Layers
 from kit.remote.ship.porter.serve import send
+from kit.remote.ssh.program import BOOTSTRAP
 from tests.fakes.socket_engine import FakeEngine, sha
 
 BASE, MIDDLE, TOP = b"base" * 3000, b"middle" * 2000, b"top"
@@ -32,7 +33,7 @@ class Sent:
 
     def __init__(self, engine: FakeEngine) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-Ic", porters._BOOTSTRAP],
+            [sys.executable, "-Ic", BOOTSTRAP],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

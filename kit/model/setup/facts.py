@@ -1,0 +1,131 @@
+"""What a bare VM has, as `kit setup` observes it, without judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kit.model.host import Host
+from kit.model.observed import Interface
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemFile:
+    """A file of a host. `content` is None if it is not a regular file, or too long to read."""
+
+    content: bytes | None
+    mode: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nic:
+    """A network interface. `unit` is the file by which systemd-networkd configures it, or ""."""
+
+    name: str
+    mtu: int
+    physical: bool
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuClocks:
+    """The clocks of a GPU in MHz, with their maximum, and whether persistence mode is on.
+
+    None: nvidia-smi does not know it.
+    """
+
+    index: int
+    persistence: bool | None
+    memory: int | None
+    graphics: int | None
+    most_memory: int | None
+    most_graphics: int | None
+
+    @property
+    def at_most(self) -> bool:
+        """Return whether nothing is left to raise."""
+        pairs = ((self.memory, self.most_memory), (self.graphics, self.most_graphics))
+        slow = any(now is not None and most is not None and now < most for now, most in pairs)
+        return not slow and self.persistence is not False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedFile:
+    """A file that kit changed. `existed`: kit has its original. `state` compares it with what kit wrote last.
+
+    same: as kit wrote it, or missing. original: it is the original again. changed: somebody else changed it since.
+    """
+
+    path: str
+    area: str
+    existed: bool
+    state: Literal["same", "original", "changed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedValue:
+    """A value of the running system before kit changed it: `kind` is sysctl, mtu, hugepages or unit."""
+
+    kind: str
+    key: str
+    value: str
+    area: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetupFacts:
+    """One observed host.
+
+    `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
+    each installed package that matters to its version. `sources` has URI, suite and component of each source of
+    packages. `docker` is the path of its client, with links resolved. `engine` and `compose` are versions, or "".
+    `engine_fault` is the engine's complaint if it is installed and does not answer. `pending`: kit wrote daemon.json,
+    and was killed before the engine answered. `running` counts containers. `gpus_on_bus` counts NVIDIA's devices on
+    the PCI bus. `driver` is the version of the loaded driver, or "". `driver_fault` is the complaint of nvidia-smi.
+    `pages` counts reserved pages of 1 GiB, None if the processor or the kernel has none. `boot_pages`: the running
+    kernel was started with pages of 1 GiB. `saved_packages` are those that kit installed, with their area.
+    """
+
+    host: Host
+    os: str = ""
+    version: str = ""
+    codename: str = ""
+    name: str = ""
+    arch: str = ""
+    kernel: str = ""
+    boot_id: str = ""
+    machine_id: str = ""
+    systemd: bool = False
+    apt: bool = False
+    interrupted: bool = False
+    packages: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[tuple[str, str, str], ...] = ()
+    docker: str = ""
+    engine: str = ""
+    compose: str = ""
+    engine_fault: str = ""
+    pending: bool = False
+    running: int = 0
+    live_restore: bool = False
+    files: Mapping[str, SystemFile] = field(default_factory=dict)
+    kernel_settings: Mapping[str, str] = field(default_factory=dict)
+    nics: tuple[Nic, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+    default_interface: str | None = None
+    network_manager: str = ""
+    gpus_on_bus: int = 0
+    driver: str = ""
+    driver_fault: str = ""
+    clocks: tuple[GpuClocks, ...] = ()
+    pages: int | None = None
+    boot_pages: bool = False
+    grub: bool = False
+    saved_files: tuple[SavedFile, ...] = ()
+    saved_values: tuple[SavedValue, ...] = ()
+    saved_packages: tuple[tuple[str, str], ...] = ()
+
+    def has(self, path: str, content: bytes, mode: str = "644") -> bool:
+        """Return whether the file is there with exactly this content and mode."""
+        file = self.files.get(path)
+        return file is not None and file.content == content and file.mode == mode

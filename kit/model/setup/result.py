@@ -1,0 +1,49 @@
+"""What came of `kit setup`: the plan with what it leaves open, and the hosts afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kit.model.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remark:
+    """Something about hosts that a person should know. It does not prevent the rest."""
+
+    host: str
+    text: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """A plan with what it leaves open. `waiting` maps a host to what needs a reboot there."""
+
+    plan: Plan
+    waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetupHost:
+    """One host after the verb. `status` is ok or unchanged. `waiting` is what needs a reboot."""
+
+    host: str
+    status: str
+    steps: int
+    engine: str
+    compose: str
+    waiting: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetupResult:
+    """What `kit setup` did. `undo`: it restored what an earlier one had changed."""
+
+    hosts: tuple[SetupHost, ...]
+    changed: bool
+    undo: bool
+    seconds: float

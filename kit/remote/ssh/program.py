@@ -1,0 +1,35 @@
+"""A program of several modules that runs on a VM's own Python: it comes as one text on standard input."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+# The command line only reads the program, and orders may come after it.
+BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
+ARGV = ("python3", "-Ic", BOOTSTRAP)
+
+
+def package(name: str, folder: Path, modules: Sequence[str]) -> str:
+    """Return a text of Python that makes each module of a package from its source.
+
+    `modules` are in the order in which they import each other.
+    """
+    sources = {module: (folder / f"{module}.py").read_text(encoding="utf-8") for module in modules}
+    return (
+        "import sys, types\n"
+        f"top = sys.modules['{name}'] = types.ModuleType('{name}')\n"
+        "top.__path__ = []\n"
+        f"for name, source in {sources!r}.items():\n"
+        f"    made = sys.modules['{name}.' + name] = types.ModuleType('{name}.' + name)\n"
+        f"    made.__package__ = '{name}'\n"
+        "    setattr(top, name, made)\n"
+        f"    exec(compile(source, '{name}/' + name + '.py', 'exec'), made.__dict__)\n"
+    )
+
+
+def packed(text: str) -> bytes:
+    """Return what the command line reads: the length of the program, and the program."""
+    data = zlib.compress(text.encode(), 9)
+    return b"%d\n" % len(data) + data

@@ -1,0 +1,36 @@
+"""A program of several modules arrives as one text, and reads what comes after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kit.remote.ssh import program
+
+
+def test_modules_import_each_other_and_orders_follow_the_program(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text("GREETING = 'it\\'s \"there\" \\\\ ü'\n", encoding="utf-8")
+    (tmp_path / "main.py").write_text(
+        "import sys\nfrom . import words\nfrom .words import GREETING\n"
+        "def main():\n"
+        "    assert words.GREETING is GREETING\n"
+        "    sys.stdout.buffer.write((GREETING + sys.stdin.readline()).encode())\n"
+    )
+    text = program.package("one", tmp_path, ("words", "main")) + "sys.modules['one.main'].main()\n"
+    done = subprocess.run(
+        [sys.executable, *program.ARGV[1:]],
+        input=program.packed(text) + b" and an order\n",
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode() == 'it\'s "there" \\ ü and an order\n'
+
+
+def test_an_error_names_the_module(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("def main():\n    raise ValueError\n")
+    text = program.package("one", tmp_path, ("main",)) + "sys.modules['one.main'].main()\n"
+    done = subprocess.run(
+        [sys.executable, *program.ARGV[1:]], input=program.packed(text), capture_output=True, check=False
+    )
+    assert b'File "one/main.py", line 2, in main' in done.stderr
