@@ -20,7 +20,8 @@ class Entry:
     """A file on a host. `path` is below the listed folder, with / between names.
 
     `kind`: f is a file, d a folder, l a link, s something else (device, socket), e something that could not be read.
-    `time` is the last change in ns since 1970. `text` is a link's target, or why the entry could not be read.
+    `time` is the last change in ns since 1970. `text` is a link's target, or why the entry could not be read. `inode`
+    is that of a file in a shared folder, if its number is the same on all hosts that share the folder; otherwise 0.
     """
 
     path: str
@@ -29,6 +30,7 @@ class Entry:
     time: int = 0
     executable: bool = False
     text: str = ""
+    inode: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +38,7 @@ class Listing:
     """The entries of the folder TOP/BELOW on a host. `live`: it is the folder of a run that lives.
 
     `unsettled`: the run's working folder still has its code, beside what the run made (images/lib/kitrun/settle.py).
+    `prefix` begins the path of each entry, and is not in the folder.
     """
 
     top: str
@@ -43,6 +46,30 @@ class Listing:
     live: bool
     unsettled: bool = False
     entries: tuple[Entry, ...] = ()
+    prefix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedListing:
+    """What a host has in the folder of --checkpoint-dir: the files that changed during the run, in `listing`.
+
+    `exists`: the folder is there. `store` names the server and folder of a network file system, or is ''. Two hosts
+    with the same store see the same files. `others` counts the files that changed before or after, with `others_size`.
+    """
+
+    listing: Listing
+    exists: bool
+    store: str = ""
+    others: int = 0
+    others_size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clock:
+    """The time of a host in ns since 1970, and when this machine received it, in seconds of its monotonic clock."""
+
+    there: int
+    here: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,12 +153,21 @@ class Pulled:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OtherFiles:
+    """Files in the folder of --checkpoint-dir that did not change during the run, as these hosts count them."""
+
+    hosts: tuple[str, ...]
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PullResult:
     """What came home, into `folder`. `missed` maps a host from which not everything came to the reason.
 
     `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `without_work` are hosts whose working folder
     stayed there, because it still has the code. `checkpoints` is HOST:PATH of the folder of --checkpoint-dir, or ''
-    without one. kit does not fetch it.
+    without one. `others` are the files that kit left there.
     """
 
     run: str
@@ -141,6 +177,7 @@ class PullResult:
     live: bool = False
     without_work: tuple[str, ...] = ()
     checkpoints: str = ""
+    others: tuple[OtherFiles, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -149,7 +149,7 @@ class ShownRun:
 
     `log` is the path of its log on the head's VM. `work` is the path of its working folder on each VM that ran ranks,
     or '' for a run without code. `checkpoints` is HOST:PATH of the folder that --checkpoint-dir named, or ''
-    without one. kit pull does not fetch it. `diff` is the difference of the code from its commit, cut after a limit if
+    without one. `diff` is the difference of the code from its commit, cut after a limit if
     `diff_cut`.
     """
 

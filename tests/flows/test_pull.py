@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shlex
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,26 +20,43 @@ from kit.flows.run import pull as flow
 from kit.flows.run.folders import remove_runs
 from kit.flows.run.pull import pull
 from kit.model.host import Host
-from kit.remote.results import store
-from kit.remote.ssh.transport import Completed, Live
+from kit.model.results import Clock
+from kit.remote.results import far, store
+from kit.remote.ssh.transport import Completed, Live, Transport
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 
 RUN, OTHER = "20261121-101500-3fa2", "20261120-101500-bbbb"
 
 
+BEGAN = 1_795_255_200.5
+
+
 class Moved(FakeTransport):
-    """A host whose /opt/kit is a folder of this machine. `cut_after` ends the next stream after that many bytes."""
+    """A host whose /opt/kit is a folder of this machine, as /mnt of its node is.
+
+    `cut_after` ends the next stream after that many bytes. The nodes of the hosts in `stopped` do not run.
+    """
 
     root: Path
     cut_after: dict[str, int]
+    stopped: set[str]
 
     def _local(self, argv: Sequence[str]) -> list[str]:
+        place = f"{self.root}/{self.host.name}"
         return [
-            word.replace("/opt/kit", f"{self.root}/{self.host.name}") if "\n" not in word else word for word in argv
+            re.sub("^/mnt", f"{place}/mnt", word.replace("/opt/kit", place)) if "\n" not in word else word
+            for word in argv
         ]
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        if "kit-node" in argv:
+            if self.host.name in self.stopped:
+                return Completed(
+                    code=1, stdout=b"", stderr=b"Error response from daemon: No such container: kit-lab-mpihead\n"
+                )
+            inner = argv[list(argv).index("--") + 1 :]
+            return self._locally(self._local(inner), stdin, timeout_s)
         if "kit-runs" in argv:
             return self._locally(self._local(argv), stdin, timeout_s)
         return super().run(self._local(argv), stdin=stdin, timeout_s=timeout_s)
@@ -79,10 +96,15 @@ def cut_after() -> dict[str, int]:
 
 
 @pytest.fixture
-def context(fleet: Fleet, reporter: Remembering, hosts: Path, cut_after: dict[str, int]) -> Context:
+def stopped() -> set[str]:
+    return set()
+
+
+@pytest.fixture
+def context(fleet: Fleet, reporter: Remembering, hosts: Path, cut_after: dict[str, int], stopped: set[str]) -> Context:
     def connect(host: Host) -> Moved:
         transport = Moved(fleet.vms[host.name])
-        transport.root, transport.cut_after = hosts, cut_after
+        transport.root, transport.cut_after, transport.stopped = hosts, cut_after, stopped
         return transport
 
     return replace(fleet.context(reporter, names=["gpu1", "gpu2"]), connect=connect)
@@ -119,43 +141,217 @@ def test_everything_comes_home_once(context: Context, tmp_path: Path, hosts: Pat
 
 
 def record(checkpoints: object, **more: object) -> str:
-    places = [{"node": "gpu2", "address": "10.0.0.2", "ranks": 1, "slots": [0]}]
-    return json.dumps({"id": RUN, "places": places, "options": {"checkpoints": checkpoints}, **more})
+    places = [{"node": name, "address": "10.0.0.2", "ranks": 1, "slots": [0]} for name in ("gpu1", "gpu2")]
+    return json.dumps({"id": RUN, "places": places, "options": {"checkpoints": checkpoints}, "started": BEGAN, **more})
 
 
-def pulled_note(hosts: Path, context: Context, text: str, *words: str) -> str:
-    (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text(text)
-    return pull_notes(pull(context, list(words), here=hosts.parent))
+@pytest.fixture
+def shared(hosts: Path) -> Path:
+    """A run with --checkpoint-dir "/mnt/my ckpt", which is a folder that both hosts share."""
+    run = hosts / "gpu1/lab/var/runs" / RUN
+    (run / "record.json").write_text(record("/mnt/my ckpt"))
+    (run / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0}))
+    (hosts / "server/my ckpt/deep").mkdir(parents=True)
+    for host in ("gpu1", "gpu2"):
+        (hosts / host / "mnt").symlink_to(hosts / "server")
+    write(hosts / "server/my ckpt/one", "first", BEGAN + 10)
+    write(hosts / "server/my ckpt/deep/two", "second", BEGAN + 100)
+    write(hosts / "server/my ckpt/before", "of another run", BEGAN - 10)
+    write(hosts / "server/my ckpt/after", "of a third run", BEGAN + 1000)
+    return hosts / "server/my ckpt"
 
 
-def test_a_shared_folder_of_checkpoints_is_named(context: Context, tmp_path: Path, hosts: Path) -> None:
-    shared = record("/mnt/my ckpt")
-    note = (
-        f"kit: the checkpoints of run {RUN} are in gpu2:/mnt/my ckpt (--checkpoint-dir), "
-        "which kit pull does not fetch; fetch them: kit cp 'gpu2:/mnt/my ckpt' ."
+def write(path: Path, text: str, changed: float) -> None:
+    path.write_text(text)
+    os.utime(path, (changed, changed))
+
+
+SHARED = {"checkpoints/one": "first", "checkpoints/deep/two": "second"}
+OTHERS = {"checkpoints/before": "of another run", "checkpoints/after": "of a third run"}
+OWN = {name: text for name, text in ALL.items() if name != "checkpoints/one"}
+
+
+@pytest.fixture
+def no_own_checkpoints(hosts: Path) -> None:
+    (hosts / "gpu1/lab/var/runs" / RUN / "checkpoints/one").unlink()
+
+
+@pytest.mark.usefixtures("no_own_checkpoints", "shared")
+def test_what_a_run_wrote_into_a_shared_folder_comes_once(context: Context, tmp_path: Path) -> None:
+    result = pull(context, [RUN, "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == {**OWN, **SHARED}
+    assert result.checkpoints == "gpu1:/mnt/my ckpt"
+    assert {host.host: host.files for host in result.hosts} == {"gpu1": 5, "gpu2": 2}
+    assert pull_notes(result) == (
+        "kit: left 2 files (28 B) in /mnt/my ckpt on gpu[1-2], which did not change during the run; "
+        f"bring all: kit pull {RUN} checkpoints --all-checkpoints"
     )
-    for words in ([], ["latest", "checkpoints"], ["latest", "**/*.keras"]):
-        assert pulled_note(hosts, context, shared, *words) == note
-    assert pulled_note(hosts, context, shared, "latest", "output", "home") == ""
-    assert pull(context, [], here=tmp_path).checkpoints == "gpu2:/mnt/my ckpt"
+    again = pull(context, [RUN, "home"], here=tmp_path)
+    assert {host.host: (host.files, host.unchanged) for host in again.hosts} == {"gpu1": (0, 5), "gpu2": (0, 2)}
+
+
+@pytest.mark.usefixtures("no_own_checkpoints", "shared")
+def test_files_of_other_runs_come_on_request(context: Context, tmp_path: Path) -> None:
+    result = pull(context, [RUN, "checkpoints", "home"], here=tmp_path, all_checkpoints=True)
+    assert tree(tmp_path / "home") == {**SHARED, **OTHERS}
+    assert result.others == ()
+
+
+@pytest.mark.usefixtures("no_own_checkpoints", "shared")
+def test_paths_select_of_a_shared_folder(context: Context, tmp_path: Path) -> None:
+    result = pull(context, [RUN, "checkpoints/deep", "a"], here=tmp_path)
+    assert (tree(tmp_path / "a"), len(result.others)) == ({"checkpoints/deep/two": "second"}, 1)
+    result = pull(context, [RUN, "**/on?", "b"], here=tmp_path)
+    assert tree(tmp_path / "b") == {"checkpoints/one": "first"}
+    result = pull(context, [RUN, "output/model", "c"], here=tmp_path)
+    assert (tree(tmp_path / "c"), result.others) == ({"output/model": "weights"}, ())
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_hosts_that_do_not_share_the_folder_keep_their_own_files(context: Context, shared: Path, hosts: Path) -> None:
+    other = hosts / "other/my ckpt"
+    other.mkdir(parents=True)
+    (hosts / "gpu2/mnt").unlink()
+    (hosts / "gpu2/mnt").symlink_to(hosts / "other")
+    # The same name, size and time: only the inode says that it is another file.
+    write(other / "one", "FIRST", BEGAN + 10)
+    write(other / "three", "3", BEGAN + 20)
+    pull(context, [RUN, "checkpoints", "home"], here=hosts)
+    assert tree(hosts / "home") == {
+        "gpu1/checkpoints/one": "first",
+        "gpu2/checkpoints/one": "FIRST",
+        "checkpoints/deep/two": "second",
+        "checkpoints/three": "3",
+    }
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_a_run_that_lives_has_no_end(context: Context, shared: Path, hosts: Path) -> None:
+    (hosts / "gpu1/lab/var/runs" / RUN / "end.json").unlink()
+    pull(context, [RUN, "checkpoints", "home"], here=hosts)
+    assert tree(hosts / "home") == {**SHARED, "checkpoints/after": "of a third run"}
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_the_clock_of_the_host_counts(
+    context: Context, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host whose clock is 200 s slow, other files are those of the run."""
+    real = far.clock
+
+    def clock(transport: Transport) -> Clock:
+        seen = real(transport)
+        return replace(seen, there=seen.there - 200 * 10**9) if transport.host.name == "gpu2" else seen
+
+    monkeypatch.setattr(far, "clock", clock)
+    write(shared / "slow", "slow", BEGAN - 150)
+    pull(context, [RUN, "checkpoints", "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == {**SHARED, "checkpoints/slow": "slow"}
+
+
+def test_a_file_of_the_runs_own_folder_keeps_its_place(context: Context, shared: Path, tmp_path: Path) -> None:
+    result = pull(context, [RUN, "checkpoints", "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == {"checkpoints/one": "c1", "checkpoints/deep/two": "second"}
+    assert "left out gpu1:checkpoints/one: the run has a file of this name" in pull_notes(result)
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_links_and_pipes_of_a_shared_folder(context: Context, shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root's")
+    for name, target in (("best", "one"), ("out", "/etc/passwd"), ("folder", str(tmp_path))):
+        (shared / name).symlink_to(target)
+        os.utime(shared / name, (BEGAN + 5, BEGAN + 5), follow_symlinks=False)
+    os.mkfifo(shared / "pipe")
+    os.utime(shared / "pipe", (BEGAN + 5, BEGAN + 5))
+    result = pull(context, [RUN, "checkpoints", "home"], here=tmp_path)
+    assert {host.host: sorted(host.skipped) for host in result.hosts} == {
+        "gpu1": ["checkpoints/folder", "checkpoints/out", "checkpoints/pipe"]
+    }
+    assert (tmp_path / "home/checkpoints/best").readlink() == Path("one")
+    assert tree(tmp_path / "home") == {**SHARED, "checkpoints/best": "first"}
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_a_shared_folder_that_is_gone_is_named(context: Context, shared: Path, hosts: Path) -> None:
+    shared.rename(hosts / "away")
+    result = pull(context, [RUN, "home"], here=hosts)
+    assert (tree(hosts / "home"), dict(result.missed)) == (OWN, {})
+    assert "left out gpu1:checkpoints, gpu2:checkpoints: the node has no folder /mnt/my ckpt" in pull_notes(result)
+
+
+@pytest.mark.usefixtures("no_own_checkpoints", "shared")
+def test_without_its_node_a_host_misses_only_the_shared_folder(
+    context: Context, tmp_path: Path, stopped: set[str], reporter: Remembering
+) -> None:
+    stopped |= {"gpu1", "gpu2"}
+    result = pull(context, [RUN, "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == OWN
+    assert sorted(result.missed) == ["gpu1", "gpu2"]
+    assert reporter.warnings[0].text == "gpu1: /mnt/my ckpt (--checkpoint-dir): no node of the cluster runs here"
+    assert reporter.warnings[0].hint == "run: kit deploy; then run the same again"
+    stopped.remove("gpu2")
+    result = pull(context, [RUN, "home"], here=tmp_path)
+    assert (tree(tmp_path / "home"), sorted(result.missed)) == ({**OWN, **SHARED}, ["gpu1"])
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_a_pull_of_a_shared_folder_that_broke_continues(
+    context: Context, shared: Path, tmp_path: Path, cut_after: dict[str, int]
+) -> None:
+    data = os.urandom(3_000_000)
+    (shared / "one").write_bytes(data)
+    os.utime(shared / "one", (BEGAN + 10, BEGAN + 10))
+    cut_after["gpu1"] = 2_000_000
+    assert sorted(pull(context, [RUN, "checkpoints", "home"], here=tmp_path).missed) == ["gpu1"]
+    assert not (tmp_path / "home/checkpoints/one").exists(), "a part looks whole"
+    rest = pull(context, [RUN, "checkpoints", "home"], here=tmp_path)
+    assert rest.hosts[0].size < 2_000_000
+    assert (tmp_path / "home/checkpoints/one").read_bytes() == data
+
+
+@pytest.mark.usefixtures("no_own_checkpoints")
+def test_only_hosts_of_the_run_are_read(context: Context, shared: Path, hosts: Path) -> None:
+    """On another host, the folder may have files of another run."""
+    place = {"address": "10.0.0.2", "ranks": 1, "slots": [0]}
+    for more, come in (
+        ({}, False),
+        ({"helpers": [{"role": "server", "node": "gpu2"}]}, True),
+        ({"elastic": {"min": 1}}, True),
+    ):
+        (hosts / "gpu2/mnt").unlink()
+        (hosts / "gpu2/mnt").symlink_to(hosts / "other")
+        write_other(hosts / "other/my ckpt")
+        text = record("/mnt/my ckpt", places=[{"node": "gpu1", **place}], **more)
+        (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text(text)
+        home = hosts / f"home-{len(str(more))}"
+        pull(context, [RUN, "checkpoints", str(home)], here=hosts)
+        assert ("checkpoints/three" in tree(home)) is come
+
+
+def write_other(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "three", "3", BEGAN + 20)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "", "{", "[]", record(None), record(7), record(""), record("relative"), record("/" * 5000),
-        record("/x", places=[]), record("/x", places=7), record("/x", options=[]),
+        record("/x", places=[]), record("/x", places=7), record("/x", options=[]), record("/x", helpers=[7]),
     ],
 )  # fmt: skip
 def test_an_odd_record_names_no_folder(context: Context, tmp_path: Path, hosts: Path, text: str) -> None:
-    assert pulled_note(hosts, context, text) == ""
+    (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text(text)
+    result = pull(context, [], here=tmp_path)
+    assert (result.checkpoints, pull_notes(result)) == ("", "")
     assert tree(tmp_path / f"kit-{RUN}") == ALL
 
 
-def test_a_hostile_folder_is_quoted(context: Context, hosts: Path) -> None:
-    note = pulled_note(hosts, context, record("/x; rm -rf ~\x1b[2J'"))
+def test_a_hostile_name_of_a_folder_is_escaped(context: Context, tmp_path: Path, hosts: Path) -> None:
+    (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text(record("/x; rm -rf ~\x1b[2J'"))
+    note = pull_notes(pull(context, [], here=tmp_path))
     assert "\x1b" not in note
-    assert "; rm -rf" in shlex.split(note.partition("fetch them: ")[2])[2]
+    assert "the node has no folder /x; rm -rf ~" in note
 
 
 def test_paths_select_and_the_folder_is_plain(context: Context, tmp_path: Path) -> None:

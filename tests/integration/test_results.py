@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.integration.rig import Cluster, everywhere, objects
+from kit.flows.image.build import ImageResult
+from tests.integration.rig import VM, Cluster, engine, everywhere, objects
 
 # Each host has a file that no other host has, one that all have, and a checkpoint. One of them is not small.
 SCRIPT = """
@@ -81,6 +84,73 @@ def test_a_live_run_can_be_pulled_and_not_removed(cluster: Cluster, tmp_path: Pa
         assert done.stdout == "first\n"
         assert run.wait(120) == 0
     cluster.kit("exec", "gpu2", "--", "rm", "-rf", shared, f"{shared}-c")
+
+
+@contextlib.contextmanager
+def shared_by_all(cluster: Cluster, image: str, folder: Path, place: str) -> Iterator[None]:
+    """Mount a folder of this machine in the nodes of all hosts."""
+    program = Path(__file__).with_name("shared_mount.py").read_text()
+
+    def mount(host: VM, source: str) -> None:
+        pid = host.text("docker", "inspect", "--format", "{{.State.Pid}}", cluster.container(host)).strip()
+        lab = f"container:kit-lab-{cluster.name}-{host.name}"
+        rights = [word for name in ("SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE") for word in ("--cap-add", name)]
+        rights += [word for name in ("seccomp", "apparmor") for word in ("--security-opt", f"{name}=unconfined")]
+        engine(
+            "run", "--rm", *rights, "--network", "none", "--pid", lab, "--volume", f"{folder}:/shared",
+            "--entrypoint", "python3", image, "-c", program, source, place, pid,
+        )  # fmt: skip
+
+    made = cluster.kit("exec", "--", "mkdir", place)
+    assert made.returncode == 0, made.stderr
+    mounted: list[VM] = []
+    try:
+        for host in cluster.hosts:
+            mount(host, "/shared")
+            mounted.append(host)
+        yield
+    finally:
+        for host in mounted:
+            mount(host, "-")
+        cluster.kit("exec", "--", "rmdir", place)
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_checkpoints_that_all_hosts_share_come_home_once(cluster: Cluster, image: ImageResult, tmp_path: Path) -> None:
+    shared, home, place = tmp_path / "shared", tmp_path / "home", f"/dev/shm/kit-shared-{cluster.name}"
+    (shared / "job").mkdir(parents=True)
+    (shared / "job" / "earlier").write_text("of another run\n")
+    os.utime(shared / "job" / "earlier", (1_700_000_000, 1_700_000_000))
+    script = (
+        'cd "$KIT_CHECKPOINT_DIR"; echo "$KIT_NODE" >"of-$KIT_NODE"; ln -sf /etc/passwd out; '
+        '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || { echo model >model; ln -sf model latest; }'
+    )
+    made = {f"of-{name}": f"{name}\n" for name in NAMES} | {"model": "model\n"}
+    with shared_by_all(cluster, image.tag, shared, place):
+        options = ("--npernode", "1", "--checkpoint-dir", f"{place}/job", "--output", "json")
+        run = objects(cluster.kit("run", *options, "--", "sh", "-c", script))[-1]["id"]
+        pull = cluster.kit("pull", run, "checkpoints", str(home), "--output", "json")
+        assert pull.returncode == 0, pull.stderr
+        # As the reading through a link is: `latest`.
+        assert files(home / "checkpoints") == {**made, "latest": "model\n"}
+        assert (home / "checkpoints" / "latest").is_symlink()
+        assert [path.name for path in home.iterdir()] == ["checkpoints"]
+        (result,) = objects(pull)
+        assert result["others"] == [{"hosts": list(NAMES), "files": 1, "size": 15}]
+        assert result["checkpoints"] == f"gpu1:{place}/job"
+        again = objects(cluster.kit("pull", run, "checkpoints", str(home), "--all-checkpoints", "--output", "json"))
+        assert sum(host["files"] for host in again[-1]["hosts"]) == 1
+        assert (home / "checkpoints" / "earlier").read_text() == "of another run\n"
+        shown = cluster.kit("runs", "show", run).stdout
+        assert f"gpu1:{place}/job (--checkpoint-dir); kit pull brings home what changed there" in shown
+        removed = cluster.kit("runs", "rm", run, "--yes")
+        assert removed.returncode == 0, removed.stderr
+    # kit runs rm deletes nothing there.
+    left = {name: text for name, text in files(shared / "job").items() if name not in ("out", "latest")}
+    assert left == {**made, "earlier": "of another run\n"}
 
 
 def test_files_go_into_containers_and_come_back(cluster: Cluster, tmp_path: Path) -> None:

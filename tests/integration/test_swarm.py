@@ -242,6 +242,24 @@ def test_volumes_keep_what_is_in_them(both: Both) -> None:
     assert "4 hosts" in done.stdout
 
 
+def test_checkpoints_of_a_volume_come_home_from_each_host(both: Both, tmp_path: Path) -> None:
+    """Each host has a volume of this name, so equal names are different files."""
+    made = both.cluster.kit("exec", "--", "sh", "-c", "mkdir -m 777 /scratch/job; echo old >/scratch/job/earlier; "
+                            "touch -d 2026-01-01 /scratch/job/earlier")  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    script = 'cd "$KIT_CHECKPOINT_DIR" && hostname >all && hostname >"of-$KIT_NODE" && chmod 600 all'
+    run = both.cluster.kit("run", "--npernode", "1", "--checkpoint-dir", "/scratch/job", "--", "sh", "-c", script)
+    assert run.returncode == 0, run.stderr
+    pull = both.cluster.kit("pull", "latest", "checkpoints", str(tmp_path), "--output", "json")
+    assert pull.returncode == 0, pull.stderr
+    names = [host.name for host in both.cluster.hosts]
+    assert {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == {
+        **{f"{name}/checkpoints/all": f"{name}\n" for name in names},
+        **{f"checkpoints/of-{name}": f"{name}\n" for name in names},
+    }
+    assert objects(pull)[-1]["others"] == [{"hosts": names, "files": 1, "size": 4}]
+
+
 def test_with_nothing_to_do_nothing_is_done(deployed: Cluster) -> None:
     before = deployed.state()
     done = deployed.kit("deploy", "--output", "json")

@@ -46,6 +46,10 @@ SAMPLES: tuple[bytes, ...] = (
     b'{"id": "20261121-101500-3fa2", "removed": 12}\n{"end": true}\n',
     b'{"id": "20261121-101500-3fa2", "error": "Device or resource busy"}\n{"end": true}\n',
     b'{"path": "/data/model.h5", "count": 1}\n',
+    b'{"top": "/mnt/ckpt", "there": true, "store": "10.0.0.5:/export /ckpt"}\n'
+    b'["f", "epoch-1.h5", 12345, 1700000000000000000, false, 9007199254740993]\n["l", "best", "epoch-1.h5"]\n'
+    b'["e", "lost+found", "Permission denied"]\n{"others": 12, "size": 345678}\n{"end": true}\n',
+    b'{"now": 1700000000000000000}\n{"end": true}\n',
     FRAMES,
 )
 
@@ -91,6 +95,8 @@ def _readers(host: Any, folder: Path) -> tuple[Callable[[], object], ...]:
         lambda: far.living(host, "mine"),
         lambda: far.remove(host, "mine", [RUN]),
         lambda: _list(host),
+        lambda: _shared(host),
+        lambda: pulling.clock_offset(far.clock(host), far.clock(host)),
         lambda: _fetch(host, folder),
         lambda: give.give(host, source, "/data", far.argv),
     )
@@ -101,6 +107,16 @@ def _list(host: Any) -> None:
     good, _ = pulling.sorted_out(listing.entries, (), ("output", "log"))
     for file in pulling.layout({"bad": good, "good": good[:1]})["bad"]:
         if file.target.startswith("/") or ".." in file.target.split("/"):
+            raise AssertionError(f"a file goes out of its folder: {file.target!r}")
+
+
+def _shared(host: Any) -> None:
+    listing = far.shared_files(host, "/mnt/ckpt", pulling.ALWAYS, far.argv, prefix="checkpoints/")
+    pulling.others({"bad": listing, "good": listing})
+    kept = pulling.once({"bad": listing, "good": listing})
+    good, _ = pulling.sorted_out(kept["bad"], (), ("checkpoints",))
+    for file in pulling.layout({"bad": good, "good": good[:1]})["bad"]:
+        if not file.target.startswith(("checkpoints/", "bad/checkpoints/")) or ".." in file.target.split("/"):
             raise AssertionError(f"a file goes out of its folder: {file.target!r}")
 
 

@@ -19,6 +19,7 @@ import pytest
 from kit.errors import AnswerError, StepError
 from kit.model.host import Host
 from kit.model.results import Entry, Wanted
+from kit.plan.run import pulling
 from kit.remote.results import far, fetch, give
 from kit.remote.results.store import Store
 from kit.remote.scripts import script
@@ -166,6 +167,51 @@ def test_an_odd_line_of_a_list_is_that_hosts_error(line: bytes) -> None:
     assert len(caught.value.message) < 300
 
 
+SHARED_TOP = b'{"top": "/mnt/ckpt", "there": true, "store": ""}\n'
+OTHERS = b'{"others": 0, "size": 0}\n'
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"", OTHERS, SHARED_TOP, SHARED_TOP * 2, SHARED_TOP + b"[1]\n" + OTHERS,
+        b'{"top": 7, "there": true, "store": ""}\n' + OTHERS,
+        b'{"top": "/x", "there": true, "store": 7}\n' + OTHERS,
+        b'{"top": "/x", "there": true, "store": "' + b"x" * 100_000 + b'"}\n' + OTHERS,
+        SHARED_TOP + b'{"others": -1, "size": 0}\n', SHARED_TOP + b'{"others": 1, "size": 1e999}\n',
+        SHARED_TOP + b'{"others": 99999999999999999999, "size": 0}\n',
+        SHARED_TOP + b'["f", "a", 1, 2, true, -1]\n' + OTHERS,
+        SHARED_TOP + b'["f", "a", 1, 2, true, "7"]\n' + OTHERS,
+        SHARED_TOP + b'["f", "a", 1, 2, true, ' + b"9" * 30 + b"]\n" + OTHERS,
+        SHARED_TOP + b'["f", "a", 1, 2, true, 7, 7]\n' + OTHERS,
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_an_odd_list_of_a_shared_folder_is_that_hosts_error(answer: bytes) -> None:
+    with pytest.raises(AnswerError) as caught:
+        far.shared_files(transport(answer + END), "/mnt/ckpt", (0, 9), far.argv, prefix="checkpoints/")
+    assert caught.value.host == "bad"
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"7\n", b'{"now": "7"}\n', b'{"now": 1e999}\n', b'{"now": 1' + b"0" * 30 + b"}\n"]
+)
+def test_an_odd_clock_is_that_hosts_error(answer: bytes) -> None:
+    with pytest.raises(AnswerError):
+        far.clock(transport(answer + END))
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/cron.d/x", "a/../../../x", "", ".", "a\\u0000b"])
+def test_no_file_of_a_shared_folder_leaves_its_place_at_home(name: str) -> None:
+    line = b'["f", "%s", 1, 2, true, 7]\n' % name.encode()
+    answer = transport(SHARED_TOP + line + OTHERS + END)
+    listed = far.shared_files(answer, "/mnt/ckpt", (0, 9), far.argv, prefix="checkpoints/")
+    good, skipped = pulling.sorted_out(listed.listing.entries, (), ("checkpoints",))
+    assert good == ()
+    assert list(skipped.values()) == ["its name leads out of the folder"]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -267,6 +313,34 @@ def test_a_link_in_place_of_a_result_is_not_read(cluster: Path, tmp_path: Path, 
     assert b"error" in sent.stdout
     listed = reader("list", str(cluster / "var"), f"runs/{RUN}", "output").stdout
     assert b"secret" not in listed.replace(str(tmp_path / "etc" / "secret").encode(), b"")
+
+
+def test_a_shared_folder_is_read_without_its_links_and_pipes(tmp_path: Path) -> None:
+    """Ranks of any run write there."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "secret").write_text("root:s3cret")
+    folder = tmp_path / "ckpt"
+    folder.mkdir()
+    (folder / "inner").symlink_to(tmp_path / "etc")
+    (folder / "file").symlink_to(tmp_path / "etc" / "secret")
+    os.mkfifo(folder / "pipe")
+    opened = threading.Event()
+
+    def write() -> None:
+        # It waits until somebody reads.
+        os.close(os.open(folder / "pipe", os.O_WRONLY))
+        opened.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    rows = [json.loads(line) for line in reader("shared", str(folder), "0", str(2**62)).stdout.splitlines()]
+    assert [row[:2] for row in rows[1:-2]] == [["l", "file"], ["l", "inner"], ["s", "pipe"]]
+    request = json.dumps([[path, 0, 0, 100] for path in ("inner/secret", "file", "pipe", "../etc/secret")]).encode()
+    sent = reader("send", str(folder), "", stdin=request)
+    assert sent.stdout.count(b'"error"') == 4
+    assert b"s3cret" not in sent.stdout
+    assert not opened.is_set()
+    # Only so that the thread ends.
+    os.close(os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK))
 
 
 def test_nothing_is_written_through_a_link_that_came_home(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from kit.cli.text.table import fitted
@@ -81,16 +80,17 @@ def pull_notes(value: PullResult) -> str:
     for host in value.hosts:
         for path, why in host.skipped.items():
             reasons.setdefault(why, []).append(f"{host.host}:{path}")
-    lines += [f"kit: left out {_names(paths)}: {why}" for why, paths in reasons.items()]
+    lines += [f"kit: left out {_names(paths)}: {printable(why)}" for why, paths in reasons.items()]
     if value.live:
         lines.append(f"kit: run {value.run} is still running: pull again for what it makes from now on")
     if value.without_work:
         where = fold(value.without_work)
         lines.append(f"kit: left out the working folder on {where}: it still has the code; kit pull RUN work brings it")
-    if value.checkpoints:
-        what = f"the checkpoints of run {value.run} are in {printable(value.checkpoints)} (--checkpoint-dir)"
-        fetch = printable(shlex.join(["kit", "cp", value.checkpoints, "."]))
-        lines.append(f"kit: {what}, which kit pull does not fetch; fetch them: {fetch}")
+    folder = printable(value.checkpoints.partition(":")[2])
+    for other in value.others:
+        count = f"{files_text(other.files)} ({size(other.size)})"
+        what = f"left {count} in {folder} on {fold(other.hosts)}, which did not change during the run"
+        lines.append(f"kit: {what}; bring all: kit pull {value.run} checkpoints --all-checkpoints")
     if value.missed:
         lines.append(f"kit: error: not everything came from {fold(value.missed)}")
     return "\n".join(lines)

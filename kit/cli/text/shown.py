@@ -41,8 +41,8 @@ def shown(value: ShownRun) -> str:
     rows.append(("Files", f"{fold([place.node for place in run.places])}:{folder}; bring them home: kit pull {run.id}"))
     if value.checkpoints:
         where = printable(value.checkpoints)
-        fetch = printable(shlex.join(["kit", "cp", value.checkpoints, "."]))
-        rows.append(("Checkpoints", f"{where} (--checkpoint-dir); kit pull leaves them there; fetch them: {fetch}"))
+        what = "kit pull brings home what changed there during the run"
+        rows.append(("Checkpoints", f"{where} (--checkpoint-dir); {what}"))
     story = runtext.story(run)
     return table(rows) + (f"\n\n{story}" if story else "")
 

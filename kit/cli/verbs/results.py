@@ -45,7 +45,8 @@ def pull(session: Session) -> int:
 
     from kit.flows.run.pull import pull
 
-    result = pull(session.context(), session.args.what, here=Path())
+    args = session.args
+    result = pull(session.context(), args.what, here=Path(), all_checkpoints=args.all_checkpoints)
     return _brought(session, result)
 
 
@@ -91,12 +92,19 @@ VERBS = (
                 many=True,
             ),
         ),
-        options=CLUSTER,
+        options=(
+            Option(
+                flags=("--all-checkpoints",),
+                help="Of the folder of --checkpoint-dir, bring files that did not change during the run, too",
+            ),
+            *CLUSTER,
+        ),
         notes="RUN is an id, the beginning of one, or latest, and is only optional without other words. A PATH begins "
         "with output, checkpoints, work or log, and may be a pattern: 'output/*.keras', '**/best'. Any other last word "
         "is the folder at home (default: kit-RUN). Files keep their names. Where two hosts have the same name, both go "
         "into folders with the hosts' names. A second pull fetches only what is missing or has changed, and continues "
-        "files that came in part.",
+        "files that came in part. Of the folder that kit run --checkpoint-dir named, kit brings the files that changed "
+        "during the run, and names how many others there are.",
         examples=(
             "kit pull",
             "kit pull 20261121-10 output",

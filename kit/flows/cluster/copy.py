@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +11,7 @@ from kit.config.selection import select_hosts
 from kit.errors import InputError
 from kit.events import HostDone, Phase
 from kit.flows.context import Context
-from kit.flows.run.pull import fetch_all
-from kit.model import names
+from kit.flows.run.bring import fetch_all, in_container
 from kit.model.host import Host
 from kit.model.results import Copied, Listing, PullResult, Wanted
 from kit.model.text import size
@@ -21,7 +19,6 @@ from kit.plan.run import pulling
 from kit.remote.results import far
 from kit.remote.results.give import Source, give
 from kit.remote.results.store import Store
-from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
 
 
@@ -61,15 +58,7 @@ def _place(context: Context, word: str) -> Place | None:
 
 def _command(context: Context, host: Host, *, vm: bool) -> far.Command:
     """Return what runs reader.py on the VM, or in its node."""
-    if vm:
-        return far.argv
-    service = names.HEAD if host.name == context.inventory.head.name else names.NODE
-    container = names.container(context.spec.name, service)
-
-    def command(operation: str, *arguments: str) -> Sequence[str]:
-        return in_node(container, far.argv(operation, *arguments), interactive=True)
-
-    return command
+    return far.argv if vm else in_container(context, host)
 
 
 def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here: Path) -> PullResult:

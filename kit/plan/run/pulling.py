@@ -9,11 +9,18 @@ from fnmatch import fnmatchcase
 from kit.errors import InputError
 from kit.model import names
 from kit.model.names import LATEST
-from kit.model.results import LOG, MADE, Entry, Wanted
+from kit.model.results import LOG, MADE, Clock, Entry, OtherFiles, SharedListing, Wanted
+from kit.model.run import RunRecord
 
 # At home, the log of a run is text.
 LOG_TEXT = "log.txt"
 _GLOB = frozenset("*?[")
+# A run's last checkpoint may reach a slow store, or get the time of a store's clock, after the run has ended.
+AFTER_S = 60
+# Clocks of hosts that differ by less than this count as equal: kit cannot read two of them at the same moment.
+SAME_CLOCK_S = 2.0
+# Every time that a file can have.
+ALWAYS = (-(2**63), 2**63 - 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,3 +160,48 @@ def _above(path: str) -> Sequence[str]:
     """Return the folders above a path: a and a/b for a/b/c."""
     parts = path.split("/")
     return ["/".join(parts[:at]) for at in range(1, len(parts))]
+
+
+# The folder of --checkpoint-dir. It may be shared by hosts and by runs.
+
+
+def during(run: RunRecord, clock_offset: float) -> tuple[int, int]:
+    """Return the first and the last time, in ns, of files that changed during a run, by the clock of the host.
+
+    `clock_offset` is how many seconds that clock is before the head's. A file system may keep whole seconds only.
+    """
+    first = int(run.started + clock_offset) * 10**9
+    if run.ended is None:
+        return first, ALWAYS[1]
+    return first, int(run.ended + clock_offset + AFTER_S) * 10**9
+
+
+def clock_offset(head: Clock, host: Clock) -> float:
+    """Return how many seconds the clock of a host is before the head's, or 0 if kit cannot tell them apart."""
+    offset = (host.there - head.there) / 1e9 - (host.here - head.here)
+    return offset if abs(offset) > SAME_CLOCK_S else 0.0
+
+
+def once(listings: Mapping[str, SharedListing]) -> Mapping[str, tuple[Entry, ...]]:
+    """Return the entries that come from each host. A file that several hosts share comes from one of them.
+
+    With the same store, hosts have the same files; one may see an older state than another one for some seconds.
+    Otherwise, a file is the same if nothing about it differs.
+    """
+    chosen: dict[object, tuple[str, Entry]] = {}
+    for host, listed in listings.items():
+        for entry in listed.listing.entries:
+            key: object = (listed.store, entry.path) if listed.store else entry
+            known = chosen.get(key)
+            if known is None or known[1].time < entry.time:
+                chosen[key] = (host, entry)
+    return {host: tuple(entry for owner, entry in chosen.values() if owner == host) for host in listings}
+
+
+def others(listings: Mapping[str, SharedListing]) -> tuple[OtherFiles, ...]:
+    """Return what kit leaves in the folder, with the hosts that count the same together."""
+    hosts: dict[tuple[int, int], list[str]] = {}
+    for host, listed in listings.items():
+        if listed.others:
+            hosts.setdefault((listed.others, listed.others_size), []).append(host)
+    return tuple(OtherFiles(hosts=tuple(seen), files=count[0], size=count[1]) for count, seen in hosts.items())

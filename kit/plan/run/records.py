@@ -295,6 +295,17 @@ def shared_checkpoints(run: RunRecord, fields: Mapping[str, Any]) -> str:
     return f"{run.places[0].node}:{path}"
 
 
+def run_hosts(run: RunRecord, fields: Mapping[str, Any]) -> Sequence[object] | None:
+    """Return the names of the hosts that ran a run's command. Return None for an elastic run: its hosts may change.
+
+    `fields` are those of record.json.
+    """
+    if fields.get("elastic"):
+        return None
+    helpers = [helper.get("node") for helper in fields.get("helpers") or ()]
+    return [*(place.node for place in run.places), *helpers]
+
+
 def _failure(failure: _Failure) -> Failure:
     kinds: dict[str, Literal["rank", "host", "code"]] = {"rank": "rank", "host": "host", "code": "code"}
     return Failure(

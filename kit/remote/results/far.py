@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -13,7 +14,8 @@ from typing import Any
 from kit.errors import NotReadyError, StepError
 from kit.model import names
 from kit.model.answer import MOST, OddAnswer, answer_of, decode
-from kit.model.results import LOG, MADE, Entry, Listing, RunFolder
+from kit.model.results import LOG, MADE, Clock, Entry, Listing, RunFolder, SharedListing
+from kit.remote.scripts import in_node
 from kit.remote.ssh.transport import Completed, Transport
 
 # A run may have millions of files.
@@ -44,6 +46,15 @@ def _program() -> str:
 def argv(operation: str, *arguments: str) -> tuple[str, ...]:
     """Return the command that does this operation of reader.py."""
     return ("python3", "-ISc", _program(), operation, *arguments)
+
+
+def in_container(container: str) -> Command:
+    """Return what makes the command that does an operation of reader.py in a node."""
+
+    def command(operation: str, *arguments: str) -> Sequence[str]:
+        return in_node(container, argv(operation, *arguments), interactive=True)
+
+    return command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +103,67 @@ def run_files(transport: Transport, cluster: str, run: str) -> Listing:
 def named_files(transport: Transport, path: str, command: Command) -> Listing:
     """List the file or folder that a person named."""
     return _listing(transport.run(command("find", encoded(path)), timeout_s=LIST_S), transport, "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Now:
+    """The answer to `now`, in ns since 1970."""
+
+    now: int
+
+
+def clock(transport: Transport) -> Clock:
+    """Return the time of this host."""
+    done = transport.run(argv("now"))
+    here = time.monotonic()
+    with answer_of(transport.host.name, "its time"):
+        line = next(_lines(done, transport, "its clock could not be read"), b"")
+        now: _Now = decode(line, _Now, most=_LINE)
+        return Clock(there=_check(now.now, *TIMES, line), here=here)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shared:
+    """The first line of the list of a shared folder."""
+
+    top: str
+    there: bool
+    store: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Others:
+    """The last line of that list."""
+
+    others: int
+    size: int
+
+
+def shared_files(
+    transport: Transport, path: str, changed: tuple[int, int], command: Command, *, prefix: str
+) -> SharedListing:
+    """List the files of a folder that changed between two times in ns. Their paths begin with `prefix`."""
+    words = (encoded(path), *map(str, changed))
+    done = transport.run(command("shared", *words), timeout_s=LIST_S)
+    with answer_of(transport.host.name, f"its list of {path[:_MOST_TEXT]}"):
+        lines = tuple(_lines(done, transport, f"{path[:_MOST_TEXT]} could not be listed"))
+        first, last = (lines[0], lines[-1]) if lines else (b"", b"")
+        header: _Shared = decode(first, _Shared, most=_LINE)
+        others: _Others = decode(last, _Others, most=_LINE)
+        entries = tuple(_entry(line) for line in lines[1:-1])
+        return SharedListing(
+            listing=Listing(
+                top=header.top,
+                below="",
+                live=False,
+                entries=tuple(replace(entry, path=prefix + entry.path) for entry in entries),
+                prefix=prefix,
+            ),
+            exists=header.there,
+            store=header.store,
+            others=_check(others.others, 0, MOST, last),
+            others_size=_check(others.size, 0, MOST, last),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,6 +222,14 @@ def _entry(line: bytes) -> Entry:
                 size=_check(size, 0, MOST, line),
                 time=_check(time, *TIMES, line),
                 executable=executable,
+            )
+        case ["f", str(path), int(size), int(time), bool(executable), int(inode)]:
+            entry = Entry(
+                path=decoded(path),
+                size=_check(size, 0, MOST, line),
+                time=_check(time, *TIMES, line),
+                executable=executable,
+                inode=_check(inode, 0, 2**64, line),
             )
         case ["l", str(path), str(target)]:
             entry = Entry(path=decoded(path), kind="l", text=decoded(target))

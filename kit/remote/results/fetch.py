@@ -73,9 +73,11 @@ class _File:
 class Fetch:
     """Takes the frames that reader.py sends for these files, in their order. Raises HomeError and StepError."""
 
-    def __init__(self, store: Store, host: str, files: Sequence[Wanted], keep: Keep, progress: Progress) -> None:
+    def __init__(
+        self, store: Store, host: str, files: Sequence[Wanted], keep: Keep, progress: Progress, *, prefix: str = ""
+    ) -> None:
         self._store, self._host, self._keep, self._progress = store, host, keep, progress
-        self._files = files
+        self._files, self._prefix = files, prefix
         self._total = sum(wanted.entry.size for wanted in files)
         self._done = 0
         self._at = 0
@@ -94,7 +96,8 @@ class Fetch:
         for wanted in self._files:
             part = self._part(wanted)
             at = part.stat().st_size if part.exists() else 0
-            rows.append([far.encoded(wanted.entry.path), at, wanted.entry.time, _most(wanted)])
+            path = wanted.entry.path.removeprefix(self._prefix)
+            rows.append([far.encoded(path), at, wanted.entry.time, _most(wanted)])
         return json.dumps(rows).encode()
 
     @property
@@ -216,13 +219,14 @@ def fetch(
     keep: Keep,
     progress: Progress,
     command: far.Command = far.argv,
+    prefix: str = "",
 ) -> Pulled:
-    """Fetch these files of TOP/BELOW. `command` runs reader.py.
+    """Fetch these files of TOP/BELOW. `command` runs reader.py. The paths begin with `prefix`, which is not there.
 
     Raises UnreachableError or StepError. What has arrived stays, and the next fetch continues there.
     """
     host = transport.host.name
-    receiver = Fetch(store, host, files, keep, progress)
+    receiver = Fetch(store, host, files, keep, progress, prefix=prefix)
     errors = bytearray()
 
     def complain(data: bytes) -> None:

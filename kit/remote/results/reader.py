@@ -7,6 +7,8 @@ Names travel as the text whose letters are their bytes (latin-1).
     ids FOLDER RUNS         a line for each run: only whether it lives
     list TOP BELOW NAME...  a line for each file in TOP/BELOW (without names: all of it)
     find PATH               the same for one path that a person named, with its links followed
+    shared PATH FROM TO     the same for what is in a folder and changed between two times (ns); other files are counted
+    now                     a line with this machine's time
     send TOP BELOW          frames with the content of files; standard input: [[PATH, AT, TIME, MOST], ...]
     write PATH NAME KIND    writes frames from standard input to PATH; KIND is f or d
     remove FOLDER RUNS      removes runs of a cluster; standard input: [ID, ...]
@@ -26,6 +28,7 @@ import stat
 import struct
 import subprocess
 import sys
+from time import time as clock
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 MADE = ("output", "checkpoints", "work")
@@ -39,9 +42,17 @@ HEAD = struct.Struct(">cI")
 # The most bytes of a list, which is less than kit reads, and the longest frame that kit sends.
 MOST = 200 << 20
 LONGEST = 1 << 20
+# A shared folder may have very many files of other runs: the most that this program looks at.
+MOST_SEEN = 1000000
+MOUNTS = "/proc/self/mountinfo"
+TOO_MANY = "the list ends here: it has too many files"
+# File systems whose mounts name a server. With the same server and folder, two hosts see the same files.
+SERVED = (b"nfs", b"nfs4", b"cifs", b"smb3", b"ceph", b"lustre")
 ID = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 Entry = List[Any]
+# An entry with what the system says about it; None if it could not be read.
+Seen = Tuple[Entry, Optional[os.stat_result]]
 
 
 def text(name: bytes) -> str:
@@ -82,7 +93,7 @@ def regular(fd: int, name: Any) -> int:
 # Lists
 
 
-def entries(fd: int, path: bytes, depth: int, names: Optional[List[bytes]] = None) -> Iterator[Entry]:
+def entries(fd: int, path: bytes, depth: int, names: Optional[List[bytes]] = None) -> Iterator[Seen]:
     """Yield what is in a folder: f (file), d (folder), l (link), s (device, socket …), e (not readable)."""
     if names is None:
         names = [os.fsencode(name) for name in os.listdir(fd)]
@@ -91,24 +102,24 @@ def entries(fd: int, path: bytes, depth: int, names: Optional[List[bytes]] = Non
         try:
             at = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISDIR(at.st_mode):
-                yield ["d", text(below)]
+                yield ["d", text(below)], at
                 yield from folder(fd, name, below, depth)
             elif stat.S_ISREG(at.st_mode):
-                yield ["f", text(below), at.st_size, at.st_mtime_ns, bool(at.st_mode & 0o100)]
+                yield ["f", text(below), at.st_size, at.st_mtime_ns, bool(at.st_mode & 0o100)], at
             elif stat.S_ISLNK(at.st_mode):
-                yield ["l", text(below), text(os.fsencode(os.readlink(name, dir_fd=fd)))]
+                yield ["l", text(below), text(os.fsencode(os.readlink(name, dir_fd=fd)))], at
             else:
-                yield ["s", text(below)]
+                yield ["s", text(below)], at
         except FileNotFoundError:
             # A run that lives removes files.
             continue
         except OSError as error:
-            yield ["e", text(below), error.strerror]
+            yield ["e", text(below), error.strerror], None
 
 
-def folder(fd: int, name: bytes, path: bytes, depth: int) -> Iterator[Entry]:
+def folder(fd: int, name: bytes, path: bytes, depth: int) -> Iterator[Seen]:
     if depth == DEEPEST:
-        yield ["e", text(path), "more than %d folders deep" % DEEPEST]
+        yield ["e", text(path), "more than %d folders deep" % DEEPEST], None
         return
     own = os.open(name, FOLDER, dir_fd=fd)
     try:
@@ -127,18 +138,84 @@ def list_files(top: str, below: str, *names: str) -> None:
     if fd >= 0:
         every = entries(fd, b"", 0, [os.fsencode(name) for name in names] or None)
         room = MOST
-        for entry in every:
+        for entry, _ in every:
             line = json.dumps(entry)
             room -= len(line)
             if room < 0:
-                say(["e", entry[1], "the list ends here: it has too many files"])
+                say(["e", entry[1], TOO_MANY])
                 break
             sys.stdout.write(line + "\n")
     say({"end": True})
 
 
+def shared(path: str, first: str, last: str) -> None:
+    """Print the files, links and other entries that changed between two times, and how many files changed before or
+    after. A file has its inode, or 0 where each host has its own numbers.
+    """
+    real = resolved(path)
+    try:
+        fd = opened(real, "")
+    except (FileNotFoundError, NotADirectoryError):
+        fd = -1
+    kind, store = mount_of(os.fsencode(real))
+    say({"top": real, "there": fd >= 0, "store": store})
+    seen = others = size = 0
+    room = MOST
+    for entry, at in entries(fd, b"", 0) if fd >= 0 else ():
+        seen += 1
+        if seen > MOST_SEEN:
+            say(["e", entry[1], TOO_MANY])
+            break
+        if at is not None:
+            if entry[0] == "d":
+                continue
+            if not int(first) <= at.st_mtime_ns <= int(last):
+                if entry[0] == "f":
+                    others += 1
+                    size += at.st_size
+                continue
+            if entry[0] == "f":
+                entry.append(0 if kind.startswith(b"fuse") else at.st_ino)
+        line = json.dumps(entry)
+        room -= len(line)
+        if room < 0:
+            say(["e", entry[1], TOO_MANY])
+            break
+        sys.stdout.write(line + "\n")
+    say({"others": others, "size": size})
+    say({"end": True})
+
+
+def mount_of(path: bytes) -> Tuple[bytes, str]:
+    """Return the kind of the file system of a path, and the server and folder that its files come from, or ''."""
+    best, kind, store = -1, b"", ""
+    with open(MOUNTS, "rb") as file:
+        for line in file:
+            mount, _, device = line.partition(b" - ")
+            root, place = (plain(word) for word in mount.split(b" ")[3:5])
+            inside = (path + b"/").startswith(place.rstrip(b"/") + b"/")
+            # The last one of several at the same place is the one that counts.
+            if not inside or len(place) < best:
+                continue
+            kind, source = device.split(b" ")[:2]
+            here = source.startswith((b"localhost:", b"127.", b"[::1]"))
+            served = kind in SERVED and not here
+            rest = path[len(place.rstrip(b"/")) :]
+            best, store = len(place), text(b" ".join((source, root.rstrip(b"/") + rest))) if served else ""
+    return kind, store
+
+
+def now() -> None:
+    say({"now": int(clock() * 1e9)})
+    say({"end": True})
+
+
+def resolved(path: str) -> str:
+    return os.path.realpath(os.fsdecode(path.encode("latin-1")))
+
+
 def find(path: str) -> None:
-    real = os.path.realpath(os.fsdecode(path.encode("latin-1")))
+    real = resolved(path)
     if not os.path.exists(real):
         sys.exit("no such file: %s" % path)
     top, name = os.path.split(real)
@@ -362,7 +439,7 @@ def sizes(run: int) -> Dict[str, int]:
             result["log"] += file_size(run, name)
     for kind in MADE:
         result[kind] = 0
-        for entry in entries(run, b"", 0, [kind.encode()]):
+        for entry, _ in entries(run, b"", 0, [kind.encode()]):
             if entry[0] != "d":
                 result["files"] += 1
             if entry[0] == "f":
@@ -441,11 +518,14 @@ def remove(cluster: str, below: str) -> None:
 
 def mounts(path: str) -> List[str]:
     """Return where disks and shares are mounted at or below a path: what is on them is not the run's."""
-    with open("/proc/self/mountinfo", "rb") as file:
+    with open(MOUNTS, "rb") as file:
         places = [line.split(b" ")[4] for line in file]
-    # A space, a tab, a newline and a backslash are octal numbers there.
-    plain = [re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code.group(1), 8)]), place) for place in places]
-    return [text(place) for place in plain if (place + b"/").startswith(os.fsencode(path) + b"/")]
+    return [text(place) for place in map(plain, places) if (place + b"/").startswith(os.fsencode(path) + b"/")]
+
+
+def plain(word: bytes) -> bytes:
+    """Return a path of the kernel's list of mounts. It has a space, a tab, a newline and a backslash as numbers."""
+    return re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code.group(1), 8)]), word)
 
 
 def main(argv: List[str]) -> None:
@@ -454,6 +534,8 @@ def main(argv: List[str]) -> None:
         "ids": ids,
         "list": list_files,
         "find": find,
+        "shared": shared,
+        "now": now,
         "send": send,
         "write": write,
         "remove": remove,

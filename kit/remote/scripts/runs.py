@@ -37,7 +37,7 @@ if MYPY:
 RECORD_BYTES = 4 << 20
 LIST_BYTES = 48 << 20
 # The files that kit reads on their own.
-READABLE = ("log", "code.diff", "record.json")
+READABLE = ("log", "code.diff", "record.json", "end.json")
 CHUNK = 1 << 18
 # What is printed of a run in line, and of how many.
 SHOWN = ("id", "place", "priority", "need", "np", "limit", "after", "held", "queued", "by", "command", "array")
@@ -114,7 +114,7 @@ def read_run(runs: int, name: str, file: str) -> None:
     descriptor = open_file(run, file)
     # A file that grows must not keep this program busy.
     left = os.fstat(descriptor).st_size
-    if file == "record.json":
+    if file in ("record.json", "end.json"):
         left = min(left, RECORD_BYTES)
     while left > 0:
         piece = os.read(descriptor, min(left, CHUNK))

@@ -113,6 +113,22 @@ OPENINGS: tuple[Opening, ...] = (
     ),
     Opening(
         border=_RESULTS,
+        what="the list of a shared folder has no end",
+        file="kit/remote/results/reader.py",
+        old="        if seen > MOST_SEEN:\n",
+        new="        if seen < 0:\n",
+        tests=("unit/remote/results/test_reader.py", "-k", "list_of_a_shared_folder_ends"),
+    ),
+    Opening(
+        border=_RESULTS,
+        what="the folder of --checkpoint-dir is read on the VM",
+        file="kit/flows/run/checkpoints.py",
+        old="commands = {name: in_container(context, context.host(name)) for name in folder.hosts}",
+        new="commands = dict.fromkeys(folder.hosts, far.argv)",
+        tests=("flows/test_pull.py", "-k", "without_its_node"),
+    ),
+    Opening(
+        border=_RESULTS,
         what="the SHA-256 of a result is not compared",
         file="kit/remote/results/fetch.py",
         old="if trailer.sha256 != file.digest.hexdigest():",

@@ -131,7 +131,7 @@ def test_a_run_is_shown_with_what_it_used() -> None:
 def test_a_shared_folder_of_checkpoints() -> None:
     assert "Checkpoints" not in rows(SHOWN)
     assert rows(replace(SHOWN, checkpoints="gpu1:/mnt/my ckpt"))["Checkpoints"] == (
-        "gpu1:/mnt/my ckpt (--checkpoint-dir); kit pull leaves them there; fetch them: kit cp 'gpu1:/mnt/my ckpt' ."
+        "gpu1:/mnt/my ckpt (--checkpoint-dir); kit pull brings home what changed there during the run"
     )
     assert shown_run(replace(SHOWN, checkpoints="gpu1:/c"))["checkpoints"] == "gpu1:/c"
     assert "\x1b" not in shown.shown(replace(SHOWN, checkpoints="gpu1:/\x1b[2J"))

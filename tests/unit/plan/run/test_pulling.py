@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kit.errors import InputError
-from kit.model.results import MADE, Entry
+from kit.model.results import MADE, Clock, Entry, Listing, OtherFiles, SharedListing
+from kit.model.run import RunRecord
 from kit.plan.run import pulling
 
 TOPS = (*MADE, "log")
@@ -133,3 +134,86 @@ def test_nothing_goes_through_a_link_of_another_host() -> None:
         "gpu1": ["gpu1/output"],
         "gpu2": ["gpu2/output/b"],
     }
+
+
+# The folder of --checkpoint-dir
+
+S = 10**9
+
+
+def run(started: float, ended: float | None) -> RunRecord:
+    return RunRecord(id="r", cluster="c", image="i", command=(), places=(), started=started, ended=ended)
+
+
+@pytest.mark.parametrize(
+    ("started", "ended", "offset", "window"),
+    [
+        (1000.7, 2000.2, 0.0, (1000 * S, 2060 * S)),
+        (1000.7, None, 0.0, (1000 * S, pulling.ALWAYS[1])),
+        (1000.7, 2000.2, 300.0, (1300 * S, 2360 * S)),
+        (1000.7, 2000.2, -300.0, (700 * S, 1760 * S)),
+        (1000.7, None, -(2.0**40), (int(1000.7 - 2.0**40) * S, pulling.ALWAYS[1])),
+    ],
+)
+def test_the_files_of_a_run_changed_during_it(
+    started: float, ended: float | None, offset: float, window: tuple[int, int]
+) -> None:
+    assert pulling.during(run(started, ended), offset) == window
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "offset"),
+    [
+        (1000, 50.0, 0.0),
+        # It was read 5 s later.
+        (1005, 55.0, 0.0),
+        (1006, 55.0, 0.0),
+        (1300, 50.0, 300.0),
+        (1290, 60.0, 280.0),
+        (400, 50.0, -600.0),
+    ],
+)
+def test_how_far_a_clock_is_before_the_heads(there: int, here: float, offset: float) -> None:
+    head = Clock(there=1000 * S, here=50.0)
+    assert pulling.clock_offset(head, Clock(there=there * S, here=here)) == pytest.approx(offset)
+
+
+def listed(*entries: Entry, store: str = "", others: int = 0) -> SharedListing:
+    listing = Listing(top="/c", below="", live=False, entries=entries)
+    return SharedListing(listing=listing, exists=True, store=store, others=others, others_size=10 * others)
+
+
+def one(path: str, *, size: int = 1, time: int = 5, inode: int = 7) -> Entry:
+    return Entry(path=path, size=size, time=time, inode=inode)
+
+
+def kept(**listings: SharedListing) -> dict[str, list[str]]:
+    return {host: [entry.path for entry in entries] for host, entries in pulling.once(listings).items()}
+
+
+def test_a_file_that_hosts_share_comes_from_one_of_them() -> None:
+    assert kept(gpu1=listed(one("a"), link("b", "a")), gpu2=listed(one("a"), link("b", "a"), one("c"))) == {
+        "gpu1": ["a", "b"],
+        "gpu2": ["c"],
+    }
+
+
+@pytest.mark.parametrize("other", [one("a", size=2), one("a", time=6), one("a", inode=8), link("a", "b")])
+def test_files_that_differ_come_from_both(other: Entry) -> None:
+    assert kept(gpu1=listed(one("a")), gpu2=listed(other)) == {"gpu1": ["a"], "gpu2": ["a"]}
+
+
+def test_with_the_same_store_the_newest_state_of_a_file_comes() -> None:
+    """A client of NFS may see an old size for some seconds."""
+    first, second = listed(one("a", size=1, time=5), store="s:/x"), listed(one("a", size=9, time=8), store="s:/x")
+    assert kept(gpu1=first, gpu2=second) == {"gpu1": [], "gpu2": ["a"]}
+    assert kept(gpu1=second, gpu2=first) == {"gpu1": ["a"], "gpu2": []}
+    assert kept(gpu1=first, gpu2=listed(one("a", size=9), store="s:/y")) == {"gpu1": ["a"], "gpu2": ["a"]}
+
+
+def test_other_files_are_counted_with_the_hosts_that_see_them() -> None:
+    listings = {"gpu1": listed(others=3), "gpu2": listed(others=3), "gpu3": listed(), "gpu4": listed(others=1)}
+    assert pulling.others(listings) == (
+        OtherFiles(hosts=("gpu1", "gpu2"), files=3, size=30),
+        OtherFiles(hosts=("gpu4",), files=1, size=10),
+    )

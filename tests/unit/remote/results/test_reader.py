@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kit.remote.results import far
+from kit.remote.results import far, reader
 
 RUN = "20261121-101500-3fa2"
 RUNS = "var/runs"
@@ -112,6 +113,126 @@ def test_a_socket_or_a_link_is_not_sent(cluster: Path, monkeypatch: pytest.Monke
     assert sent.count(b'"error"') == 3
     assert b"words" not in sent
     assert b"hello" not in sent
+
+
+# The folder of --checkpoint-dir
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with files that changed in the seconds 5, 10 and 20."""
+    folder = tmp_path / "ckpt"
+    (folder / "deep").mkdir(parents=True)
+    for name, second in (("early", 5), ("first", 10), ("deep/last", 20)):
+        (folder / name).write_text(name)
+        os.utime(folder / name, (second, second))
+    return folder
+
+
+def shared(folder: Path, first: int, last: int) -> list[Any]:
+    return lines("shared", str(folder), str(first * 10**9), str(last * 10**9))
+
+
+def test_a_shared_folder_is_listed_by_time(folder: Path) -> None:
+    header, *entries, others = shared(folder, 10, 20)
+    assert header == {"top": str(folder), "there": True, "store": ""}
+    inodes = {name: (folder / name).stat().st_ino for name in ("first", "deep/last")}
+    assert entries == [
+        ["f", "deep/last", 9, 20 * 10**9, False, inodes["deep/last"]],
+        ["f", "first", 5, 10 * 10**9, False, inodes["first"]],
+    ]
+    assert others == {"others": 1, "size": 5}
+    assert [entry[1] for entry in shared(folder, 0, 9)[1:-1]] == ["early"]
+    assert shared(folder, 21, 30)[1:] == [{"others": 3, "size": 19}]
+
+
+def test_only_the_folder_itself_may_be_a_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "out").symlink_to(tmp_path)
+    os.utime(folder / "out", (12, 12), follow_symlinks=False)
+    header, *entries, _ = shared(tmp_path / "link", 10, 20)
+    assert header["top"] == str(folder)
+    assert [entry[:2] for entry in entries] == [["f", "deep/last"], ["f", "first"], ["l", "out"]]
+
+
+def test_a_shared_folder_that_is_none(folder: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "none", folder / "early", folder / "early/x"):
+        header, others = shared(path, 0, 99)
+        assert (header["there"], others) == (False, {"others": 0, "size": 0})
+
+
+def altered(tmp_path: Path, old: str, new: str) -> Path:
+    """Return reader.py with another text in one place."""
+    text = Path(reader.__file__).read_text()
+    assert text.count(old) == 1
+    path = tmp_path / "reader.py"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def run(program: Path, *words: str) -> list[Any]:
+    done = subprocess.run(["python3", "-IS", str(program), *words], capture_output=True, check=True, timeout=60)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("old", "new"), [("MOST_SEEN = 1000000", "MOST_SEEN = 3"), ("MOST = 200 << 20", "MOST = 60")])
+def test_the_list_of_a_shared_folder_ends(folder: Path, tmp_path: Path, old: str, new: str) -> None:
+    """A folder deep in a large share may have millions of files of other runs."""
+    for name in "abcdef":
+        (folder / name).touch()
+    rows = run(altered(tmp_path, old, new), "shared", str(folder), "0", str(2**63 - 1))
+    assert [row[0] for row in rows[1:-2]][-1] == "e"
+    assert "the list ends here" in rows[-3][2]
+    assert len(rows) < 8
+    assert rows[-1] == {"end": True}
+
+
+MOUNTS = (
+    "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+    "30 20 0:40 /export /mnt/nfs rw,relatime shared:7 - nfs4 10.0.0.5:/export rw,vers=4.2\n"
+    "31 20 0:41 /a\\040b /mnt/my\\040share rw - nfs server:/x rw\n"
+    "32 20 0:42 / /mnt/local rw - nfs4 127.0.0.1:/ rw\n"
+    "33 20 0:43 / /mnt/bucket rw - fuse.gcsfuse bucket rw\n"
+    "34 30 8:2 / /mnt/nfs/over rw - ext4 /dev/sdb rw\n"
+    "35 20 0:44 / /mnt/two rw - nfs4 old:/ rw\n"
+    "36 20 0:45 / /mnt/two rw - ceph 10.0.0.1,10.0.0.2:/ rw\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "store"),
+    [
+        ("/mnt/nfs", "nfs4", "10.0.0.5:/export /export"),
+        ("/mnt/nfs/team/ckpt", "nfs4", "10.0.0.5:/export /export/team/ckpt"),
+        ("/mnt/nfsx", "ext4", ""),
+        ("/mnt/my share/c", "nfs", "server:/x /a b/c"),
+        # Another server on each host.
+        ("/mnt/local/c", "nfs4", ""),
+        ("/mnt/bucket/c", "fuse.gcsfuse", ""),
+        ("/mnt/nfs/over/c", "ext4", ""),
+        ("/mnt/two/c", "ceph", "10.0.0.1,10.0.0.2:/ /c"),
+        ("/", "ext4", ""),
+    ],
+)
+def test_the_store_of_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, kind: str, store: str
+) -> None:
+    (tmp_path / "mountinfo").write_text(MOUNTS)
+    monkeypatch.setattr(reader, "MOUNTS", str(tmp_path / "mountinfo"))
+    assert reader.mount_of(path.encode()) == (kind.encode(), store)
+
+
+def test_a_file_of_fuse_has_no_inode(folder: Path, tmp_path: Path) -> None:
+    """Each host counts its own."""
+    program = altered(tmp_path, "kind, store = mount_of(os.fsencode(real))", "kind, store = b'fuse.s3fs', ''")
+    rows = run(program, "shared", str(folder), "0", str(2**63 - 1))
+    assert {row[5] for row in rows[1:-2]} == {0}
+
+
+def test_the_time_of_a_host() -> None:
+    before = time.time_ns()
+    (answer,) = lines("now")
+    assert before - 10**9 < answer["now"] < time.time_ns() + 10**9
 
 
 def test_remove_takes_the_runs_and_follows_nothing(cluster: Path, tmp_path: Path) -> None:

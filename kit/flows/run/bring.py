@@ -1,0 +1,133 @@
+"""Brings files of hosts home: those that are not here yet, and the rest of those that came in part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from kit.errors import KitError
+from kit.events import HostDone, HostStep, Phase
+from kit.flows.context import Context
+from kit.model import names
+from kit.model.host import Host
+from kit.model.results import LOG, Listing, Pulled, Wanted
+from kit.model.text import files as files_text
+from kit.model.text import size
+from kit.plan.run import pulling
+from kit.remote.results import far, log
+from kit.remote.results.fetch import Header, fetch
+from kit.remote.results.store import HomeError, Store
+from kit.remote.ssh import fanout
+
+
+def bring(
+    context: Context,
+    store: Store,
+    listings: Mapping[str, Listing],
+    wanted: Mapping[str, Sequence[Wanted]],
+    *,
+    private: bool,
+    commands: Mapping[str, far.Command] | None = None,
+) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
+    """Fetch the files of each host that are not here yet. Return what came, and the hosts that failed.
+
+    `commands` run reader.py on each host, if not on the VM itself. Raises HomeError if this machine cannot store them.
+    """
+    missing = {host: _missing(store, files) for host, files in wanted.items()}
+    total = sum(file.entry.size for files in missing.values() for file in files)
+    if wanted:
+        store.prepare(total, private=private)
+    if any(missing.values()):
+        context.reporter.report(Phase(name="pull", hosts=tuple(missing)))
+    return fetch_all(context, store, listings, wanted, missing=missing, commands=commands)
+
+
+def in_container(context: Context, host: Host) -> far.Command:
+    """Return what runs reader.py in the host's node."""
+    service = names.HEAD if host.name == context.inventory.head.name else names.NODE
+    return far.in_container(names.container(context.spec.name, service))
+
+
+def fetch_all(
+    context: Context,
+    store: Store,
+    listings: Mapping[str, Listing],
+    wanted: Mapping[str, Sequence[Wanted]],
+    *,
+    missing: Mapping[str, Sequence[Wanted]],
+    commands: Mapping[str, far.Command] | None = None,
+) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
+    """Fetch the missing files of each host, and make the wanted links. See `bring`."""
+
+    def work(host: Host) -> Pulled:
+        name, listing = host.name, listings[host.name]
+        links = sum(store.link(file.target, file.entry.text) for file in wanted[name] if file.entry.kind == "l")
+        files = [file for file in missing[name] if file.entry.kind == "f"]
+        pulled = Pulled(host=name)
+        if files:
+            with closing(context.connect(host)) as transport:
+                pulled = fetch(
+                    transport,
+                    listing.top,
+                    listing.below,
+                    files,
+                    store,
+                    command=(commands or {}).get(name, far.argv),
+                    prefix=listing.prefix,
+                    keep=lambda part, file, header: _keep(store, part, file, header),
+                    progress=lambda done, all_of_it: context.reporter.report(
+                        HostStep(
+                            host=name,
+                            text=f"fetching {size(all_of_it)}",
+                            fraction=min(done / all_of_it, 1.0) if all_of_it else None,
+                        )
+                    ),
+                )
+            context.reporter.report(HostDone(host=name, text=f"{files_text(pulled.files)}, {size(pulled.size)}"))
+        unchanged = len(wanted[name]) - len(files) - links
+        return replace(pulled, files=pulled.files + links, unchanged=unchanged)
+
+    outcome = fanout.each([context.host(name) for name in wanted], work)
+    for error in outcome.failures.values():
+        if isinstance(error, HomeError):
+            # One disk, one error.
+            error.host = None
+            raise error
+    return outcome.results, outcome.failures
+
+
+def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
+    """Return the files that are not here, or changed since. Move those that an earlier pull stored elsewhere."""
+    missing = []
+    for file in files:
+        if file.entry.kind != "f" or _is_here(store, file, file.target):
+            continue
+        own = pulling.LOG_TEXT if file.entry.path == LOG else file.entry.path
+        if own != file.target and _is_here(store, file, own):
+            # When it came, no other host had a file with this name.
+            store.move(own, file.target)
+            continue
+        missing.append(file)
+    return tuple(missing)
+
+
+def _is_here(store: Store, file: Wanted, target: str) -> bool:
+    state = store.state(target)
+    # The text of a log has another size than its records.
+    as_text = file.entry.path == LOG
+    return state is not None and state[1] == file.entry.time and (as_text or state[0] == file.entry.size)
+
+
+def _keep(store: Store, part: Path, file: Wanted, header: Header) -> None:
+    if file.entry.path != LOG:
+        store.keep(part, file.target, time=header.time, executable=header.x)
+        return
+    text = part.with_suffix(".txt")
+    try:
+        log.write_text(part, text)
+        part.unlink()
+    except OSError as error:
+        raise store.failed(error) from error
+    store.keep(text, file.target, time=header.time, executable=False)
