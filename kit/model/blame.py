@@ -38,8 +38,8 @@ class RankShares:
 
     `cpu` and `delay` count all its threads and children: running, and ready without a core. `throttled` is the time in
     which its cgroup's CPU limit stopped it, `disk` the share in which one of its threads waited for a disk. `asleep` is
-    the share in which none of its threads ran, was ready or waited for a disk. `workers` is the part of `cpu` of its
-    children. `cores` are those that it may use, as the kernel writes them: 0-3,8.
+    the share in which none of its threads ran or was ready, also while it waited for a disk. `workers` is the part of
+    `cpu` of its children. `cores` are those that it may use, as the kernel writes them: 0-3,8.
     """
 
     rank: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.rig import PATIENCE_S, Cluster, objects, until
+from tests.integration.viewers import viewers
 
 # Rank 2, on gpu2, is late in each step, so the others wait for it.
 LATE = 2
@@ -95,11 +96,17 @@ def test_each_rank_counts_what_it_waits_for(cluster: Cluster, run: str) -> None:
         assert values["last_ns"] > before[rank]["last_ns"]
 
 
-def test_the_timeline_has_every_rank_on_one_clock(cluster: Cluster, run: str, tmp_path: Path) -> None:
-    path = tmp_path / "timeline.json"
+@pytest.fixture(scope="module")
+def recorded(cluster: Cluster, run: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """Return what kit says of a timeline that it recorded, and the file."""
+    path = tmp_path_factory.mktemp("recorded") / "timeline.json"
     done = cluster.kit("timeline", run, "--for", "3s", "--file", str(path), "--output", "json")
     assert done.returncode == 0, done.stderr
-    result = objects(done)[-1]
+    return objects(done)[-1], path.read_text()
+
+
+def test_the_timeline_has_every_rank_on_one_clock(run: str, recorded: tuple[dict[str, Any], str]) -> None:
+    result, text = recorded
     assert (result["kind"], result["run"], result["missed"]) == ("timeline", run, {})
     assert [(rank["rank"], rank["host"]) for rank in result["ranks"]] == [
         (0, "gpu1"),
@@ -110,7 +117,7 @@ def test_the_timeline_has_every_rank_on_one_clock(cluster: Cluster, run: str, tm
     assert min(result["ranks"], key=lambda rank: rank["waited"])["rank"] == LATE
     ends: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     names = set()
-    content = json.loads(path.read_text())
+    content = json.loads(text)
     tracks = {(event["pid"], event["tid"]): event["args"]["name"] for event in _named(content, "thread_name")}
     for event in content["traceEvents"]:
         if event["ph"] == "X":
@@ -126,6 +133,23 @@ def test_the_timeline_has_every_rank_on_one_clock(cluster: Cluster, run: str, tm
         assert len(mine) > 2
         alone = [one for one in mine if not any(begin <= one[1] and one[0] <= end for begin, end in others)]
         assert len([one for one in alone if others[0][0] < one[0] < others[-1][0]]) == 0, (rank, alone)
+
+
+def test_both_viewers_show_each_rank_and_drop_nothing(recorded: tuple[dict[str, Any], str], tmp_path: Path) -> None:
+    _, text = recorded
+    content = json.loads(text)
+    names = {event["pid"]: event["args"]["name"] for event in _named(content, "process_name")}
+    assert sorted(names.values()) == [f"rank {rank} (gpu{rank // 2 + 1})" for rank in range(4)]
+    tracks = {(event["pid"], event["tid"]): event["args"]["name"] for event in _named(content, "thread_name")}
+    slices = Counter((event["pid"], event["tid"]) for event in content["traceEvents"] if event["ph"] == "X")
+    drawn = {
+        name: {track: slices[key] for key, track in tracks.items() if key[0] == pid} for pid, name in names.items()
+    }
+    for track in ("all tensors", *(f"horovod_allreduce.part{n}" for n in range(4))):
+        assert all(by_track[track] > 10 for by_track in drawn.values()), drawn
+    with viewers(tmp_path) as shown:
+        assert shown.complaints(text, list(names.values())) == set()
+        assert shown.tracing(text) == {"warnings": [], "ranks": drawn}
 
 
 def _named(content: dict[str, Any], name: str) -> list[dict[str, Any]]:

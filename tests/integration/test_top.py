@@ -1,16 +1,19 @@
-"""kit top in tmux, on real hosts with ranks: what a person sees at two widths, and the keys."""
+"""kit top on real hosts with ranks: what a person sees in tmux at two widths, the keys, and how often kit connects."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import missing
-from tests.integration.rig import Cluster, kit_argv, kit_environ, until
+from tests.integration.rig import VM, Cluster, kit_argv, kit_environ, until
 
 ALL = {"gpu1": [0, 1], "gpu2": [2, 3], "gpu3": [4, 5], "gpu4": [6, 7]}
 ROWS = 40
@@ -92,3 +95,33 @@ def test_a_run_at_two_widths(cluster: Cluster, tmux: Callable[..., Tmux]) -> Non
             assert shown.code() == 0
             # The screen of before is back.
             assert not has("F1 Help")(shown.lines)
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """Return a folder in which kit keeps connections, which end with the test. Paths of sockets must be short."""
+    with tempfile.TemporaryDirectory(prefix="kit-top-", dir="/tmp") as name:
+        yield Path(name)
+        for path in Path(name).glob("kit/*"):
+            subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={path}", "any"], capture_output=True, check=False)
+
+
+def connections(host: VM) -> set[str]:
+    """Return the far ends of all connections to the host's sshd."""
+    rows = host.text("ss", "-Htn", "state", "established", "sport = :22").splitlines()
+    return {row.split()[3] for row in rows}
+
+
+def test_one_connection_to_each_host_shows_also_the_last_lines(cluster: Cluster, sockets: Path) -> None:
+    with cluster.running("run", "--", "sh", "-c", "echo rank $RANK is up; exec sleep 312") as run:
+        cluster.wait_for_ranks(run, ALL)
+        before = {host.name: connections(host) for host in cluster.hosts}
+        with cluster.running("top", "latest", "--json", KIT_SSH_KEEP="true", XDG_RUNTIME_DIR=str(sockets)) as shown:
+            assert shown.stdout
+            for line in shown.stdout:
+                readings = [host["reading"] for host in json.loads(line)["hosts"]]
+                ranks = [rank for reading in readings if reading for rank in reading["ranks"]]
+                if len(ranks) == 8 and all(rank["last"] == f"rank {rank['rank']} is up" for rank in ranks):
+                    break
+            made = {host.name: len(connections(host) - before[host.name]) for host in cluster.hosts}
+    assert made == dict.fromkeys(ALL, 1)

@@ -64,11 +64,16 @@ class Closely:
 
     def __init__(self, run: str, processes: ranks.Ranks) -> None:
         self._processes, self._suspects = processes, suspects.Suspects(run)
+        self._looks = 0
 
     def sample(self, kit: "Kit", due: float) -> None:
         """Sample the ranks until shortly before a reading is due."""
-        while due - time.monotonic() > suspects.EVERY_S:
-            kit.wait(time.monotonic() + suspects.EVERY_S)
+        while True:
+            at = time.monotonic() + suspects.pause_s(self._looks)
+            if at >= due:
+                return
+            self._looks += 1
+            kit.wait(at)
             self._suspects.sample()
 
     def add(self, reading: Dict[str, Any]) -> Dict[str, Any]:

@@ -6,7 +6,7 @@ it asks the other ranks without an end.
 """
 
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from kitwatch import connections, files, readiness
 
@@ -14,7 +14,18 @@ from kitwatch import connections, files, readiness
 EVERY_S, MOST_THREADS = 0.2, 96
 # kit names it so (images/horovod/kit_watch.h).
 _HOROVOD = b"horovod\n"
+# Who waits for a file system of FUSE, such as that of rclone, waits in this function and is no thread in state D.
+_FUSE = b"request_wait_answer"
+_GOLDEN = 0.618034
 _TASK = "%s/%d/task/%s"
+
+
+def pause_s(number: int) -> float:
+    """Return the time before a look: EVERY_S on average, and never the same as before.
+
+    Steps of a training are regular. Regular looks could all see the same part of a step.
+    """
+    return EVERY_S * (0.5 + number * _GOLDEN % 1)
 
 
 class Thread(NamedTuple):
@@ -40,6 +51,8 @@ class Suspects:
         self._members: Dict[int, List[int]] = {}
         self._sums: Dict[int, Sums] = {}
         self._threads: Dict[Tuple[int, str], Thread] = {}
+        # Those that ran since the first look at them: all others wait for nothing that a step needs.
+        self._awake: Set[Tuple[int, str]] = set()
         self._workers: Dict[int, float] = {}
         self._horovod: Dict[Tuple[int, str], bool] = {}
         self._at: Optional[float] = None
@@ -49,6 +62,7 @@ class Suspects:
         self._members = members
         alive = {pid for pids in members.values() for pid in pids}
         self._threads = {key: value for key, value in self._threads.items() if key[0] in alive}
+        self._awake = {key for key in self._awake if key[0] in alive}
         self._horovod = {key: value for key, value in self._horovod.items() if key[0] in alive}
 
     def sample(self) -> None:
@@ -90,10 +104,18 @@ class Suspects:
             # A thread that is new began since then.
             change = Thread(thread.ran - before.ran, thread.waited - before.waited) if before else Thread(0.0, 0.0)
             changes.append(change)
-            if not change.ran and not on_disk:
-                stat = files.read((_TASK + "/stat") % (files.PROC, pid, name))
-                on_disk = stat[stat.rfind(b")") + 2 :][:1] == b"D"
+            if change.ran:
+                self._awake.add(key)
+            on_disk = on_disk or self._is_on_disk(key)
         return changes, on_disk
+
+    def _is_on_disk(self, key: Tuple[int, str]) -> bool:
+        """Return whether a thread waits for a disk now. It may have run a moment ago: many waits are short."""
+        stat = files.record((_TASK + "/stat") % (files.PROC, key[0], key[1]))
+        state = stat[stat.rfind(b")") + 2 :][:1]
+        if state != b"S" or key not in self._awake:
+            return state == b"D"
+        return files.record((_TASK + "/wchan") % (files.PROC, key[0], key[1])).startswith(_FUSE)
 
     def _is_horovod(self, key: Tuple[int, str]) -> bool:
         known = self._horovod.get(key)

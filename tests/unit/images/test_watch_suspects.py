@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fakes import launcher
+from tests.fuse import mountable
+
+__all__ = ["mountable"]
 
 suspects = launcher.load("kitwatch.suspects")
 connections = launcher.load("kitwatch.connections")
@@ -22,17 +29,45 @@ connections = launcher.load("kitwatch.connections")
 BUSY = "print('begun', flush=True)\nwhile True: pass"
 NAMED = f"import ctypes; ctypes.CDLL(None).prctl(15, b'horovod', 0, 0, 0)\n{BUSY}"
 ASLEEP = "import time; print('begun', flush=True); time.sleep(1000)"
+# These wait for a line, run a little, and then wait in the kernel. Who starts a child waits as for a disk until the
+# child runs its program, and this child first waits for somebody who writes into a pipe.
+LINE = "import os, sys; print('begun', flush=True); sys.stdin.readline(); sum(range(10000)); "
+OPENS = "[(os.POSIX_SPAWN_OPEN, 0, {0!r}, os.O_RDONLY, 0)]"
+STARTS = LINE + "os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=" + OPENS + ")"
+LOOKS = LINE + "os.stat({0!r})"
+SLOW_MOUNT = Path(__file__).parents[3] / "scripts" / "slow_mount.py"
+
+
+@contextmanager
+def child(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        try:
+            assert made.stdout
+            assert made.stdout.readline() == b"begun\n"
+            yield made
+        finally:
+            made.kill()
 
 
 @contextmanager
 def process(code: str) -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+    with child(code) as made:
+        yield made.pid
+
+
+@contextmanager
+def mounted(folder: Path) -> Iterator[Callable[[], None]]:
+    """Mount a file system that answers nothing in the time of a test. Yield what ends its server."""
+    argv = ["sh", "-c", 'exec 3<>/dev/fuse; exec "$@"', "sh", sys.executable, str(SLOW_MOUNT), str(folder), "1", "900"]
+    with subprocess.Popen(argv) as server:
         try:
-            assert child.stdout
-            assert child.stdout.readline() == b"begun\n"
-            yield child.pid
+            while f" {folder} fuse.slow " not in Path("/proc/self/mounts").read_text():
+                assert server.poll() is None
+                signal.sigtimedwait([], 0.01)
+            yield server.kill
         finally:
-            child.kill()
+            server.kill()
+            subprocess.run(["umount", str(folder)], check=True)
 
 
 def looked(pids: list[int], *, rounds: int = 5) -> dict[str, float]:
@@ -55,6 +90,7 @@ def test_a_rank_that_computes_is_awake_and_one_that_sleeps_is_not() -> None:
     assert first["cpu"] + first["delay"] > 0.8
     assert second["asleep"] > 0.95
     assert second["cpu"] < 0.05
+    assert (first["disk"], second["disk"]) == (0.0, 0.0)
     assert first["readiness"] is None
 
 
@@ -62,6 +98,61 @@ def test_horovods_own_thread_does_not_count() -> None:
     with process(NAMED) as named:
         rank = looked([named])
     assert (rank["cpu"], rank["asleep"]) == (0.0, 1.0)
+
+
+def disk_after_running(code: str, waits: Callable[[Path], bool], release: Callable[[], object]) -> float:
+    """Return the share on disk when a process ran after a look, and waits at the next one.
+
+    `waits` says so by its folder in /proc. `release` ends the wait, which a signal could not.
+    """
+    with child(code) as made:
+        try:
+            watched = suspects.Suspects("20261121-101500-3fa2")
+            watched.follow({0: [made.pid]})
+            watched.sample()
+            assert made.stdin
+            made.stdin.write(b"\n")
+            made.stdin.flush()
+            while not waits(Path(f"/proc/{made.pid}")):
+                signal.sigtimedwait([], 0.01)
+            watched.sample()
+            (rank,) = watched.take()["ranks"]
+        finally:
+            release()
+    assert rank["cpu"] > 0
+    return float(rank["disk"])
+
+
+def test_a_thread_that_ran_a_moment_ago_may_wait_for_a_disk_now(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def waits(folder: Path) -> bool:
+        return (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"D"
+
+    def write() -> None:
+        os.close(os.open(pipe, os.O_RDWR))
+
+    assert disk_after_running(STARTS.format(str(pipe)), waits, write) == 1.0
+
+
+@pytest.mark.usefixtures("mountable")
+def test_who_waits_for_a_file_system_of_fuse_waits_for_a_disk(tmp_path: Path) -> None:
+    def waits(folder: Path) -> bool:
+        return (folder / "wchan").read_bytes().startswith(b"request_wait_answer")
+
+    with mounted(tmp_path) as end:
+        assert disk_after_running(LOOKS.format(str(tmp_path / "data")), waits, end) == 1.0
+
+
+def test_looks_are_not_regular() -> None:
+    pauses = [suspects.pause_s(number) for number in range(1000)]
+    assert sum(pauses) / 1000 == pytest.approx(suspects.EVERY_S, rel=0.01)
+    moments = list(itertools.accumulate(pauses))
+    # Of a step of any length, they see each tenth about as often as any other.
+    for step in (0.1, 0.2, 0.25, 0.4, 0.5, 1.0):
+        tenths = Counter(int(10 * (at % step) / step) for at in moments)
+        assert all(70 <= tenths[tenth] <= 130 for tenth in range(10)), (step, tenths)
 
 
 def test_children_compute_for_a_rank_that_is_asleep() -> None:

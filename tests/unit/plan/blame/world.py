@@ -339,7 +339,7 @@ def _rank(world: World, rank: int, start: float, end: float) -> RankShares:
     delay += chance.uniform(0.0, 0.01)
     running = computing if not setup.gpus or setup.spins else 0.2 * computing
     awake = min(1.0, running + (0 if setup.gpus else summing) + chance.uniform(0, 0.02))
-    asleep = _looked(chance, max(0.0, 1 - awake - (loading if world.hit("disk", rank) else 0.0)), seconds)
+    asleep = _looked(chance, 1 - awake, seconds)
     return RankShares(
         rank=rank,
         pid=1000 + rank,
