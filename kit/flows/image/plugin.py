@@ -56,7 +56,7 @@ def _held(context: Context, wanted: PluginImage, engine: Engine, *, dry_run: boo
         if dry_run:
             return _plugin(context, wanted, "", Image(tag="", builder=engine.host or ""))
         context.reporter.report(HostStep(host=engine.host or TASK, text=f"pulling {wanted.image}"))
-        engine.pull(wanted.image, what="the image of nccl.plugin,")
+        engine.pull(wanted.image, what="nccl.plugin's image")
         present = engine.image(wanted.image)
     if present is None:
         raise ImageError(f"{wanted.image} disappeared from the engine", hint="run kit deploy again", host=engine.host)
