@@ -316,7 +316,8 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "nccl.plugin",
             Text(),
-            "Folder of the VMs with NCCL's network plugin (libnccl-net*.so), which nodes get read-only.",
+            "Folder with NCCL's network plugin (libnccl-net*.so), which nodes get read-only: /FOLDER of the VMs, or "
+            "IMAGE:/FOLDER in an image.",
             example="/opt/aws-ofi-nccl/lib",
             rule=mounts.nccl_plugin,
         ),

@@ -6,7 +6,9 @@ import posixpath
 import re
 
 from kit.config.kinds import FieldError
+from kit.config.words import shown
 from kit.model import names
+from kit.model.nccl import plugin_image
 from kit.model.spec import PROPAGATIONS
 
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
@@ -48,11 +50,12 @@ def devices(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def nccl_plugin(value: str) -> str:
-    if not value.startswith("/"):
-        raise FieldError(
-            f"{value!r} is no folder of the VMs, and kit does not copy a plugin out of an image",
-            write="copy the plugin to the same folder of every VM, and name that: /opt/nccl-plugin",
-        )
+    try:
+        if plugin_image(value) is not None:
+            return value
+    except ValueError as error:
+        message, write = error.args
+        raise FieldError(f"{shown(value)} {message}", write=write) from error
     if ":" in value:
         raise FieldError(f"{value!r} has a colon, which no mounted folder can have")
     _volume_target(f"{value}:{names.NCCL_PLUGIN}:ro")

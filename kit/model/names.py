@@ -18,6 +18,8 @@ LABEL_IMAGE = "kit.image"
 LABEL_BENCH = "kit.bench"
 # Of a stager, the container that brings a data set to its host: CLUSTER/NAME. It has no LABEL_CLUSTER: it is no node.
 LABEL_DATA = "kit.data"
+# Of a container that never starts, from which a folder is copied: the cluster. It is no node either.
+LABEL_PLUGIN = "kit.plugin"
 # The digest of a service's definition.
 LABEL_SPEC = "kit.spec"
 # sshd reads its host key when it starts, so a new key needs a new container.
@@ -57,6 +59,8 @@ RUNS = f"{STATE}/runs"
 SCRATCH = "tmp"
 # The snapshots of code that runs start from. A deploy ignores them.
 CODE = "code"
+# NCCL's plugins that a deploy copied out of images, a folder for each image and path.
+PLUGINS = "plugins"
 
 # Staged data sets on every VM: the folders of all clusters on its disk and in its memory, and the name below `dir`.
 DATA_DISK = f"{ROOT}/.data"
@@ -111,6 +115,11 @@ def project(cluster: str) -> str:
 def container(cluster: str, service: str) -> str:
     """Return the name of a service's container. Under Swarm, node_name.sh finds the task's container for it."""
     return f"kit-{cluster}-{service}"
+
+
+def plugin_repository(cluster: str) -> str:
+    """Return the name that the image with NCCL's plugin has on a VM until its folder is copied."""
+    return f"{project(cluster)}-nccl-plugin"
 
 
 def swarm_service(cluster: str, service: str) -> str:

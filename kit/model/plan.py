@@ -16,6 +16,8 @@ from kit.model.text import fold, size
 
 # The rounds of a deploy, whatever the orchestrator. Swarm adds its own between the last two.
 TAKE_OFF, SHIP, PULL, SET_UP, VERIFY = "take off", "ship", "pull", "set up", "verify"
+# With an image in nccl.plugin: before the nodes are set up, and after they run.
+SHIP_PLUGIN, PULL_PLUGIN, COPY_PLUGIN, TIDY_PLUGIN = "ship plugin", "pull plugin", "copy plugin", "tidy up plugins"
 
 # Whether a round begins after failures of earlier rounds.
 # all: only if no host has failed; otherwise the plan ends here. host: on the hosts that have not failed.
@@ -54,7 +56,8 @@ class Step(ABC):
 class Ship(Step):
     """Bring the layers of the image that the host lacks. Other hosts reach it at `address`.
 
-    They come from this machine's engine, or from the engine of the host `source` (name, address).
+    They come from this machine's engine, or from the engine of the host `source` (name, address). There, the image is
+    `origin` if that is not ''. `image` is its name on the host, and `name` what kit prints if that is another one.
     """
 
     image: str
@@ -63,10 +66,12 @@ class Ship(Step):
     address: str
     why: str
     source: tuple[str, str] | None = None
+    origin: str = ""
+    name: str = ""
 
     def line(self) -> tuple[str, str]:
         amount = f" ({size(self.size)})" if self.size else ""
-        return "ship", f"{self.image}{amount}{f' from {self.source[0]}' if self.source else ''}"
+        return "ship", f"{self.name or self.image}{amount}{f' from {self.source[0]}' if self.source else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +90,41 @@ class Pull(Step):
         return "pull", self.source
 
     def full_line(self) -> tuple[str, str]:
-        return "pull", f"{self.source}@{self.digest}" if self.digest else self.source
+        pinned = self.digest and not self.source.endswith(f"@{self.digest}")
+        return "pull", f"{self.source}@{self.digest}" if pinned else self.source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopyPlugin(Step):
+    """Copy the folder `path` of an image to `folder` of the host, where only root can write. Nothing of it is run.
+
+    The host's engine has the image as `image`, a name that is removed afterwards. `source` is its name in kit.yaml.
+    A dry run may not know its content. Then `folder` is ''.
+    """
+
+    cluster: str
+    image: str
+    source: str
+    path: str
+    folder: str
+    why: str
+
+    def line(self) -> tuple[str, str]:
+        return "copy", f"{self.path} out of {self.source}"
+
+    def full_line(self) -> tuple[str, str]:
+        return "copy", f"{self.path} out of {self.source}{f' to {self.folder}' if self.folder else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovePlugins(Step):
+    """Remove the folders of plugins that no node of the cluster mounts any more."""
+
+    folders: tuple[str, ...]
+    why: str
+
+    def line(self) -> tuple[str, str]:
+        return "remove", ", ".join(self.folders)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

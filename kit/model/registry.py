@@ -21,6 +21,13 @@ def full_name(image: str) -> str:
     return image if named else f"docker.io/{image}"
 
 
+def name_of(reference: str) -> str:
+    """Return an image's name without its tag and its digest: `localhost:5000/kit` for `localhost:5000/kit:1`."""
+    name = reference.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return folder + slash + last.partition(":")[0]
+
+
 # Names of Docker Hub's server, which docker treats as one.
 _HUB = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kit.model.data import DataSpec
+from kit.model.nccl import PluginImage, plugin_image
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
 # The value of `code` that means: no folder, also if kit.yaml names one.
@@ -94,10 +95,23 @@ class MpiSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NcclSpec:
-    """The network of NCCL. `plugin` is a folder of the VMs. A run ends if NCCL does not use what it must `require`."""
+    """The network of NCCL. A run ends if NCCL does not use what it must `require`.
+
+    `plugin` is a folder of the VMs, or IMAGE:/FOLDER (kit.model.nccl).
+    """
 
     plugin: str | None = None
     require: NcclNetwork = "any"
+
+    @property
+    def image(self) -> PluginImage | None:
+        """Return the image that has the plugin. None without a plugin, and for one in a folder of the VMs."""
+        return plugin_image(self.plugin) if self.plugin else None
+
+    @property
+    def folder(self) -> str | None:
+        """Return the folder of the VMs that has the plugin. None without a plugin, and for one in an image."""
+        return self.plugin if self.plugin and self.image is None else None
 
 
 @dataclass(frozen=True, kw_only=True)

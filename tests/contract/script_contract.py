@@ -197,6 +197,14 @@ class ScriptContract:
         vm.lines("make_folder", f"{vm.root}/my plugin/libnccl-net-ofi.so.0", "755")
         assert vm.facts(path).absent == frozenset()
 
+    def test_plugins_that_a_deploy_has_copied(self, vm: Machine) -> None:
+        assert vm.facts().plugins == frozenset()
+        vm.put("f", b"x")
+        assert vm.facts().plugins == frozenset()
+        for name in ("0123456789abcdef", "unknown"):
+            vm.lines("make_folder", f"{vm.folder}/plugins/{name}", "755")
+        assert vm.facts().plugins == {"0123456789abcdef"}
+
     def test_a_folder_for_a_data_set(self, vm: Machine) -> None:
         vm.lines("make_folder", f"{vm.root}/nvme", "755")
         path = f"{vm.root}/nvme/kit-data/lab/web/files"

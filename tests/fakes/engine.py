@@ -47,7 +47,8 @@ class FakeApi:
             raise requests.exceptions.ConnectionError("Remote end closed connection without response")
         if name not in self.vm.images:
             raise ImageNotFound(name)
-        return {"Id": self.vm.images[name], "Size": 7_000_000, "Architecture": "amd64"}
+        image = self.vm.images[name]
+        return {"Id": image, "Size": 7_000_000, "Architecture": "amd64", "Config": {"Labels": {"of": image}}}
 
     def inspect_distribution(self, name: str, *, auth_config: Mapping[str, str]) -> dict[str, Any]:
         self._fail_by_fault(name)
@@ -60,7 +61,7 @@ class FakeApi:
     def pull(
         self, repository: str, *, tag: str, auth_config: Mapping[str, str] | None = None, **_: object
     ) -> Iterator[dict[str, Any]]:
-        if repository == "debian":
+        if repository == "debian" or auth_config is None:
             self.vm.images[f"{repository}:{tag}"] = "sha256:ba5e"
             return
         self.registry.check(auth_config or {})

@@ -87,6 +87,8 @@ class Fleet:
         self.vms: dict[str, FakeVM] = {}
         self.shipped: list[str] = []
         self.shipped_from: str | None = None
+        # The name that the image of the last ship has at its source, if that is another one.
+        self.origin = ""
         self.taken: list[str] = []
         self._ids = 0
         # Held while a host answers.
@@ -132,8 +134,10 @@ class Fleet:
         targets: Sequence[Target],
         reporter: Reporter,
         source: Target | None = None,
+        origin: str = "",
     ) -> Shipped:
         failures: dict[str, KitError] = {}
+        self.origin = origin
         self.shipped_from = source.login.host if source else None
         for target in targets:
             host = target.login.host

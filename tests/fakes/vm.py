@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
     "engine hiccups", "no ps", "data folder of another", "mount fails", "mount hangs", "low limits",
+    "no plugin",
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
@@ -211,6 +212,7 @@ class FakeVM(SwarmScripts):
             "host_key": _public(below, "ssh/host_ed25519"),
             "client_key": _public(below, "ssh/id_ed25519"),
             "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
+            "plugins": sorted(self._plugins(folder)),
             "living": self.living,
             "waiting": self.waiting,
             "udp": [],
@@ -237,6 +239,21 @@ class FakeVM(SwarmScripts):
             return failed(f"{path.rpartition('/')[0]} is a link, or another user's: remove it first")
         self.folders.add(path)
         self.changed.append(f"make {path}")
+        return completed()
+
+    def _plugins(self, folder: str) -> set[str]:
+        top = f"{folder}/plugins/"
+        return {path.removeprefix(top) for path in self.folders if path.startswith(top)}
+
+    def _copy_plugin(self, _stdin: bytes, cluster: str, image: str, path: str, folder: str) -> Completed:
+        assert folder.startswith(f"/opt/kit/{cluster}/plugins/")
+        if image not in {*self.images, *self.images.values()}:
+            return failed(f"{path} cannot be copied: Error response from daemon: No such image: {image}")
+        self.images.pop(image, None)
+        if "no plugin" in self.faults:
+            return failed(f"{path} has no libnccl-net*.so")
+        self.folders.add(folder)
+        self.changed.append(f"copy {path}")
         return completed()
 
     def _wait_sshd(self, _stdin: bytes, word: str, _seconds: str, container: str) -> Completed:
@@ -427,6 +444,9 @@ class FakeVM(SwarmScripts):
             if body["image"] not in self.images:
                 return failed(f"Error: No such image: {body['image']}")
             source = body["volumes"][0].split(":")[0]
+            plugin = next((v.split(":")[0] for v in body["volumes"] if v.endswith(":/opt/nccl-plugin:ro")), "")
+            # Compose would create the folder, empty.
+            assert not plugin or self.exists(plugin) or self.exists(f"{plugin}/*"), plugin
             self.folders |= {volume.split(":")[0] for volume in body["volumes"]}
             own = [c for c in self.containers if c.project == project]
             if own and own[0].running and own[0].labels == body["labels"] and not force:
@@ -495,6 +515,9 @@ class FakeVM(SwarmScripts):
         )  # fmt: skip
 
     def _forget(self, path: str) -> None:
+        if path in self.folders:
+            self.folders.remove(path)
+            self.changed.append(f"delete {path}")
         gone = [known for known in self.files if known == path or known.startswith(f"{path}/")]
         for known in gone:
             del self.files[known]

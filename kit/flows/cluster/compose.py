@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kit.config.selection import select_host
-from kit.flows.cluster.look import look_at_nodes
+from kit.flows.cluster.look import look_at_nodes, with_plugin
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.result import FileResult
@@ -19,6 +19,7 @@ def compose_file(context: Context, name: str | None) -> FileResult:
     host = inventory.head if name is None else select_host(inventory, name)
     alone = replace(context, inventory=replace(inventory, hosts=(host,)))
     observed, nodes, tag = look_at_nodes(alone)
+    spec = with_plugin(spec, observed[0])
     service = names.HEAD if host == inventory.head else names.NODE
     file = stack.ComposeFiles(spec, tag).file(
         service,

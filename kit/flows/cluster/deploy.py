@@ -23,6 +23,7 @@ from kit.model.text import fold
 from kit.plan import flavour
 from kit.plan.cluster import checks, data
 from kit.plan.cluster import deploy as plans
+from kit.plan.cluster import plugin as plugins
 from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.gpus import too_few
 from kit.plan.cluster.nodes import nodes_of
@@ -91,6 +92,12 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
         image, observed = _supplied(look.context, tag, observed, dry_run=dry_run, again=again)
         problems = plans.problems_of(observed, spec, nodes, image)
+    plugin = None
+    if spec.nccl.image is not None and not problems:
+        from kit.flows.image.plugin import find_plugin  # noqa: PLC0415  (few clusters have one)
+
+        plugin = find_plugin(look.context, spec.nccl.image, observed, dry_run=dry_run)
+        problems = plugins.problems(observed, plugin)
     if problems:
         raise failed("nothing was changed", problems)
     if not again:
@@ -100,7 +107,8 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _note_unstaged(context, observed)
         _warn_of_gpus(context, observed)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
-    plan = plans.deploy_plan(spec, observed, nodes, image, keys, requirements=requirements_digest(spec))
+    digest = requirements_digest(spec)
+    plan = plans.deploy_plan(spec, observed, nodes, image, keys, requirements=digest, plugin=plugin)
     if not dry_run and not force:
         _spare_runs(plan, observed)
         lines.spare_line(observed)

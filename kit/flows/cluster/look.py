@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kit.errors import HostsFailed, KitError
+from kit.errors import HostsFailed, KitError, NotReadyError
 from kit.events import HostDone, HostStep, Phase
 from kit.flows.context import Context
 from kit.flows.image.content import tag_of
@@ -106,6 +106,21 @@ def look_at_nodes(context: Context) -> tuple[Sequence[HostFacts], tuple[Node, ..
     if problems:
         raise failed("no file", problems)
     return observed, nodes, look.tag
+
+
+def with_plugin(spec: ClusterSpec, facts: HostFacts) -> ClusterSpec:
+    """Return the spec with the folder that this host has for a plugin in an image. Raises NotReadyError without one."""
+    if spec.nccl.image is None:
+        return spec
+    from kit.plan.cluster.plugin import with_folder  # noqa: PLC0415  (few clusters have one)
+
+    if len(facts.plugins) != 1:
+        raise NotReadyError(
+            f"kit deploy has not copied nccl.plugin, {spec.nccl.plugin}, to this host yet",
+            hint="run: kit deploy",
+            host=facts.host.name,
+        )
+    return with_folder(spec, next(iter(facts.plugins)))
 
 
 def failed(what: str, problems: Sequence[KitError]) -> KitError:

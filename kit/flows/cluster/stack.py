@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kit.flows.cluster.look import look_at_nodes
+from kit.flows.cluster.look import look_at_nodes, with_plugin
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.result import FileResult
@@ -19,8 +19,8 @@ ROLES: tuple[Role, ...] = ("client", "head", "node")
 
 def stack_file(context: Context) -> FileResult:
     """Return the stack file for all hosts. Comments in it say how to create the secrets that do not exist yet."""
-    spec = context.spec
     observed, nodes, tag = look_at_nodes(context)
+    spec = with_plugin(context.spec, observed[0])
     known = swarm_deploy.secret_keys(observed)
     existing = {role: swarm.secret_name(spec, role, known[role]) for role in known}
     missing = {role: f"{names.project(spec.name)}-{role}-by-hand" for role in ROLES if role not in existing}

@@ -13,7 +13,7 @@ from kit.flows.image.build import build_on_head, head_engine
 from kit.flows.image.login import login_to
 from kit.model.host import Host
 from kit.model.observed import HostFacts
-from kit.model.registry import Published, address_of, reference
+from kit.model.registry import Published, RegistryLogin, address_of, reference
 from kit.plan.cluster.supply import Image
 from kit.remote.engine import registry
 from kit.remote.ssh import fanout
@@ -31,25 +31,43 @@ def published(
     lacking = [facts.host for facts in observed if facts.image_id is None]
     wanted = reference(name, tag)
     login = None if dry_run else login_to(name, None if again else context.reporter)
-    context.reporter.report(Phase(name="registry", hosts=tuple(host.name for host in lacking)))
+    first = ask(context, wanted, lacking, login, dry_run=dry_run)
+    return Image(tag=tag, source=wanted, digest=first.digest, arches=first.arches)
 
-    def ask(host: Host) -> Published:
-        context.reporter.report(HostStep(host=host.name, text=f"asking {address_of(name)}"))
+
+def ask(
+    context: Context,
+    wanted: str,
+    hosts: Sequence[Host],
+    login: RegistryLogin | None,
+    *,
+    dry_run: bool,
+    foreign: bool = False,
+) -> Published:
+    """Let these hosts ask the registry for `wanted`. Return what the first one sees.
+
+    A dry run has no login. If the registry requires one, the digest is ''. `foreign`: it is no image of kit. Raises the
+    hosts' failures.
+    """
+    address = address_of(wanted)
+    context.reporter.report(Phase(name="registry", hosts=tuple(host.name for host in hosts)))
+
+    def one(host: Host) -> Published:
+        context.reporter.report(HostStep(host=host.name, text=f"asking {address}"))
         with closing(context.engine_of(context.login(host))) as engine:
-            image = registry.look_up(engine, wanted, login)
+            image = registry.look_up(engine, wanted, login, foreign=foreign)
         context.reporter.report(HostDone(host=host.name, text="can pull the image"))
         return image
 
-    outcome = fanout.each(lacking, ask)
+    outcome = fanout.each(hosts, one)
     failures = list(outcome.failures.values())
     if dry_run and any(isinstance(failure, RegistryLoginError) for failure in failures):
-        text = f"{address_of(name)} requires a login, which a dry run does not send: kit deploy asks it for the image"
+        text = f"{address} requires a login, which a dry run does not send: kit deploy asks it for the image"
         context.reporter.report(Note(text=text))
-        return Image(tag=tag, source=wanted)
+        return Published(digest="")
     if failures:
         raise failures[0] if len(failures) == 1 else HostsFailed(_nothing(failures), failures)
-    first = outcome.results[lacking[0].name]
-    return Image(tag=tag, source=wanted, digest=first.digest, arches=first.arches)
+    return outcome.results[hosts[0].name]
 
 
 def _nothing(failures: Sequence[KitError]) -> str:

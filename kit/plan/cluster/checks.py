@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kit.errors import KitError, StepError
 from kit.model import names
 from kit.model.launch import Node
+from kit.model.nccl import LIBRARY
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import fence
@@ -33,13 +34,13 @@ def devices(spec: ClusterSpec) -> list[str]:
 
 def needed_paths(spec: ClusterSpec) -> list[str]:
     """Return the paths that every host must have: no engine would create them. Their last part may be a pattern."""
-    plugin = [nccl_library(spec.nccl.plugin)] if spec.nccl.plugin else []
+    plugin = [nccl_library(spec.nccl.folder)] if spec.nccl.folder else []
     return [*devices(spec), *([fence.HUGE_PAGES] if spec.hugepages else []), *plugin]
 
 
 def nccl_library(folder: str) -> str:
     """Return the pattern of the library that NCCL loads from the folder of its network plugin."""
-    return f"{folder.rstrip('/')}/libnccl-net*.so*"
+    return f"{folder.rstrip('/')}/{LIBRARY}"
 
 
 def missing_sources(observed: Sequence[HostFacts], spec: ClusterSpec) -> list[str]:
@@ -102,10 +103,15 @@ def python_problem(facts: HostFacts) -> StepError | None:
 
 def disk_problem(facts: HostFacts, image_size: int) -> StepError | None:
     """Return a problem if the host lacks the image and the room for it. `image_size` is as for `host_problems`."""
-    if facts.image_id is not None or not image_size or facts.disk_free_mib >= image_size * SHIP_FACTOR / MIB:
+    return disk_short(facts, image_size, "the image") if facts.image_id is None else None
+
+
+def disk_short(facts: HostFacts, image_size: int, what: str) -> StepError | None:
+    """Return a problem if the host has no room for `what`. `image_size` is in bytes, 0 if it is unknown."""
+    if not image_size or facts.disk_free_mib >= image_size * SHIP_FACTOR / MIB:
         return None
     return StepError(
-        f"{facts.disk_free_mib} MiB are free for the engine, and the image needs "
+        f"{facts.disk_free_mib} MiB are free for the engine, and {what} needs "
         f"{int(image_size * SHIP_FACTOR / MIB)} while it is loaded",
         hint="make room: docker system prune, or a larger disk",
         host=facts.host.name,
@@ -114,16 +120,18 @@ def disk_problem(facts: HostFacts, image_size: int) -> StepError | None:
 
 def arch_problems(facts: HostFacts, arches: tuple[str, ...]) -> list[KitError]:
     """Return a problem if the image is for other processors than the host's. Either may be unknown."""
+    hint = "build it on such a host: builder: head in kit.yaml, or kit deploy --builder head"
+    problem = arch_differs(facts, arches, "the image", hint) if facts.image_id is None else None
+    return [problem] if problem else []
+
+
+def arch_differs(facts: HostFacts, arches: tuple[str, ...], what: str, hint: str) -> StepError | None:
+    """Return a problem if `what` is for other processors than the host's. Either may be unknown."""
     wanted = {_KERNELS.get(arch, arch) for arch in arches}
-    if facts.image_id is not None or not wanted or not facts.arch or facts.arch in wanted:
-        return []
-    return [
-        StepError(
-            f"is {facts.arch}, and the image is for {' and '.join(sorted(wanted))}",
-            hint="build it on such a host: builder: head in kit.yaml, or kit deploy --builder head",
-            host=facts.host.name,
-        )
-    ]
+    if not wanted or not facts.arch or facts.arch in wanted:
+        return None
+    text = f"is {facts.arch}, and {what} is for {' and '.join(sorted(wanted))}"
+    return StepError(text, hint=hint, host=facts.host.name)
 
 
 def python_fits(version: str | None) -> bool:

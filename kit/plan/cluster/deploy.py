@@ -14,9 +14,11 @@ from kit.model.observed import HostFacts
 from kit.model.plan import SET_UP, Plan, Round, plan_of
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import checks, compose, data, rdma, record, resources
+from kit.plan.cluster import plugin as plugins
 from kit.plan.cluster.dialect import Dialect, Site
 from kit.plan.cluster.files import is_current
 from kit.plan.cluster.nodes import cluster_record
+from kit.plan.cluster.plugin import Plugin
 from kit.plan.cluster.supply import Image, supply_round
 from kit.plan.cluster.verify import passed_file, verify_round
 
@@ -40,6 +42,8 @@ def problems_of(
         problems += checks.host_problems(facts, image_size=image.size, compose=uses_compose, ships=ships)
         problems += resources.problems(facts, spec)
         problems += data.problems(facts, spec)
+        pythonless = plugins.python_problem(facts) if spec.nccl.image else None
+        problems += [pythonless] if pythonless else []
     problems += [problem for facts in observed for problem in checks.arch_problems(facts, image.arches)]
     by_name = {node.name: node for node in nodes}
     for facts in observed:
@@ -57,19 +61,26 @@ def deploy_plan(
     keys: ClusterKeys,
     *,
     requirements: str | None = None,
+    plugin: Plugin | None = None,
 ) -> Plan:
     """Return the plan of a deploy. `observed` and `nodes` are in step, the head first.
 
-    `requirements` is the digest of the file that `requirements:` names, or None.
+    `requirements` is the digest of the file that `requirements:` names, or None. `plugin` is what `nccl.plugin` names
+    in an image, or None.
     """
     known = cluster_record(spec, observed, nodes, image.tag, requirements=requirements)
     text = record.to_text(known)
-    site = Site(spec=spec, observed=observed, nodes=nodes, image=image, keys=keys, record=known, text=text)
+    nodes_spec = plugins.mounted(spec, plugin)
+    site = Site(spec=nodes_spec, observed=observed, nodes=nodes, image=image, keys=keys, record=known, text=text)
     draft = dialect_of(spec).draft(site)
     supply = supply_round(image, observed, nodes)
-    # A host that does not get the image is not set up; the others are. Nothing is set up if an earlier round failed.
-    set_up = Round(name=SET_UP, hosts=draft.hosts, needs="host" if supply else "all")
-    rounds = [*draft.before, *([supply] if supply else []), set_up, *draft.after]
+    brought = plugins.rounds(spec, plugin, observed, nodes, needs="host" if supply else "all") if plugin else ()
+    tidy = plugins.tidy_round(spec, plugin, observed)
+    # A host that does not get the image, or the plugin, is not set up; the others are. If an earlier round failed,
+    # nothing is set up.
+    set_up = Round(name=SET_UP, hosts=draft.hosts, needs="host" if supply or brought else "all")
+    before = [*draft.before, *([supply] if supply else []), *brought]
+    rounds = [*before, set_up, *draft.after, *([tidy] if tidy else [])]
     hosts = [node.name for node in nodes]
     plan = plan_of(spec.name, hosts, rounds)
     passed = passed_file(text, keys, draft.digests)

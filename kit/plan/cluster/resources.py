@@ -25,7 +25,7 @@ def problems(facts: HostFacts, spec: ClusterSpec) -> list[KitError]:
             *_memory(facts, spec.memory),
             *_devices(facts, spec),
             *_huge_pages(facts, spec),
-            *_nccl_plugin(facts, spec.nccl.plugin),
+            *_nccl_plugin(facts, spec.nccl.folder),
         )
     ]
 

@@ -128,8 +128,11 @@ def own_environment(
 
 
 def volumes(spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the user's volumes, the data sets, and the folder of NCCL's plugin."""
-    plugin = (f"{spec.nccl.plugin}:{names.NCCL_PLUGIN}:ro",) if spec.nccl.plugin else ()
+    """Return the user's volumes, the data sets, and the folder of NCCL's plugin.
+
+    A plugin in an image must have its folder by now (kit.plan.cluster.plugin.mounted).
+    """
+    plugin = (f"{spec.nccl.folder}:{names.NCCL_PLUGIN}:ro",) if spec.nccl.folder else ()
     return (*spec.volumes, *data.volumes(spec), *plugin)
 
 

@@ -12,40 +12,48 @@ from kit.model.plan import PULL, SHIP, HostPlan, Pull, Round, Ship
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """The image that the hosts should have. `id` (as hosts will have it) and `size` (bytes) are '' and 0 if unknown.
+    """An image that the hosts should have. `id` (as hosts will have it) and `size` (bytes) are '' and 0 if unknown.
 
-    It is in this machine's engine, or in that of the host `builder`. If hosts pull it, `source` is its name at the
-    registry and `digest` what that name refers to. `arches` are the architectures it is for, as engines name them.
+    It is in this machine's engine, or in that of the host `builder`, as `origin` if that is not ''. If hosts pull it,
+    `source` is its name at the registry and `digest` what that name refers to. `arches` are the architectures it is
+    for, as engines name them. `name` is what kit prints, if that is not the tag.
     """
 
     tag: str
     id: str = ""
     size: int = 0
     builder: str = ""
+    origin: str = ""
     source: str = ""
     digest: str = ""
     arches: tuple[str, ...] = ()
+    name: str = ""
 
 
 def supply_round(image: Image, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> Round | None:
     """Return the round that brings the image to the hosts that lack it. None if no host does."""
     lacking = [node for facts, node in zip(observed, nodes, strict=True) if facts.image_id is None]
-    if not lacking:
-        return None
+    return bring(image, lacking, nodes[0], why="the host does not have it") if lacking else None
+
+
+def bring(image: Image, lacking: Sequence[Node], head: Node, *, why: str) -> Round:
+    """Return the round that brings an image to these hosts."""
     if image.source:
-        return Round(name=PULL, hosts=tuple(HostPlan(host=node.name, steps=(_pull(image),)) for node in lacking))
-    plans = tuple(HostPlan(host=node.name, steps=(_ship(image, node, nodes[0]),)) for node in lacking)
+        pull = Pull(image=image.tag, source=image.source, digest=image.digest, why=why)
+        return Round(name=PULL, hosts=tuple(HostPlan(host=node.name, steps=(pull,)) for node in lacking))
+    plans = tuple(HostPlan(host=node.name, steps=(_ship(image, node, head, why),)) for node in lacking)
     return Round(name=SHIP, hosts=plans, together=True)
 
 
-_WHY = "the host does not have it"
-
-
-def _pull(image: Image) -> Pull:
-    return Pull(image=image.tag, source=image.source, digest=image.digest, why=_WHY)
-
-
-def _ship(image: Image, node: Node, head: Node) -> Ship:
-    # The head is the only host that builds.
-    source = (head.name, head.address) if image.builder == head.name else None
-    return Ship(image=image.tag, image_id=image.id, size=image.size, address=node.address, source=source, why=_WHY)
+def _ship(image: Image, node: Node, head: Node, why: str) -> Ship:
+    return Ship(
+        image=image.tag,
+        image_id=image.id,
+        size=image.size,
+        address=node.address,
+        # The head is the only host that builds.
+        source=(head.name, head.address) if image.builder == head.name else None,
+        origin=image.origin,
+        name=image.name,
+        why=why,
+    )

@@ -30,6 +30,8 @@ MOST_BYTES = 32 * 2**20
 _SLOW = 75
 _KEY = re.compile(r"ssh-[a-z0-9-]{1,30} [A-Za-z0-9+/]{1,2000}={0,2}( [\x20-\x7e]{0,200})?")
 _RANK = re.compile(r"(\S{1,40}) [0-9]{1,9} [0-9]{1,10}")
+# The folder of a plugin that is copied completely (kit.plan.cluster.plugin.key_of).
+_PLUGIN = re.compile(r"[0-9a-f]{16}")
 _LISTENER = re.compile(r"[0-9A-F]{8}:[0-9A-F]{4}")
 
 
@@ -142,6 +144,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         listening=frozenset(_listener(word) for word in sections.get("listening", ())),
         udp=frozenset(_listener(word) for word in sections.get("udp", ())),
         absent=frozenset(sections.get("absent", ())),
+        plugins=frozenset(filter(_PLUGIN.fullmatch, sections.get("plugins", ()))),
         slow=bool(sections.get("slow")),
         swarm=swarm_facts(info, sections),
         rdma_devices=rdma.devices_of(sections.get("rdma", ())),

@@ -11,11 +11,13 @@ from kit.events import HostDone, HostFailed, Warned
 from kit.model import names
 from kit.model.plan import (
     ComposeUp,
+    CopyPlugin,
     DeleteFile,
     EndStagings,
     MakeDataFolder,
     Pull,
     RemoveCluster,
+    RemovePlugins,
     Ship,
     Step,
     VerifyGpus,
@@ -24,7 +26,7 @@ from kit.model.plan import (
     WriteFile,
 )
 from kit.model.pretended import marked
-from kit.model.registry import address_of
+from kit.model.registry import address_of, full_name
 from kit.model.secret import Secret
 from kit.model.text import plural
 from kit.remote.cluster.execution import Execution, require
@@ -42,6 +44,7 @@ from kit.remote.ssh.transport import Transport
 
 # compose_up.sh waits up to 120 s for an earlier Compose that is still running.
 COMPOSE_TIMEOUT_S = 300.0
+COPY_TIMEOUT_S = 600.0
 # What remove.sh writes before the name of a data set that stays.
 _KEPT = "kept "
 
@@ -53,14 +56,16 @@ OnAll: TypeAlias = Callable[[Execution, Mapping[str, Any]], Mapping[str, KitErro
 def ship_image(execution: Execution, steps: Mapping[str, Ship]) -> Mapping[str, KitError]:
     """Ship to all hosts that want the same image from the same source in one broadcast."""
     failures: dict[str, KitError] = {}
-    for image, source in dict.fromkeys((step.image, step.source) for step in steps.values()):
-        hosts = {host: step for host, step in steps.items() if (step.image, step.source) == (image, source)}
+    for image, source, origin in dict.fromkeys((step.image, step.source, step.origin) for step in steps.values()):
+        same = (image, source, origin)
+        hosts = {host: step for host, step in steps.items() if (step.image, step.source, step.origin) == same}
         shipped = ship(
             image,
             owner=execution.cluster,
             targets=[Target(login=execution.logins[host], address=step.address) for host, step in hosts.items()],
             reporter=execution.reporter,
             source=Target(login=execution.logins[source[0]], address=source[1]) if source else None,
+            origin=origin,
         )
         failures |= shipped.failures
     for host in steps:
@@ -76,7 +81,7 @@ def ship_image(execution: Execution, steps: Mapping[str, Ship]) -> Mapping[str, 
 def pull_image(execution: Execution, transport: Transport, step: Pull) -> None:
     """Let the host's engine pull. The transport is not used: the engine has its own connection."""
     name = transport.host.name
-    login = execution.registries.login(address_of(step.source))
+    login = execution.registries.login(address_of(full_name(step.source)))
     with closing(execution.engine_of(execution.logins[name])) as engine:
         registry.pull(engine, step, login, lambda text, fraction: execution.progress(name, text, fraction))
 
@@ -92,6 +97,20 @@ def write_file(execution: Execution, transport: Transport, step: WriteFile) -> N
 def delete_file(execution: Execution, transport: Transport, step: DeleteFile) -> None:
     path = f"{execution.folder}/{step.path}"
     require(transport.run(["rm", "-f", "--", path]), transport.host.name, f"{path} could not be deleted", None)
+
+
+def copy_plugin(_execution: Execution, transport: Transport, step: CopyPlugin) -> None:
+    name = transport.host.name
+    argv = script("copy_plugin", step.cluster, step.image, step.path, step.folder)
+    done = transport.run(argv, timeout_s=COPY_TIMEOUT_S)
+    what = f"nccl.plugin: {step.source}"
+    hint = f"correct the folder in nccl.plugin, {step.source}:/FOLDER, or name another image; then: kit deploy"
+    require(done, name, what, hint)
+
+
+def remove_plugins(_execution: Execution, transport: Transport, step: RemovePlugins) -> None:
+    done = transport.run(["rm", "-rf", "--", *step.folders])
+    require(done, transport.host.name, f"{', '.join(step.folders)} could not be removed", None)
 
 
 def make_data_folder(_execution: Execution, transport: Transport, step: MakeDataFolder) -> None:
@@ -191,6 +210,8 @@ ON_HOST: Mapping[type[Step], OnHost] = {
     Pull: pull_image,
     WriteFile: write_file,
     DeleteFile: delete_file,
+    CopyPlugin: copy_plugin,
+    RemovePlugins: remove_plugins,
     MakeDataFolder: make_data_folder,
     ComposeUp: compose_up,
     WaitSshd: wait_sshd,

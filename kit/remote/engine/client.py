@@ -115,8 +115,8 @@ class Engine:
                 return None
             return _image(facts)
 
-    def pull(self, name: str) -> None:
-        """Pull the base image `name`. An ImageError says how else to get it."""
+    def pull(self, name: str, *, what: str = "the base image") -> None:
+        """Pull an image. An ImageError says how else to get it, and calls it `what`."""
         from docker.utils import parse_repository_tag  # noqa: PLC0415
 
         try:
@@ -130,7 +130,7 @@ class Engine:
             if self.host is not None:
                 where, bring = "there", f"kit ssh {self.host} -- docker load"
             raise ImageError(
-                f"the base image {name} is not {where} and cannot be pulled: {error.message}",
+                f"{what} {name} is not {where} and cannot be pulled: {error.message}",
                 hint=f"pull it on a machine that reaches a registry, and bring it: docker save {name} | {bring}",
                 host=self.host,
             ) from error

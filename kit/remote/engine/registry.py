@@ -11,7 +11,7 @@ from typing import Any
 from kit.errors import AnswerError
 from kit.model.answer import OddAnswer, convert
 from kit.model.plan import Pull
-from kit.model.registry import Published, RegistryLogin, address_of
+from kit.model.registry import Published, RegistryLogin, address_of, name_of
 from kit.remote.engine.client import Engine
 from kit.remote.engine.events import MOST_TEXT, count, events, failure, part, text
 from kit.remote.engine.registry_faults import Doing, fault
@@ -25,9 +25,12 @@ _MOST_LAYERS = 2048
 OnProgress = Callable[[str, float | None], None]
 
 
-def look_up(engine: Engine, reference: str, login: RegistryLogin | None) -> Published:
-    """Return what the registry has at `reference`, as that engine sees it. Raises ImageError with cause and fix."""
-    with _faults(engine, reference, "look", login):
+def look_up(engine: Engine, reference: str, login: RegistryLogin | None, *, foreign: bool = False) -> Published:
+    """Return what the registry has at `reference`, as that engine sees it. Raises ImageError with cause and fix.
+
+    `foreign`: it is no image of kit.
+    """
+    with _faults(engine, reference, "look", login, foreign=foreign):
         answer = engine.api.inspect_distribution(reference, auth_config=_auth(login))
         facts: _Distribution = convert(answer, _Distribution)
         digest = _digest(facts.Descriptor.digest)
@@ -84,9 +87,10 @@ def push(engine: Engine, tag: str, reference: str, login: RegistryLogin | None, 
 
 def pull(engine: Engine, step: Pull, login: RegistryLogin | None, on_progress: OnProgress) -> None:
     """Pull `step.source` at its digest, and tag it with kit's name. The engine keeps no other name of it."""
-    repository = step.source.rpartition(":")[0]
+    repository = name_of(step.source)
     pinned = f"{repository}@{step.digest}"
-    with _faults(engine, step.source, "pull", login):
+    foreign = not step.source.endswith(f"/{step.image}")
+    with _faults(engine, step.source, "pull", login, foreign=foreign):
         messages = engine.api.pull(repository, tag=step.digest, stream=True, decode=True, auth_config=_auth(login))
         complete = False
         for message in _followed(messages, _PULL, on_progress):
@@ -204,7 +208,9 @@ def _followed(
 
 
 @contextlib.contextmanager
-def _faults(engine: Engine, reference: str, doing: Doing, login: RegistryLogin | None) -> Iterator[None]:
+def _faults(
+    engine: Engine, reference: str, doing: Doing, login: RegistryLogin | None, *, foreign: bool = False
+) -> Iterator[None]:
     from docker.errors import APIError  # noqa: PLC0415
 
     with engine.errors():
@@ -212,7 +218,9 @@ def _faults(engine: Engine, reference: str, doing: Doing, login: RegistryLogin |
             yield
         except APIError as error:
             words = str(error.explanation or error)[:MOST_TEXT]
-            raise fault(words, reference=reference, doing=doing, login=login, host=engine.host) from error
+            raise fault(
+                words, reference=reference, doing=doing, login=login, host=engine.host, foreign=foreign
+            ) from error
         except OddAnswer as odd:
             raise AnswerError(
                 f"kit cannot read what the engine reports about {reference}: {odd}",

@@ -16,7 +16,7 @@ Doing = Literal["look", "push", "pull"]
 class _Cause:
     """A known cause. The first whose pattern matches the engine's words applies.
 
-    The texts may use {address}, {name}, {registry}, {where} and {user}.
+    The texts may use {address}, {name}, {registry}, {where}, {user}, {setting} and {missing}.
     """
 
     pattern: str
@@ -42,7 +42,7 @@ _CAUSES = (
     _Cause(
         pattern=r"x509: .*(valid for|IP SANs|cannot validate|not valid|legacy Common Name)",
         message="the certificate of {address} is for another name",
-        hint="write the name that is in the certificate as registry:, or give the registry a certificate for this one",
+        hint="write the name that is in the certificate as {setting}, or give the registry a certificate for this one",
     ),
     _Cause(
         pattern=r"server gave HTTP response to HTTPS client",
@@ -58,7 +58,7 @@ _CAUSES = (
     _Cause(
         pattern=r"no such host|server misbehaving|failure in name resolution",
         message="the name of {address} does not resolve on {where}",
-        hint="correct registry:, or make the name known on {where} (DNS, /etc/hosts)",
+        hint="correct {setting}, or make the name known on {where} (DNS, /etc/hosts)",
     ),
     _Cause(
         pattern=r"connection refused",
@@ -85,7 +85,7 @@ _CAUSES = (
         pattern=r"manifest unknown|manifest for .* not found|name unknown|"
         r"not found: |: not found$|\b404\b|does not exist",
         message="the registry does not have {name}",
-        hint="kit image push {registry}",
+        hint="{missing}",
     ),
     _Cause(
         pattern=r"denied|forbidden|insufficient.scope|\b403\b",
@@ -97,13 +97,23 @@ _UNAUTHORIZED = re.compile(r"unauthorized|authentication required|no basic auth|
 _VERBS = {"look": "looked up at", "push": "pushed to", "pull": "pulled from"}
 
 
-def fault(words: str, *, reference: str, doing: Doing, login: RegistryLogin | None, host: str | None) -> ImageError:
-    """Return the error for an engine's `words`, on `host` (None: this machine)."""
-    address = address_of(reference)
+def fault(
+    words: str,
+    *,
+    reference: str,
+    doing: Doing,
+    login: RegistryLogin | None,
+    host: str | None,
+    foreign: bool = False,
+) -> ImageError:
+    """Return the error for an engine's `words`, on `host` (None: this machine). `foreign`: it is no image of kit."""
+    address, registry = address_of(reference), reference.rpartition("/")[0]
     names = {
         "address": address,
         "name": reference,
-        "registry": reference.rpartition("/")[0],
+        "registry": registry,
+        "setting": "nccl.plugin" if foreign else "registry:",
+        "missing": "correct the image in nccl.plugin: its name or its tag" if foreign else f"kit image push {registry}",
         # No name here: kit puts it before the message, and folds hosts with equal messages into one line.
         "where": "the host" if host else "this machine",
         "user": (login.user if login else "") or "this login",
@@ -115,7 +125,7 @@ def fault(words: str, *, reference: str, doing: Doing, login: RegistryLogin | No
     for cause in _CAUSES:
         if re.search(cause.pattern, words, re.IGNORECASE):
             hint = cause.hint.format(**names)
-            if doing == "push" and cause.hint.startswith("kit image push"):
+            if doing == "push" and cause.hint == "{missing}":
                 hint = f"create the repository {names['registry']}/kit there first"
             kind = RegistryLoginError if cause.hint.endswith(_LOGIN) else ImageError
             return kind(cause.message.format(**names), hint=hint, host=host)

@@ -44,7 +44,11 @@ _CALLED = {
     "gpu_processes": ("gpu_node",),
 }
 # Files of programs in Python that a script runs. The script finds each in a variable, such as observe_program.
-_PROGRAMS = {"read_runs": ("folder", "runs"), "observe": ("kernel", "sections", "command", "engine", "observe")}
+_PROGRAMS = {
+    "read_runs": ("folder", "runs"),
+    "observe": ("kernel", "sections", "command", "engine", "observe"),
+    "copy_plugin": ("plugin",),
+}
 
 
 @cache

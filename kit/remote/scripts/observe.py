@@ -20,7 +20,7 @@ if MYPY:
     from kit.remote.scripts.command import Command
     from kit.remote.scripts.engine import Request, Unfit, engine_sections, usual_engine, wait_for_compose
     from kit.remote.scripts.folder import living, waiting
-    from kit.remote.scripts.kernel import addresses, default_routes, lines_of, listening, rdma, system
+    from kit.remote.scripts.kernel import addresses, default_routes, entries, lines_of, listening, rdma, system
     from kit.remote.scripts.sections import section
 else:
     try:
@@ -100,7 +100,14 @@ def folder_sections(folder: str) -> "list[str]":
     for shown, key in (("host_key", "host_ed25519"), ("client_key", "id_ed25519")):
         path = os.path.join(folder, "ssh", key)
         sections += [section(shown), *(lines_of(path + ".pub") if size(path) else ())]
-    return [*sections, section("record"), *lines_of(os.path.join(folder, "cluster.json"))]
+    sections += [section("record"), *lines_of(os.path.join(folder, "cluster.json"))]
+    return [*sections, section("plugins"), *folders_in(os.path.join(folder, "plugins"))]
+
+
+def folders_in(folder: str) -> "list[str]":
+    """Return the names of the folders in a folder."""
+    paths = [(name, os.path.join(folder, name)) for name in entries(folder)]
+    return [name for name, path in paths if os.path.isdir(path) and not os.path.islink(path)]
 
 
 def digest(path: str) -> str:

@@ -156,6 +156,8 @@ by_client() {
     [ -s ssh/id_ed25519 ] && cat ssh/id_ed25519.pub 2>/dev/null
     section record
     cat cluster.json 2>/dev/null
+    section plugins
+    for one in plugins/*; do [ ! -d "$one" ] || [ -L "$one" ] || echo "${one##*/}"; done
   fi
   # The active runs. Only their ids may come from where ranks can write, even if a container prints them.
   section living

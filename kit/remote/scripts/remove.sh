@@ -59,6 +59,15 @@ if command -v docker >/dev/null 2>&1; then
     docker volume rm "$volume" >/dev/null && echo "volume $volume"
   done
 fi
+# What a killed copy of NCCL's plugin has left: a container that never started, and kit's name for the image.
+if command -v docker >/dev/null 2>&1; then
+  for id in $(docker ps --all --quiet --filter "label=kit.plugin=$cluster"); do
+    docker rm --force --volumes "$id" >/dev/null && echo "container $id"
+  done
+  for image in $(docker image ls --filter "reference=kit-$cluster-nccl-plugin" --format '{{.Repository}}:{{.Tag}}'); do
+    docker image rm "$image" >/dev/null && echo "image $image"
+  done
+fi
 # What a killed network probe has left.
 if command -v docker >/dev/null 2>&1; then
   for id in $(docker network ls --quiet --filter "label=kit.cluster=$cluster"); do

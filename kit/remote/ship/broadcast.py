@@ -54,14 +54,21 @@ class Shipped:
 
 
 def ship(
-    image: str, *, owner: str, targets: Sequence[Target], reporter: Reporter, source: Target | None = None
+    image: str,
+    *,
+    owner: str,
+    targets: Sequence[Target],
+    reporter: Reporter,
+    source: Target | None = None,
+    origin: str = "",
 ) -> Shipped:
     """Bring `image` to every target, from this machine's engine or, with `source`, from that host's.
 
+    There, the image is `origin` if that is not ''.
     `owner` is the cluster's name, which keeps its ships apart from those of other clusters. If a host fails, the others
     go on. Raises ImageError if no engine gives the image, and UnreachableError if this machine's does not answer.
     """
-    with closing(_Ship(owner, targets, reporter, image=image, source=source)) as this_ship:
+    with closing(_Ship(owner, targets, reporter, image=image, source=source, origin=origin)) as this_ship:
         return this_ship.run()
 
 
@@ -93,10 +100,13 @@ class _Ship:
         *,
         image: str = "",
         source: Target | None = None,
+        origin: str = "",
         cargo: Cargo | None = None,
         confirm: str = "",
     ) -> None:
         self._image = image
+        # Its name where it comes from.
+        self._origin = origin or image
         self._owner = owner
         self._reporter = reporter
         self._confirm = confirm
@@ -120,7 +130,7 @@ class _Ship:
             if self._source:
                 self._cargo = self._look_at_source(self._source)
             else:
-                spool = Spool(self._image, lambda error: self._heard.put((None, error)))
+                spool = Spool(self._origin, lambda error: self._heard.put((None, error)))
                 self._cargo = image_cargo(self._image, spool)
         return self._cargo
 
@@ -134,7 +144,7 @@ class _Ship:
                 lane.porter = self._porter(lane)
             lane.porter.order(
                 op="begin",
-                **order,
+                **{**order, **({"image": self._origin} if lane is self._source else {})},
                 owner=self._owner,
                 # A single host passes nothing on, so it does not listen.
                 listen=lane.target.address if len(self._all()) > 1 else None,
@@ -187,7 +197,7 @@ class _Ship:
     def _look_at_source(self, source: Lane) -> Cargo:
         """Return the image as cargo, from the engine of another host."""
         source.porter = self._porter(source)
-        source.porter.order(op="inspect", image=self._image)
+        source.porter.order(op="inspect", image=self._origin)
         end = time.monotonic() + START_S
         while time.monotonic() < end:
             for lane, report in self._reports():

@@ -12,6 +12,7 @@ _DOCTOR = "From a VM to `kit doctor`"
 _TOP = "From a VM to `kit top`"
 _SETUP = "From a VM to `kit setup`"
 _SBOM = "From an image to the engine"
+_PLUGIN = "From an image in `nccl.plugin` to a VM"
 
 _PORTER_TESTS = ("security/test_porter.py", "-k")
 _COPIES = (
@@ -189,6 +190,57 @@ _EXAMINED = (
         tests=("unit/plan/doctor/test_judge.py", "-k", "hides_no_other"),
     ),
 )
+_PLUGIN_TESTS = ("security/test_plugin_image.py", "-k")
+_COPIED = (
+    Opening(
+        border=_PLUGIN,
+        what="a name of the tar leads out of the folder",
+        file="kit/remote/scripts/plugin.py",
+        old='if name.startswith("/") or ".." in parts or "\\0" in name:',
+        new='if "\\0" in name:',
+        tests=(*_PLUGIN_TESTS, "leave_the_folder"),
+    ),
+    Opening(
+        border=_PLUGIN,
+        what="a link leads out of the folder by another link",
+        file="kit/remote/scripts/plugin.py",
+        old='if not (os.path.realpath(path) + "/").startswith(os.path.realpath(folder) + "/"):',
+        new='if not (os.path.normpath(os.path.join(os.path.dirname(path), target)) + "/").startswith(folder + "/"):',
+        tests=(*_PLUGIN_TESTS, "leave_the_folder"),
+    ),
+    Opening(
+        border=_PLUGIN,
+        what="a link is written through another one",
+        file="kit/remote/scripts/plugin.py",
+        old='if not os.path.isdir(os.path.dirname(path)) or target.startswith("/") or "\\0" in target:',
+        new='if target.startswith("/") or "\\0" in target:',
+        tests=(*_PLUGIN_TESTS, "leave_the_folder"),
+    ),
+    Opening(
+        border=_PLUGIN,
+        what="a set-uid program stays one",
+        file="kit/remote/scripts/plugin.py",
+        old='        with os.fdopen(handle, "wb") as file:\n',
+        new='        os.fchmod(handle, member.mode)\n        with os.fdopen(handle, "wb") as file:\n',
+        tests=(*_PLUGIN_TESTS, "special_bits"),
+    ),
+    Opening(
+        border=_PLUGIN,
+        what="a tar has any number of bytes",
+        file="kit/remote/scripts/plugin.py",
+        old="        if self._left < 0:\n",
+        new="        if self._left is None:\n",
+        tests=(*_PLUGIN_TESTS, "without_end"),
+    ),
+    Opening(
+        border=_PLUGIN,
+        what="devices of an image are left out silently",
+        file="kit/remote/scripts/plugin.py",
+        old='    else:\n        raise Refused("has %s, which is no file',
+        new='    elif not member.isdev():\n        raise Refused("has %s, which is no file',
+        tests=(*_PLUGIN_TESTS, "leave_the_folder"),
+    ),
+)
 _WATCH_TESTS = ("unit/remote/watch/test_watchers.py", "-k")
 _WATCHED = (
     Opening(
@@ -305,6 +357,7 @@ OPENINGS: tuple[Opening, ...] = (
     *_EXAMINED,
     *_WATCHED,
     *_SET_UP,
+    *_COPIED,
     *_LISTED,
     Opening(
         border=_COPY,

@@ -30,9 +30,14 @@ CHOSEN = {
     "2.27-disabled": ("Socket", {"Socket"}),
     "2.27-libfabric": ("Libfabric", {"PLUGIN"}),
     "2.27-plugin-failed": ("Socket", {"Socket"}),
+    "2.28-socket": ("Socket", {"Socket"}),
+    "2.28-plugin": ("FewLines", {"PLUGIN"}),
+    "2.28-plugin-missing": ("Socket", {"Socket"}),
+    "2.29-socket": ("Socket", {"Socket"}),
+    "2.29-plugin": ("FewLines", {"PLUGIN"}),
 }
-# Without a GPU, NCCL looks for its plugin and goes no further.
-BEGUN = ("2.16-no-plugin", "2.16-plugin")
+# Without a GPU, NCCL looks for its plugin and goes no further. With a network that it cannot have, it gives up.
+BEGUN = ("2.16-no-plugin", "2.16-plugin", "2.28-no-network")
 
 
 def seen(file: str) -> Any:
@@ -67,6 +72,13 @@ def test_the_network_that_nccl_chose(file: str) -> None:
         ("2.27-plugin-failed", "IB", "NET/IB : No device found."),
         ("2.27-plugin-failed", "PLUGIN", "Failed to initialize NET plugin SPCX"),
         ("2.27-libfabric", "Socket", "Initialized NET plugin Libfabric"),
+        ("2.28-socket", "IB", "NET/IB : No device found."),
+        ("2.28-socket", "PLUGIN", "NET/Plugin: Could not find: libnccl-net.so"),
+        ("2.28-plugin", "IB", None),
+        ("2.28-plugin", "Socket", "NET/Plugin: Loaded net plugin FewLines (v8)"),
+        ("2.28-plugin-missing", "PLUGIN", "NET/Plugin: Could not find: nothere libnccl-net-nothere.so"),
+        ("2.29-socket", "IB", "NET/IB : No device found."),
+        ("2.29-plugin", "IB", "NET/IB : No device found."),
         ("2.21-libfabric", "IB", None),
     ],
 )

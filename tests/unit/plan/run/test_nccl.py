@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from kit.config.yaml import load_spec
-from kit.errors import InputError
 from kit.model.launch import Placement
 from kit.model.spec import ClusterSpec, NcclSpec
 from kit.plan.cluster import stack
@@ -48,18 +46,3 @@ def test_the_plugin_is_mounted_read_only() -> None:
     spec = ClusterSpec(volumes=("/data:/data",), nccl=NcclSpec(plugin="/opt/x"))
     assert stack.volumes(spec) == ("/data:/data", "/opt/x:/opt/nccl-plugin:ro")
     assert stack.volumes(ClusterSpec()) == ()
-
-
-@pytest.mark.parametrize(
-    ("plugin", "message"),
-    [
-        ("nvcr.io/nvidia/nccl-plugin:1", "kit does not copy a plugin out of an image"),
-        ("./plugin", "is no folder of the VMs"),
-        ("/opt/a:ro", "has a colon"),
-        ("/opt/kit", "kit's own folder"),
-    ],
-)
-def test_what_is_no_folder_of_the_vms(plugin: str, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        load_spec(f"nccl: {{plugin: '{plugin}'}}", source="kit.yaml")
-    assert message in str(error.value)

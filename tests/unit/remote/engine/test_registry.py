@@ -12,6 +12,7 @@ from kit.model.registry import RegistryLogin, address_of
 from kit.model.secret import Secret
 from kit.remote.engine import registry
 from kit.remote.engine.client import Engine
+from kit.remote.engine.registry_faults import fault
 
 NAME = "r.example.com:5000/team/kit:cpu-0123"
 STEP = Pull(image="kit:cpu-0123", source=NAME, digest="sha256:dd", why="")
@@ -189,6 +190,22 @@ def test_the_cause_is_named(words: str, message: str, hint: str) -> None:
     assert message in caught.value.message
     assert hint in str(caught.value.hint)
     assert caught.value.host == "gpu1"
+
+
+def test_an_image_that_is_not_kits_is_never_to_be_pushed() -> None:
+    hints = {"manifest unknown": "correct the image in nccl.plugin", "no such host": "correct nccl.plugin"}
+    for words, hint in hints.items():
+        caught = fault(words, reference="nvcr.io/ofi:1", doing="pull", login=None, host="gpu1", foreign=True)
+        assert (caught.hint or "").startswith(hint)
+
+
+def test_a_plugin_is_pulled_by_its_digest() -> None:
+    for source in ("nvcr.io/ofi:1", "nvcr.io/ofi@sha256:dd", "nvcr.io/ofi:1@sha256:dd"):
+        api = Api({"status": "Status: Downloaded"})
+        step = Pull(image="kit-lab-nccl-plugin:01", source=source, digest="sha256:dd", why="")
+        registry.pull(Engine(api, host="gpu1"), step, None, lambda *_: None)
+        assert api.names == {"kit-lab-nccl-plugin:01": 1}
+        assert step.full_line()[1].count("sha256:dd") == 1
 
 
 def test_no_login_is_another_fault_than_a_wrong_one() -> None:

@@ -345,11 +345,16 @@ DOCKER = """
 echo "$*" >>"$LOG"
 case "$1 $2" in
   'ps --all')
-    case $* in *kit.data*) printf '%b' "${STAGERS:-}" ;; *) printf '%b' "$IDS" ;; esac
+    case $* in
+      *kit.data*) printf '%b' "${STAGERS:-}" ;;
+      *kit.plugin*) printf '%b' "${COPIES:-}" ;;
+      *) printf '%b' "$IDS" ;;
+    esac
     exit "${PS_CODE:-0}"
     ;;
   'inspect --format') echo /kit-lab-mpinode ;;
   'rm --force') exit "${RM_CODE:-0}" ;;
+  'image ls') case $* in *kit-lab-nccl-plugin*) printf '%b' "${PLUGINS:-}" ;; esac ;;
   'volume ls') printf '%b' "${VOLUMES:-}" ;;
   'image inspect') [ "$4$3" = "$HAVE" ] ;;
 esac
@@ -377,6 +382,14 @@ def test_remove_takes_the_clusters_containers_by_label(bare: Path) -> None:
     assert "rm --force --volumes bb" in calls
     assert "image rm kit:2" in calls
     assert "image rm kit:1" not in calls
+
+
+def test_remove_takes_what_a_killed_copy_of_a_plugin_left(bare: Path) -> None:
+    done, calls = removal(bare, COPIES="cc\n", PLUGINS="kit-lab-nccl-plugin:01\n")
+    assert done.stdout.decode().splitlines() == ["container cc", "image kit-lab-nccl-plugin:01"]
+    assert "label=kit.plugin=lab" in calls
+    assert "rm --force --volumes cc" in calls
+    assert "image rm kit-lab-nccl-plugin:01" in calls
 
 
 def test_remove_takes_the_mounts_of_data_sets(bare: Path) -> None:

@@ -98,6 +98,18 @@ def test_it_comes_out_of_another_hosts_engine(cluster: Cluster) -> None:
     assert cluster.clean(*HOSTS, "head")
 
 
+@pytest.mark.parametrize("source", [None, "head"])
+def test_it_has_another_name_where_it_comes_from(cluster: Cluster, source: str | None) -> None:
+    cluster.engines["head"].add(CONTENTS, IMAGE)
+    shipped = ship(
+        "plugin:0123", owner="mine", targets=[target(name) for name in HOSTS], reporter=cluster.reporter,
+        source=target(source) if source else None, origin=IMAGE,
+    )  # fmt: skip
+    assert shipped.failures == {}
+    assert all(cluster.engines[name].chain("plugin:0123") == CHAIN for name in HOSTS)
+    assert cluster.engines["head"].chain(IMAGE) == CHAIN
+
+
 def test_a_source_whose_engine_gives_up_ends_it(cluster: Cluster) -> None:
     cluster.engines["head"].add(CONTENTS, IMAGE)
     cluster.engines["head"].saved = b"no tar at all" * 100
