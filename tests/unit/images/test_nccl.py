@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def test_a_folder_without_a_plugin_ends_the_rank(tmp_path: Path) -> None:
 def rank(file: str, require: str, script: str = "", **environ: str) -> tuple[int, list[bytes]]:
     """Run a rank that writes this capture as NCCL does, then the script. Return its exit code and its lines."""
     write = f'cat {CAPTURES}/{file}.txt >"$NCCL_DEBUG_FILE"; ' if file else ""
-    code, data = run(write + script, KIT_NCCL_NETWORK=require, **environ)
+    # A run of its own: another test may run such a rank at the same time, and the file of NCCL's lines is in /tmp.
+    code, data = run(write + script, KIT_NCCL_NETWORK=require, KIT_RUN=f"a-run-{uuid.uuid4().hex}", **environ)
     return code, [line for _, line in lines_of(data)]
 
 
@@ -182,14 +184,15 @@ def test_the_right_network_changes_nothing(require: str) -> None:
 
 def test_the_file_is_gone_afterwards() -> None:
     _, lines = rank("2.18-ibext", "IB", 'echo "$NCCL_DEBUG_FILE"')
-    assert lines[0].startswith(b"/tmp/kit-nccl-a-run-5")
+    assert lines[0].startswith(b"/tmp/kit-nccl-a-run-")
     assert not Path(os.fsdecode(lines[0].strip())).exists()
 
 
 def test_rank_0_warns_if_nccl_chose_nothing() -> None:
     code, lines = rank("", "IB", "echo done")
     assert (code, lines) == (0, [b"done"])
-    code, data = run("echo done", KIT_NCCL_NETWORK="IB", OMPI_COMM_WORLD_RANK="0")
+    words = {"KIT_NCCL_NETWORK": "IB", "OMPI_COMM_WORLD_RANK": "0", "KIT_RUN": f"a-run-{uuid.uuid4().hex}"}
+    code, data = run("echo done", **words)
     assert code == 0
     assert b"kit-rank: NCCL chose no network" in data or b"gpu7: NCCL chose no network in this run" in data
 
