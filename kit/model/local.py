@@ -28,7 +28,10 @@ class LocalGpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalContainer:
-    """A container for one command. `ulimits` maps a name to its limit (-1: unlimited). `gpus` is None for none."""
+    """A container for one command, which starts this many ranks.
+
+    `ulimits` maps a name to its limit (-1: unlimited). `gpus` is None for none.
+    """
 
     image: str
     argv: tuple[str, ...]
@@ -41,3 +44,4 @@ class LocalContainer:
     security_options: tuple[str, ...] = ()
     pids: int = 0
     gpus: LocalGpus | None = None
+    ranks: int = 1

@@ -19,6 +19,7 @@ from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import GpuEngine, HostFacts
 from kit.model.result import LocalResult
+from kit.model.run import RUN_ID
 from kit.model.spec import ClusterSpec
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 from tests.fakes.reporter import Remembering
@@ -69,6 +70,14 @@ def local(
     return flow.local(spec, Path(folder), request, reporter=reporter or Silent(), engine=engine)
 
 
+def chosen(container: LocalContainer) -> dict[str, str]:
+    """Return the variables without those that every run of `kit local` has."""
+    every = {"KIT_RUN": container.env["KIT_RUN"], "KIT_LEAVE": "1", "MASTER_ADDR": "127.0.0.1"}
+    assert every.items() <= container.env.items()
+    assert RUN_ID.fullmatch(container.env["KIT_RUN"])
+    return {name: value for name, value in container.env.items() if name not in every}
+
+
 def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIT_TEST_FORWARDED", "here")
     spec = spec_from(
@@ -87,7 +96,8 @@ def test_the_container_is_as_kit_yaml_says(monkeypatch: pytest.MonkeyPatch) -> N
     (container,) = engine.ran
     assert result.exit_code == 5
     assert engine.closed
-    assert container.env == {"A": "flag", "S": "spec", "KIT_TEST_FORWARDED": "here"}
+    assert chosen(container) == {"A": "flag", "S": "spec", "KIT_TEST_FORWARDED": "here"}
+    assert container.ranks == 3
     assert container.volumes == ("/srv/resnet/data:/data:ro", "/abs:/abs", "cache:/cache")
     assert container.shm_size == "8gb"
     assert container.ulimits == {"memlock": -1, "nofile": 4096}
@@ -130,7 +140,7 @@ def test_gpus_for_the_container(
     local(ClusterSpec(), RunRequest(**wish), engine)
     (container,) = engine.ran
     assert container.argv[2:4] == ("-np", np)
-    assert (container.gpus, container.env) == (expected, variables)
+    assert (container.gpus, chosen(container)) == (expected, variables)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +154,21 @@ def test_gpus_for_the_container(
 def test_too_few_gpus(wish: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         local(ClusterSpec(), RunRequest(**wish), FakeEngine())
+
+
+@pytest.mark.parametrize("where", ["spec", "request"])
+def test_your_own_address_of_rank_0_wins(where: str) -> None:
+    engine = FakeEngine(is_here=False)
+    spec = spec_from({"env": {"MASTER_ADDR": "10.0.0.9"}} if where == "spec" else {})
+    local(spec, RunRequest(env=(("MASTER_ADDR", "10.0.0.9"),) if where == "request" else ()), engine)
+    assert engine.ran[0].env["MASTER_ADDR"] == "10.0.0.9"
+
+
+def test_mpirun_adds_no_tags_to_records() -> None:
+    """kit-rank sends each line with its rank."""
+    engine = FakeEngine(is_here=False)
+    local(ClusterSpec(), RunRequest(tag_output=True), engine)
+    assert "--tag-output" not in engine.ran[0].argv
 
 
 def test_a_dry_run_asks_no_engine() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import _thread
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
 
 from kit.errors import Interrupted, NotReadyError, StepError
 from kit.events import Event, OutputLine
+from kit.flows.image.build import ImageResult
 from kit.model.local import LocalContainer
 from kit.remote.engine.container import LABEL, LocalEngine
+from tests.integration.rig import kit
 
 BASE = "debian:bookworm-slim"
 
@@ -61,8 +64,31 @@ def test_not_a_line_is_lost(engine: LocalEngine) -> None:
 
 def test_ranks_become_sources(engine: LocalEngine) -> None:
     seen = Collected()
-    engine.run(shell("echo '[1,3]<stdout>:hi'; echo plain"), seen, tagged=True)
-    assert seen.lines == [("stdout", "3", "hi"), ("stdout", "", "plain")]
+    engine.run(shell("printf '\\036kit-line 3 o . 3\\nhi\\n' >&2; echo plain >&2"), seen, tagged=True)
+    assert seen.lines == [("stdout", "3", "hi"), ("stderr", "", "plain")]
+
+
+BUSY = """
+import os
+import sys
+
+for n in range(3000):
+    sys.stdout.write(f"rank {os.environ['RANK']} line {n} {'x' * (n % 60)} end\\n")
+    sys.stdout.flush()
+"""
+
+
+def test_the_lines_of_busy_ranks_are_whole(image: ImageResult, tmp_path: Path) -> None:
+    """mpirun mixed about one line in a hundred, because it moves pieces without regard for lines."""
+    (tmp_path / "kit.yaml").write_text("name: whole\nulimits: {memlock: default}\n")
+    done = kit(tmp_path, "local", "--np", "4", "--code", "none", "--", "python3", "-c", BUSY)
+    assert done.returncode == 0, done.stderr
+    wanted = [f"rank {rank} line {n} {'x' * (n % 60)} end" for rank in range(4) for n in range(3000)]
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == sorted(wanted)
+    for rank in range(4):
+        own = [line for line in lines if line.startswith(f"rank {rank} ")]
+        assert own == [line for line in wanted if line.startswith(f"rank {rank} ")]
 
 
 def test_what_kit_yaml_says_holds_inside(engine: LocalEngine) -> None:

@@ -63,7 +63,8 @@ def local(
     env, forward = variables(request.env)
     runs = folder.resolve() / ".kit" / "runs"
     source = spec.code_source
-    run_folder = runs / new_run_id()
+    run_name = new_run_id()
+    run_folder = runs / run_name
     share, wish = device_rules.per_rank(request, spec), local_gpus.wished(request.gpus)
     local_gpus.check_ranks(wish, share, request.np)
     code = Taken(source, reporter) if source and not request.dry_run else None
@@ -80,7 +81,7 @@ def local(
             command=request.command or spec.job,
             env=env,
             forward=forward,
-            tag_output=request.tag_output,
+            run=run_name,
             run_folder=run_folder,
             code=bool(source),
             workdir=request.workdir,

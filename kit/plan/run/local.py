@@ -28,7 +28,7 @@ def local_container(
     command: Sequence[str],
     env: Mapping[str, str],
     forward: Sequence[str] = (),
-    tag_output: bool = False,
+    run: str,
     run_folder: PurePath | None = None,
     code: bool = False,
     workdir: str = "",
@@ -37,13 +37,16 @@ def local_container(
 ) -> LocalContainer:
     """Return the container of a local run. Relative sources of volumes start at `folder`.
 
+    `run` is the run's id.
+
     The container sees `run_folder` where a node has it. With `code`, the run's code is in its `work`, and the ranks
     start in `workdir` below that. `devices` are the variables by which kit-rank chooses GPUs (kit.plan.run.gpus).
     `data` maps the names of data sets to their folders on this machine, which the container gets read-only.
     """
     argv = ["mpirun", "--allow-run-as-root", "-np", str(np), "--host", f"localhost:{np}"]
     argv += ["--map-by", "slot", "--bind-to", mpi.binding(spec)]
-    ours: dict[str, str] = dict(devices)
+    # With the run's name, kit-rank sends lines as records, which kit reads.
+    ours: dict[str, str] = {**devices, "KIT_RUN": run, "KIT_LEAVE": "1"}
     here = [one for one in spec.data if one.name in data]
     mounts: tuple[str, ...] = tuple(f"{data[one.name]}:{one.to}:ro" for one in here)
     ours |= data_variables(here)
@@ -60,20 +63,19 @@ def local_container(
     placement = Placement(nodes=(Node(name="localhost", address="localhost", slots=np, cores=cores),), counts=(np,))
     if mpi.yields(spec, placement):
         argv += ["--mca", "mpi_yield_when_idle", "1"]
-    if tag_output:
-        argv += ["--tag-output"]
     for name in (*env, *(name for name in forward if name not in env)):
         argv += ["-x", name]
     return LocalContainer(
         image=image,
         argv=(*argv, *spec.mpi.args, *mpi.RELAY, *command),
-        env={**fence.local_environment(spec), **spec.env, **ours, **env},
+        env={**fence.local_environment(spec), "MASTER_ADDR": "127.0.0.1", **spec.env, **ours, **env},
         volumes=(*(_absolute(volume, folder) for volume in spec.volumes), *mounts),
         shm_size=spec.shm_size,
         ulimits=_ulimits(spec),
         capabilities=fence.local_capabilities(spec),
         security_options=tuple(fence.security_options(spec)),
         pids=spec.processes,
+        ranks=np,
     )
 
 

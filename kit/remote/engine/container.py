@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +24,8 @@ from kit.remote.engine.hiccups import insist
 from kit.remote.engine.limits import limits_hint
 from kit.remote.machine.gpus import gpu_facts
 from kit.remote.run.lines import LONG, Lines, text_so_far
+from kit.remote.run.relayed import Piece, Relayed
 
-# mpirun --tag-output: `[1,3]<stdout>:text` is a line of rank 3.
-TAG = re.compile(rb"^\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:")
 LABEL = "kit.local"
 STOP_S = 5
 
@@ -81,7 +79,7 @@ class LocalEngine:
     def run(self, container: LocalContainer, reporter: Reporter, *, tagged: bool = False) -> int:
         """Run the container to its end, remove it, and return the exit code. Ctrl-C stops it and raises Interrupted.
 
-        `tagged`: mpirun starts each line with its rank, which becomes the line's source.
+        `tagged`: the source of each line is its rank.
         """
         name = f"kit-local-{uuid.uuid4().hex[:12]}"
         try:
@@ -118,7 +116,7 @@ class LocalEngine:
             created.start()
             return output
 
-        for event in _events(insist(start), tagged=tagged):
+        for event in _events(insist(start), tagged=tagged, ranks=container.ranks):
             reporter.report(event)
         code: int = convert(created.wait(), _Ended).StatusCode
         created.reload()
@@ -152,31 +150,33 @@ def device_requests(gpus: LocalGpus | None) -> list[DeviceRequest] | None:
     return [DeviceRequest(driver=gpus.driver, capabilities=[["gpu"]], **wish)]
 
 
-def _events(output: Any, *, tagged: bool) -> Iterator[OutputLine | UnfinishedLine]:
-    """Yield the lines of both streams as they come: whole lines, and how far unfinished ones are."""
-    lines: Lines[Stream] = Lines()
+def _events(output: Any, *, tagged: bool, ranks: int = 1) -> Iterator[OutputLine | UnfinishedLine]:
+    """Yield the lines of both streams as they come: whole lines, and how far unfinished ones are.
+
+    kit-rank sends the lines of ranks as records. Other lines are mpirun's own, or those of a command without mpirun.
+    In a file or pipe, no other rank's line may come in the middle of an unfinished line, unless that is a bar.
+    """
+    lines: Lines[tuple[str, Stream]] = Lines()
+    relayed = Relayed()
+
+    def line(key: tuple[str, Stream], text: bytes) -> OutputLine:
+        return OutputLine(text=text.decode(errors="replace"), stream=key[1], source=key[0] if tagged else "")
+
+    def taken(pieces: Iterable[Piece]) -> Iterator[OutputLine]:
+        for piece in pieces:
+            key: tuple[str, Stream] = (piece.rank, "stdout" if piece.kind == "out" else "stderr")
+            if piece.kind != "other":
+                yield from (line(key, text) for text in lines.feed(key, piece.data, more=piece.more))
+
     for out, err in output:
-        frames: tuple[tuple[Stream, bytes | None], ...] = (("stdout", out), ("stderr", err))
-        for stream, data in frames:
-            for line in lines.feed(stream, data) if data else ():
-                yield _line(line, stream, tagged=tagged)
-        for stream, line, _ in lines.unfinished():
-            source, text = _tag(line, tagged=tagged)
-            if len(line) < LONG:
-                yield UnfinishedLine(text=text_so_far(text), stream=stream, source=source)
-    for stream, line in lines.end():
-        yield _line(line, stream, tagged=tagged)
-
-
-def _line(line: bytes, stream: Stream, *, tagged: bool) -> OutputLine:
-    source, text = _tag(line, tagged=tagged)
-    return OutputLine(text=text.decode(errors="replace"), stream=stream, source=source)
-
-
-def _tag(line: bytes, *, tagged: bool) -> tuple[str, bytes]:
-    """Return the rank that mpirun put before a line, or '', and the rest of the line."""
-    match = TAG.match(line) if tagged else None
-    return (match[1].decode(), line[match.end() :]) if match else ("", line)
+        yield from (line(("", "stdout"), text) for text in (lines.feed(("", "stdout"), out) if out else ()))
+        yield from taken(relayed.feed(err) if err else ())
+        for key, text, bar in lines.unfinished():
+            if len(text) < LONG:
+                source, live = key[0] if tagged else "", bar or ranks == 1
+                yield UnfinishedLine(text=text_so_far(text), stream=key[1], source=source, live=live)
+    yield from taken(relayed.end())
+    yield from (line(key, text) for key, text in lines.end())
 
 
 def _errors(doing: str) -> AbstractContextManager[None]:

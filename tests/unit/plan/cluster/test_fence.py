@@ -100,7 +100,9 @@ def test_a_home_of_kit_yaml_stays() -> None:
 
 def test_a_local_container_is_fenced_in() -> None:
     def local(spec: ClusterSpec) -> Any:
-        return local_container(spec, image="kit:x", folder=PurePath("/w"), np=1, cores=1, command=["true"], env={})
+        return local_container(
+            spec, image="kit:x", folder=PurePath("/w"), np=1, cores=1, command=["true"], env={}, run="r"
+        )
 
     fenced, loose = local(ClusterSpec()), local(ClusterSpec(security=LOOSE))
     assert fenced.capabilities == ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")

@@ -28,10 +28,43 @@ def test_lines_and_how_far_unfinished_ones_are() -> None:
     ]
 
 
+def relayed(rank: int, kind: str, body: str, more: str = ".") -> tuple[None, bytes]:
+    """Return a record of kit-rank, as mpirun passes it on."""
+    end = "" if body.endswith("\n") else "\n"
+    return None, f"\x1ekit-line {rank} {kind} {more} {len(body)}\n{body}{end}".encode()
+
+
+RANKS = [
+    relayed(0, "u", "- 14"),
+    relayed(0, "o", "a", "+"),
+    relayed(1, "o", "whole\n"),
+    relayed(1, "e", "\r10%", "+"),
+    (None, b"mpirun's\n"),
+    relayed(0, "o", "b\n"),
+    relayed(1, "e", "\r20%\n"),
+    relayed(0, "x", "- 0 0 0"),
+]
+
+
+def test_lines_of_ranks_do_not_mix() -> None:
+    events = [event for event in _events(iter(RANKS), tagged=False, ranks=2) if isinstance(event, OutputLine)]
+    assert [(event.stream, event.text, event.source) for event in events] == [
+        ("stdout", "whole", ""),
+        ("stderr", "mpirun's", ""),
+        ("stdout", "ab", ""),
+        ("stderr", "20%", ""),
+    ]
+
+
 def test_the_rank_of_a_tagged_line_is_its_source() -> None:
-    frames = [(b"[1,3]<stdout>:a", None), (b"b\nplain\n", None)]
-    events = [(type(event), event.text, event.source) for event in _events(iter(frames), tagged=True)]
-    assert events == [(UnfinishedLine, "a", "3"), (OutputLine, "ab", "3"), (OutputLine, "plain", "")]
+    events = [(event.text, event.source) for event in _events(iter(RANKS), tagged=True, ranks=2)]
+    assert events == [("a", "0"), ("whole", "1"), ("10%", "1"), ("mpirun's", ""), ("ab", "0"), ("20%", "1")]
+
+
+@pytest.mark.parametrize(("ranks", "live"), [(1, [("a", True), ("10%", True)]), (2, [("a", False), ("10%", True)])])
+def test_in_a_file_an_unfinished_line_of_several_ranks_waits(ranks: int, live: list[tuple[str, bool]]) -> None:
+    events = _events(iter(RANKS), tagged=False, ranks=ranks)
+    assert [(event.text, event.live) for event in events if isinstance(event, UnfinishedLine)] == live
 
 
 @pytest.mark.parametrize(
