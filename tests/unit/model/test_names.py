@@ -67,7 +67,9 @@ def test_the_search_finds_what_it_looks_for() -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_spell_labels_and_folders_in_the_same_way(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert set(re.findall(r"kit\.(?:cluster|service|spec|image|role|public|bench|data|host-key)\b", text)) <= LABELS
+    assert (
+        set(re.findall(r"kit\.(?:cluster|service|spec|image|role|public|bench|data|plugin|host-key)\b", text)) <= LABELS
+    )
     roots = set(re.findall(r"/(?:opt|etc|var/lib)/kit\b", text))
     assert roots <= FOLDERS
     assert set(re.findall(r"\b(?:node|stack|compose|cluster)\.(?:env|yaml|json)\b", text)) <= FILES
