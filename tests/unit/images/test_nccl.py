@@ -159,7 +159,7 @@ def test_a_folder_without_a_plugin_ends_the_rank(tmp_path: Path) -> None:
 def rank(file: str, require: str, script: str = "", **environ: str) -> tuple[int, list[bytes]]:
     """Run a rank that writes this capture as NCCL does, then the script. Return its exit code and its lines."""
     write = f'cat {CAPTURES}/{file}.txt >"$NCCL_DEBUG_FILE"; ' if file else ""
-    # A run of its own: another test may run such a rank at the same time, and the file of NCCL's lines is in /tmp.
+    # A separate run: another test may run such a rank at the same time, and the file of NCCL's lines is in /tmp.
     code, data = run(write + script, KIT_NCCL_NETWORK=require, KIT_RUN=f"a-run-{uuid.uuid4().hex}", **environ)
     return code, [line for _, line in lines_of(data)]
 
