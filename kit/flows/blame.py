@@ -51,7 +51,7 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
         start, last = time.monotonic(), for_s or FOR_S
         while True:
             seen.wait(lambda _: False, max(0.0, start + last - time.monotonic()))
-            result = _judged(record, seen.history())
+            result = _judged(context, record, seen.history())
             if for_s or result.verdict != "too-few-steps" or last >= MOST_S:
                 break
             last = min(MOST_S, last + FOR_S)
@@ -70,18 +70,19 @@ def _again(context: Context, record: RunRecord, seen: Watchers, first: BlameResu
     history = seen.history()
     # The last reading of the first look begins the second one.
     later = {host: rows[max(0, before.get(host, 0) - 1) :] for host, rows in history.items()}
-    return confirmed(first, _judged(record, later), _judged(record, history))
+    return confirmed(first, _judged(context, record, later), _judged(context, record, history))
 
 
 def _begun(hosts: Sequence[Seen]) -> bool:
     return all(one.number >= 1 or one.error is not None for one in hosts)
 
 
-def _judged(record: RunRecord, history: Mapping[str, Sequence[Reading]]) -> BlameResult:
+def _judged(context: Context, record: RunRecord, history: Mapping[str, Sequence[Reading]]) -> BlameResult:
     readings = {
         host: tuple(one for one in rows if isinstance(one, SuspectReading)) for host, rows in history.items()
     }  # fmt: skip
-    return judge(watched(record.id, record.places, readings))
+    slots = {host.name: host.slots for host in context.inventory.hosts}
+    return judge(watched(record.id, record.places, readings, slots))
 
 
 def _failed(context: Context, hosts: Sequence[Seen]) -> list[str]:

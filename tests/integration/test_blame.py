@@ -21,6 +21,7 @@ FAULTS = (
     Fault(kind="busy-core", rank=1, strength=5),
     Fault(kind="link", rank=2, strength=12),
     Fault(kind="loader", rank=3, strength=0.2),
+    Fault(kind="disk", rank=0, strength=6),
 )
 
 

@@ -31,4 +31,4 @@ def read(answer: bytes) -> None:
     with answer_of("gpu1", "what kit reads there"):
         suspect = reading_of(answer, SuspectReading)
     if isinstance(suspect, SuspectReading):
-        judge(watched("r", (), {"gpu1": (suspect, suspect), "gpu2": (suspect, suspect)}))
+        judge(watched("r", (), {"gpu1": (suspect, suspect), "gpu2": (suspect, suspect)}, {}))

@@ -6,30 +6,49 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from kit.model import blame, watch
+from kit.model.launch import Node
 from kit.model.run import Place
 from kit.plan.blame.reasons import core_numbers
+from kit.plan.run.gpus import of_slots
 
 
-def watched(run: str, places: Sequence[Place], readings: Mapping[str, Sequence[watch.SuspectReading]]) -> blame.Watched:
-    """Return what the readings show of a run. Hosts without two readings are left out."""
+def watched(
+    run: str,
+    places: Sequence[Place],
+    readings: Mapping[str, Sequence[watch.SuspectReading]],
+    slots: Mapping[str, int | None],
+) -> blame.Watched:
+    """Return what the readings show of a run. Hosts without two readings are left out.
+
+    `slots` has the slots of each host, None for as many as it has GPUs.
+    """
+    counts = {host: max((len(row.gpus or ()) for row in rows), default=0) for host, rows in readings.items()}
     hosts = {host: tuple(_intervals(run, rows)) for host, rows in readings.items() if len(rows) > 1}
     return blame.Watched(
         run=run,
         hosts=hosts,
         addresses={place.node: place.address for place in places},
-        gpus=gpus_of(places),
+        gpus=gpus_of(places, counts, slots),
     )
 
 
-def gpus_of(places: Iterable[Place]) -> dict[int, tuple[int, ...]]:
-    """Return the numbers of the slots of each rank, in blocks as mpirun places them."""
+def gpus_of(
+    places: Iterable[Place], counts: Mapping[str, int], slots: Mapping[str, int | None]
+) -> dict[int, tuple[int, ...]]:
+    """Return the GPUs of each rank: those of its slots. mpirun places ranks in blocks.
+
+    `counts` has the number of GPUs of each host, and `slots` is that of `watched`.
+    """
     numbers: dict[int, tuple[int, ...]] = {}
     first = 0
     for place in places:
-        each = len(place.slots) // place.ranks if place.ranks else 0
+        gpus = counts.get(place.node, 0)
+        node = Node(name=place.node, address=place.address, slots=slots.get(place.node) or max(gpus, 1), gpus=gpus)
+        share = len(place.slots) // place.ranks if place.ranks else 0
         for i in range(place.ranks):
             # Ranks that share slots may use any of them.
-            numbers[first + i] = place.slots[i * each : (i + 1) * each] if each else place.slots
+            own = place.slots[i * share : (i + 1) * share] if share else place.slots
+            numbers[first + i] = of_slots(node, own)
         first += place.ranks
     return numbers
 

@@ -76,6 +76,11 @@ class _Means:
         """
         return self.asleep - self.disk - self.waiting - self.gpu
 
+    @property
+    def slept(self) -> float:
+        """The share in which it slept and waited for no disk and no other rank. It cannot have been idle for longer."""
+        return max(0.0, self.asleep - self.disk - self.waiting)
+
 
 def cause(watched: Watched, late: Late, waiting: Mapping[int, float]) -> Cause:
     """Return why these ranks are late. `waiting` is the share in which each rank waited for others."""
@@ -92,7 +97,7 @@ def cause(watched: Watched, late: Late, waiting: Mapping[int, float]) -> Cause:
         _steal(excess(lambda one: one.stolen), fmean(one.steal for one in own), late.host),
         _core(excess(lambda one: one.coreless), watched, late),
         _disk(excess(lambda one: one.disk), late.host),
-        _loader(excess(lambda one: one.idle), fmean(one.workers for one in own)),
+        _loader(min(excess(lambda one: one.idle), fmean(one.slept for one in own)), fmean(one.workers for one in own)),
     ]
     found = [one for one in found if one.share >= max(LEAST_SHARE, LEAST_PART * late.share)]
     if not found:

@@ -16,6 +16,7 @@ CAPTURES = Path(__file__).parents[3] / "captures" / "blame"
 FAULTS = {
     "busy-core": ("gpu2", 1),
     "cgroup-throttle": ("gpu1", 0),
+    "disk": ("gpu3", 2),
     "gpu-throttle": ("gpu4", 3),
     "link": ("gpu4", 3),
     "loader": ("gpu1", 0),
