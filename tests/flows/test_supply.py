@@ -13,12 +13,13 @@ from kit.events import HostStep, Note
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
 from kit.flows.image.build import build_on_head
-from kit.flows.image.content import content
+from kit.flows.image.content import content, locked_bases
 from kit.flows.image.push import push_from_head
 from kit.model.plan import Pull, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
+from kit.plan.bases import pinned
 from kit.remote.engine.client import Engine
 from tests.fakes.engine import BUILT
 from tests.fakes.fleet import Fleet
@@ -26,6 +27,7 @@ from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
 
 REGISTRY = "r.example.com:5000/team"
+BASE = pinned("debian:bookworm-slim", locked_bases())
 TAG = content(ClusterSpec()).tag
 NAME = f"{REGISTRY}/{TAG}"
 DIGEST = "sha256:" + "d" * 64
@@ -144,7 +146,7 @@ def test_the_head_builds_and_the_others_get_it_from_there(fleet: Fleet, reporter
         ("gpu2", "gpu3", "gpu4"), ("gpu1", "10.0.0.1")
     )
     assert fleet.shipped_from == "gpu1"
-    assert fleet["gpu1"].images.keys() == {TAG, "debian:bookworm-slim"}
+    assert fleet["gpu1"].images.keys() == {TAG, BASE}
     assert deploy(fleet.context(reporter, builder="head")).plan.empty
 
 
@@ -171,7 +173,7 @@ def test_build_and_push_from_the_head(fleet: Fleet, reporter: Remembering) -> No
     assert result.image == NAME
     assert result.digest == fleet.registry.images[NAME]
     assert fleet.registry.logins == [{"username": "bob", "password": "s3cret-pass"}]
-    assert fleet["gpu1"].images.keys() == {TAG, "debian:bookworm-slim"}
+    assert fleet["gpu1"].images.keys() == {TAG, BASE}
 
 
 def test_an_engine_that_is_silent_has_its_host_named(fleet: Fleet, reporter: Remembering) -> None:
