@@ -61,8 +61,9 @@ class FakeApi:
     def pull(
         self, repository: str, *, tag: str, auth_config: Mapping[str, str] | None = None, **_: object
     ) -> Iterator[dict[str, Any]]:
-        if repository == "debian" or auth_config is None:
-            self.vm.images[f"{repository}:{tag}"] = "sha256:ba5e"
+        if repository.partition(":")[0] == "debian" or auth_config is None:
+            # An engine takes a digest where a tag can be.
+            self.vm.images[f"{repository}{'@' if tag.startswith('sha256:') else ':'}{tag}"] = "sha256:ba5e"
             return
         self.registry.check(auth_config or {})
         yield {"status": "Pulling fs layer", "id": "1"}
