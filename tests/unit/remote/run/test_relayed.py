@@ -15,9 +15,9 @@ frames = launcher.load("kitrun.frames")
 def pieces(*data: bytes) -> list[tuple[str, str, bytes]]:
     """Return what comes of these bytes, with the words of mpirun that follow each other as one."""
     relayed = Relayed()
-    found: list[Piece] = [piece for part in data for piece in relayed.feed(part)]
+    pieces: list[Piece] = [piece for part in data for piece in relayed.feed(part)]
     together: list[tuple[str, str, bytes]] = []
-    for piece in [*found, *relayed.end()]:
+    for piece in [*pieces, *relayed.end()]:
         if piece.kind == "words" and together and together[-1][0] == "words":
             together[-1] = ("words", "", together[-1][2] + piece.data)
         else:
