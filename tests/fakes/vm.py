@@ -290,7 +290,7 @@ class FakeVM(SwarmScripts):
         return completed(f"{state.text}{users}{slots}{start} ranks\n{self._ranks(stdin, folder).text}")
 
     def _doctor(self, stdin: bytes) -> Completed:
-        """Answer a request to reader.py with `reads`, by the words of a read. It has nothing else, and the look."""
+        """Answer a request to the reader with `reads`, by the words of a read. It has nothing else, and the look."""
         if self.python is None:
             return Completed(code=69, stdout=b"", stderr=b"")
         request = json.loads(json.loads(stdin.decode().rpartition("\nmain(")[2].strip()[:-1]))

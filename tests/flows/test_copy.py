@@ -1,4 +1,4 @@
-"""kit cp on hosts whose files are on this machine, with the real reader.py."""
+"""kit cp on hosts whose files are on this machine, with the real reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kit pull and kit runs rm on hosts whose folders are on this machine, with the real reader.py."""
+"""kit pull and kit runs rm on hosts whose folders are on this machine, with the real reader."""
 
 from __future__ import annotations
 

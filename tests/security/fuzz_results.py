@@ -1,4 +1,4 @@
-"""What reader.py answers on a host that somebody broke into: lists, runs, files in frames. `read` raises KitError."""
+"""What the reader answers on a host that somebody broke into: lists, runs, files in frames. `read` raises KitError."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _place(context: Context, word: str) -> Place | None:
 
 
 def _command(context: Context, host: Host, *, vm: bool) -> far.Command:
-    """Return what runs reader.py on the VM, or in its node."""
+    """Return what runs the reader on the VM, or in its node."""
     return far.argv if vm else in_container(context, host)
 
 

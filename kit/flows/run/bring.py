@@ -33,7 +33,7 @@ def bring(
 ) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
     """Fetch the files of each host that are not here yet. Return what came, and the hosts that failed.
 
-    `commands` run reader.py on each host, if not on the VM itself. Raises HomeError if this machine cannot store them.
+    `commands` run the reader on each host, if not on the VM itself. Raises HomeError if this machine cannot store them.
     """
     missing = {host: _missing(store, files) for host, files in wanted.items()}
     total = sum(file.entry.size for files in missing.values() for file in files)
@@ -45,7 +45,7 @@ def bring(
 
 
 def in_container(context: Context, host: Host) -> far.Command:
-    """Return what runs reader.py in the host's node."""
+    """Return what runs the reader in the host's node."""
     service = names.HEAD if host.name == context.inventory.head.name else names.NODE
     return far.in_container(names.container(context.spec.name, service))
 

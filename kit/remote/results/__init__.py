@@ -1,1 +1,1 @@
-"""What runs made: reader.py reads it on the hosts, far.py starts that, and store.py writes it on this machine."""
+"""What runs made: the reader reads it on the hosts, far.py starts that, and store.py writes it here."""

@@ -1,4 +1,4 @@
-"""Starts reader.py on a VM or in a container, and reads what it prints."""
+"""Starts the reader on a VM or in a container, and reads what it prints."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kit.model import names
 from kit.model.answer import MOST, OddAnswer, answer_of, decode
 from kit.model.results import LOG, MADE, Clock, Entry, Listing, RunFolder, SharedListing
 from kit.remote.scripts import in_node
+from kit.remote.ssh.program import package
 from kit.remote.ssh.transport import Completed, Transport
 
 # A run may have millions of files.
@@ -34,22 +35,28 @@ class NoPythonError(StepError):
     """The host has no python3."""
 
 
-# Makes the command that does an operation of reader.py, such as `argv`.
+# Makes the command that does an operation of the reader, such as `argv`.
 Command = Callable[..., Sequence[str]]
 
 
+# The modules of the reader, in the order in which they import each other.
+MODULES = ("paths", "mounts", "living", "frames", "lists", "send", "write", "runs", "main")
+_FOLDER = Path(__file__).parent / "reader"
+
+
 @cache
-def _program() -> str:
-    return Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
+def program() -> str:
+    """Return the reader as one program, which does the operation of its command line."""
+    return f"{package('reader', _FOLDER, MODULES)}sys.modules['reader.main'].main(sys.argv[1:])\n"
 
 
 def argv(operation: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command that does this operation of reader.py."""
-    return ("python3", "-ISc", _program(), operation, *arguments)
+    """Return the command that does this operation of the reader."""
+    return ("python3", "-ISc", program(), operation, *arguments)
 
 
 def in_container(container: str) -> Command:
-    """Return what makes the command that does an operation of reader.py in a node."""
+    """Return what makes the command that does an operation of the reader in a node."""
 
     def command(operation: str, *arguments: str) -> Sequence[str]:
         return in_node(container, argv(operation, *arguments), interactive=True)
@@ -251,7 +258,7 @@ def _check(value: int, least: int, most: int, line: bytes) -> int:
 
 
 def decoded(text: str) -> str:
-    """Return a path from the text that reader.py prints for it: its letters are the bytes of the name.
+    """Return a path from the text that the reader prints for it: its letters are the bytes of the name.
 
     Raises OddAnswer.
     """
@@ -262,7 +269,7 @@ def decoded(text: str) -> str:
 
 
 def encoded(path: str) -> str:
-    """Return a path as reader.py reads it."""
+    """Return a path as the reader reads it."""
     return path.encode("utf-8", "surrogateescape").decode("latin-1")
 
 

@@ -24,7 +24,7 @@ _HEAD = struct.Struct(">cI")
 _CHUNK = 1 << 20
 _EVERY_S = 0.2
 
-# The longest frame. reader.py sends a quarter of that.
+# The longest frame. The reader sends a quarter of that.
 _MOST_FRAME = 1 << 20
 _MOST_NOTE = 4096
 _MOST_ERRORS = 1 << 16
@@ -71,7 +71,7 @@ class _File:
 
 
 class Fetch:
-    """Takes the frames that reader.py sends for these files, in their order. Raises HomeError and StepError."""
+    """Takes the frames that the reader sends for these files, in their order. Raises HomeError and StepError."""
 
     def __init__(
         self, store: Store, host: str, files: Sequence[Wanted], keep: Keep, progress: Progress, *, prefix: str = ""
@@ -91,7 +91,7 @@ class Fetch:
 
     @property
     def request(self) -> bytes:
-        """What reader.py reads: each path, how much of it is here and of which version, and the most that comes."""
+        """What the reader reads: each path, how much of it is here and of which version, and the most that comes."""
         rows = []
         for wanted in self._files:
             part = self._part(wanted)
@@ -221,7 +221,7 @@ def fetch(
     command: far.Command = far.argv,
     prefix: str = "",
 ) -> Pulled:
-    """Fetch these files of TOP/BELOW. `command` runs reader.py. The paths begin with `prefix`, which is not there.
+    """Fetch these files of TOP/BELOW. `command` runs the reader. The paths begin with `prefix`, which is not there.
 
     Raises UnreachableError or StepError. What has arrived stays, and the next fetch continues there.
     """

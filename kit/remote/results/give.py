@@ -1,4 +1,4 @@
-"""Sends files of this machine to a host, where reader.py writes them."""
+"""Sends files of this machine to a host, where the reader writes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_ANSWER = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Written:
-    """The answer of reader.py: the path there."""
+    """The answer of the reader: the path there."""
 
     path: str
 

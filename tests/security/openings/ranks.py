@@ -82,7 +82,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_RESULTS,
         what="a copy goes through links that a rank made",
-        file="kit/remote/results/reader.py",
+        file="kit/remote/results/reader/paths.py",
         old="FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW",
         new="FOLDER = os.O_RDONLY | os.O_DIRECTORY",
         tests=("security/test_results.py", "-k", "follows_no_link"),
@@ -90,7 +90,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_RESULTS,
         what="a link in place of a result is read",
-        file="kit/remote/results/reader.py",
+        file="kit/remote/results/reader/paths.py",
         old="ENTRY = os.O_PATH | os.O_NOFOLLOW",
         new="ENTRY = os.O_PATH",
         tests=("security/test_results.py", "-k", "in_place_of_a_result"),
@@ -98,7 +98,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_RESULTS,
         what="pipes in results are opened",
-        file="kit/remote/results/reader.py",
+        file="kit/remote/results/reader/paths.py",
         old="if not stat.S_ISREG(os.fstat(entry).st_mode):",
         new="if stat.S_ISDIR(os.fstat(entry).st_mode):",
         tests=("security/test_results.py", "-k", "no_fifo"),
@@ -106,7 +106,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_RESULTS,
         what="a rank can guess the name of a copy that comes",
-        file="kit/remote/results/reader.py",
+        file="kit/remote/results/reader/write.py",
         old='b".kit-cp-" + binascii.hexlify(os.urandom(8))',
         new='b".kit-cp-%d" % os.getpid()',
         tests=("security/test_results.py", "-k", "nobody_can_guess"),
@@ -114,7 +114,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_RESULTS,
         what="the list of a shared folder has no end",
-        file="kit/remote/results/reader.py",
+        file="kit/remote/results/reader/lists.py",
         old="        if seen > MOST_SEEN:\n",
         new="        if seen < 0:\n",
         tests=("unit/remote/results/test_reader.py", "-k", "list_of_a_shared_folder_ends"),

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from kit.remote.results import far, reader
+from kit.remote.results import far
+from kit.remote.results.reader import mounts
 
 RUN = "20261121-101500-3fa2"
 RUNS = "var/runs"
@@ -162,10 +163,10 @@ def test_a_shared_folder_that_is_none(folder: Path, tmp_path: Path) -> None:
 
 
 def altered(tmp_path: Path, old: str, new: str) -> Path:
-    """Return reader.py with another text in one place."""
-    text = Path(reader.__file__).read_text()
+    """Return the reader with another text in one place."""
+    text = far.program()
     assert text.count(old) == 1
-    path = tmp_path / "reader.py"
+    path = tmp_path / "program.py"
     path.write_text(text.replace(old, new))
     return path
 
@@ -218,13 +219,13 @@ def test_the_store_of_a_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, kind: str, store: str
 ) -> None:
     (tmp_path / "mountinfo").write_text(MOUNTS)
-    monkeypatch.setattr(reader, "MOUNTS", str(tmp_path / "mountinfo"))
-    assert reader.mount_of(path.encode()) == (kind.encode(), store)
+    monkeypatch.setattr(mounts, "MOUNTS", str(tmp_path / "mountinfo"))
+    assert mounts.mount_of(path.encode()) == (kind.encode(), store)
 
 
 def test_a_file_of_fuse_has_no_inode(folder: Path, tmp_path: Path) -> None:
     """Each host counts its own."""
-    program = altered(tmp_path, "kind, store = mount_of(os.fsencode(real))", "kind, store = b'fuse.s3fs', ''")
+    program = altered(tmp_path, "kind, store = mount_of(os.fsencode(real))", 'kind, store = b"fuse.s3fs", ""')
     rows = run(program, "shared", str(folder), "0", str(2**63 - 1))
     assert {row[5] for row in rows[1:-2]} == {0}
 

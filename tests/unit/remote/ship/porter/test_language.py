@@ -9,20 +9,22 @@ from pathlib import Path
 
 import pytest
 
-import kit.remote.results
 import kit.remote.ship.porter
 from kit.remote import scripts
 from kit.remote.doctor import probe as doctor_probe
 from kit.remote.doctor import probes
 from kit.remote.doctor import reader as doctor_reader
+from kit.remote.results import far
+from kit.remote.results import reader as results_reader
 from kit.remote.ship import porters
 
 FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 PROBE = Path(doctor_probe.__file__).parent
-READERS = [Path(kit.remote.results.__file__).with_name("reader.py"), Path(doctor_reader.__file__)]
+READER = Path(results_reader.__file__).parent
+DOCTOR = Path(doctor_reader.__file__)
 # What is sent as a package: the folder, and its modules in the order in which they are sent.
-PACKAGES = [(FOLDER, porters._MODULES), (PROBE, probes.MODULES)]
+PACKAGES = [(FOLDER, porters._MODULES), (PROBE, probes.MODULES), (READER, far.MODULES)]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
@@ -71,7 +73,11 @@ def newer(path: Path) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("path", [*FILES, *sorted(PROBE.glob("*.py")), *LOOK, *READERS], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [*FILES, *PROBE.glob("*.py"), *READER.glob("*.py"), *LOOK, DOCTOR],
+    ids=lambda path: path.name,
+)
 def test_each_module_is_python_3_6(path: Path) -> None:
     ast.parse(path.read_text(), str(path), feature_version=(3, 6))
     assert newer(path) == []
@@ -109,7 +115,7 @@ def test_something_newer_is_found(text: str, tmp_path: Path) -> None:
     assert newer(tmp_path / "one.py") != []
 
 
-@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe"])
+@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe", "reader"])
 def test_each_module_imports_the_standard_library_and_its_own_package_alone(
     folder: Path, modules: tuple[str, ...]
 ) -> None:
@@ -122,7 +128,7 @@ def test_each_module_imports_the_standard_library_and_its_own_package_alone(
                 assert module.split(".")[0] in sys.stdlib_module_names
 
 
-@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe"])
+@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe", "reader"])
 def test_all_modules_are_sent_each_after_those_that_it_imports(folder: Path, modules: tuple[str, ...]) -> None:
     assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(modules)
     for index, name in enumerate(modules):
