@@ -41,9 +41,9 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {lib!r})
 sys.dont_write_bytecode = True
-from kitdata import orders, rclone
+from kitdata import orders, rclone, relay
 rclone.Rclone.__init__.__kwdefaults__["program"] = {program!r}
-sys.exit(orders.main(sys.argv[1:]))
+sys.exit((relay if sys.argv[1] == "order" else orders).main(sys.argv[1:]))
 """
 FILES = {"a": b"first" * 1000, "deep/b": os.urandom(3_000_000)}
 

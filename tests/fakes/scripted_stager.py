@@ -3,7 +3,8 @@
 kit-data serve   runs until it is killed
 kit-data order   reads an order, notes it in engine/heard, and writes the answers for it in engine/answers.json:
                  {"stage": [{"done": …}]}. An answer that is a text is written unchanged. {"wait": "FILE"} waits until
-                 engine/FILE exists; {"end": CODE} ends with this exit code.
+                 engine/FILE exists; {"end": CODE} ends with this exit code. With the argument hello, it says before
+                 what it answers to a hello, as the real one does.
 The tests of real stagers are tests/contract/test_stager.py.
 """
 
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ENGINE = Path(os.environ.get("KIT_STUB_ROOT", "/nonexistent")) / "engine"
 USUAL = {
@@ -23,13 +25,27 @@ USUAL = {
 }
 
 
-def order() -> int:
-    asked = json.loads(sys.stdin.readline())
-    with (ENGINE / "heard").open("a") as file:
-        file.write(json.dumps(asked) + "\n")
+def answers_to(op: str) -> list[Any]:
     written = ENGINE / "answers.json"
     answers = {**USUAL, **(json.loads(written.read_text()) if written.exists() else {})}
-    for answer in answers.get(asked["op"], []):
+    return list(answers.get(op, []))
+
+
+def order(*, hello: bool) -> int:
+    if hello:
+        for answer in answers_to("hello"):
+            sys.stdout.write(f"kit-data hello {json.dumps(answer)}\n")
+        sys.stdout.write("kit-data go\n")
+        sys.stderr.write("taken\n")
+        sys.stderr.flush()
+        sys.stdout.flush()
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    asked = json.loads(line)
+    with (ENGINE / "heard").open("a") as file:
+        file.write(json.dumps(asked) + "\n")
+    for answer in answers_to(asked["op"]):
         if isinstance(answer, dict) and "wait" in answer:
             while not (ENGINE / answer["wait"]).exists():
                 time.sleep(0.005)
@@ -48,4 +64,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         sys.stdin.read()
         time.sleep(3600)
-    sys.exit(order())
+    sys.exit(order(hello=sys.argv[2:] == ["hello"]))

@@ -104,11 +104,11 @@ def remove(name: str) -> None:
         time.sleep(0.005)
 
 
-def execute(name: str) -> None:
+def execute(name: str, words: list[str]) -> None:
     one = stagers().get(name)
     if one is None:
         end(f"Error response from daemon: No such container: {name}")
-    argv = [*json.loads((ENGINE / "program").read_text()), "order"]
+    argv = [*json.loads((ENGINE / "program").read_text()), *words]
     os.execve(argv[0], argv, environ(one["folder"]))  # noqa: S606  (an argv, no shell)
 
 
@@ -126,8 +126,8 @@ def main() -> None:
             remove(name)
         case ["rm", *_]:
             (ENGINE / "node").unlink()
-        case ["exec", "--interactive", name, "kit-data", "order"]:
-            execute(name)
+        case ["exec", "--interactive", name, "kit-data", "order", *words]:
+            execute(name, ["order", *words])
         case ["network" | "image", "ls", *_] | ["info", *_]:
             pass
         case words:

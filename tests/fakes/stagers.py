@@ -28,8 +28,8 @@ import sys
 sys.path.insert(0, {lib!r})
 sys.dont_write_bytecode = True
 {hook}
-from kitdata import orders
-sys.exit(orders.main({arguments!r}))
+from kitdata import {module}
+sys.exit({module}.main({arguments!r}))
 """
 
 # Nobody reads what is behind this place of a file of the source until there is a file that opens the gate.
@@ -46,7 +46,9 @@ folder.Folder.read = held
 
 
 def _python(hook: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-IS", "-c", _PROGRAM.format(lib=str(LIB), hook=hook, arguments=list(arguments))]
+    module = "relay" if arguments[0] == "order" else "orders"
+    program = _PROGRAM.format(lib=str(LIB), hook=hook, module=module, arguments=list(arguments))
+    return [sys.executable, "-IS", "-c", program]
 
 
 class Order:

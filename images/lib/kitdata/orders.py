@@ -1,4 +1,4 @@
-"""The program kit-data: `serve` is the stager of one host, `order` passes an order of the operator on to it.
+"""The program `kit-data serve`: the stager of one host. kitdata.relay passes orders of the operator on to it.
 
 An order is one line of JSON on standard input; the answers are lines of JSON on standard output, each with one key.
 {"op": "hello"}, {"op": "join", "id", "address", "certificate", "key"}, {"op": "stage", "id", "request"} and
@@ -20,26 +20,20 @@ import signal
 import socket
 import sys
 import threading
-import time
 from typing import Any, BinaryIO, Dict, List, cast
 
+from kitdata.relay import SOCKET, SOCKET_PATH
 from kitdata.station import Station, memory_folder
 
-FOLDER, SOCKET = "KIT_DATA_FOLDER", "KIT_DATA_SOCKET"
+FOLDER = "KIT_DATA_FOLDER"
 # The longest order: a request names every member.
 MOST_LINE = 1 << 24
-_PART = 1 << 16
-# From the start of a container to its first order.
-START_S = 15.0
-USAGE = "usage: kit-data serve | kit-data order"
+USAGE = "usage: kit-data serve | kit-data order [hello]"
 
 
 def main(arguments: List[str]) -> int:
-    path = os.environ.get(SOCKET, "/run/kit-data/socket")
     if arguments == ["serve"]:
-        return serve(os.environ.get(FOLDER, "/data"), path)
-    if arguments == ["order"]:
-        return order(path)
+        return serve(os.environ.get(FOLDER, "/data"), os.environ.get(SOCKET, SOCKET_PATH))
     print(USAGE, file=sys.stderr)
     return 2
 
@@ -124,51 +118,3 @@ class _Both:
 
     def flush(self) -> None:
         """Nothing waits here."""
-
-
-def order(path: str) -> int:
-    """Pass standard input on to the stager of this container, and its answers to standard output."""
-    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _connect(peer, path)
-    except OSError as error:
-        text = "the stager does not run: %s" % error.strerror
-        print(json.dumps({"failed": {"kind": "internal", "host": None, "text": text}}), flush=True)
-        return 1
-    threading.Thread(target=_feed, args=(peer,), daemon=True).start()
-    with contextlib.suppress(OSError):
-        while True:
-            data = peer.recv(_PART)
-            if not data:
-                break
-            _write(1, data)
-    # Not through the interpreter's end, which waits for the thread that reads.
-    os._exit(0)
-
-
-def _connect(peer: socket.socket, path: str) -> None:
-    """Connect to the stager, which listens a moment after its container has started."""
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            peer.connect(path)
-            return
-        except (FileNotFoundError, ConnectionRefusedError):
-            if time.monotonic() > end:
-                raise
-        time.sleep(0.02)
-
-
-def _feed(peer: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            data = os.read(0, _PART)
-            if not data:
-                break
-            peer.sendall(data)
-        peer.shutdown(socket.SHUT_WR)
-
-
-def _write(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]

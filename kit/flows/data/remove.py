@@ -90,8 +90,7 @@ def _is_staging(context: Context, name: str) -> bool:
     order = _order(context, name)
     try:
         with closing(order):
-            order.begun().send(op="hello")
-            hello = order.answer(_STOP_S).hello
+            hello = order.begun().hello
             return hello is None or hello.staging is not None
     except NotRunning:
         return False
@@ -103,19 +102,18 @@ def stop(context: Context, name: str) -> StopResult:
     order = _order(context, name)
     try:
         with closing(order):
-            order.begun().send(op="hello")
-            hello = order.answer(_STOP_S).hello
-        staging = hello.staging if hello else None
+            hello = order.begun().hello
+            staging = hello.staging if hello else None
+            if staging is None:
+                return StopResult(cluster=context.spec.name, name=name)
+            order.send(op="stop", id=staging)
+            stopped = order.answer(_STOP_S).stopped
     except NotRunning:
-        staging = None
-    if staging is None:
         return StopResult(cluster=context.spec.name, name=name)
-    with closing(_order(context, name)) as order:
-        order.begun().send(op="stop", id=staging)
-        if not order.answer(_STOP_S).stopped:
-            raise StepError(
-                f"the staging of {name} did not stop", hint="see it: kit data ls", host=context.inventory.head.name
-            )
+    if not stopped:
+        raise StepError(
+            f"the staging of {name} did not stop", hint="see it: kit data ls", host=context.inventory.head.name
+        )
     return StopResult(cluster=context.spec.name, name=name, id=staging)
 
 

@@ -24,6 +24,7 @@ from kit.model.text import fold
 from kit.plan.data import failures
 from kit.plan.data.choose import known_sets, lacking, rows, staged_sets
 from kit.remote.data.order import Order, Place
+from kit.remote.data.refusals import refusal
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.ship.certificate import certificate
 from kit.remote.ssh import retry
@@ -118,6 +119,8 @@ class Staging:
         self._head = context.inventory.head
         self._id = secrets.token_hex(8)
         self._orders: list[Order] = []
+        # Orders to the head's stager that are already on their way: each takes as long as an ssh session.
+        self._ahead: list[Order] = []
         # Hosts that take no part, and why.
         self._out: dict[str, str] = {}
 
@@ -131,9 +134,9 @@ class Staging:
             head = orders[self._head.name]
             cluster = cluster_of(self._context, head.record)
             check_deployed(cluster, self._context, [self._data])
-            follower = self._watched(head, source) if head.running else None
+            follower = self._watched(head, source)
             if follower is None:
-                members = self._joined(orders, cluster, source)
+                members = self._joined(orders, cluster)
             # From here on, Ctrl-C ends a staging that this kit has started.
             with Interrupts() as interrupts:
                 follower = follower or self._begun(members, cluster, source)
@@ -161,7 +164,17 @@ class Staging:
         for host in self._context.inventory.hosts:
             self._context.reporter.report(HostStep(host=host.name, text="starting"))
         orders = {host.name: self._order(host, source, gate=gate) for host in self._context.inventory.hosts}
-        return self._each(orders, lambda order: order.begun())
+        self._certificate = certificate()
+
+        def begun(order: Order) -> None:
+            hello = order.begun().hello
+            if hello is None or hello.version != VERSION:
+                raise refusal("version", "", self._data.name, order.host.name)
+            if order.host is self._head:
+                # One for the staging, and one to read a folder of this machine.
+                self._ahead = [self._to_head() for _ in range(1 if source.folder is None else 2)]
+
+        return self._each(orders, begun)
 
     def _each(self, orders: Mapping[str, Order], work: Callable[[Order], object]) -> dict[str, Order]:
         """Do this with each order. Return the orders for which it went well; raise if the head's did not."""
@@ -185,19 +198,14 @@ class Staging:
 
     def _watched(self, head: Order, source: Source) -> Follower | None:
         """Return a follower of the staging that already runs, or None if the head's stager has none."""
-        head.send(op="hello")
-        hello = head.answer(ANSWER_S).hello
-        if hello is None or hello.version != VERSION:
-            raise NotReadyError(
-                "the cluster's image has another version of the stager", hint="run: kit deploy", host=self._head.name
-            )
-        if hello.staging is None:
+        staging = head.hello.staging if head.hello else None
+        if staging is None:
             return None
-        follower = Follower(self._context, self._data, hello.staging, self._running, owner=False, folder=source.folder)
+        follower = Follower(self._context, self._data, staging, self._running, owner=False, folder=source.folder)
         follower.watch()
         return follower
 
-    def _joined(self, orders: dict[str, Order], cluster: ClusterRecord, source: Source) -> list[dict[str, object]]:
+    def _joined(self, orders: dict[str, Order], cluster: ClusterRecord) -> list[dict[str, object]]:
         """Let all hosts join a new staging. Return its members, as its lead needs them."""
         addresses = {node.name: node.address for node in cluster.nodes}
         strangers = [name for name in orders if name not in addresses]
@@ -205,11 +213,7 @@ class Staging:
             raise NotReadyError(
                 f"the cluster {cluster.name} was deployed without {fold(strangers)}", hint="run: kit deploy"
             )
-        if orders[self._head.name].running:
-            # Its order was `hello`, and each order has its own connection.
-            orders[self._head.name] = self._order(self._head, source).begun()
-        self._lead = self._running()
-        public, key = certificate()
+        public, key = self._certificate
         secret = key.reveal().decode()
         for name, order in orders.items():
             order.send(op="join", id=self._id, address=addresses[name], certificate=public, key=secret)
@@ -240,14 +244,17 @@ class Staging:
             "source": source.request,
             "members": members,
         }
-        lead = self._lead.begun()
+        lead = self._running().begun()
         lead.send(op="stage", id=self._id, request=request)
         follower = Follower(self._context, self._data, self._id, self._running, owner=True, folder=source.folder)
         follower.follows(lead)
         return follower
 
     def _running(self) -> Order:
-        """Return a new order to the head's stager, which runs already."""
+        """Return another order to the head's stager, which runs already."""
+        return self._ahead.pop() if self._ahead else self._to_head()
+
+    def _to_head(self) -> Order:
         place = Place(
             cluster=self._context.spec.name,
             data=self._data.name,

@@ -13,7 +13,7 @@ from typing import Literal
 from kit.errors import AnswerError, KitError, SlowError, StepError
 from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
-from kit.model.staging import MOST_LINE, StagerAnswer, order_line, read
+from kit.model.staging import MOST_LINE, Hello, StagerAnswer, order_line, read
 from kit.remote.data.refusals import StagerGone, refusal
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Live, LiveTransport
@@ -76,9 +76,9 @@ class _Input:
 class Order:
     """One order. Call `start`, then `begun`, then `send` once, and read answers with `next`. `close` ends it here.
 
-    A staging goes on without it. `record` is the text of the cluster's record, if the host is its head; `running`: the
-    stager was there before. `raw` gets the stager's bytes in place of lines, if it is set before the order is sent
-    (kit.remote.data.feed). `gate` limits how many hosts log in at a time. Not thread-safe.
+    A staging goes on without it. `record` is the text of the cluster's record, if the host is its head; `hello` is what
+    the stager says of itself first. `raw` gets the stager's bytes in place of lines, if it is set before the order is
+    sent (kit.remote.data.feed). `gate` limits how many hosts log in at a time. Not thread-safe.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Order:
     ) -> None:
         self.host = host
         self.record = ""
-        self.running = False
+        self.hello: Hello | None = None
         self.raw: Callable[[bytes], None] | None = None
         self._connect, self._place, self._how = connect, place, how
         self._gate = gate or threading.Semaphore(1)
@@ -242,8 +242,9 @@ class Order:
             value = words[2].decode(errors="replace")
             if words[1] == b"record":
                 self.record = value
-            elif words[1] == b"state":
-                self.running = value == "running"
+            elif words[1] == b"hello":
+                with answer_of(self.host.name, "what its stager says"):
+                    self.hello = read(words[2]).hello
             elif words[1] == b"refused":
                 self._refused = value
 

@@ -1,7 +1,8 @@
 # Passes an order on to the stager of a data set on this VM. Arguments: CLUSTER NAME FOLDER HOW [OPTION]...
 # HOW is start: start the stager's container if none runs, with these further options of docker run; mount: start one
 # that may mount, unless one runs; or running: fail if none runs. Standard input is the order. First prints lines that
-# begin with kit-data, up to 'kit-data go'; kit reads them (kit/remote/data/order.py). Then prints what the stager answers.
+# begin with kit-data, up to 'kit-data go'; kit reads them (kit/remote/data/order.py), and kitdata.relay in the container
+# prints the last two. Then prints what the stager answers.
 cluster=$1
 name=$2
 folder=$3
@@ -17,11 +18,20 @@ refuse() {
 # Prints the stager's container, if it runs.
 running() { docker ps --quiet --no-trunc --filter "label=kit.data=$cluster/$name" --filter status=running | head -n 1; }
 label() { docker inspect --format "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
-# Succeeds if the stager of a container answers. It then stays for some seconds more: one that has nothing to do ends.
-stays() {
-  case $(echo '{"op":"hello"}' | docker exec --interactive "$1" kit-data order 2>/dev/null) in
-    *hello*) ;;
-    *) return 1 ;;
+# Passes the order on to the stager. Returns if that does not take it, because it has just ended.
+pass_on() {
+  # Its standard output goes to kit at once. What comes on standard error begins with this word once it takes the order.
+  exec 3>&1
+  code=0
+  said=$(docker exec --interactive "$container" kit-data order hello 2>&1 >&3 3>&-) || code=$?
+  case $said in
+    taken*)
+      said=${said#taken}
+      [ -z "$said" ] || printf '%s\n' "$said" >&2
+      exit "$code"
+      ;;
+    *'usage: kit-data'*) refuse version ;;
+    *kit-data*'not found'* | *'not found'*kit-data*) refuse no-stager "$said" ;;
   esac
 }
 # Starts the container. Options differ where the source was changed, and the image after a deploy.
@@ -29,7 +39,6 @@ start() {
   digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32)
   # One that mounts keeps the image of an earlier deploy.
   if [ "$how" = mount ]; then digest=mount; fi
-  tries=0
   while [ "$tries" -lt 100 ]; do
     tries=$((tries + 1))
     one=$(running)
@@ -39,12 +48,7 @@ start() {
       if [ "$how" = start ] && [ "$options" = mount ]; then refuse mounted; fi
       if [ "$how" = mount ] && [ "$options" != mount ] && [ "$tries" -ge 60 ]; then refuse staging; fi
       # A stager with other options ends by itself, unless it stages.
-      if [ "$tries" -ge 60 ] || [ "$options" = "$digest" ]; then
-        if stays "$one"; then
-          echo 'kit-data state running'
-          return 0
-        fi
-      fi
+      if [ "$tries" -ge 60 ] || [ "$options" = "$digest" ]; then return 0; fi
       sleep 0.3
       continue
     fi
@@ -53,10 +57,7 @@ start() {
     said=$(docker run --detach --rm --name "$container" --label "kit.data=$cluster/$name" \
       --label "kit.data.options=$digest" --network host --read-only --cap-drop ALL \
       --security-opt no-new-privileges --pids-limit 4096 --tmpfs /run/kit-data:mode=700 \
-      --volume "$volume" "$@" "$image" kit-data serve 2>&1 9<&-) && {
-      echo 'kit-data state started'
-      return 0
-    }
+      --volume "$volume" "$@" "$image" kit-data serve 2>&1 9<&-) && return 0
     case $said in
       # One that has just ended, or that another kit is starting. A dead one stays after a crash of the engine.
       *'is already in use'*)
@@ -89,25 +90,28 @@ case $how in
       volume=$volume:rshared
       set -- --device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined
     fi
-    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
-    said=$(sh -c "$make_data_folder_program" kit-make_data_folder "$folder/$below" 2>&1) || refuse folder "$said"
-    # data_remove.sh holds this lock while it removes.
-    exec 9<"$folder"
-    if command -v flock >/dev/null 2>&1 && ! flock -w 60 9; then refuse removed; fi
-    start "$@"
-    exec 9<&-
+    tries=0
+    while [ "$tries" -lt 100 ]; do
+      # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+      said=$(sh -c "$make_data_folder_program" kit-make_data_folder "$folder/$below" 2>&1) || refuse folder "$said"
+      # data_remove.sh holds this lock while it removes.
+      exec 9<"$folder"
+      if command -v flock >/dev/null 2>&1 && ! flock -w 60 9; then refuse removed; fi
+      start "$@"
+      exec 9<&-
+      pass_on
+      sleep 0.3
+    done
+    refuse engine "its stager ends again and again: $said"
     ;;
   *)
     tries=0
-    while one=$(running) && [ -n "$one" ] && ! stays "$one"; do
+    while [ "$tries" -lt 40 ] && [ -n "$(running)" ]; do
+      pass_on
       # One that has had nothing to do ends just now, and the engine still lists it for a moment.
       tries=$((tries + 1))
-      if [ "$tries" -ge 40 ]; then break; fi
       sleep 0.25
     done
-    [ -n "$one" ] || refuse not-running
-    echo 'kit-data state running'
+    refuse not-running
     ;;
 esac
-echo 'kit-data go'
-exec docker exec --interactive "$container" kit-data order

@@ -14,6 +14,8 @@ from kit.remote.scripts import script
 IDLE = 'echo \'{"hello": {"version": 1, "staging": null, "lead": false}}\''
 STAGES = 'echo \'{"hello": {"version": 1, "staging": "a1", "lead": true}}\''
 SILENT = "exit 1"
+# What kit-data order hello prints: the last line is the stager's answer to the order.
+TAKES = """echo taken >&2; printf 'kit-data hello {}\\nkit-data go\\n{"stopped": true}\\n'"""
 
 
 @pytest.fixture
@@ -102,12 +104,23 @@ def test_an_order_to_a_stager_that_ends_finds_none(bin_folder: Path, listed: int
 
 
 def test_an_order_to_a_stager_that_runs_reaches_it(bin_folder: Path) -> None:
-    docker(bin_folder, STAGES, listed=99)
+    docker(bin_folder, TAKES, listed=99)
     done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
-    assert done.returncode == 0, done.stderr
-    *before, answer = done.stdout.splitlines()
-    assert before == ["kit-data state running", "kit-data go"]
-    assert '"staging": "a1"' in answer
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["kit-data hello {}", "kit-data go", '{"stopped": true}']
+
+
+def test_an_order_whose_stager_dies_is_not_given_to_another(bin_folder: Path) -> None:
+    calls = docker(bin_folder, f"{TAKES}; echo it broke >&2; exit 137", listed=99)
+    done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
+    assert (done.returncode, done.stderr.strip()) == (137, "it broke")
+    assert len([call for call in calls.read_text().splitlines() if call.startswith("exec")]) == 1
+
+
+def test_a_stager_of_an_older_image_is_named(bin_folder: Path) -> None:
+    docker(bin_folder, "echo usage: kit-data serve '|' kit-data order >&2; exit 2", listed=99)
+    done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
+    assert (done.returncode, done.stdout) == (1, "kit-data refused version\n")
 
 
 def engine(folder: Path, options: str, *, listed: int) -> Path:
@@ -116,7 +129,7 @@ def engine(folder: Path, options: str, *, listed: int) -> Path:
     After that, the stub starts containers. Return the file of its calls.
     """
     cases = ("ps*label=kit.cluster=*) echo n1", "inspect*.Image*) echo sha256:1f")
-    return docker(folder, STAGES, *cases, f"inspect*kit.data.options*) echo {options}", listed=listed)
+    return docker(folder, TAKES, *cases, f"inspect*kit.data.options*) echo {options}", listed=listed)
 
 
 def order(bin_folder: Path, tmp_path: Path, how: str) -> subprocess.CompletedProcess[str]:
@@ -140,7 +153,7 @@ def test_an_order_to_mount_waits_for_a_stager_that_ends(bin_folder: Path, tmp_pa
     calls = engine(bin_folder, "0123456789abcdef", listed=listed)
     done = order(bin_folder, tmp_path, "mount")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["kit-data state started", "kit-data go"]
+    assert done.stdout.splitlines()[:2] == ["kit-data hello {}", "kit-data go"]
     (started,) = [call for call in calls.read_text().splitlines() if call.startswith("run")]
     assert "--label kit.data.options=mount" in started
     assert "--cap-add SYS_ADMIN" in started
@@ -150,7 +163,7 @@ def test_an_order_to_mount_reaches_the_mounter_that_runs(bin_folder: Path, tmp_p
     calls = engine(bin_folder, "mount", listed=10**6)
     done = order(bin_folder, tmp_path, "mount")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["kit-data state running", "kit-data go"]
+    assert done.stdout.splitlines()[:2] == ["kit-data hello {}", "kit-data go"]
     assert not [call for call in calls.read_text().splitlines() if call.startswith("run")]
 
 
