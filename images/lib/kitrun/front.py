@@ -41,8 +41,7 @@ from typing import Callable, Dict, Optional, Sequence
 
 from kitqueue import desk, gate, line, moving, turn
 
-from kitrun import begin, code, decide, fence, frames, store
-from kitrun.output import now_ms
+from kitrun import code, fence, frames, store
 from kitrun.requests import Input, Request
 
 RECORD = "/etc/kit/cluster.json"
@@ -66,6 +65,11 @@ def read_record(path: str) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+def ended(ending: Request) -> bytes:
+    """Return the record of the event that ends a log."""
+    return frames.event(int(time.time() * 1000), "ended", **ending)
 
 
 class Front:
@@ -92,6 +96,9 @@ class Front:
                 "reserved": gate.shown(gate.reserved(self.root)) if waiting else None,
             }
         )
+        # kit is still reading this. What starts a run takes a third of this program's start, so it is imported only now.
+        from kitrun import begin as _  # noqa: F401
+
         request = self.input.first()
         if request is None:
             return 0
@@ -142,6 +149,8 @@ class Front:
         return 0
 
     def start(self, run: store.Run, request: Request) -> int:
+        from kitrun import begin
+
         launch = begin.launch_of(request, self.root)
         if launch is None:
             sys.stderr.write("kit-launch: this is not a launch\n")
@@ -171,6 +180,8 @@ class Front:
         return self.follow(run, 0, follow=True, operator=request["policy"].get("operator") is not None)
 
     def _begin(self, run: store.Run, launch: Request) -> None:
+        from kitrun import begin
+
         begin.begin(run, begin.record_of(run.id, launch), launch, lambda: self._prepare(run, launch))
 
     def _prepare(self, run: store.Run, launch: Request) -> None:
@@ -184,7 +195,7 @@ class Front:
         pruned = {} if os.path.exists(run.path("log")) else {"pruned": True}
         say(dict(pruned, attached=run.record, alive=run.alive, ending=run.ending))
         if pruned:
-            self._send(frames.event(now_ms(), "ended", **(run.ending or {"lost": True})), run, operator=False)
+            self._send(ended(run.ending or {"lost": True}), run, operator=False)
             return 0
         operator = bool(request.get("operator"))
         offset = max(request["offset"], os.stat(run.path("log")).st_size - request["last"] if request["last"] else 0)
@@ -235,7 +246,7 @@ class Front:
                     idle = False
                 if over:
                     ending = run.ending or {"lost": True}
-                    self._send(frames.event(now_ms(), "ended", **ending), run, operator)
+                    self._send(ended(ending), run, operator)
                 if over or not follow:
                     return 0
                 patience = QUICK_S if time.monotonic() - began < YOUNG_S else SLOW_S
@@ -284,6 +295,8 @@ class Front:
 
     def _leave(self, run: store.Run) -> None:
         """Shorten the wait for the operator, whose stream ended. Another stream may come, but not much later."""
+        from kitrun import decide
+
         past = time.time() - decide.OPERATOR_S + COME_BACK_S
         try:
             os.utime(run.path("operator"), (past, past))
