@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 Stream = Literal["stdout", "stderr"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """A line for the person who waits."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Warned:
+class Warned(Struct, frozen=True, kw_only=True):
     """Something that a person should know, though the flow goes on."""
 
     text: str
     hint: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True, kw_only=True):
     """A new phase of the flow begins, on these hosts (empty: on this machine)."""
 
     name: str
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostStep:
+class HostStep(Struct, frozen=True, kw_only=True):
     """A host (or a local task of that name) is at this step. `fraction` is 0..1, None when it cannot be known."""
 
     host: str
@@ -40,21 +37,18 @@ class HostStep:
     fraction: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostDone:
+class HostDone(Struct, frozen=True, kw_only=True):
     host: str
     text: str = "done"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostFailed:
+class HostFailed(Struct, frozen=True, kw_only=True):
     host: str
     text: str
     hint: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputLine:
+class OutputLine(Struct, frozen=True, kw_only=True):
     """One whole line (no newline) from a run, a container's log or a command. `source` is a rank or host, or ''."""
 
     text: str
@@ -62,8 +56,7 @@ class OutputLine:
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnfinishedLine:
+class UnfinishedLine(Struct, frozen=True, kw_only=True):
     """What a line shows before it ends: a progress bar, a prompt. More of them follow, and at last an OutputLine.
 
     `live`: a file or pipe gets it, too. Another rank's line may interrupt it there, and then it begins again.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.config.setting import as_yaml
 from kit.config.yaml import load_spec, read
@@ -21,8 +22,7 @@ _MORE = "#   "
 _WIDTH = 116
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewSetting:
+class NewSetting(Struct, frozen=True, kw_only=True):
     """`section.key`, its value, and the reason that is written before it. `section` is '' at the top level."""
 
     section: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from kit.config.words import listed, near, shown
 from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory
 from kit.model.spec import NO_CODE, ClusterSpec
+from kit.model.values import replace
 
 __all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "variables"]
 

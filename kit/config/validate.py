@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.config import conflicts, data
 from kit.config.document import Document, Path
@@ -25,6 +27,7 @@ from kit.model.spec import (
     SshSpec,
     UlimitSpec,
 )
+from kit.model.values import asdict
 
 _LONGEST = 300
 _SECTIONS = {
@@ -62,8 +65,7 @@ class _UnknownKeyError(ValueError):
     """A key that its section does not have."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Fault:
+class _Fault(Struct, frozen=True, kw_only=True):
     value: object
     error: ValueError
 

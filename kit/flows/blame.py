@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from kit.errors import NotReadyError
 from kit.events import HostFailed, Note, Phase, Warned
@@ -12,6 +11,7 @@ from kit.flows.context import Context
 from kit.flows.run.listing import stored_run
 from kit.model.blame import BlameResult
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.model.watch import Reading, Seen, SuspectReading
 from kit.plan.blame.confirm import confirmed, doubtful
 from kit.plan.blame.intervals import watched

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kit.config.selection import select_hosts
 from kit.errors import NotReadyError
@@ -13,6 +13,7 @@ from kit.flows.run.answers import run_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.listing import unknown_run
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.model.watch import Seen
 from kit.remote.run.door import Door
 from kit.remote.watch.lastlines import LAST, LastLines

@@ -43,7 +43,7 @@ def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) 
 
     Raises OddAnswer.
     """
-    import msgspec  # noqa: PLC0415  (it takes as long to import as a small verb, and hosts are asked before it is needed)
+    import msgspec  # noqa: PLC0415  (scripts/gpu-check uses this module where msgspec is missing)
 
     if len(answer) > most:
         raise OddAnswer(f"it has more than {most} bytes", answer)

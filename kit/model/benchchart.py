@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+
+class Point(Struct, frozen=True, kw_only=True):
     """A figure with its spread, in the axes' own units. `text` is the figure in words."""
 
     x: float
@@ -17,8 +17,7 @@ class Point:
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """`ideal`: what could be at best, not measured."""
 
     label: str
@@ -26,8 +25,7 @@ class Line:
     ideal: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """`base` marks the reference of the others, `best` the best one."""
 
     label: str
@@ -39,14 +37,12 @@ class Bar:
     best: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True, kw_only=True):
     at: float
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """Lines over x, or bars one below the other. y begins at 0 and ends at `top`; `log_x` is to the base of 2.
 
     `alt` describes the chart in a sentence or two; `note` is the text below it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 Workload = Literal["training", "perf", "paced", "network", "none"]
 Better = Literal["higher", "lower"]
@@ -14,8 +15,7 @@ State = Literal["measured", "failed", "not run"]
 Verdict = Literal["better", "worse", "noise", "unknown"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stat:
+class Stat(Struct, frozen=True, kw_only=True):
     """A figure over the repeats that count. `mad` is the median of the distances from the median, not scaled."""
 
     median: float
@@ -29,8 +29,7 @@ class Stat:
         return len(self.values)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True, kw_only=True):
     """How much the repeats of `cases` cases vary. `sd` is the pooled standard deviation of the logarithms: 0.05 is 5 %.
 
     `freedom` is the number of its degrees of freedom.
@@ -41,8 +40,7 @@ class Spread:
     cases: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True, kw_only=True):
     """One metric of a case. `size` is the message's in bytes, if the metric depends on a size.
 
     `primary`: compared between sessions. A metric that says the same in another unit is not. `spread` is the session's
@@ -58,8 +56,7 @@ class Measure:
     spread: Spread | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scaling:
+class Scaling(Struct, frozen=True, kw_only=True):
     """How a case compares with the one of fewest ranks in its series. `speedup` is 1 there, and ideal np / base_np.
 
     The spreads go from the slowest repeat over the base's fastest to the fastest over its slowest.
@@ -71,8 +68,7 @@ class Scaling:
     efficiency: Stat
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Used:
+class Used(Struct, frozen=True, kw_only=True):
     """What the counted repeats of a case used of their hosts. `count` is how many were long enough for readings.
 
     `memory` is the greatest peak of the ranks of one host in bytes, and `gpu_memory` that of one GPU. The others are
@@ -90,8 +86,7 @@ class Used:
     sent: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseSummary:
+class CaseSummary(Struct, frozen=True, kw_only=True):
     """A case with all that its repeats came to. `failures` and `disturbed` hold the reasons, one a repeat.
 
     `planned` and `counted` are numbers of repeats without warm-up. `disturbed_counted`: the disturbed repeats are in
@@ -130,8 +125,7 @@ class CaseSummary:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """One setting among others. `times` is how many times as good as the base it is, 2 being twice as good.
 
     If the verdict is unknown, `repeats` of each setting would decide; None if kit cannot say.
@@ -147,8 +141,7 @@ class Choice:
     spread: Spread | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Settings side by side: the same work, measured by the same metric; the first choice is the base."""
 
     series: str
@@ -160,8 +153,7 @@ class Group:
     choices: tuple[Choice, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """A session, summed up. `statements` and `recommendations` are sentences for a reader."""
 
     session: str
@@ -181,8 +173,7 @@ class Summary:
         return any(case.simulated for case in self.cases)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One metric of a case in both sessions. `percent` is (b - a) / a, 5.0 for 5 %.
 
     If the verdict is unknown, `repeats` of each session would decide; None if kit cannot say.
@@ -201,8 +192,7 @@ class Change:
     repeats: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """`only_a` and `only_b`: case id → why the other has no figure of it. `differences`: what → (in a, in b).
 
     `by_chance`: how many of the changes would be called beyond the noise if nothing had changed at all.

@@ -5,8 +5,9 @@ All shares are seconds per second of an interval: a rank whose threads used two 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Reason = Literal[
     "gpu-throttle", "cgroup-throttle", "steal", "busy-core", "disk", "loader", "link", "more-work", "unknown"
@@ -14,8 +15,7 @@ Reason = Literal[
 Verdict = Literal["blamed", "nobody", "too-few-steps", "hosts-only"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Readiness:
+class Readiness(Struct, frozen=True, kw_only=True):
     """What Horovod counts in a rank, since the rank began (images/lib/kitwatch/readiness.py).
 
     `tensors` counts those whose operation began. `wait_us` is the sum over them of the time between the rank's enqueue
@@ -32,8 +32,7 @@ class Readiness:
     tail_us: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankShares:
+class RankShares(Struct, frozen=True, kw_only=True):
     """One rank in one interval.
 
     `cpu` and `delay` count all its threads and children: running, and ready without a core. `throttled` is the time in
@@ -54,8 +53,7 @@ class RankShares:
     readiness: Readiness | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Other:
+class Other(Struct, frozen=True, kw_only=True):
     """A process that is no rank of this run, and used a core. `core` is the one on which it ran last."""
 
     pid: int
@@ -64,8 +62,7 @@ class Other:
     core: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True, kw_only=True):
     """The TCP connections to one other host: bytes that arrived there, and the seconds in which any were under way."""
 
     address: str
@@ -73,8 +70,7 @@ class Peer:
     busy: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """One GPU. None is what the driver does not say. `throttle` are the reasons why its clock is low."""
 
     index: int
@@ -84,8 +80,7 @@ class Gpu:
     throttle: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostInterval:
+class HostInterval(Struct, frozen=True, kw_only=True):
     """One host in one interval of `seconds`. `steal` and `iowait` are shares of all its cores' time."""
 
     seconds: float
@@ -99,8 +94,7 @@ class HostInterval:
     gpus: tuple[Gpu, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True, kw_only=True):
     """What kit saw of a run. `hosts` has the intervals of each host, all of them about the same time.
 
     `addresses` are the hosts' addresses in the cluster's network, and `gpus` the numbers of each rank's GPUs.
@@ -112,8 +106,7 @@ class Watched:
     gpus: dict[int, tuple[int, ...]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gain:
+class Gain(Struct, frozen=True, kw_only=True):
     """What a step takes now, and what it would take without the fault, in seconds. `how` says how kit knows it."""
 
     now: float
@@ -125,8 +118,7 @@ class Gain:
         return self.now / self.then
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Culprit:
+class Culprit(Struct, frozen=True, kw_only=True):
     """Who slows the run. `ranks` is empty for a link. `share` is the part of the time that the others lose by it."""
 
     host: str
@@ -138,8 +130,7 @@ class Culprit:
     gain: Gain | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankRow:
+class RankRow(Struct, frozen=True, kw_only=True):
     """One rank in the whole time, for the table: `wait` is seconds for the mean tensor, the others are shares of it."""
 
     rank: int
@@ -151,8 +142,7 @@ class RankRow:
     asleep: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BlameResult:
+class BlameResult(Struct, frozen=True, kw_only=True):
     """What `kit blame` says. `why` is why nobody is blamed, or ''. `step` is seconds of a step, or None if unknown."""
 
     run: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.model.staging import Summary, Verified
 
@@ -13,8 +14,7 @@ from kit.model.staging import Summary, Verified
 DataState = Literal["staged", "partly", "staging", "changed", "not staged", "unknown", "mounted", "not mounted"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostSet:
+class HostSet(Struct, frozen=True, kw_only=True):
     """A data set on one host. `summary` is None if nothing whole is there; `coming`: a part is.
 
     `running`: its stager runs. `mounted`: rclone has mounted it; `dead`: a mount is there whose rclone has ended.
@@ -42,16 +42,14 @@ class HostSet:
         return self.running and not self.mounted and not self.dead
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostData:
+class HostData(Struct, frozen=True, kw_only=True):
     """What one host has. `record` is the text of the cluster's record; only the head has it."""
 
     record: str = ""
     sets: tuple[HostSet, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataRow:
+class DataRow(Struct, frozen=True, kw_only=True):
     """One data set on the cluster. `hosts` have it whole, of `of` hosts.
 
     `at` is when it was staged, in seconds since 1970. `files` and `bytes` are those of the data set; with split, of all
@@ -73,8 +71,7 @@ class DataRow:
     running: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataListing:
+class DataListing(Struct, frozen=True, kw_only=True):
     """All data sets. `missed` maps a host that could not be asked to the reason."""
 
     cluster: str
@@ -82,8 +79,7 @@ class DataListing:
     missed: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageResult:
+class StageResult(Struct, frozen=True, kw_only=True):
     """How the staging of one data set ended, or, with `detached`, what it goes on to do.
 
     `new` and `removed` are files; `read` is what the source was read for. `lost` maps a host to why it is out.
@@ -109,8 +105,7 @@ class StageResult:
         return not (self.new or self.removed or self.read or self.lost or self.detached)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MountResult:
+class MountResult(Struct, frozen=True, kw_only=True):
     """How a data set was mounted: `hosts` have it, and `before` of them had it before. `lost` maps a host to why not.
 
     `restarted` are hosts whose node had an earlier mount, and was restarted to see this one.
@@ -126,8 +121,7 @@ class MountResult:
     lost: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagePreview:
+class StagePreview(Struct, frozen=True, kw_only=True):
     """What kit data stage would do with one data set: where it is on the hosts, and who has it."""
 
     name: str
@@ -140,8 +134,7 @@ class StagePreview:
     size: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyResult:
+class VerifyResult(Struct, frozen=True, kw_only=True):
     """What kit data verify found in one data set. `missed` maps a host that could not be asked to the reason."""
 
     cluster: str
@@ -155,8 +148,7 @@ class VerifyResult:
         return {host: found for host, found in self.hosts.items() if found.wrong or found.more}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemovedData:
+class RemovedData(Struct, frozen=True, kw_only=True):
     """A data set that kit removes: the hosts that have something of it, and the bytes of the whole one on each.
 
     `mounted`: all that they have is a mount.
@@ -169,8 +161,7 @@ class RemovedData:
     mounted: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveDataResult:
+class RemoveDataResult(Struct, frozen=True, kw_only=True):
     """The data sets that kit data rm removed, or would remove."""
 
     cluster: str
@@ -178,8 +169,7 @@ class RemoveDataResult:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StopResult:
+class StopResult(Struct, frozen=True, kw_only=True):
     """The staging that kit data stop ended. `id` is '' if none ran."""
 
     cluster: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.model.host import Host
 from kit.model.launch import Node
@@ -18,29 +20,25 @@ Area = Literal["host", "gpu", "network", "pair", "cluster"]
 Pairing = Literal["all", "quick", "none"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class File:
+class File(Struct, frozen=True, kw_only=True):
     """Read a text file of a VM, at most 64 KiB of it."""
 
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Files:
+class Files(Struct, frozen=True, kw_only=True):
     """Read the text files that match a shell pattern, at most 1,024 files and 4 KiB of each."""
 
     pattern: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """Read the symbolic links and other names that match a shell pattern, and where the links point."""
 
     pattern: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 512 KiB of its output.
 
     `only_with` is a path or a program: a VM that lacks it does not run the command, as if its program were missing.
@@ -52,22 +50,19 @@ class Command:
     only_with: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True, kw_only=True):
     """Read how full the file system is that holds a path."""
 
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lookup:
+class Lookup(Struct, frozen=True, kw_only=True):
     """Resolve a name on the VM, as programs do. "" is the VM's own name."""
 
     name: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mounts:
+class Mounts(Struct, frozen=True, kw_only=True):
     """Read where file systems of a type are mounted, and whether they answer: open the folder of each mount.
 
     All of them together have `timeout_s`. A VM with more than 64 such mounts does not answer this read.
@@ -80,8 +75,7 @@ class Mounts:
 Read = File | Files | Links | Command | Disk | Lookup | Mounts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True, kw_only=True):
     """What a program printed. `code` is None if it did not end in time."""
 
     code: int | None
@@ -89,8 +83,7 @@ class Ran:
     err: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class Room(Struct, frozen=True, kw_only=True):
     """How full a file system is, in bytes and inodes. `inodes` is 0 if it does not count them."""
 
     total: int
@@ -99,8 +92,7 @@ class Room:
     inodes_free: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True, kw_only=True):
     """A mount: the kernel's number of its file system, such as 0:61, and how opening its folder failed.
 
     `fault` is the name of the system's error, such as ENOTCONN, "" if the folder opens, and None if it did not open in
@@ -111,8 +103,7 @@ class Mount:
     fault: str | None = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What kit read from one host.
 
     A file, a program or a path that does not exist maps to None. What kit did not ask is missing, and what the host did
@@ -159,8 +150,7 @@ class Seen:
         return self.mounts.get(kind)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Port:
+class Port(Struct, frozen=True, kw_only=True):
     """A TCP connection that was tried: `open` when it was accepted, otherwise how it failed, such as "timed out"."""
 
     number: int
@@ -168,8 +158,7 @@ class Port:
     fault: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairSeen:
+class PairSeen(Struct, frozen=True, kw_only=True):
     """What kit measured from one host to another. None means that it did not, or could not.
 
     `address` is the target's address in the cluster's network. `mtu` is the largest IPv4 packet in bytes that arrived
@@ -197,8 +186,7 @@ class PairSeen:
     ssh: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True, kw_only=True):
     """A host, or a part of it, that kit could not examine: why, and what to type."""
 
     host: str
@@ -206,8 +194,7 @@ class Lost:
     hint: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Examined:
+class Examined(Struct, frozen=True, kw_only=True):
     """Everything that the checks judge. `deployed`: the cluster's nodes run, and kit looked inside.
 
     `hosts` has only the hosts that kit could read. `lost` has the others, and those that it could not observe.
@@ -221,8 +208,7 @@ class Examined:
     deployed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sight:
+class Sight(Struct, frozen=True, kw_only=True):
     """What a check saw on one host, or from one host to another (`hosts` has both then).
 
     `seen` is a short text, the same for hosts with the same problem: they are folded. `fix` is what to type, if that
@@ -259,8 +245,7 @@ class Check:
     deploy: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One problem. `seen` has each text once, with all hosts for which a check saw it; in the area `pair`, it has each
     pair.
     """
@@ -274,8 +259,7 @@ class Finding:
     fix: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailedCheck:
+class FailedCheck(Struct, frozen=True, kw_only=True):
     """A check that could not judge, because of a bug in kit."""
 
     id: str

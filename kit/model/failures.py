@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import KitError
 from kit.model.text import fold
@@ -15,8 +16,7 @@ _ADDRESSES = 3
 _HOSTS = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SharedFailure:
+class SharedFailure(Struct, frozen=True, kw_only=True):
     """The same failure of one or more hosts. `hint` is what to do for the first of them."""
 
     hosts: tuple[str, ...]

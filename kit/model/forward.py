@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """A port of the VM, and the one of this machine; 0 takes a free one."""
 
     local: int
     port: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forwarded:
+class Forwarded(Struct, frozen=True, kw_only=True):
     """One forwarded port. `address` is the one on which a program listens on the VM, or '' if none listens yet."""
 
     local: int
@@ -22,8 +20,7 @@ class Forwarded:
     address: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forwards:
+class Forwards(Struct, frozen=True, kw_only=True):
     """What `kit forward` opened. `run` is the run that you named, or ''."""
 
     host: str
@@ -31,8 +28,7 @@ class Forwards:
     run: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Board:
+class Board(Struct, frozen=True, kw_only=True):
     """A TensorBoard that runs in a node. `logdir` is the folder that it reads there; `url` is where to open it here."""
 
     run: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """One VM.
 
     `address` is the name or IP address for ssh. `internal` is the address for MPI, if the file sets it. `slots` is None
@@ -25,8 +24,7 @@ class Host:
     line: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True, kw_only=True):
     """The hosts in the order of the file. The first is the head."""
 
     hosts: tuple[Host, ...]
@@ -41,8 +39,7 @@ class Inventory:
         return tuple(host.name for host in self.hosts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
+class Login(Struct, frozen=True, kw_only=True):
     """How to reach a VM. For None, ssh's own configuration applies.
 
     `socket` is the path of a connection that is kept for the next command, or None to keep none.

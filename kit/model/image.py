@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageContent:
+class ImageContent(Struct, frozen=True, kw_only=True):
     """`files` maps a path in the build context to its bytes; Dockerfile is one of them."""
 
     repository: str
@@ -27,8 +27,7 @@ class ImageContent:
         return f"{self.repository}:{self.flavour}-{digest.hexdigest()[:12]}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
+class Wheel(Struct, frozen=True, kw_only=True):
     """A Python wheel for a build. `digest` is the SHA-256 of its content, in hex."""
 
     name: str

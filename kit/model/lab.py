@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 # Labels on every object of a lab. kit finds a lab by them, and by no file.
 LABEL = "kit.lab"
@@ -20,8 +21,7 @@ def network_name(lab: str, nic: int = 0) -> str:
     return f"kit-lab-{lab}.nic{nic}" if nic else f"kit-lab-{lab}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabSpec:
+class LabSpec(Struct, frozen=True, kw_only=True):
     """What `kit lab up` asks for.
 
     `link_rate` limits each host's link in both directions, in tc's words: 200mbit; None sets no limit. `user` is the
@@ -57,8 +57,7 @@ class LabSpec:
         return f"{self.hosts} hosts, {self.slots} slots each{bare}{nics}{rate}{gpus}, login {self.user}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostContainer:
+class HostContainer(Struct, frozen=True, kw_only=True):
     """The container of one lab host, as the engine creates it. It masks no path of /proc and /sys.
 
     `own_init`: its first process is a service manager. When that reboots the host, the engine starts the container
@@ -84,8 +83,7 @@ class HostContainer:
     certificates: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabNetwork:
+class LabNetwork(Struct, frozen=True, kw_only=True):
     """A network of a lab, on the engine."""
 
     id: str
@@ -95,8 +93,7 @@ class LabNetwork:
     folder: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabContainer:
+class LabContainer(Struct, frozen=True, kw_only=True):
     """A lab host, on the engine. `state` is the engine's word: running, exited, created."""
 
     id: str
@@ -105,8 +102,7 @@ class LabContainer:
     state: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabObjects:
+class LabObjects(Struct, frozen=True, kw_only=True):
     """Everything on the engine that carries the lab's label. Containers are in the order of their hosts.
 
     `more_nics` are the networks of the second and further NICs, in order. `helpers` are containers that are not hosts,
@@ -131,15 +127,13 @@ class LabObjects:
         return (*(network.id for network in known), *self.other_networks)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabHost:
+class LabHost(Struct, frozen=True, kw_only=True):
     name: str
     address: str
     state: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabStatus:
+class LabStatus(Struct, frozen=True, kw_only=True):
     """The state of a lab. Without hosts there is no lab. `changed`: this verb changed something."""
 
     name: str
@@ -159,8 +153,7 @@ class LabStatus:
         return "partly running" if running else "stopped"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabGpu:
+class LabGpu(Struct, frozen=True, kw_only=True):
     """A pretended GPU of a lab host, with its faults."""
 
     number: int
@@ -168,8 +161,7 @@ class LabGpu:
     faults: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabGpus:
+class LabGpus(Struct, frozen=True, kw_only=True):
     """The pretended GPUs of a lab host. `lost`: how many running containers may not open their GPUs."""
 
     host: str
@@ -179,16 +171,14 @@ class LabGpus:
     lost: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabFaults:
+class LabFaults(Struct, frozen=True, kw_only=True):
     """The faults that `kit lab fault` gave a lab host."""
 
     host: str
     faults: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabRemoved:
+class LabRemoved(Struct, frozen=True, kw_only=True):
     """What `kit lab down` removed. `kept` are files of the lab that a person changed."""
 
     name: str

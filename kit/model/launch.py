@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from kit.model.run import Place
 from kit.model.spec import NcclNetwork
@@ -13,8 +14,7 @@ from kit.model.spec import NcclNetwork
 MOST_SLOTS = 65536
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """A host as MPI sees it. `address` is in the cluster's network; `cores` is 0 if not known.
 
     `gpus` is how many GPUs its ranks can use. Each MIG device counts as one. `mig`: some of them are MIG devices.
@@ -28,8 +28,7 @@ class Node:
     mig: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """Ranks 0..np-1 in blocks: `counts[i]` ranks on `nodes[i]`. Nodes without ranks are left out."""
 
     nodes: tuple[Node, ...]
@@ -40,8 +39,7 @@ class Placement:
         return sum(self.counts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Helper:
+class Helper(Struct, frozen=True, kw_only=True):
     """A server or the scheduler of MXNet's parameter server. It holds no slot and does not count as a rank.
 
     Helpers come after the ranks of the placement: the servers, then the scheduler.
@@ -52,8 +50,7 @@ class Helper:
     address: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunPolicy:
+class RunPolicy(Struct, frozen=True, kw_only=True):
     """What the run's supervisor does by itself. Times are in seconds; None means no limit.
 
     `operator`: stop or keep the run when kit is gone; None for a detached run. `share` allows slots that another run
@@ -83,8 +80,7 @@ class RunPolicy:
     keep: int = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(Struct, frozen=True, kw_only=True):
     """The request to the launcher on the head. --dry-run prints it. `code` is the snapshot's digest, or ''.
 
     `torchrun`: mpirun starts one torchrun on each host, which starts the ranks there. `elastic` is for
@@ -105,8 +101,7 @@ class LaunchPlan:
     elastic: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterRecord:
+class ClusterRecord(Struct, frozen=True, kw_only=True):
     """The cluster as deploy recorded it on the head (cluster.json). Runs use this record, not local files.
 
     `data_networks` are those of `interfaces:`, for the data of MPI; without them, `network` has the data, too.
@@ -123,8 +118,7 @@ class ClusterRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True, kw_only=True):
     """The options of `kit run`.
 
     `env` has (name, value); the value None forwards the variable. `as_deployed` accepts a cluster that was deployed

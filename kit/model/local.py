@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LocalGpus:
+
+class LocalGpus(Struct, frozen=True, kw_only=True):
     """The GPUs of this machine that a container gets: the named ones, or else the first `count`, or all (None).
 
     A name is a number of nvidia-smi, a UUID, or the name of a CDI device. `must`: the command line has --gpus, so a
@@ -26,8 +26,7 @@ class LocalGpus:
         return len(self.names) or self.count
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LocalContainer:
+class LocalContainer(Struct, frozen=True, kw_only=True):
     """A container for one command, which starts this many ranks.
 
     `ulimits` maps a name to its limit (-1: unlimited). `gpus` is None for none.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Holder:
+
+class Holder(Struct, frozen=True, kw_only=True):
     """The holder of a lock. `who` is user@machine, `what` the verb, `since` in UTC, `pid` a process on the head's VM.
 
     `age_s` and `since` use the head's clock.
@@ -27,8 +27,7 @@ class Holder:
         return f"{self.since} ({self.age_s} s ago)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockStatus:
+class LockStatus(Struct, frozen=True, kw_only=True):
     """`state` is free, held, or stale. A stale lock has the name of a holder that is gone, and blocks nobody."""
 
     cluster: str
@@ -36,8 +35,7 @@ class LockStatus:
     holder: Holder | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditEntry:
+class AuditEntry(Struct, frozen=True, kw_only=True):
     """A change of the cluster. `time` is when it ended, in UTC. `outcome` is done, failed or interrupted."""
 
     time: str
@@ -48,8 +46,7 @@ class AuditEntry:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditResult:
+class AuditResult(Struct, frozen=True, kw_only=True):
     """The entries of the audit, the oldest first."""
 
     cluster: str

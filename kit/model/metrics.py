@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 # The values of a metric's labels, or their names, in the order of the metric.
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Address:
+class Address(Struct, frozen=True, kw_only=True):
     """An address of this machine, and a port; 0 for any free one."""
 
     host: str
@@ -21,8 +21,7 @@ class Address:
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True, kw_only=True):
     """Where the metrics of these hosts are: the URL to scrape, or the file."""
 
     hosts: tuple[str, ...]
@@ -30,8 +29,7 @@ class Exported:
     file: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True, kw_only=True):
     """A metric: its full name, and the names of its labels in the order of their values."""
 
     name: str
@@ -40,8 +38,7 @@ class Metric:
     labels: Labels
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """A metric with its samples: the values of its labels, and a number."""
 
     metric: Metric

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.registry import full_name, name_of
 
@@ -21,8 +22,7 @@ _LONGEST = 1024
 _WRITE = "write the whole path, /FOLDER of the VMs, or IMAGE:/FOLDER"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginImage:
+class PluginImage(Struct, frozen=True, kw_only=True):
     """A folder in an image. `image` is its name with its registry, and a tag or a digest. `path` is absolute.
 
     `digest` is sha256:… if kit.yaml names it, and otherwise ''.

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.model.host import Host
 from kit.model.swarm import SwarmFacts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interface:
+class Interface(Struct, frozen=True, kw_only=True):
     """An IPv4 address of a host: `name` eth0, `address` 10.0.0.4/24."""
 
     name: str
     address: ipaddress.IPv4Interface
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """A GPU as nvidia-smi lists it. `pci` is its bus id, 00000000:17:00.0. `mig` has the UUIDs of its MIG devices.
 
     `capability` is its CUDA compute capability, 9.0. `index` is -1, and `pci` and `capability` are empty, if nvidia-smi
@@ -35,8 +34,7 @@ class Gpu:
     mig: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True, kw_only=True):
     """A process that computes on a GPU. `cluster` is the cluster of kit whose container it is in, or "".
 
     `command` is the first 15 characters of its program's name. `memory_mib` is 0 if nvidia-smi does not know it.
@@ -50,8 +48,7 @@ class GpuProcess:
     memory_mib: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuEngine:
+class GpuEngine(Struct, frozen=True, kw_only=True):
     """What decides whether a host's engine can give GPUs to a container. kit reads it only if the host has nvidia-smi.
 
     `hook` is the path of nvidia-container-runtime-hook on dockerd's PATH, and `hook_newer` whether it changed after
@@ -77,8 +74,7 @@ class GpuEngine:
         return bool(self.runtime) and not self.hook
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RdmaGid:
+class RdmaGid(Struct, frozen=True, kw_only=True):
     """An entry of a RoCE port's table of GIDs. `address` is IPv4, or '' for a GID of another kind.
 
     `kind` is `RoCE v2` or `IB/RoCE v1`.
@@ -90,8 +86,7 @@ class RdmaGid:
     address: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RdmaPort:
+class RdmaPort(Struct, frozen=True, kw_only=True):
     """A port of an RDMA adapter: `state` ACTIVE or DOWN, `layer` InfiniBand or Ethernet (RoCE). `gids` are of RoCE."""
 
     adapter: str
@@ -101,16 +96,14 @@ class RdmaPort:
     gids: tuple[RdmaGid, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HugePages:
+class HugePages(Struct, frozen=True, kw_only=True):
     """How much memory of a host is in huge pages, of all sizes together, and how much of it no program uses."""
 
     total_mib: int = 0
     free_mib: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Container:
+class Container(Struct, frozen=True, kw_only=True):
     """A container of kit on a host. `image` is the tag of its image, `spec` the hash of its definition.
 
     `swarm`: it is a task of a service, and Swarm recreates it when it ends.
@@ -126,16 +119,14 @@ class Container:
     swarm: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True, kw_only=True):
     """The slots that an active run holds, by host."""
 
     run: str
     slots: Mapping[str, frozenset[int]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostFacts:
+class HostFacts(Struct, frozen=True, kw_only=True):
     """One observed host.
 
     `files` maps a path below the cluster's folder to the SHA-256 of its content, `modes` to its permissions.

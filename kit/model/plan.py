@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from kit.model.pretended import marked
 from kit.model.secret import Secret
@@ -25,14 +26,15 @@ SHIP_PLUGIN, PULL_PLUGIN, COPY_PLUGIN, TIDY_PLUGIN = "ship plugin", "pull plugin
 Needs = Literal["all", "host", "reached"]
 
 
-class Step(ABC):
+class Step(Struct, frozen=True, kw_only=True):
     """One thing that is done on one host. kit/remote has one function for each kind of step.
 
     Every step also has `why`, which completes the sentence "because …".
     """
 
-    __slots__ = ()
-    why: str
+    if TYPE_CHECKING:
+        # Each kind defines it at its own place among its fields.
+        why: str
 
     @property
     def kind(self) -> str:
@@ -52,8 +54,7 @@ class Step(ABC):
         return ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ship(Step):
+class Ship(Step, frozen=True, kw_only=True):
     """Bring the layers of the image that the host lacks. Other hosts reach it at `address`.
 
     They come from this machine's engine, or from the engine of the host `source` (name, address). There, the image is
@@ -74,8 +75,7 @@ class Ship(Step):
         return "ship", f"{self.name or self.image}{amount}{f' from {self.source[0]}' if self.source else ''}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pull(Step):
+class Pull(Step, frozen=True, kw_only=True):
     """Let the host's engine pull `source` at `digest` from its registry, and name it `image`.
 
     A dry run may not know the digest, which is '' then.
@@ -94,8 +94,7 @@ class Pull(Step):
         return "pull", f"{self.source}@{self.digest}" if pinned else self.source
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CopyPlugin(Step):
+class CopyPlugin(Step, frozen=True, kw_only=True):
     """Copy the folder `path` of an image to `folder` of the host, where only root can write. Nothing of it is run.
 
     The host's engine has the image as `image`, a name that is removed afterwards. `source` is its name in kit.yaml.
@@ -116,8 +115,7 @@ class CopyPlugin(Step):
         return "copy", f"{self.path} out of {self.source}{f' to {self.folder}' if self.folder else ''}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemovePlugins(Step):
+class RemovePlugins(Step, frozen=True, kw_only=True):
     """Remove the folders of plugins that no node of the cluster mounts any more."""
 
     folders: tuple[str, ...]
@@ -127,8 +125,7 @@ class RemovePlugins(Step):
         return "remove", ", ".join(self.folders)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteFile(Step):
+class WriteFile(Step, frozen=True, kw_only=True):
     """Write a file in the cluster's folder, atomically, owned by root."""
 
     path: str
@@ -143,8 +140,7 @@ class WriteFile(Step):
         return "" if isinstance(self.content, Secret) else self.content.decode(errors="replace")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeleteFile(Step):
+class DeleteFile(Step, frozen=True, kw_only=True):
     """Delete a file in the cluster's folder."""
 
     path: str
@@ -154,8 +150,7 @@ class DeleteFile(Step):
         return "delete", self.path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MakeDataFolder(Step):
+class MakeDataFolder(Step, frozen=True, kw_only=True):
     """Make the folder of a data set from which nodes mount it. On a host, only root may have made what is there."""
 
     path: str
@@ -165,8 +160,7 @@ class MakeDataFolder(Step):
         return "make", f"the folder {self.path}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComposeUp(Step):
+class ComposeUp(Step, frozen=True, kw_only=True):
     """`docker compose up` of the host's file. `recreate` when a mounted secret or config changed.
 
     `servers` are those from which the engine mounts file systems meanwhile.
@@ -182,8 +176,7 @@ class ComposeUp(Step):
         return "start", f"docker compose up in {self.folder}{', recreating containers' if self.recreate else ''}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WaitSshd(Step):
+class WaitSshd(Step, frozen=True, kw_only=True):
     """Wait until the sshd of the node (its container is `container`) listens on address:port."""
 
     container: str
@@ -199,8 +192,7 @@ class WaitSshd(Step):
         return "wait", f"for sshd on {self.address}:{self.port}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyGpus(Step):
+class VerifyGpus(Step, frozen=True, kw_only=True):
     """Compare the GPUs that the node sees with those of its host, by UUID. `models` are the names of these GPUs."""
 
     cluster: str
@@ -213,8 +205,7 @@ class VerifyGpus(Step):
         return "verify", marked(text, self.models)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyPeers(Step):
+class VerifyPeers(Step, frozen=True, kw_only=True):
     """Log in from the head's container to every node by ssh, without a prompt."""
 
     container: str
@@ -225,8 +216,7 @@ class VerifyPeers(Step):
         return "verify", f"ssh from {self.container} to {fold(name for name, _ in self.peers)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndStagings(Step):
+class EndStagings(Step, frozen=True, kw_only=True):
     """End the cluster's stagings on the host. What they have brought stays."""
 
     cluster: str
@@ -236,8 +226,7 @@ class EndStagings(Step):
         return "end", f"stagings of {self.cluster} (keep what they brought)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveCluster(Step):
+class RemoveCluster(Step, frozen=True, kw_only=True):
     """Remove the cluster's containers and folder from the host, and the given images.
 
     `keep`: the folders of runs that made something stay. `data` has the folders of data sets, which stay if they have
@@ -257,16 +246,14 @@ class RemoveCluster(Step):
         return "remove", f"containers of {self.cluster}, {self.folder}{kept}{images}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostPlan:
+class HostPlan(Struct, frozen=True, kw_only=True):
     """The steps of one host in one round. They stop at the first failure; other hosts continue."""
 
     host: str
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Round:
+class Round(Struct, frozen=True, kw_only=True):
     """Hosts whose steps are done side by side. The next round begins when every host is done or has failed.
 
     `together`: one function does this round for all its hosts at once. Its steps are then of one kind, one a host.
@@ -278,8 +265,7 @@ class Round:
     together: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """Rounds in the order in which they are done. `hosts` names the hosts of the cluster, the head first."""
 
     cluster: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 # How the run after which another one starts must have ended.
 How = Literal["ok", "failed", "any"]
@@ -24,16 +25,14 @@ LEAST_PRIORITY, MOST_PRIORITY = -100, 100
 MOST_ARRAY = 1000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class After:
+class After(Struct, frozen=True, kw_only=True):
     """The run that must have ended before, by its id or the beginning of it, and how."""
 
     run: str
     how: How = "ok"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """The options of `kit run --queue` about the line. `array` are the indexes of a run for each, or empty."""
 
     priority: int = 0
@@ -41,8 +40,7 @@ class Turn:
     array: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """Why a run waits. `at`: when it can start at the latest, and `about`: about when it starts; None if unknown.
 
     `runs` are the first of those that it waits for, and `more` is how many others there are. `out` are its hosts that
@@ -58,8 +56,7 @@ class Reason:
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """A run of an array: the array's id, which no run has, its index, and how many runs the array has."""
 
     of: str
@@ -67,8 +64,7 @@ class Member:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WaitingRun:
+class WaitingRun(Struct, frozen=True, kw_only=True):
     """A run in line. Times are in seconds since 1970, by the head's clock.
 
     `counts` are the slots that it needs on each host, and `hosts` are those that it may get. `limit` is its --timeout
@@ -89,8 +85,7 @@ class WaitingRun:
     reason: Reason = field(default_factory=Reason)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reserved:
+class Reserved(Struct, frozen=True, kw_only=True):
     """Slots that are reserved for `run`, the first in line, by host. `left`: seconds until it needs them, if known."""
 
     run: str
@@ -98,8 +93,7 @@ class Reserved:
     left: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cordon:
+class Cordon(Struct, frozen=True, kw_only=True):
     """A host on which no new run is placed, since `at`."""
 
     host: str
@@ -108,8 +102,7 @@ class Cordon:
     at: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """The runs in line, in the order of their turns."""
 
     cluster: str
@@ -117,8 +110,7 @@ class Line:
     cordons: tuple[Cordon, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Queued:
+class Queued(Struct, frozen=True, kw_only=True):
     """Runs that joined the line. `ahead` is how many runs were in line before them. `array` is the id of the array."""
 
     runs: tuple[str, ...]
@@ -128,8 +120,7 @@ class Queued:
     array: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True, kw_only=True):
     """Runs in line after a change. `others` are those in line that wait for one of them."""
 
     how: Change
@@ -137,8 +128,7 @@ class Changed:
     others: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostRow:
+class HostRow(Struct, frozen=True, kw_only=True):
     """A host of the hosts file, with its cordon if it has one."""
 
     name: str
@@ -146,7 +136,6 @@ class HostRow:
     cordon: Cordon | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostRows:
+class HostRows(Struct, frozen=True, kw_only=True):
     cluster: str
     hosts: tuple[HostRow, ...]

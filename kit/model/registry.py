@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kit.model.secret import Secret
 
@@ -43,8 +43,7 @@ def reference(registry: str, tag: str) -> str:
     return f"{registry}/{tag}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RegistryLogin:
+class RegistryLogin(Struct, frozen=True, kw_only=True):
     """A user and the password. With `is_token`, the secret is an identity token, and `user` is ''."""
 
     user: str
@@ -52,8 +51,7 @@ class RegistryLogin:
     is_token: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class Published(Struct, frozen=True, kw_only=True):
     """An image in a registry: `digest` is sha256:…, `arches` as in amd64, empty if the registry names none."""
 
     digest: str

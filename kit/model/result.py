@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from kit.errors import NotReadyError, UnreachableError
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from kit.model.run import Failure, RunRecord
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostResult:
+class HostResult(Struct, frozen=True, kw_only=True):
     """One host after a verb. `status` is ok, unchanged or failed."""
 
     host: str
@@ -24,8 +24,7 @@ class HostResult:
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeployResult:
+class DeployResult(Struct, frozen=True, kw_only=True):
     plan: Plan
     dry_run: bool
     changed: bool
@@ -33,8 +32,7 @@ class DeployResult:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True, kw_only=True):
     """A run of `kit run`. `exit_code` is the job's; None for a dry run or a detached run.
 
     `stopped` is why kit ended the run, or '' if it ended by itself. `folded` counts lines that kit did not print
@@ -55,8 +53,7 @@ class RunResult:
     record: RunRecord | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunsResult:
+class RunsResult(Struct, frozen=True, kw_only=True):
     """The cluster's runs, the latest first. `waiting` are those in line, in the order of their turns."""
 
     cluster: str
@@ -64,8 +61,7 @@ class RunsResult:
     waiting: tuple[WaitingRun, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LocalResult:
+class LocalResult(Struct, frozen=True, kw_only=True):
     """A run on this machine's engine. `argv` is the mpirun command; `exit_code` is the job's, None for a dry run.
 
     `made` is the folder with what the run made, or '' if it made nothing.
@@ -78,8 +74,7 @@ class LocalResult:
     made: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True, kw_only=True):
     """A row of `kit ps`. `ranks` maps a run's id to its ranks on the host.
 
     `gpu_models` names the host's GPUs, and `gpus_free` counts those that no run holds and no other program uses; it
@@ -104,8 +99,7 @@ class NodeStatus:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PsResult:
+class PsResult(Struct, frozen=True, kw_only=True):
     """`differs` has the settings of kit.yaml that a deploy would change: `shm_size: 1gb → 2gb`."""
 
     cluster: str
@@ -120,8 +114,7 @@ class PsResult:
         return NotReadyError.exit_code if down else UnreachableError.exit_code if problem else 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputGroup:
+class OutputGroup(Struct, frozen=True, kw_only=True):
     """Hosts whose command gave the same output and the same exit code.
 
     `failed`: the command did not run there, and `output` says why.
@@ -133,8 +126,7 @@ class OutputGroup:
     failed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExecResult:
+class ExecResult(Struct, frozen=True, kw_only=True):
     groups: tuple[OutputGroup, ...]
 
     @property
@@ -142,8 +134,7 @@ class ExecResult:
         return max((group.exit_code for group in self.groups), default=0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DownResult:
+class DownResult(Struct, frozen=True, kw_only=True):
     """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove.
 
     `kept` are the runs whose results stay on their hosts, and `data` the data sets that stay there.
@@ -155,8 +146,7 @@ class DownResult:
     data: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DownPreview:
+class DownPreview(Struct, frozen=True, kw_only=True):
     """What `kit down` would do with the runs of a cluster: delete them, or keep what they made."""
 
     cluster: str
@@ -164,8 +154,7 @@ class DownPreview:
     keeps: tuple[RunSize, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileResult:
+class FileResult(Struct, frozen=True, kw_only=True):
     """The text of a file that kit would write on `host`."""
 
     host: str

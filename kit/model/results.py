@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.errors import KitError
 
@@ -15,8 +16,7 @@ LOG = "log"
 EntryKind = Literal["f", "d", "l", "s", "e"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """A file on a host. `path` is below the listed folder, with / between names.
 
     `kind`: f is a file, d a folder, l a link, s something else (device, socket), e something that could not be read.
@@ -33,8 +33,7 @@ class Entry:
     inode: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """The entries of the folder TOP/BELOW on a host. `live`: it is the folder of a run that lives.
 
     `unsettled`: the run's working folder still has its code, beside what the run made (images/lib/kitrun/settle.py).
@@ -49,8 +48,7 @@ class Listing:
     prefix: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SharedListing:
+class SharedListing(Struct, frozen=True, kw_only=True):
     """What a host has in the folder of --checkpoint-dir: the files that changed during the run, in `listing`.
 
     `exists`: the folder is there. `store` names the server and folder of a network file system, or is ''. Two hosts
@@ -64,24 +62,21 @@ class SharedListing:
     others_size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True, kw_only=True):
     """The time of a host in ns since 1970, and when this machine received it, in seconds of its monotonic clock."""
 
     there: int
     here: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """A file that kit fetches: the entry on the host, and where it goes, below the folder at home."""
 
     entry: Entry
     target: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFolder:
+class RunFolder(Struct, frozen=True, kw_only=True):
     """The folder of one run on one host: bytes of what its ranks made, and of its record and log (`log`).
 
     `files` counts what the ranks made.
@@ -100,8 +95,7 @@ class RunFolder:
         return self.output + self.checkpoints + self.work
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True, kw_only=True):
     """The folders of runs by host, and the hosts that could not be asked."""
 
     folders: Mapping[str, tuple[RunFolder, ...]]
@@ -112,8 +106,7 @@ class Survey:
         return tuple(sorted({folder.id for folders in self.folders.values() for folder in folders if folder.live}))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunSize:
+class RunSize(Struct, frozen=True, kw_only=True):
     """One run on all its hosts, in bytes. `hosts` are those where it made something."""
 
     id: str
@@ -128,8 +121,7 @@ class RunSize:
         return self.output + self.checkpoints + self.work + self.log
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveRunsResult:
+class RemoveRunsResult(Struct, frozen=True, kw_only=True):
     """The runs that `kit runs rm` removed, or would remove."""
 
     cluster: str
@@ -137,8 +129,7 @@ class RemoveRunsResult:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pulled:
+class Pulled(Struct, frozen=True, kw_only=True):
     """What came from one host: files and bytes that travelled, and files that were here already.
 
     `changed` are files that changed while kit read them. `skipped` maps a path to why kit left it out.
@@ -152,8 +143,7 @@ class Pulled:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OtherFiles:
+class OtherFiles(Struct, frozen=True, kw_only=True):
     """Files in the folder of --checkpoint-dir that did not change during the run, as these hosts count them."""
 
     hosts: tuple[str, ...]
@@ -161,8 +151,7 @@ class OtherFiles:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PullResult:
+class PullResult(Struct, frozen=True, kw_only=True):
     """What came home, into `folder`. `missed` maps a host from which not everything came to the reason.
 
     `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `without_work` are hosts whose working folder
@@ -180,8 +169,7 @@ class PullResult:
     others: tuple[OtherFiles, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Copied:
+class Copied(Struct, frozen=True, kw_only=True):
     """What `kit cp` wrote to hosts: the path there, and how many files with how many bytes each of them got."""
 
     path: str

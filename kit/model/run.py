@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 # kit.remote.run.door makes such ids: 20261121-101500-3fa2. kit/remote/scripts/folder.py accepts no others on a VM.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
@@ -14,8 +15,7 @@ BY_HAND = re.compile(r"by-hand-[0-9]{1,10}")
 RunState = Literal["running", "ended", "lost"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """The first failure of a run, without its consequences on other ranks.
 
     `kind`: a rank failed, a host was lost, a host could not provide the run's code, so that no rank started, or mpirun
@@ -36,8 +36,7 @@ class Failure:
     mpirun: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """The ranks of a run on one node, and the slots that it holds there (GPU numbers, if there are GPUs)."""
 
     node: str
@@ -46,8 +45,7 @@ class Place:
     slots: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunCode:
+class RunCode(Struct, frozen=True, kw_only=True):
     """The snapshot of code that a run started in. `size` is in bytes, of all files.
 
     `folder` is the operator's folder, and `origin` the URL of its repository, without a login. The fields of git are
@@ -64,8 +62,7 @@ class RunCode:
     dirty: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostUse:
+class HostUse(Struct, frozen=True, kw_only=True):
     """What a run used of one host, by readings every 10 s. None is a value that the host does not have.
 
     `memory_peak` is the memory of the ranks in bytes, and `cpu_mean` the cores that they used. The rest is of the whole
@@ -88,8 +85,7 @@ class HostUse:
     written: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunUse:
+class RunUse(Struct, frozen=True, kw_only=True):
     """What a run used of its hosts. `every` is the time between readings in seconds.
 
     `left_out` hosts are not among `hosts`, because there were too many.
@@ -101,8 +97,7 @@ class RunUse:
     left_out: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, kw_only=True):
     """One run. Times are seconds since 1970, by the head's clock.
 
     `state`: lost means that the run's supervisor was killed with its head, so that the run has no ending. `env` has
@@ -143,8 +138,7 @@ class RunRecord:
         return sum(place.ranks for place in self.places)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownRun:
+class ShownRun(Struct, frozen=True, kw_only=True):
     """A run with what `kit runs` leaves out.
 
     `log` is the path of its log on the head's VM. `work` is the path of its working folder on each VM that ran ranks,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Component:
+
+class Component(Struct, frozen=True, kw_only=True):
     """A Debian package ("deb"), a Python package ("pypi") or a file of kit ("file").
 
     - `path` is the folder or file of the image that names the component.
@@ -29,8 +29,7 @@ class Component:
     built: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bill:
+class Bill(Struct, frozen=True, kw_only=True):
     """The components of the image `tag`. `bases` are the images that its Dockerfile starts from.
 
     - `image_id` is sha256:…, `created` the seconds since 1970 at which it was built.

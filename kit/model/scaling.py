@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
+
+from msgspec import Struct
 
 from kit.model.allreduce import Algorithm, Library
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """A layer of a model: `work` is its share of the model's multiplications in any unit, `elements` the sizes of its
     trainable tensors in numbers."""
 
@@ -17,8 +17,7 @@ class Layer:
     elements: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gradients:
+class Gradients(Struct, frozen=True, kw_only=True):
     """A model as the network sees it. `layers` are in the order of the backward pass."""
 
     model: str
@@ -34,8 +33,7 @@ class Gradients:
         return sum(len(layer.elements) for layer in self.layers)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """The links between ranks. Rates are payload bytes per second and direction; latencies are seconds per message.
 
     The ranks of a host share `inter`; each rank has its own `intra`. `memory` is the rate at which a rank copies or
@@ -51,8 +49,7 @@ class Links:
     turns_from: float = inf
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
+class Training(Struct, frozen=True, kw_only=True):
     """One training step: the seconds of a rank alone, and Horovod's settings.
 
     `fusion` is bytes, `cycle` seconds, `element_bytes` the size of a number on the wire.
@@ -67,8 +64,7 @@ class Training:
     cycle: float = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True, kw_only=True):
     """One step on `ranks` ranks, in seconds.
 
     `alone` is the step of a single rank, `step` the step of all. `wire` is the time of the all-reduces, `copy` the time
@@ -100,8 +96,7 @@ class Prediction:
         return self.ranks * self.efficiency
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assumption:
+class Assumption(Struct, frozen=True, kw_only=True):
     """An assumption of the prediction: its value in words, and its source."""
 
     what: str

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.model.answer import MOST, OddAnswer, convert, within
 
@@ -25,8 +26,7 @@ _LATEST = 2.0**36
 MOST_SUMMARY = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """The stager's version, the id of the staging that it takes part in, and whether it leads that.
 
     `mounted`: whether it has mounted a source.
@@ -38,32 +38,28 @@ class Hello:
     mounted: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True, kw_only=True):
     """The stager takes part: the port at which it listens, and the free bytes where it stages."""
 
     port: int
     free: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True, kw_only=True):
     """What a listing has counted so far."""
 
     files: int = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
+class Need(Struct, frozen=True, kw_only=True):
     """What a host needs of a staging, and what it has already."""
 
     need: int = 0
     have: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagingPlan:
+class StagingPlan(Struct, frozen=True, kw_only=True):
     """What a staging is about to do. `new` and `removed` are files; `read` is what the source is read for."""
 
     files: int = 0
@@ -74,39 +70,34 @@ class StagingPlan:
     hosts: dict[str, Need] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagingProgress:
+class StagingProgress(Struct, frozen=True, kw_only=True):
     """What each host has, in bytes of what it needs, and what was read from the source."""
 
     at: dict[str, int] = field(default_factory=dict)
     read: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True, kw_only=True):
     """A host is out of the staging. The others go on."""
 
     host: str
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrongPiece:
+class WrongPiece(Struct, frozen=True, kw_only=True):
     """A piece came to this host with wrong bytes, and is fetched again."""
 
     host: str
     file: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangedFile:
+class ChangedFile(Struct, frozen=True, kw_only=True):
     """A file of the source changed while it was read."""
 
     file: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True, kw_only=True):
     """How a staging ended. `hosts` are those that have the data set now."""
 
     files: int = 0
@@ -119,8 +110,7 @@ class Staged:
     lost: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True, kw_only=True):
     """Why an order failed. kit.plan.data.failures makes an error of it."""
 
     kind: str
@@ -128,8 +118,7 @@ class Failed:
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """The staging that a watcher joins. `limit` is in bytes a second; 0 for none. `since`: seconds since 1970."""
 
     id: str = ""
@@ -138,22 +127,19 @@ class Asked:
     since: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True, kw_only=True):
     """How far a host has read its files."""
 
     bytes: int = 0
     of: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrongFile:
+class WrongFile(Struct, frozen=True, kw_only=True):
     file: str
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
+class Verified(Struct, frozen=True, kw_only=True):
     """What a host found in its files. `wrong` are the first wrong ones, and `more` counts the others."""
 
     files: int = 0
@@ -162,15 +148,13 @@ class Verified:
     more: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mounted:
+class Mounted(Struct, frozen=True, kw_only=True):
     """The source is mounted. `already`: an earlier order had mounted it."""
 
     already: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagerAnswer:
+class StagerAnswer(Struct, frozen=True, kw_only=True):
     """One line of a stager: one of these."""
 
     hello: Hello | None = None
@@ -190,8 +174,7 @@ class StagerAnswer:
     mounted: Mounted | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """staged.json: what one host has of a data set. `id` is the staging that brought it, `at` seconds since 1970."""
 
     name: str = ""

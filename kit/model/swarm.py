@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.model.plan import Step
 from kit.model.secret import Secret
@@ -19,8 +20,7 @@ HEARTBEAT_S = 20
 LEFT = "left"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmNode:
+class SwarmNode(Struct, frozen=True, kw_only=True):
     """A member as a manager sees it. `state` is ready, down or unknown."""
 
     id: str
@@ -31,8 +31,7 @@ class SwarmNode:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmService:
+class SwarmService(Struct, frozen=True, kw_only=True):
     """A service of any stack. `cluster` and `spec` (the digest of its definition) are '' if kit did not make it."""
 
     name: str
@@ -40,8 +39,7 @@ class SwarmService:
     spec: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmSecret:
+class SwarmSecret(Struct, frozen=True, kw_only=True):
     """A secret of a cluster: the private half of `public`."""
 
     name: str
@@ -49,8 +47,7 @@ class SwarmSecret:
     public: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmFacts:
+class SwarmFacts(Struct, frozen=True, kw_only=True):
     """What one host's engine reports about Swarm.
 
     `state` is inactive, pending, active, error or locked. `made`: kit made this host a member. Only a manager reports
@@ -73,8 +70,7 @@ class SwarmFacts:
     secrets: tuple[SwarmSecret, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MakeFolder(Step):
+class MakeFolder(Step, frozen=True, kw_only=True):
     """Create a folder that a mount needs. Compose creates it; Swarm refuses the task without it."""
 
     path: str
@@ -85,8 +81,7 @@ class MakeFolder(Step):
         return "make", f"the folder {self.path} {self.mode}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveNode(Step):
+class RemoveNode(Step, frozen=True, kw_only=True):
     """Remove the cluster's containers from the host. Swarm then starts a new one."""
 
     cluster: str
@@ -96,8 +91,7 @@ class RemoveNode(Step):
         return "remove", f"the container of {self.cluster}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmInit(Step):
+class SwarmInit(Step, frozen=True, kw_only=True):
     """Create a swarm with this host as its manager, listening on this address only."""
 
     address: str
@@ -107,8 +101,7 @@ class SwarmInit(Step):
         return "init", f"a swarm, managed on {self.address}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmJoin(Step):
+class SwarmJoin(Step, frozen=True, kw_only=True):
     """Join the head's swarm. The executor gets the token from the head and stores it nowhere.
 
     `image` (an id or a tag) has a Python that can talk to the engine if the host has none.
@@ -123,8 +116,7 @@ class SwarmJoin(Step):
         return "join", f"the swarm at {self.manager}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabelNodes(Step):
+class LabelNodes(Step, frozen=True, kw_only=True):
     """On the manager: set `key`=role on nodes, given as (host, id, role). The id is '' if the host has yet to join."""
 
     key: str
@@ -135,8 +127,7 @@ class LabelNodes(Step):
         return "label", f"{fold(host for host, _, _ in self.nodes)} with {self.key}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnlabelNodes(Step):
+class UnlabelNodes(Step, frozen=True, kw_only=True):
     """On the manager: end the cluster's tasks on these nodes (ids), which left the cluster.
 
     Their label becomes LEFT. A later deploy removes the entry of such a node once it is down.
@@ -150,8 +141,7 @@ class UnlabelNodes(Step):
         return "unlabel", f"{_nodes(self.ids)}, {self.key}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForgetNodes(Step):
+class ForgetNodes(Step, frozen=True, kw_only=True):
     """On the manager: remove the entries of nodes (ids) that will not come back."""
 
     ids: tuple[str, ...]
@@ -161,8 +151,7 @@ class ForgetNodes(Step):
         return "forget", f"{_nodes(self.ids)} that left or are down"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecretCreate(Step):
+class SecretCreate(Step, frozen=True, kw_only=True):
     """On the manager: store a private key as a secret. `public` is its public half."""
 
     name: str
@@ -176,8 +165,7 @@ class SecretCreate(Step):
         return "create", f"{self.name} (secret)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecretRemove(Step):
+class SecretRemove(Step, frozen=True, kw_only=True):
     """On the manager: remove secrets that no service uses."""
 
     names: tuple[str, ...]
@@ -187,8 +175,7 @@ class SecretRemove(Step):
         return "remove", f"secrets {', '.join(self.names)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackDeploy(Step):
+class StackDeploy(Step, frozen=True, kw_only=True):
     """On the manager: `docker stack deploy` of the head's file. `restarts` names the hosts whose node is recreated."""
 
     folder: str
@@ -201,8 +188,7 @@ class StackDeploy(Step):
         return "deploy", f"docker stack deploy {self.stack}{started}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WaitTasks(Step):
+class WaitTasks(Step, frozen=True, kw_only=True):
     """On the manager: wait until every service runs the wanted number of tasks of its current definition.
 
     `services` are (name, digest, tasks).
@@ -216,8 +202,7 @@ class WaitTasks(Step):
         return "wait", f"for {sum(count for _, _, count in self.services)} Swarm tasks"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackRemove(Step):
+class StackRemove(Step, frozen=True, kw_only=True):
     """On the manager: remove the cluster's services, secrets and node labels, and wait until its tasks are gone."""
 
     cluster: str
@@ -227,8 +212,7 @@ class StackRemove(Step):
         return "remove", f"the stack of {self.cluster}, its secrets and labels"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmLeave(Step):
+class SwarmLeave(Step, frozen=True, kw_only=True):
     """Leave a swarm that kit made the host join. `others` are the ids of the nodes that leave at the same time."""
 
     others: tuple[str, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 # The slice from the moment at which a rank gave a tensor to the begin of its operation (images/horovod).
 WAIT = "WAIT"
@@ -24,8 +25,7 @@ class Slice(NamedTuple):
     args: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True):
     """What one rank wrote: `size` bytes. The slices' µs count from `epoch_us` (µs since 1970, by the host's clock)."""
 
     epoch_us: int
@@ -33,16 +33,14 @@ class Trace:
     size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True, kw_only=True):
     """How far a host's clock is ahead of this machine's, in µs, and how wrong that may be."""
 
     offset_us: float
     error_us: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankTime:
+class RankTime(Struct, frozen=True, kw_only=True):
     """A rank in a timeline. Its shares are of the timeline's length.
 
     `waited` is the share in which it had given tensors and waited for other ranks, `operated` the share in operations.
@@ -56,8 +54,7 @@ class RankTime:
     operated: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimelineResult:
+class TimelineResult(Struct, frozen=True, kw_only=True):
     """A timeline that was written to `file` (`size` bytes). `seconds` is from its first slice to its last.
 
     `clock_error_us` is how wrong the clocks of the hosts may be in it, compared with each other. `missed` says by rank

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.model.observed import Interface
 
@@ -11,8 +12,7 @@ from kit.model.observed import Interface
 Acts = Literal["run", "deploy"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """One host for the rules. `cores` are physical, `threads` are the system's CPUs; 0 or None means unknown.
 
     `nic` carries the cluster's network; `nic_mbit` is the rate that the system reports, which a VM may invent.
@@ -39,8 +39,7 @@ class Machine:
     up: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
+class Wire(Struct, frozen=True, kw_only=True):
     """A network that every host is in but that is not in use: `network` 10.1.0.0/24, host and address of each.
 
     `rate` is TCP's rate on the slowest link in bytes/s, with all links in use at once. It is None if it was not
@@ -54,8 +53,7 @@ class Wire:
     failure: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True):
     """Seconds of one all-reduce of `bytes` on `ranks` ranks of `hosts` hosts, one for each repeat of all rounds."""
 
     bytes: int
@@ -79,8 +77,7 @@ class Timing:
         return 2 * (self.ranks - 1) / self.ranks * self.bytes / self.median
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """Open MPI parameters to try, and why they may help. Empty parameters mean Open MPI's defaults."""
 
     name: str
@@ -88,8 +85,7 @@ class Candidate:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class Tried(Struct, frozen=True, kw_only=True):
     """A candidate's timing of an all-reduce, or its `failure`."""
 
     name: str
@@ -98,8 +94,7 @@ class Tried:
     failure: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AllReduces:
+class AllReduces(Struct, frozen=True, kw_only=True):
     """All-reduces of the same few minutes: with kit.yaml's arguments, with each candidate, and with the chosen one.
 
     `small_s` is one of 8 bytes, in seconds.
@@ -111,8 +106,7 @@ class AllReduces:
     small_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """A setting of kit.yaml (env.OMP_NUM_THREADS), its wanted value as kit.yaml accepts it, and why."""
 
     path: str
@@ -121,8 +115,7 @@ class Setting:
     acts: Acts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """A setting of the user that stays. kit tune only reports the value that it would write."""
 
     path: str
@@ -131,16 +124,14 @@ class Kept:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True, kw_only=True):
     """The result of the rules: settings to write, and advice for the user."""
 
     settings: tuple[Setting, ...] = ()
     advice: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneResult:
+class TuneResult(Struct, frozen=True, kw_only=True):
     """The result of kit tune. `wire` is TCP's rate in bytes/s on the slowest link while all are in use.
 
     `before` is the all-reduce with the old kit.yaml, `after` with the new one, both of the same few minutes.

@@ -5,14 +5,13 @@ Amounts are in bytes, rates in bytes per second, shares in percent, times in sec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from kit.errors import KitError
 from kit.model.blame import Peer, Readiness
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """A GPU. `temp` is in °C, `power` in W, clocks are in MHz.
 
     `throttle` has NVML's names of what holds the clocks down: sw_power_cap, hw_thermal_slowdown, gpu_idle, …
@@ -32,8 +31,7 @@ class Gpu:
     throttle: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankReading:
+class RankReading(Struct, frozen=True, kw_only=True):
     """A rank of a run on a host, with its children. `cpu` is in percent of one core, of all its processes.
 
     `pid` is that of its main process in the VM, to which `comm`, `state`, `wchan`, `core` (on which it ran last),
@@ -62,8 +60,7 @@ class RankReading:
     throttled_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Other:
+class Other(Struct, frozen=True, kw_only=True):
     """A process of no run that uses a core. `core` is the one on which it ran last."""
 
     pid: int
@@ -72,8 +69,7 @@ class Other:
     core: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nic:
+class Nic(Struct, frozen=True, kw_only=True):
     """A network device that has a link, or a port of an RDMA adapter (mlx5_0/1). `speed` is in bytes per second.
 
     `rx_bytes`, `tx_bytes`, `errors` and `dropped` count since the boot.
@@ -88,8 +84,7 @@ class Nic:
     dropped: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True, kw_only=True):
     """A disk. `busy` is the percentage of the time in which it worked; the rest counts since the boot."""
 
     read: float | None = None
@@ -100,24 +95,21 @@ class Disk:
     busy_s: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class Room(Struct, frozen=True, kw_only=True):
     """How much of something is there, and in use."""
 
     total: int = 0
     used: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pressure:
+class Pressure(Struct, frozen=True, kw_only=True):
     """The percentage of the last 10 s in which some tasks, or all, waited for something."""
 
     some: float = 0.0
     full: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """One look at a host. `at` is its time of day, `seconds` the time since the reading before.
 
     `per_core` has the use of each core. `cpu_s` has seconds since the boot by mode: user, nice, system, idle, iowait,
@@ -148,8 +140,7 @@ class Reading:
     others: tuple[Other, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True, kw_only=True):
     """How a rank passed the time since the reading before; see kit.model.blame.RankShares. It was looked at for
     `looked` seconds."""
 
@@ -163,23 +154,20 @@ class Suspect:
     readiness: Readiness | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suspects:
+class Suspects(Struct, frozen=True, kw_only=True):
     """The ranks of the run that kit blame looks at, and the connections to each other host."""
 
     ranks: tuple[Suspect, ...] = ()
     peers: tuple[Peer, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SuspectReading(Reading):
+class SuspectReading(Reading, frozen=True, kw_only=True):
     """A reading for kit blame."""
 
     suspects: Suspects = Suspects()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What kit knows of a host now: its newest reading, which is `age` seconds old, and why there is no newer one.
 
     `number` counts the readings.

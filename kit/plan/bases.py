@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kit.errors import InputError
 from kit.model.image import ImageContent
+from kit.model.values import replace
 
 # Where images/ has the lock. It is not a file of the build context: the Dockerfile names the digest.
 LOCK = "bases.lock"

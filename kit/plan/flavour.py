@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kit.errors import KitError, StepError
 from kit.model.pretended import marked
+from kit.model.values import replace
 
 if TYPE_CHECKING:
     from kit.model.observed import HostFacts

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.model.image import ImageContent, Wheel
 from kit.model.spec import Framework, ImageSpec
@@ -40,8 +41,7 @@ _CAPABILITIES = (60, 70, 75, 80, 86, 89, 90)
 _OLDEST = f"{min(_CAPABILITIES) // 10}.{min(_CAPABILITIES) % 10}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Nvcc:
+class _Nvcc(Struct, frozen=True, kw_only=True):
     """NVIDIA's compiler for Horovod: from the package nvidia-cuda-toolkit of a Debian suite.
 
     `compiler` is the newest C++ compiler that it accepts. `headers` is the lock of wheels that only it needs.
@@ -54,8 +54,7 @@ class _Nvcc:
     capabilities: tuple[int, ...] = _CAPABILITIES
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Recipe:
+class _Recipe(Struct, frozen=True, kw_only=True):
     """A flavour that starts from a plain base. pip installs `locks` in this order, and Horovod's last.
 
     A flavour with `cuda` has the libraries of NVIDIA's wheels. Horovod then needs `nvcc`. `index` is an index that pip
@@ -92,8 +91,7 @@ _RECIPES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaNeeds:
+class CudaNeeds(Struct, frozen=True, kw_only=True):
     """The CUDA version of an image's libraries, and the oldest NVIDIA driver of a host that can run them.
 
     `capability` is the lowest compute capability of a GPU for which the image has kernels.

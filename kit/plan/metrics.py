@@ -6,8 +6,9 @@ Units are base units: seconds, bytes, hertz, ratios from 0 to 1. Names of counte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 from kit.model.metrics import Family, Labels, Metric
 from kit.model.watch import Disk, Gpu, Nic, RankReading, Reading, Seen
@@ -22,8 +23,7 @@ STALE_S = 30.0
 _Rows = Iterable[tuple[Labels, Value]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True, kw_only=True):
     """A metric, and how to read it from a reading: the values of the labels after `host`, and the number."""
 
     metric: Metric

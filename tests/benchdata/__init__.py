@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kit.model import values
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
 from kit.plan.bench.ladder import PROVES
 
@@ -108,7 +108,7 @@ def egs(factor: float = 1.0, **given: Any) -> tuple[Session, list[Sample]]:
         for count in RATES
     ]  # fmt: skip
     samples = [
-        dataclasses.replace(sample, used=used(one.np))
+        values.replace(sample, used=used(one.np))
         for one in cases
         for sample in repeated(one, lambda f, n=one.np: training(RATES[n] * f * factor, n))
     ]
@@ -150,8 +150,8 @@ def ladder() -> tuple[Session, list[Sample]]:
     }
     for item in trained:
         change = {} if item.warmup else changed.get((item.case.rpartition("/")[2], item.repeat), {})
-        samples.append(dataclasses.replace(item, **change))
-    cases = [dataclasses.replace(item, proves=PROVES[item.rung]) for item in (*rungs, *first.cases)]
+        samples.append(values.replace(item, **change))
+    cases = [values.replace(item, proves=PROVES[item.rung]) for item in (*rungs, *first.cases)]
     return session("ladder", cases), samples
 
 
@@ -194,6 +194,6 @@ def many(count: int = 300) -> tuple[Session, list[Sample]]:
 
 def write(folder: Path, session: tuple[Session, Sequence[Sample]]) -> Path:
     folder.mkdir(parents=True)
-    (folder / META).write_text(json.dumps(dataclasses.asdict(session[0])))
-    (folder / SAMPLES).write_text("".join(f"{json.dumps(dataclasses.asdict(sample))}\n" for sample in session[1]))
+    (folder / META).write_text(json.dumps(values.asdict(session[0])))
+    (folder / SAMPLES).write_text("".join(f"{json.dumps(values.asdict(sample))}\n" for sample in session[1]))
     return folder

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
 
 import yaml
 
 from kit.model.observed import Container, HostFacts
 from kit.model.plan import ComposeUp, DeleteFile, MakeDataFolder, Pull, Ship, Step, WaitSshd, WriteFile
 from kit.model.secret import Secret
+from kit.model.values import replace
 
 
 def content_of(step: WriteFile) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, cast
 
 from kit.model.plan import VERIFY, Plan, Step
+from kit.model.values import asdict
 
 
 def steps_of(plan: Plan, host: str) -> tuple[Step, ...]:

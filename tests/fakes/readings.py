@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kit.errors import UnreachableError
+from kit.model.values import replace
 from kit.model.watch import Disk, Gpu, Nic, Other, RankReading, Reading, Room, Seen
 from kit.plan.watch.rows import History
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from kit.flows.run.run import run
 from kit.model.bench import META, SAMPLES, Sample
 from kit.model.launch import RunRequest
 from kit.model.result import RunResult
+from kit.model.values import replace
 from kit.plan.bench.cases import LADDER, BenchOptions
 from kit.plan.bench.record import samples_of
 from kit.plan.run.logevents import FIRST_RANK

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from kit.flows.blame import blame
 from kit.model import watch
 from kit.model.blame import HostInterval, Watched
 from kit.model.run import Place, RunRecord
+from kit.model.values import replace
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 from tests.unit.plan.blame.world import Fault, Setup, World, watched

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from kit.model.observed import GpuEngine, HostFacts
 from kit.model.result import LocalResult
 from kit.model.run import RUN_ID
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 from tests.fakes.reporter import Remembering
 

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +48,7 @@ from kit.model.results import Copied, Pulled, PullResult, RemoveRunsResult, RunS
 from kit.model.run import Failure, Place, RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 
 INVENTORY = Inventory(
     hosts=(Host(name="gpu1", address="10.0.0.1"), Host(name="gpu2", address="10.0.0.2")), source="hosts"

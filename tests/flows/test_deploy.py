@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -16,6 +15,7 @@ from kit.flows.cluster.down import down, plan_down
 from kit.flows.cluster.ps import ps
 from kit.model.host import Host
 from kit.model.plan import VERIFY, ComposeUp, Ship, WriteFile
+from kit.model.values import replace
 from kit.plan.cluster.record import from_text
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from kit.flows.doctor.pairs import Between
 from kit.model.doctor import Check, Command, DoctorResult, Examined, Finding, Pairing, PairSeen, Sight
 from kit.model.host import Host
 from kit.model.launch import Node
+from kit.model.values import replace
 from kit.plan.doctor.checks import CHECKS
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering

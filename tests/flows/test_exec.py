@@ -6,7 +6,6 @@ import _thread
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from kit.events import Stream
 from kit.flows.cluster import exec as exec_flow
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts, folded
+from kit.model.values import replace
 from kit.remote.ssh.transport import Completed, Live
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from kit.flows.run.by_hand import is_by_hand, stop_by_hand
 from kit.flows.run.run import run
 from kit.model.host import Host
 from kit.model.launch import RunRequest
+from kit.model.values import replace
 from kit.plan.run.mpi import MEETING, SUPERVISORS
 from kit.remote.ssh.transport import Completed, LiveTransport
 from tests.fakes.fleet import FakeTransport, Fleet

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from kit.flows.run.folders import remove_runs
 from kit.flows.run.pull import pull
 from kit.model.host import Host
 from kit.model.results import Clock
+from kit.model.values import replace
 from kit.remote.results import far, store
 from kit.remote.ssh.transport import Completed, Live, Transport
 from tests.fakes.fleet import FakeTransport, Fleet

@@ -9,7 +9,6 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from kit.model.launch import RunPolicy, RunRequest
 from kit.model.queue import After, HostRows, Turn
 from kit.model.result import RunsResult
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.head import until

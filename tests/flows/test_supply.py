@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from kit.model.plan import Pull, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
+from kit.model.values import asdict
 from kit.plan.bases import pinned
 from kit.remote.engine.client import Engine
 from tests.fakes.engine import BUILT

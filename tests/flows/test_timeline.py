@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from kit.flows import timeline as flow
 from kit.flows.context import Context
 from kit.flows.timeline import timeline
 from kit.model.host import Host
+from kit.model.values import replace
 from kit.remote.ssh.transport import Live
 from tests.fakes import horovod
 from tests.fakes.fleet import FakeTransport, Fleet

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kit.flows.tune.tune import TuneRequest, tune
 from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
 from kit.model.result import RunResult
 from kit.model.tune import Machine, TuneResult
+from kit.model.values import replace
 from kit.plan.tune.candidates import MIB, parameters_of
 from kit.remote.ssh.transport import Transport
 from tests.fakes.facts import DOCKER0, interfaces

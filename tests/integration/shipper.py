@@ -6,13 +6,13 @@ A host whose name has a + before it is the source; without one it is this machin
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
 
 from kit.config.hosts import parse_hosts
 from kit.events import Event, HostStep, Warned
+from kit.model import values
 from kit.model.host import Login
 from kit.remote.ship.broadcast import Shipped, ship
 from kit.remote.ship.lanes import Target
@@ -30,7 +30,7 @@ class Lines:
 
     def report(self, event: Event) -> None:
         if isinstance(event, HostStep | Warned):
-            say({type(event).__name__: dataclasses.asdict(event)})
+            say({type(event).__name__: values.asdict(event)})
 
 
 def targets(folder: Path, names: list[str]) -> list[Target]:
@@ -47,7 +47,7 @@ def targets(folder: Path, names: list[str]) -> list[Target]:
 
 def summary(shipped: Shipped) -> dict[str, object]:
     failures = {host: f"{error.message} → {error.hint}" for host, error in shipped.failures.items()}
-    return {**dataclasses.asdict(dataclasses.replace(shipped, failures={})), "failures": failures}
+    return {**values.asdict(values.replace(shipped, failures={})), "failures": failures}
 
 
 def main() -> None:

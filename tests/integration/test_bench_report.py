@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from kit.flows.bench.report import load, write
+from kit.model import values
 from kit.model.bench import Sample, Session
 from kit.plan.bench.report.charts import charts
 from tests import benchdata
@@ -27,10 +27,10 @@ EVIL = """<script>alert(1)</script>"><img src="http://example.invalid/x" onerror
 def hostile() -> tuple[Session, Sequence[Sample]]:
     """Whatever hosts and people may call things."""
     session, samples = benchdata.compression()
-    cases = tuple(dataclasses.replace(case, title=EVIL, series=EVIL, x=f"{case.x}{EVIL}") for case in session.cases)
+    cases = tuple(values.replace(case, title=EVIL, series=EVIL, x=f"{case.x}{EVIL}") for case in session.cases)
     failed = benchdata.sample(cases[0].id, 2, {}, failure=EVIL, disturbed=EVIL)
     facts = {"hosts": [{"name": EVIL, "os": EVIL}], EVIL: EVIL}
-    return dataclasses.replace(session, cluster=EVIL, facts=facts, cases=cases, skipped={EVIL: EVIL}, started=EVIL), [
+    return values.replace(session, cluster=EVIL, facts=facts, cases=cases, skipped={EVIL: EVIL}, started=EVIL), [
         *samples,
         failed,
     ]
@@ -40,14 +40,14 @@ def long_words() -> tuple[Session, Sequence[Sample]]:
     """Names that nothing can be broken at."""
     session, samples = benchdata.compression()
     word = "fusion-64MB,cycle-1ms," * 6
-    cases = tuple(dataclasses.replace(case, title=word, series=word, x=f"{case.x}{word}") for case in session.cases)
-    return dataclasses.replace(session, cluster="c" * 63, facts={"f" * 80: "g" * 300}, cases=cases), samples
+    cases = tuple(values.replace(case, title=word, series=word, x=f"{case.x}{word}") for case in session.cases)
+    return values.replace(session, cluster="c" * 63, facts={"f" * 80: "g" * 300}, cases=cases), samples
 
 
 def failures() -> tuple[Session, Sequence[Sample]]:
     session, samples = benchdata.egs()
     return session, [
-        dataclasses.replace(sample, failure="rank 3 on gpu2 ended with signal 9", result={}) for sample in samples
+        values.replace(sample, failure="rank 3 on gpu2 ended with signal 9", result={}) for sample in samples
     ]
 
 

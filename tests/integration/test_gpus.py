@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from kit.flows.lab.fault import lab_fault
 from kit.model.host import Host
 from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
+from kit.model.values import replace
 from kit.plan.cluster.gpus import compose_driver
 from kit.remote.cluster.observe import parse
 from kit.remote.engine.container import LocalEngine

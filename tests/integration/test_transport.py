@@ -9,13 +9,14 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kit.errors import UnreachableError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.cluster import lock
 from kit.remote.run.door import Door
 from kit.remote.ssh import fanout, retry

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from kit.cli.text.bench_summary import bench_table as table
 from kit.flows.bench.facts import changed
+from kit.model.values import replace
 from kit.plan.bench.headline import headline
 from kit.plan.bench.load import disturbed, parse
 from kit.plan.bench.order import seconds_left, turns

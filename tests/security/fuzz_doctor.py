@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from kit.config.validate import spec_from
 from kit.model.doctor import Command, Disk, Examined, Files, Links, Lookup, Mounts, Read, Seen
+from kit.model.values import replace
 from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.judge import reads_of
 from kit.remote.doctor.read import answered

@@ -21,12 +21,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from kit.errors import KitError
+from kit.model.values import replace
 from tests.security.altered import answers
 
 HERE = Path(__file__).parent

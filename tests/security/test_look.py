@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from kit.flows.cluster.ps import ps
 from kit.flows.run.listing import listing
 from kit.model.answer import OddAnswer
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.plan.bench import load
 from kit.plan.cluster.record import from_text
 from kit.plan.run.records import record_of, stored_record

@@ -96,7 +96,7 @@ class Front:
                 "reserved": gate.shown(gate.reserved(self.root)) if waiting else None,
             }
         )
-        # kit is still reading this. What starts a run takes a third of this program's start, so it is imported only now.
+        # kit is still reading that. What starts a run takes a third of this program's start, so it comes only now.
         from kitrun import begin as _  # noqa: F401
 
         request = self.input.first()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -20,20 +20,19 @@ from kit.cli.screen.plain import Quiet, phase_title
 from kit.cli.screen.terminal import Terminal
 from kit.events import Event, HostDone, HostFailed, HostStep, Note, OutputLine, Phase, UnfinishedLine, Warned
 from kit.model.text import hanging, one_line
+from kit.model.values import replace
 
 ROWS = 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True, kw_only=True):
     host: str
     text: str = "waiting"
     fraction: float | None = None
     state: str = "waiting"  # waiting, busy, done, failed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Frame:
+class _Frame(Struct, frozen=True, kw_only=True):
     """All that is drawn. It is replaced as a whole, so that the drawing thread needs no lock."""
 
     title: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import ipaddress
 import json
@@ -20,6 +19,8 @@ from kit.model.queue import Cordon, Reason, WaitingRun
 from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.text import CONTROLS
+from kit.model.values import fields as value_fields
+from kit.model.values import is_value
 
 if TYPE_CHECKING:
     from kit.model.result import RunResult
@@ -49,7 +50,7 @@ def encode(value: Any) -> Any:
             return [encode(item) for item in value]
         case set() | frozenset():
             return sorted(encode(item) for item in value)
-        case _ if dataclasses.is_dataclass(value):
+        case _ if is_value(value):
             return _plan(value) if isinstance(value, Plan) else _fields(value)
         case _:
             return _scalar(value)
@@ -61,7 +62,7 @@ def _fields(value: Any) -> dict[str, Any]:
     if isinstance(value, Step):
         # A plan has steps of several kinds, and a reader must be able to tell them apart.
         fields["step"] = value.kind
-    fields |= {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    fields |= {name: encode(getattr(value, name)) for name in value_fields(value)}
     if isinstance(value, RunRecord):
         fields |= {"started": moment(value.started), "ended": moment(value.ended)}
     elif isinstance(value, WaitingRun):

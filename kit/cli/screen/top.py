@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleDimensions
@@ -16,6 +15,7 @@ from rich.style import Style as RichStyle
 from rich.text import Text
 
 from kit.cli.screen.keys import Keys
+from kit.model.values import replace
 from kit.plan.watch.state import Choice, pressed
 
 if TYPE_CHECKING:

@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 
 
 def predict(session: Session) -> int:
-    from dataclasses import fields
-
     from kit.cli.text import predict as text
     from kit.flows.predict import PredictRequest, predict
+    from kit.model.values import fields
 
     args = session.args
-    names = [field.name for field in fields(PredictRequest)]
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in fields(PredictRequest) if getattr(args, name) is not None}
     if "step_ms" in given and "img_sec" in given:
         raise InputError("--step-ms and --img-sec exclude each other", hint="give one of them")
     session.show("prediction", predict(PredictRequest(**given), folder=session.folder), session.fitted(text.text))

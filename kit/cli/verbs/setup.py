@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 
 def setup(session: Session) -> int:
-    from dataclasses import replace
-
     from kit.cli.text import plan as plantext
     from kit.cli.text import setup as text
     from kit.config.selection import select_hosts
     from kit.flows.setup.setup import SetupRequest, preview, setup
     from kit.model.setup.areas import AREAS
+    from kit.model.values import replace
 
     args = session.args
     context = session.context()

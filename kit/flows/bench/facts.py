@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
 
 import kit
 from kit.errors import KitError, NotReadyError
@@ -16,6 +17,7 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
+from kit.model.values import asdict
 from kit.plan.bench.cases import FLAVOURS, BenchFacts
 from kit.plan.cluster.record import from_text
 from kit.plan.flavour import OPEN, flavour_of
@@ -26,8 +28,7 @@ from kit.remote.ssh import fanout
 _TUNING = re.compile(r"(HOROVOD|NCCL|OMPI_MCA|OMP|MXNET|TF|KMP|UCX|LIGHT)_|KIT_COMPRESSION$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True, kw_only=True):
     """`facts` decide on the cases, `recorded` goes into the session. `failures` are hosts that cannot run ranks.
 
     `living` are the ids of active runs.

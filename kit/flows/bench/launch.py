@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
 
 from kit.config.validate import spec_from, values_of
 from kit.errors import Interrupted, KitError
@@ -16,6 +17,7 @@ from kit.model.bench import Case
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.bench.record import last_object
 from kit.plan.bench.report.used import kept as used_of
 from kit.plan.run import diagnose
@@ -26,8 +28,7 @@ LINES = 200
 WHY_LINES = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launched:
+class Launched(Struct, frozen=True, kw_only=True):
     """What a launch gave. `runs` are the ids of the runs that it was, `hosts` those with ranks.
 
     `used` is what the run used of its hosts (kit.plan.bench.report.used), or None without a run.

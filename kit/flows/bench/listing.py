@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.model.bench import META, SAMPLES
 from kit.plan.bench.order import turns
@@ -11,8 +12,7 @@ from kit.plan.bench.record import samples_of, session_of
 from kit.remote.bench import session_folder as benchfolder
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionRow:
+class SessionRow(Struct, frozen=True, kw_only=True):
     """`left` launches were not made, or failed; a session with none is whole."""
 
     id: str

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from kit.errors import HostsFailed, InputError, Interrupted, NotReadyError
 from kit.events import Note, Phase, Warned
 from kit.flows.bench import facts
@@ -28,8 +30,7 @@ from kit.remote.bench.load import Watch
 from kit.remote.bench.session_folder import BenchFolder
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchRequest:
+class BenchRequest(Struct, frozen=True, kw_only=True):
     """A request to kit bench. `resume` is a session's id, or its beginning, or '' for the latest.
 
     `folder` is where the session goes (default: bench/ID beside kit.yaml). `show` passes the programs' lines on.
@@ -44,19 +45,17 @@ class BenchRequest:
     now: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchPlan:
+class BenchPlan(Struct, frozen=True, kw_only=True):
     """What would be measured, and about how long that takes."""
 
     preset: str
     cases: tuple[Case, ...]
     launches: int
     seconds: float
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchResult:
+class BenchResult(Struct, frozen=True, kw_only=True):
     """`failed` are the samples that failed, one a case; in the ladder there is one at most, and it ended the climb."""
 
     folder: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import Interrupted, KitError
 from kit.events import Warned
@@ -17,8 +18,7 @@ from kit.plan.bench.record import last_object
 from kit.remote.bench.probe import clean, new_mark, new_port, prepare, program, run_pair
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ends:
+class Ends(Struct, frozen=True, kw_only=True):
     """The two nodes, and the image of their containers."""
 
     listener: Node

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kit.config.selection import select_host
 from kit.flows.cluster.look import look_at_nodes, with_plugin
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.result import FileResult
+from kit.model.values import replace
 from kit.plan.cluster import compose, network, rdma, stack, wires
 from kit.plan.cluster.gpus import file_driver
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.config.selection import select_hosts
 from kit.errors import InputError
@@ -15,6 +16,7 @@ from kit.flows.run.bring import fetch_all, in_container
 from kit.model.host import Host
 from kit.model.results import Copied, Listing, PullResult, Wanted
 from kit.model.text import size
+from kit.model.values import replace
 from kit.plan.run import pulling
 from kit.remote.results import far
 from kit.remote.results.give import Source, give
@@ -22,8 +24,7 @@ from kit.remote.results.store import Store
 from kit.remote.ssh import fanout
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """A path on some hosts."""
 
     hosts: tuple[Host, ...]

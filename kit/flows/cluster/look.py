@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kit.errors import HostsFailed, KitError, NotReadyError
@@ -13,6 +12,7 @@ from kit.flows.context import Context
 from kit.flows.image.content import tag_of
 from kit.model import names
 from kit.model.host import Host
+from kit.model.values import replace
 from kit.plan.flavour import OPEN, candidates, needs_gpus
 from kit.remote.cluster import look as looks
 from kit.remote.ssh import fanout
@@ -57,8 +57,6 @@ class Look:
         Raises if kit cannot inspect one of them, or if only some have GPUs and the flavor depends on that.
         """
         # What decodes the answers is imported while the hosts answer.
-        import msgspec  # noqa: F401, PLC0415
-
         import kit.remote.cluster.observe  # noqa: F401, PLC0415
 
         outcome = self._started.outcome()

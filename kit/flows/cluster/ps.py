@@ -29,9 +29,6 @@ def ps(context: Context) -> PsResult:
             return observe_ranks(transport, folder=names.folder(spec.name))
 
     started = fanout.start(context.inventory.hosts, work)
-    # What decodes the answers is imported while the hosts answer.
-    import msgspec  # noqa: F401, PLC0415
-
     outcome = started.outcome()
     head = outcome.results.get(context.inventory.head.name)
     leases = head[0].leases if head else ()

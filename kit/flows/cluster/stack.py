@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kit.flows.cluster.look import look_at_nodes, with_plugin
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.result import FileResult
 from kit.model.swarm import Role
+from kit.model.values import replace
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm import deploy as swarm_deploy
 from kit.plan.swarm import manager

@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from kit.errors import HostsFailed, InputError, KitError, NotReadyError, StepError
 from kit.events import HostFailed, HostStep, Phase
@@ -21,6 +20,7 @@ from kit.model.datasets import StagePreview, StageResult
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord
 from kit.model.text import fold
+from kit.model.values import replace
 from kit.plan.data import failures
 from kit.plan.data.choose import known_sets, lacking, rows, staged_sets
 from kit.remote.data.order import Order, Place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from kit.events import Warned
 from kit.flows.context import Context
@@ -12,6 +11,7 @@ from kit.model.doctor import Examined, Finding, Seen
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.text import fold
+from kit.model.values import replace
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.judge import judge, reads_of

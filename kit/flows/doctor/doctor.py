@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import NamedTuple
 
 from kit.config.selection import select_hosts
@@ -20,6 +19,7 @@ from kit.model.doctor import DoctorResult, Examined, Lost, Pairing, Read, Seen
 from kit.model.host import Host
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
+from kit.model.values import replace
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.doctor import rounds
 from kit.plan.doctor.checks import CHECKS

@@ -9,13 +9,15 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.content import content, wheel_files
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.flavour import OPEN
 from kit.plan.image import CA_PATH, needed_bases
 from kit.remote.engine.build import BuildStep, OnStep
@@ -26,8 +28,7 @@ from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_argume
 TASK = "image"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageResult:
+class ImageResult(Struct, frozen=True, kw_only=True):
     """The image: `image_id` is sha256:…; `built` is False when it was there; `seconds` is the flow's time."""
 
     tag: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.bases import LOCK, UNLOCKED, lock_text, read_lock
 from kit.remote.machine import cache
 from kit.remote.machine.assets import read_images

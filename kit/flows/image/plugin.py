@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from kit.errors import ImageError
 from kit.events import HostStep, Note
@@ -18,6 +17,7 @@ from kit.flows.image.login import login_to
 from kit.flows.image.source import ask
 from kit.model.nccl import PluginImage
 from kit.model.observed import HostFacts
+from kit.model.values import replace
 from kit.plan.cluster import plugin as plans
 from kit.plan.cluster.plugin import Plugin
 from kit.plan.cluster.supply import Image

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.events import HostDone, HostStep, Phase, Reporter
 from kit.flows.context import Context
@@ -16,8 +17,7 @@ from kit.remote.engine import registry
 from kit.remote.engine.client import Engine
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PushResult:
+class PushResult(Struct, frozen=True, kw_only=True):
     """`image` is its name at the registry, `digest` that of the image there, `seconds` the flow's time."""
 
     image: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.errors import InputError
 from kit.events import HostDone, HostStep, Reporter
@@ -22,8 +23,7 @@ from kit.remote.engine.client import Engine
 from kit.remote.engine.packages import read_packages
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SbomResult:
+class SbomResult(Struct, frozen=True, kw_only=True):
     """`document` is CycloneDX in JSON. `debian`, `python` and `files` are the numbers of components."""
 
     tag: str

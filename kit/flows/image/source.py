@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from kit.errors import HostsFailed, KitError, RegistryLoginError
 from kit.events import HostDone, HostStep, Note, Phase
@@ -14,6 +13,7 @@ from kit.flows.image.login import login_to
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.registry import Published, RegistryLogin, address_of, reference
+from kit.model.values import replace
 from kit.plan.cluster.supply import Image
 from kit.remote.engine import registry
 from kit.remote.ssh import fanout

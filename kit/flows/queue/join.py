@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kit.errors import InputError, NotReadyError
@@ -12,6 +11,7 @@ from kit.flows.run.ready import Ready, make_ready, plan_on, with_code
 from kit.model.answer import answer_of, convert
 from kit.model.launch import LaunchPlan, RunRequest
 from kit.model.queue import Member, Queued, Turn
+from kit.model.values import replace
 from kit.plan.queue import entry
 from kit.plan.run import gpus, records
 from kit.plan.run.again import kept_options

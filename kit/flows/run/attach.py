@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from kit.errors import InputError, NotReadyError
@@ -16,6 +15,7 @@ from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import listing, unknown_run
 from kit.model import names
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.plan.run.records import find
 from kit.remote.run.door import Door, LogFile
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from kit.errors import KitError
@@ -15,6 +14,7 @@ from kit.model.host import Host
 from kit.model.results import LOG, Listing, Pulled, Wanted
 from kit.model.text import files as files_text
 from kit.model.text import size
+from kit.model.values import replace
 from kit.plan.run import pulling
 from kit.remote.results import far, log
 from kit.remote.results.fetch import Header, fetch

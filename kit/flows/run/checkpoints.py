@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
 
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Phase, Warned
@@ -18,6 +19,7 @@ from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.results import Clock, Entry, OtherFiles, Pulled, SharedListing
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.plan.run import pulling
 from kit.plan.run.records import run_hosts, shared_checkpoints, stored_record
 from kit.remote.results import far
@@ -29,8 +31,7 @@ from kit.remote.ssh.transport import Transport
 _TAKEN = "the run has a file of this name in its own folder, too"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True, kw_only=True):
     """The folder of --checkpoint-dir of a run: HOST:PATH, and the hosts that may have files of the run there.
 
     `clock` is the time of the head, which wrote when the run began and ended.
@@ -46,8 +47,7 @@ class Folder:
         return self.place.partition(":")[2]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Brought:
+class Brought(Struct, frozen=True, kw_only=True):
     """What came from the folder of --checkpoint-dir, what did not, and what kit left there."""
 
     pulled: Mapping[str, Pulled] = field(default_factory=dict)

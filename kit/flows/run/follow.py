@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
 from kit.model.answer import answer_of
+from kit.model.values import replace
 from kit.plan.run.banners import Banners
 from kit.plan.run.elasticevents import elastic_event
 from kit.plan.run.logevents import hang_report, lost_host, next_attempt, roles_of

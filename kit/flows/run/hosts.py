@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from kit.config.selection import select_hosts
@@ -19,6 +18,7 @@ from kit.flows.run.ready import node_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.run import RunRecord
+from kit.model.values import asdict
 from kit.plan.cluster.record import from_text
 from kit.plan.run import elastic, leases
 from kit.plan.run.records import find, several

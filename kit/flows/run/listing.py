@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.events import Warned
@@ -111,8 +112,7 @@ def _latest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return sorted(runs, key=lambda run: (run.started, run.id), reverse=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True, kw_only=True):
     """A line of runs.py: a run, a run in line with the reason why it waits, or the end of the list.
 
     The end says how many runs the list leaves out.
@@ -127,8 +127,7 @@ class _Row:
     reason: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunList:
+class RunList(Struct, frozen=True, kw_only=True):
     """The runs of a head, the latest first, those in line in the order of turns, and why others are missing."""
 
     stored: tuple[StoredRun, ...]

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +19,7 @@ from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
 from kit.model.result import LocalResult
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster import fence
 from kit.plan.cluster.data import local_folders
 from kit.plan.run import gpus as device_rules

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 
 from kit.errors import KitError
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.run import Failure
+from kit.model.values import replace
 from kit.plan.run.diagnose import hung_up
 
 LINES = 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kit.config.selection import select_hosts
@@ -14,6 +13,7 @@ from kit.flows.run.environment import variables
 from kit.model.host import Host
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.run import Place, RunRecord
+from kit.model.values import replace
 from kit.plan.cluster import network
 from kit.plan.run import cores, elastic, gpus, leases, nccl, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from kit.errors import KitError
@@ -17,6 +16,7 @@ from kit.flows.run.listing import no_such_run
 from kit.model import names
 from kit.model.host import Host
 from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult
+from kit.model.values import replace
 from kit.plan.run import folders, pulling
 from kit.remote.results import far
 from kit.remote.results.store import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kit.errors import KitError, NotReadyError
@@ -18,6 +18,7 @@ from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
 from kit.plan.run import elastic, gpus, roles, terminal, torchrun

@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.errors import HostsFailed, Interrupted, KitError, NotReadyError, StepError
 from kit.events import HostDone, HostStep, Phase, Warned
@@ -22,6 +23,7 @@ from kit.model.setup.facts import SetupFacts
 from kit.model.setup.paths import LOCK
 from kit.model.setup.result import Draft, SetupHost, SetupResult
 from kit.model.setup.steps import Reboot
+from kit.model.values import asdict, replace
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.system import KEYS
 from kit.plan.setup.undo import undo_plan
@@ -37,8 +39,7 @@ from kit.remote.ssh import fanout
 MOST_PASSES = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetupRequest:
+class SetupRequest(Struct, frozen=True, kw_only=True):
     """What the command line asks for."""
 
     areas: tuple[Area, ...] = AREAS

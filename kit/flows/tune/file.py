@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kit.config import edit
 from kit.config.yaml import load_spec
 from kit.model.tune import Kept, Setting
+from kit.model.values import replace
 from kit.plan.tune import candidates as rules
 from kit.plan.tune import network as networks
 from kit.remote.tune.wire import read_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError
 from kit.events import Event, HostDone, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
@@ -13,6 +13,7 @@ from kit.model.answer import OddAnswer, answer_of, decode, within
 from kit.model.launch import Node, RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.tune import Machine, Timing, Tried, Wire
+from kit.model.values import replace
 from kit.plan.tune import candidates as rules
 from kit.plan.tune import network as networks
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.model.host import Host
 from kit.model.observed import Interface
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SystemFile:
+class SystemFile(Struct, frozen=True, kw_only=True):
     """A file of a host. `content` is None if it is not a regular file, or too long to read."""
 
     content: bytes | None
     mode: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nic:
+class Nic(Struct, frozen=True, kw_only=True):
     """A network interface. `unit` is the file by which systemd-networkd configures it, or ""."""
 
     name: str
@@ -28,8 +27,7 @@ class Nic:
     unit: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuClocks:
+class GpuClocks(Struct, frozen=True, kw_only=True):
     """The clocks of a GPU in MHz, with their maximum, and whether persistence mode is on.
 
     None: nvidia-smi does not know it.
@@ -50,8 +48,7 @@ class GpuClocks:
         return not slow and self.persistence is not False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedFile:
+class SavedFile(Struct, frozen=True, kw_only=True):
     """A file that kit changed. `existed`: kit has its original. `state` compares it with what kit wrote last.
 
     same: as kit wrote it, or missing. original: it is the original again. changed: somebody else changed it since.
@@ -63,8 +60,7 @@ class SavedFile:
     state: Literal["same", "original", "changed"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedValue:
+class SavedValue(Struct, frozen=True, kw_only=True):
     """A value of the running system before kit changed it: `kind` is sysctl, mtu, hugepages or unit."""
 
     kind: str
@@ -73,8 +69,7 @@ class SavedValue:
     area: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetupFacts:
+class SetupFacts(Struct, frozen=True, kw_only=True):
     """One observed host.
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.model.plan import Plan
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """Something about hosts that a person should know. It does not prevent the rest."""
 
     host: str
@@ -17,8 +17,7 @@ class Remark:
     hint: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True, kw_only=True):
     """A plan with what it leaves open. `waiting` maps a host to what needs a reboot there."""
 
     plan: Plan
@@ -26,8 +25,7 @@ class Draft:
     remarks: tuple[Remark, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetupHost:
+class SetupHost(Struct, frozen=True, kw_only=True):
     """One host after the verb. `status` is ok or unchanged. `waiting` is what needs a reboot."""
 
     host: str
@@ -39,8 +37,7 @@ class SetupHost:
     packages: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetupResult:
+class SetupResult(Struct, frozen=True, kw_only=True):
     """What `kit setup` did. `undo`: it restored what an earlier one had changed."""
 
     hosts: tuple[SetupHost, ...]

@@ -5,8 +5,6 @@ The plan itself is kit.model.plan.Plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup.paths import DAEMON_JSON
@@ -16,8 +14,7 @@ from kit.model.text import plural
 MTU_CONFIRM_S = 60
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FinishPackages(Step):
+class FinishPackages(Step, frozen=True, kw_only=True):
     """Let dpkg finish what was interrupted."""
 
     why: str
@@ -26,8 +23,7 @@ class FinishPackages(Step):
         return "finish", "dpkg --configure -a"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FetchKey(Step):
+class FetchKey(Step, frozen=True, kw_only=True):
     """Fetch the key that signs a repository, and write it only if it has this fingerprint."""
 
     area: str
@@ -43,8 +39,7 @@ class FetchKey(Step):
         return f"fingerprint {self.fingerprint}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteSystemFile(Step):
+class WriteSystemFile(Step, frozen=True, kw_only=True):
     """Write a file of the host's system atomically, owned by root. The host keeps its original."""
 
     area: str
@@ -60,8 +55,7 @@ class WriteSystemFile(Step):
         return "" if isinstance(self.content, Secret) else self.content.decode(errors="replace")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstallPackages(Step):
+class InstallPackages(Step, frozen=True, kw_only=True):
     """Install packages from the repositories that the host has."""
 
     area: str
@@ -72,8 +66,7 @@ class InstallPackages(Step):
         return "install", " ".join(self.packages)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigureEngine(Step):
+class ConfigureEngine(Step, frozen=True, kw_only=True):
     """Write daemon.json, let dockerd validate it first, and restart the engine.
 
     If the engine does not answer after that, the file gets its former bytes, and the engine starts with them.
@@ -93,8 +86,7 @@ class ConfigureEngine(Step):
         return "" if isinstance(self.content, Secret) else self.content.decode(errors="replace")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartEngine(Step):
+class StartEngine(Step, frozen=True, kw_only=True):
     """Start the engine, now and at every start of the host. `restart` also restarts one that runs."""
 
     area: str
@@ -105,8 +97,7 @@ class StartEngine(Step):
         return "restart" if self.restart else "start", "the engine"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyEngine(Step):
+class VerifyEngine(Step, frozen=True, kw_only=True):
     """Ask the engine and Compose for their versions."""
 
     why: str
@@ -115,8 +106,7 @@ class VerifyEngine(Step):
         return "verify", "the engine and Compose answer"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SetKernelValues(Step):
+class SetKernelValues(Step, frozen=True, kw_only=True):
     """Set values below /proc/sys. The host keeps what they were."""
 
     area: str
@@ -130,8 +120,7 @@ class SetKernelValues(Step):
         return "\n".join(f"{key} = {value}" for key, value in self.values)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadDriver(Step):
+class LoadDriver(Step, frozen=True, kw_only=True):
     """Load the module of the driver that was installed. A driver that needs a reboot is no failure here."""
 
     why: str
@@ -140,8 +129,7 @@ class LoadDriver(Step):
         return "load", "the module nvidia"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartUnit(Step):
+class StartUnit(Step, frozen=True, kw_only=True):
     """Start a unit of systemd, now and at every start of the host."""
 
     area: str
@@ -152,8 +140,7 @@ class StartUnit(Step):
         return "start", self.unit
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReservePages(Step):
+class ReservePages(Step, frozen=True, kw_only=True):
     """Reserve huge pages of 1 GiB in the running kernel. Too few free pages are no failure: they come by a reboot."""
 
     area: str
@@ -164,8 +151,7 @@ class ReservePages(Step):
         return "reserve", f"{plural(self.count, 'page')} of 1 GiB"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateBootLoader(Step):
+class UpdateBootLoader(Step, frozen=True, kw_only=True):
     """Let GRUB read its settings."""
 
     why: str
@@ -174,8 +160,7 @@ class UpdateBootLoader(Step):
         return "run", "update-grub"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeMtu(Step):
+class ChangeMtu(Step, frozen=True, kw_only=True):
     """Change an interface's MTU. The host takes it back unless kit confirms it over a new connection in time."""
 
     area: str
@@ -188,8 +173,7 @@ class ChangeMtu(Step):
         return "change", f"MTU of {self.interface} to {self.mtu}, back in {self.seconds} s without a confirmation"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reboot(Step):
+class Reboot(Step, frozen=True, kw_only=True):
     """Restart the host, and wait until it is back with another boot id."""
 
     boot_id: str
@@ -199,8 +183,7 @@ class Reboot(Step):
         return "reboot", "and wait until ssh answers"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StopUnit(Step):
+class StopUnit(Step, frozen=True, kw_only=True):
     """Stop a unit of systemd, now and at every start of the host."""
 
     unit: str
@@ -210,8 +193,7 @@ class StopUnit(Step):
         return "stop", self.unit
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreFile(Step):
+class RestoreFile(Step, frozen=True, kw_only=True):
     """Give a file its original bytes, mode and owner, or remove it if it did not exist."""
 
     path: str
@@ -222,8 +204,7 @@ class RestoreFile(Step):
         return ("restore" if self.existed else "remove"), self.path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreValues(Step):
+class RestoreValues(Step, frozen=True, kw_only=True):
     """Give values of the running system what they were before kit changed them. `what`: sysctl, hugepages or mtu."""
 
     what: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.errors import InputError
 from kit.model.bench import Case
@@ -28,8 +29,7 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchFacts:
+class BenchFacts(Struct, frozen=True, kw_only=True):
     """The facts of the cluster that decide which cases exist. `nodes` are those that run ranks, in the hosts' order.
 
     `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
@@ -55,8 +55,7 @@ class BenchFacts:
         return not self.frameworks or bool(WITH_HOROVOD & set(self.frameworks))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BenchOptions:
+class BenchOptions(Struct, frozen=True, kw_only=True):
     """The options of kit bench; None or an empty value is the preset's choice.
 
     `data` names a data set of kit.yaml: training is measured on its images too, beside synthetic ones.
@@ -82,16 +81,14 @@ class BenchOptions:
     timeout_s: float = 600.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True, kw_only=True):
     """The cases in order. `skipped` cannot run on this cluster: what → why."""
 
     cases: tuple[Case, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True, kw_only=True):
     """The size of a training case: the smallest with a meaningful result, and the same for every number of ranks."""
 
     model: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import StepError
 from kit.model.answer import number
@@ -19,8 +20,7 @@ _MOST_CORES = 2**20
 _IDLE, _WAIT, _STEAL, _FIELDS = 3, 4, 7, 8
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """A host between two samples. `busy` is cores (0.0 .. cores) over half a second.
 
     `stolen` and `ticks` are the kernel's clock ticks of all cores since its start.

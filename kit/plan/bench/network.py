@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.model import names
 from kit.model.launch import Node
@@ -18,8 +19,7 @@ LIMIT_S = 60.0
 Kind = Literal["bare", "host", "bridge", "overlay"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True, kw_only=True):
     """`prepare` on the head; then `listen` on one host, `connect` on the other, both with the secret as their input."""
 
     prepare: tuple[str, ...]

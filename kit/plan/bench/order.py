@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.bench import RUNGS, Case, Sample
 
@@ -23,8 +24,7 @@ GUESSES = {
 GUESS = 60.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """One launch to come: the `repeat`-th of the case, from 1 on; warm-ups count by themselves."""
 
     case: Case

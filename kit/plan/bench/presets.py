@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from kit.errors import InputError
 from kit.model.bench import Case, Rung
 from kit.model.text import plural
+from kit.model.values import replace
 from kit.plan.bench.cases import (
     LADDER,
     NETWORKS,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from kit.errors import InputError
 from kit.model.bench import RUNGS, SAMPLES, Case, Sample, Session
+from kit.model.values import asdict
 
 FORMAT = 1
 # How deep a session or a result may be nested.

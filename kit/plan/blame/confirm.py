@@ -6,9 +6,8 @@ fault is still there when kit looks again.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kit.model.blame import BlameResult
+from kit.model.values import replace
 
 # Who costs the others less than this share of their time is named only if a second look names the same host.
 DOUBTFUL = 0.15

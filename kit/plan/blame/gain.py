@@ -8,11 +8,11 @@ rank computes as fast as the others, or the slow link is as fast as the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from statistics import fmean
 
 from kit.model.blame import Gain
 from kit.model.scaling import Gradients, Layer, Links, Training
+from kit.model.values import replace
 from kit.plan.blame.samples import Sample, Totals
 from kit.plan.predict.scaling import mean_wait, predict
 

@@ -6,9 +6,8 @@ its ranks that takes none from the others, in each third of the time.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kit.model.blame import Reason, Watched
+from kit.model.values import replace
 from kit.plan.blame.lateness import Late
 from kit.plan.blame.reasons import Cause, cause
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 
 from kit.model.blame import BlameResult, Culprit, RankRow, Verdict, Watched
+from kit.model.values import replace
 from kit.plan.blame.gain import gain
 from kit.plan.blame.hostsalone import slow_host
 from kit.plan.blame.lateness import LEAST_SHARE, Late, late, needed

@@ -9,10 +9,11 @@ costs nothing. So the others must also lose a part of their time by it that is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import fmean, median, stdev
 from typing import TypeVar
+
+from msgspec import Struct
 
 from kit.plan.blame.samples import Sample
 
@@ -28,8 +29,7 @@ ERRORS = 3.0
 OWN_PART = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Late:
+class Late(Struct, frozen=True, kw_only=True):
     """Who is late: the host, and its ranks that are. `share` is what the others lose, in seconds per second.
 
     It was the last one in `wins` of `samples`.

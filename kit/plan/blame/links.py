@@ -8,8 +8,9 @@ that time, and a slow one is never.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from kit.model.blame import HostInterval, Watched
 from kit.plan.blame.lateness import CHANCE, LEAST_SHARE, tail
@@ -21,8 +22,7 @@ SLOW = 0.75
 LEAST_RATE = 100e3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Flow:
+class _Flow(Struct, frozen=True, kw_only=True):
     source: str
     target: str
     sent: float
@@ -39,8 +39,7 @@ _WAYS: tuple[tuple[str, Callable[[_Flow, str], bool]], ...] = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlowLink:
+class SlowLink(Struct, frozen=True, kw_only=True):
     """The host, the direction in which its link is slow, and rates in bytes per second: its own and the others'.
 
     `share` is the part of the time that the operations take longer by it.
@@ -55,8 +54,7 @@ class SlowLink:
     samples: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Suspicion:
+class _Suspicion(Struct, frozen=True, kw_only=True):
     """A fault that would explain the rates: of the flows that it slows (`rate`), and of the others (`usual`)."""
 
     host: str

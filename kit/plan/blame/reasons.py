@@ -7,8 +7,9 @@ one that explains most is named. The time in which a rank is ready and has no co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
+
+from msgspec import Struct
 
 from kit.model.blame import Gpu, HostInterval, Other, RankShares, Reason, Watched
 from kit.model.pretended import marked
@@ -26,8 +27,7 @@ MOST_CORES = 65536
 LEAST_OTHER = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """A reason, the share of the time that it explains, its evidence, and what to do."""
 
     reason: Reason
@@ -36,8 +36,7 @@ class Cause:
     fix: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Means:
+class _Means(Struct, frozen=True, kw_only=True):
     """What a rank did in the whole time, as shares of it; see RankShares. `steal` is its host's."""
 
     cpu: float

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.blame import HostInterval, Readiness, Watched
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True, kw_only=True):
     """One part of the run in which every rank summed at least one tensor, and ended a step if Horovod counts steps.
 
     By rank: `wait` is seconds between enqueue and operation, for the mean tensor; `tail` and `operation` are shares of
@@ -23,8 +23,7 @@ class Sample:
     steps: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True, kw_only=True):
     """What the ranks did in the whole time, per second: tensors, bytes, and steps or None if Horovod counts none."""
 
     seconds: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from kit.model.lock import AuditEntry
 from kit.model.text import fold
+from kit.model.values import replace
 
 
 def merged(

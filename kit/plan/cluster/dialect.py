@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from kit.errors import KitError
 from kit.model.keys import ClusterKeys
@@ -15,8 +16,7 @@ from kit.model.spec import ClusterSpec
 from kit.plan.cluster.supply import Image
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Site:
+class Site(Struct, frozen=True, kw_only=True):
     """What a deploy is planned from. `observed` and `nodes` are in step, the head first. `text` is the record's."""
 
     spec: ClusterSpec
@@ -28,8 +28,7 @@ class Site:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True, kw_only=True):
     """A dialect's part of a plan: rounds before the image comes, what each host does for itself, and rounds after that.
 
     `digests` tell apart the definitions of the services.
@@ -41,8 +40,7 @@ class Draft:
     after: tuple[Round, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldKeys:
+class HeldKeys(Struct, frozen=True, kw_only=True):
     """The public halves of the keys that exist. `owners` maps each host to the owner of its host key in `hosts`."""
 
     client: str | None

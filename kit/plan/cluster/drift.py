@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from kit.errors import NotReadyError
 from kit.model.spec import ClusterSpec
+from kit.model.values import asdict
 from kit.plan.cluster import data
 
 # How a value is shown: a list of packages may be long.

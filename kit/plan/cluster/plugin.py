@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from kit.errors import KitError, StepError
 from kit.model import names
@@ -27,6 +28,7 @@ from kit.model.plan import (
     Round,
 )
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster import checks
 from kit.plan.cluster.supply import Image, bring
 
@@ -35,8 +37,7 @@ _WHY = "the host does not have this plugin"
 _UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plugin:
+class Plugin(Struct, frozen=True, kw_only=True):
     """The plugin that hosts should have: what kit.yaml names, and how hosts get the image.
 
     `content` is sha256:… of the image, or '' if a dry run does not know it. The tag of `image` is kit's own.

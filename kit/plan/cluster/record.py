@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+
+from msgspec import Struct
 
 from kit.errors import NotReadyError
 from kit.model.answer import OddAnswer, decode
 from kit.model.launch import MOST_SLOTS, ClusterRecord, Node
+from kit.model.values import fields
 
 VERSION = 1
 
@@ -18,19 +20,18 @@ _node_fields = json.JSONEncoder(separators=(",\n   ", ": ")).encode
 
 def to_text(record: ClusterRecord) -> str:
     """Return the record as JSON with an indent of 1, written faster than json does for 10,000 nodes."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    values = {name: getattr(record, name) for name in fields(record)}
     text = json.dumps({"kit": VERSION, **values, "nodes": []}, indent=1) + "\n"
     if not record.nodes:
         return text
-    names = [field.name for field in fields(Node)]
+    names = fields(Node)
     lines = (_node_fields({name: getattr(node, name) for name in names})[1:-1] for node in record.nodes)
     nodes = (f"  {{\n   {line}\n  }}" for line in lines)
     # A text in JSON never holds a raw newline, so only the field itself can match.
     return text.replace('\n "nodes": []', '\n "nodes": [\n' + ",\n".join(nodes) + "\n ]")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Version:
+class _Version(Struct, frozen=True, kw_only=True):
     kit: int
 
 

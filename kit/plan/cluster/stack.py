@@ -6,9 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from kit.model import names
 from kit.plan.cluster import data, fence, yamltext
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 START = f"{names.IMAGE_BIN}/start.sh"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComposeFile:
+class ComposeFile(Struct, frozen=True, kw_only=True):
     """One host's Compose file. The running container has `digest`, that of its definition, as a label."""
 
     text: str
@@ -104,8 +104,7 @@ class _Template:
         return "".join(parts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True, kw_only=True):
     definition: _Template
     text: _Template
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import PULL, SHIP, HostPlan, Pull, Round, Ship
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Image:
+class Image(Struct, frozen=True, kw_only=True):
     """An image that the hosts should have. `id` (as hosts will have it) and `size` (bytes) are '' and 0 if unknown.
 
     It is in this machine's engine, or in that of the host `builder`, as `origin` if that is not ''. If hosts pull it,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median_high, median_low
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.model.doctor import PairSeen
 
@@ -24,16 +25,14 @@ _Side = tuple[str, Direction]
 SLOW, LATE, LATE_S = 2.5, 4.0, 0.001
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Blame:
+class Blame(Struct, frozen=True, kw_only=True):
     """A host that most of its bad connections share, and on which side of it they are bad."""
 
     host: str
     direction: Direction
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rate:
+class _Rate(Struct, frozen=True, kw_only=True):
     """What one direction of a link reached, and what it may reach if its hosts do not wait for a core, in bytes/s."""
 
     rate: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kit.model import names
 from kit.model.spec import ClusterSpec
@@ -12,8 +12,7 @@ from kit.plan.run import mpi
 _TRIES = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class Span(Struct, frozen=True, kw_only=True):
     """A range of ports of which kit tries the first free one. `use` says who listens there.
 
     Where `taken` is True and a program listens on the first port already, kit connects to that program.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, log2
+
+from msgspec import Struct
 
 from kit.model.allreduce import Algorithm, Library
 from kit.model.scaling import Links
@@ -16,8 +17,7 @@ MPI_SWITCH = 8192
 MPI_TURNS_FROM = 64 * 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """`seconds` of an all-reduce, and the bytes that leave each host for it."""
 
     seconds: float
@@ -25,8 +25,7 @@ class Cost:
     algorithm: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ranks:
+class Ranks(Struct, frozen=True, kw_only=True):
     """`count` ranks, `per_host` on each host, neighbors by number on the same host."""
 
     count: int

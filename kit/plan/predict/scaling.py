@@ -7,8 +7,9 @@ up to the size of its fusion buffer, and sums one batch after the other. Sums du
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor
+
+from msgspec import Struct
 
 from kit.model.scaling import Gradients, Links, Prediction, Training
 from kit.plan.predict.collectives import Ranks, allreduce
@@ -17,8 +18,7 @@ from kit.plan.predict.collectives import Ranks, allreduce
 NEGOTIATION_BYTES = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Tensor:
+class _Tensor(Struct, frozen=True, kw_only=True):
     ready: float
     size: int
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast
+
+from msgspec import Struct, field
 
 from kit.model.answer import OddAnswer, convert
 from kit.model.queue import After, Cordon, How, Kind, Line, Member, Out, Reason, Reserved, WaitingRun
@@ -16,14 +17,12 @@ _LATEST, _MOST = 2.0**36, 2**31
 _HOW = ("ok", "failed", "any")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Need:
+class _Need(Struct, frozen=True, kw_only=True):
     counts: tuple[int, ...]
     hosts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True, kw_only=True):
     """What the head shows of an entry (images/lib/kitqueue/desk.py). Its other fields are for the head."""
 
     id: str
@@ -40,8 +39,7 @@ class _Entry:
     array: Member | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reason:
+class _Reason(Struct, frozen=True, kw_only=True):
     kind: Literal["held", "after", "never", "hosts", "gone", "slots", "turn", "error", "broken"]
     ids: tuple[str, ...] = ()
     at: float | None = None
@@ -51,27 +49,23 @@ class _Reason:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _State:
+class _State(Struct, frozen=True, kw_only=True):
     reasons: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Cordon:
+class _Cordon(Struct, frozen=True, kw_only=True):
     why: str = ""
     by: str = ""
     at: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reserved:
+class _Reserved(Struct, frozen=True, kw_only=True):
     id: str
     slots: dict[str, tuple[int, ...]]
     left: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True, kw_only=True):
     line: tuple[dict[str, Any], ...]
     state: _State
     cordons: dict[str, _Cordon]

@@ -6,12 +6,12 @@ images/lib/kitqueue/fill.py gives it the hosts and slots that it gets. images/li
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from kit.errors import InputError
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.queue import Member, Turn
+from kit.model.values import asdict
 
 # What a run of an array sees: its index, the number of runs, and the array's id.
 INDEX, SIZE, ARRAY = "KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from kit.errors import InputError
 from kit.model.answer import convert, number
 from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
 from kit.model.spec import NcclNetwork
+from kit.model.values import replace
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
 _REQUEST = (
@@ -46,8 +48,7 @@ _MOST_BYTES = 2**50
 FIELDS = (*_REQUEST, *_POLICY)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True, kw_only=True):
     """The form of the options in a record."""
 
     np: int | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import NotReadyError
 from kit.model.launch import Node
@@ -19,8 +20,7 @@ from kit.plan.run.gpus import slots_of
 _MOST = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BusyGpu:
+class BusyGpu(Struct, frozen=True, kw_only=True):
     """A program on GPUs of a host. `gpus` are kit's numbers, empty if nvidia-smi did not list the GPU.
 
     `models` are the names of the host's GPUs.

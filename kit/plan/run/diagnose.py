@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 
+from msgspec import Struct
+
 from kit.model.run import Failure
 from kit.plan.run.banners import RULE_OFF
 from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, SURE, TELLING, WARNINGS, Rule
@@ -44,8 +46,7 @@ _UNINFORMATIVE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """What happened, in one sentence, and how to fix it, with a command if there is one."""
 
     text: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kit.errors import InputError
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
 from kit.model.spec import ImageSpec
+from kit.model.values import replace
 from kit.plan.run import leases
 from kit.plan.run.mpi import MEETING
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kit.errors import InputError, KitError, NotReadyError
 from kit.model.local import LocalGpus
 from kit.model.observed import Gpu, HostFacts
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster.gpus import compose_driver
 
 

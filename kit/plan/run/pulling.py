@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from kit.errors import InputError
 from kit.model import names
@@ -23,8 +24,7 @@ SAME_CLOCK_S = 2.0
 ALWAYS = (-(2**63), 2**63 - 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """The words of kit pull. `run` is None for the latest run, `folder` for the default folder."""
 
     run: str | None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from kit.errors import AnswerError, InputError
 from kit.model.answer import OddAnswer, convert, decode
@@ -12,6 +13,7 @@ from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
 from kit.model.run import Failure, Place, RunCode, RunRecord, RunState, RunUse
+from kit.model.values import asdict
 
 # Limits of what a record may say: seconds since 1970, and any count.
 _LATEST = 2.0**36
@@ -22,13 +24,11 @@ _MOST_HOSTS = 1024
 _LONGEST_PATH = 4096
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Helper:
+class _Helper(Struct, frozen=True, kw_only=True):
     role: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Code:
+class _Code(Struct, frozen=True, kw_only=True):
     digest: str = ""
     folder: str = ""
     files: int = 0
@@ -39,8 +39,7 @@ class _Code:
     dirty: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shares:
+class _Shares(Struct, frozen=True, kw_only=True):
     """The options of a run that limit what it uses of a host, and its data sets."""
 
     cpus: int | None = None
@@ -48,8 +47,7 @@ class _Shares:
     data: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True, kw_only=True):
     """The form of record.json. Its other fields are for the head, or for kit.plan.run.again."""
 
     id: str = ""
@@ -66,8 +64,7 @@ class _Record:
     options: _Shares | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Failure:
+class _Failure(Struct, frozen=True, kw_only=True):
     kind: str = ""
     host: str | None = ""
     rank: int | None = None
@@ -79,8 +76,7 @@ class _Failure:
     mpirun: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ending:
+class _Ending(Struct, frozen=True, kw_only=True):
     """The form of end.json."""
 
     ended: float | None = None

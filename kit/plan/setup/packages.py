@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kit.errors import StepError
 from kit.model.plan import Step
@@ -10,8 +10,7 @@ from kit.model.setup.facts import SetupFacts
 from kit.model.setup.steps import FetchKey, InstallPackages, WriteSystemFile
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repository:
+class Repository(Struct, frozen=True, kw_only=True):
     """A repository of a vendor: its key, and the file that names it."""
 
     area: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.model import names
 from kit.model.observed import HostFacts
@@ -12,8 +13,7 @@ from kit.model.spec import ClusterSpec
 from kit.model.swarm import RemoveNode, StackRemove, SwarmLeave
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True, kw_only=True):
     """Rounds that come before anything else, and steps of hosts (by name) that come before their own."""
 
     before: tuple[Round, ...] = ()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.model import names
 from kit.model.keys import ClusterKeys
@@ -25,8 +26,7 @@ GPU_KINDS = ("NVIDIA-GPU", "gpu", "GPU")
 KEY_FILES: Mapping[Role, str] = {"client": "id_ed25519", "head": "host_ed25519", "node": "host_ed25519"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """The definitions of a cluster's services by name. Each has its digest among its labels."""
 
     services: Mapping[str, dict[str, Any]]

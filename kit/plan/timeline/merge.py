@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec import Struct
 
 from kit.model.timeline import WAIT, RankTime, Slice, Trace
 
@@ -19,8 +20,7 @@ _ALL = "all tensors"
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankTrace:
+class RankTrace(Struct, frozen=True, kw_only=True):
     """What a rank wrote. `offset_us` is how far its host's clock is ahead of the common one."""
 
     rank: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kit.model.answer import MOST, OddAnswer, decode, within
 from kit.model.text import printable
@@ -16,8 +17,7 @@ _EPOCH = "start_time_since_epoch_in_micros"
 _MOST_NAME = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Event:
+class _Event(Struct, frozen=True, kw_only=True):
     """An event as Horovod writes it: B and E are the begin and end of a slice, M names a tensor, X and i are points."""
 
     ph: str

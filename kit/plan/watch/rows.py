@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.model.watch import Gpu, Nic, RankReading, Reading, Seen
 from kit.plan.watch.spark import percent
@@ -31,8 +32,7 @@ HEAT = ("heat", "power brake", "hardware slowdown")
 Values = Sequence[float | None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostRow:
+class HostRow(Struct, frozen=True, kw_only=True):
     """A host. `trouble` is why there are no figures, or ''. Rates are of its busiest network device, whose use of the
     link is `link` percent. `gpu` is the mean use of its GPUs. Disk is the fullest file system."""
 
@@ -63,8 +63,7 @@ class HostRow:
         return percent(self.mem_used, self.mem_total)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuRow:
+class GpuRow(Struct, frozen=True, kw_only=True):
     """A GPU of a host, or `trouble`: why the host's GPUs cannot be read. `held` is what holds its clocks down."""
 
     host: str
@@ -79,8 +78,7 @@ class GpuRow:
         return percent(self.gpu.mem_used, self.gpu.mem_total)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankRow:
+class RankRow(Struct, frozen=True, kw_only=True):
     """A rank. `last` is the last line that it printed."""
 
     host: str
@@ -88,8 +86,7 @@ class RankRow:
     last: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True, kw_only=True):
     """All rows, in the order of the hosts file, GPUs and ranks."""
 
     hosts: tuple[HostRow, ...] = ()

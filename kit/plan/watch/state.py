@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+
+from kit.model.values import replace
 from kit.plan.watch.rows import GpuRow, HostRow, RankRow, Tables
 
 Key = Callable[[Any], Any]
@@ -60,8 +62,7 @@ def own_order(section: str) -> str:
     return next(iter(KEYS[section]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """`sorts` has the column of each section that is not in its own order. `typing`: keys go into the filter."""
 
     section: str = "hosts"

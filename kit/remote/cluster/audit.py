@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 from kit.errors import StepError
 from kit.model import names
 from kit.model.answer import OddAnswer, decode
 from kit.model.lock import AuditEntry
+from kit.model.values import asdict
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
@@ -18,7 +18,7 @@ _LONGEST = 1 << 20
 
 def append(transport: Transport, cluster: str, entry: AuditEntry) -> None:
     """Append a line. Write nothing if the cluster never was on this host."""
-    line = json.dumps(dataclasses.asdict(entry), ensure_ascii=False) + "\n"
+    line = json.dumps(asdict(entry), ensure_ascii=False) + "\n"
     done = transport.run(
         script("audit", names.folder(cluster), names.audit_file(cluster)),
         stdin=line.encode(errors="replace"),

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plugin:
+
+class Plugin(Struct, frozen=True, kw_only=True):
     Name: str = ""
     Version: str | None = None
     Err: Any = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Client:
+class Client(Struct, frozen=True, kw_only=True):
     Plugins: tuple[Plugin, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True, kw_only=True):
     Addr: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dispatcher:
+class Dispatcher(Struct, frozen=True, kw_only=True):
     HeartbeatPeriod: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmSpec:
+class SwarmSpec(Struct, frozen=True, kw_only=True):
     Dispatcher: Dispatcher | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SwarmCluster:
+class SwarmCluster(Struct, frozen=True, kw_only=True):
     Spec: SwarmSpec | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Swarm:
+class Swarm(Struct, frozen=True, kw_only=True):
     LocalNodeState: str | None = None
     NodeID: str | None = None
     ControlAvailable: bool | None = None
@@ -48,44 +42,38 @@ class Swarm:
     Cluster: SwarmCluster | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class Named(Struct, frozen=True, kw_only=True):
     """A generic resource with a name, such as a GPU with its UUID."""
 
     Kind: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Discrete:
+class Discrete(Struct, frozen=True, kw_only=True):
     """A generic resource with a count."""
 
     Kind: str
     Value: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True, kw_only=True):
     NamedResourceSpec: Named | None = None
     DiscreteResourceSpec: Discrete | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True, kw_only=True):
     """A program that starts containers. `path` may be a name on the engine's PATH. A shim of containerd has none."""
 
     path: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """A device that the engine offers to containers: `ID` is nvidia.com/gpu=all. Engines before 28.2 list none."""
 
     Source: str = ""
     ID: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Info:
+class Info(Struct, frozen=True, kw_only=True):
     """The parts of `docker info` that kit reads."""
 
     ServerVersion: str | None = None
@@ -102,8 +90,7 @@ class Info:
     GenericResources: tuple[Resource, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineContainer:
+class EngineContainer(Struct, frozen=True, kw_only=True):
     """A container in the engine's own list."""
 
     Names: tuple[str, ...] | None = None
@@ -113,8 +100,7 @@ class EngineContainer:
     Status: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClientContainer:
+class ClientContainer(Struct, frozen=True, kw_only=True):
     """A row of `docker ps`. `Labels` is `name=value,name=value`."""
 
     Names: str = ""
@@ -124,14 +110,12 @@ class ClientContainer:
     Status: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSpec:
+class NodeSpec(Struct, frozen=True, kw_only=True):
     Labels: dict[str, str] | None = None
     Availability: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True, kw_only=True):
     State: str | None = None
     Addr: str | None = None
 
@@ -141,14 +125,12 @@ NodeRow = tuple[str, NodeSpec, str | None, NodeStatus]
 LabelledRow = tuple[str, dict[str, str] | None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeasePlace:
+class LeasePlace(Struct, frozen=True, kw_only=True):
     node: str
     slots: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeaseRow:
+class LeaseRow(Struct, frozen=True, kw_only=True):
     """A line of `runs.py slots`."""
 
     id: str

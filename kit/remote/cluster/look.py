@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Completed, Transport
@@ -16,8 +17,7 @@ TIMEOUT_S = 75.0
 Wanted = Literal["compose", "swarm", "state"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What a host printed. Only a line that begins with `@@ MARK ` starts a section: nobody else knows the mark."""
 
     done: Completed

@@ -6,7 +6,6 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from kit.errors import SlowError, StepError
 from kit.model import names
@@ -15,6 +14,7 @@ from kit.model.host import Host
 from kit.model.launch import MOST_SLOTS
 from kit.model.observed import Container, HostFacts, HugePages, Interface, Lease
 from kit.model.run import BY_HAND, RUN_ID
+from kit.model.values import replace
 from kit.remote.cluster import rdma
 from kit.remote.cluster.forms import ClientContainer, EngineContainer, Info, LeaseRow
 from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, node_gpus_of

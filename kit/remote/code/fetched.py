@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kit.errors import InputError, KitError, UnreachableError
 from kit.model.code import GitFacts, Snapshot
 from kit.model.repository import COMMIT, Repository, masked, without_login
+from kit.model.values import replace
 from kit.remote.code import lfs, turns
 from kit.remote.code.git import OTHER_REPOSITORY
 from kit.remote.code.modules import Module, modules

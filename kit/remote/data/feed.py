@@ -11,9 +11,10 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError
 from kit.model.answer import OddAnswer, answer_of, convert
@@ -41,8 +42,7 @@ class _SourceError(Exception):
         self.kind = kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ask:
+class _Ask(Struct, frozen=True, kw_only=True):
     """What the lead asks for: all entries, one entry, bytes of a file that had this size and time, or whole files."""
 
     list: int = 0

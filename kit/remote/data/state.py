@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from kit.errors import StepError
@@ -11,6 +10,7 @@ from kit.model.answer import OddAnswer, answer_of
 from kit.model.datasets import HostData, HostSet
 from kit.model.spec import NAME
 from kit.model.staging import read_summary
+from kit.model.values import replace
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from kit.model.answer import OddAnswer, decode, within
 from kit.model.observed import Interface
 
@@ -32,8 +34,7 @@ _FAULTS = {
 _WORD = re.compile(r"[!-~]{1,64}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """A host's own name, or "" if that is no name, its addresses, and the MTU of each interface."""
 
     name: str
@@ -42,8 +43,7 @@ class Hello:
     route: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listening:
+class Listening(Struct, frozen=True, kw_only=True):
     """Where a probe listens: (port, fault) for each range, the port for measurements, and that for packets."""
 
     ports: tuple[tuple[int, str], ...]
@@ -51,24 +51,21 @@ class Listening:
     packets: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reached:
+class Reached(Struct, frozen=True, kw_only=True):
     """How each connection failed, or "", and the addresses of each name, or None if there was no answer in time."""
 
     faults: tuple[str, ...]
     names: tuple[tuple[str, ...] | None, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Packets:
+class Packets(Struct, frozen=True, kw_only=True):
     """The MTU of the host's interface, and the largest packet that arrived at each target, or None."""
 
     local: int
     largest: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flow:
+class Flow(Struct, frozen=True, kw_only=True):
     """A stream: its bytes/s, and the part of its time in which an end waited for a core."""
 
     rate: float
@@ -90,8 +87,7 @@ class Flow:
         return self.rate / (1 - min(self.waited, STARVED))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """A measurement of two hosts: to the target, and from it. `clock_s` is the target's clock minus the source's."""
 
     rtt_s: float

@@ -6,11 +6,12 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from kit.errors import KitError, StepError
 from kit.model.answer import MOST, OddAnswer, answer_of, convert, decode, within
@@ -66,8 +67,7 @@ class Answered(NamedTuple):
     look: Answer | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True, kw_only=True):
     """The line that reader.py prints."""
 
     reads: list[Any]

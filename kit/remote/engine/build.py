@@ -9,9 +9,10 @@ import tarfile
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct
 
 from kit.errors import ImageError
 from kit.model.image import ImageContent
@@ -67,8 +68,7 @@ _HINTS = (
 _ANY_HINT = "the lines above are the last of that step; fix what they name, and build again"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildStep:
+class BuildStep(Struct, frozen=True, kw_only=True):
     """Step `number` of `total` of a build, and its instruction on one line."""
 
     number: int
@@ -79,8 +79,7 @@ class BuildStep:
 OnStep = Callable[[BuildStep], None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How a build ended. `error` is None if the image was built; `lines` are the last step's last lines."""
 
     error: str | None

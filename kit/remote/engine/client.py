@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import AnswerError, ImageError, UnreachableError
 from kit.model.answer import MOST, OddAnswer, convert
@@ -22,8 +23,7 @@ from kit.remote.ssh.refusals import dropped, dropped_error
 _MOST_ID = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineImage:
+class EngineImage(Struct, frozen=True, kw_only=True):
     """An image of an engine: `image_id` is sha256:…, the size is that of all layers, `arch` as in amd64.
 
     `ships_as` is the ID that the image gets on the hosts that kit ships it to.
@@ -35,8 +35,7 @@ class EngineImage:
     ships_as: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Facts:
+class _Facts(Struct, frozen=True, kw_only=True):
     """What kit reads of an engine's answer about an image."""
 
     Id: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.types import DeviceRequest, Ulimit
+from msgspec import Struct
 from requests.exceptions import RequestException
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError
@@ -30,18 +30,15 @@ LABEL = "kit.local"
 STOP_S = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ended:
+class _Ended(Struct, frozen=True, kw_only=True):
     StatusCode: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _State:
+class _State(Struct, frozen=True, kw_only=True):
     OOMKilled: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Attributes:
+class _Attributes(Struct, frozen=True, kw_only=True):
     """What kit reads of an engine's answer about a container."""
 
     State: _State

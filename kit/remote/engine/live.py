@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from kit.errors import StepError
+from kit.model.values import replace
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh.transport import Completed, Live, LiveTransport, Transport

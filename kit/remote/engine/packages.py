@@ -9,8 +9,9 @@ import re
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import ImageError
 from kit.model import names
@@ -43,8 +44,7 @@ _SCRIPT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Packages:
+class Packages(Struct, frozen=True, kw_only=True):
     """An image, and those of its files that name what it consists of, by their paths without the leading `/`.
 
     - `created` is in seconds since 1970.
@@ -58,23 +58,20 @@ class Packages:
     base_packages: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Config:
+class _Config(Struct, frozen=True, kw_only=True):
     """What kit reads of an image's configuration."""
 
     Labels: dict[str, str] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Facts:
+class _Facts(Struct, frozen=True, kw_only=True):
     """What kit reads of an engine's answer about an image, beyond its ID. An image may have no time."""
 
     Created: str | None = None
     Config: _Config | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Created:
+class _Created(Struct, frozen=True, kw_only=True):
     """What kit reads of an engine's answer about a new container."""
 
     Id: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import AnswerError
 from kit.model.answer import OddAnswer, convert
@@ -41,18 +42,15 @@ def look_up(engine: Engine, reference: str, login: RegistryLogin | None, *, fore
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Descriptor:
+class _Descriptor(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Platform:
+class _Platform(Struct, frozen=True, kw_only=True):
     architecture: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Distribution:
+class _Distribution(Struct, frozen=True, kw_only=True):
     """What a registry has under a name, by the engine's words."""
 
     Descriptor: _Descriptor
@@ -118,8 +116,7 @@ def _auth(login: RegistryLogin | None) -> dict[str, str]:
     return {"identitytoken": secret} if login.is_token else {"username": login.user, "password": secret}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Way:
+class _Way(Struct, frozen=True, kw_only=True):
     """An engine's words for a layer whose bytes move, have moved, and what follows; and a word for people (`done`)."""
 
     moving: str

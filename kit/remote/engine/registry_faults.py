@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.errors import ImageError, RegistryLoginError
 from kit.model.registry import RegistryLogin, address_of
@@ -12,8 +13,7 @@ from kit.model.registry import RegistryLogin, address_of
 Doing = Literal["look", "push", "pull"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Cause:
+class _Cause(Struct, frozen=True, kw_only=True):
     """A known cause. The first whose pattern matches the engine's words applies.
 
     The texts may use {address}, {name}, {registry}, {where}, {user}, {setting} and {missing}.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import tarfile
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import docker.errors
 import requests
+from msgspec import Struct
 
 from kit.errors import StepError
 from kit.model.answer import answer_of, decode, number
@@ -25,8 +25,7 @@ _PATIENCE_S = 60.0
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Gpus:
+class _Gpus(Struct, frozen=True, kw_only=True):
     """What `pretended-gpus` prints."""
 
     name: str

@@ -6,15 +6,17 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import NotReadyError, StepError
 from kit.model import names
 from kit.model.answer import MOST, OddAnswer, answer_of, decode
 from kit.model.results import LOG, MADE, Clock, Entry, Listing, RunFolder, SharedListing
+from kit.model.values import asdict, replace
 from kit.remote.scripts import in_node
 from kit.remote.ssh.program import package
 from kit.remote.ssh.transport import Completed, Transport
@@ -64,8 +66,7 @@ def in_container(container: str) -> Command:
     return command
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True, kw_only=True):
     """A line about a run. Only a survey has the sizes."""
 
     id: str
@@ -112,8 +113,7 @@ def named_files(transport: Transport, path: str, command: Command) -> Listing:
     return _listing(transport.run(command("find", encoded(path)), timeout_s=LIST_S), transport, "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Now:
+class _Now(Struct, frozen=True, kw_only=True):
     """The answer to `now`, in ns since 1970."""
 
     now: int
@@ -129,8 +129,7 @@ def clock(transport: Transport) -> Clock:
         return Clock(there=_check(now.now, *TIMES, line), here=here)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shared:
+class _Shared(Struct, frozen=True, kw_only=True):
     """The first line of the list of a shared folder."""
 
     top: str
@@ -138,8 +137,7 @@ class _Shared:
     store: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Others:
+class _Others(Struct, frozen=True, kw_only=True):
     """The last line of that list."""
 
     others: int
@@ -173,8 +171,7 @@ def shared_files(
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Header:
+class _Header(Struct, frozen=True, kw_only=True):
     """The first line of a list."""
 
     top: str
@@ -190,8 +187,7 @@ def _listing(done: Completed, transport: Transport, below: str) -> Listing:
     return Listing(top=header.top, below=below, live=header.live, unsettled=header.unsettled, entries=entries)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Removed:
+class _Removed(Struct, frozen=True, kw_only=True):
     """A line about a run that was to be removed."""
 
     id: str

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+
 from kit.errors import StepError
 from kit.model.answer import MOST, OddAnswer, answer_of, decode
 from kit.model.results import Pulled, Wanted
@@ -32,8 +34,7 @@ _MOST_ERRORS = 1 << 16
 _GROWTH = 1 << 30
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """What comes before the bytes of a file: the first byte that comes, its size, time and mode. Or an error."""
 
     at: int = 0
@@ -43,8 +44,7 @@ class Header:
     error: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Trailer:
+class _Trailer(Struct, frozen=True, kw_only=True):
     """What comes after the bytes of a file."""
 
     sha256: str = ""

@@ -8,9 +8,10 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import InputError
 from kit.model.answer import answer_of, decode
@@ -23,8 +24,7 @@ _CHUNK = 1 << 18
 _MOST_ANSWER = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True, kw_only=True):
     """The answer of the reader: the path there."""
 
     path: str

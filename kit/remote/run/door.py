@@ -119,9 +119,6 @@ class Door:
         Connect again if a kept connection was dead. `patient`: also wait for a head that hangs up or refuses, as other
         commands do.
         """
-        # It loads while ssh connects.
-        import msgspec  # noqa: F401, PLC0415
-
         ended = persistently(lambda: self._reached(patient=patient), no_exec)
         if not self._hello:
             raise self._no_launcher(ended)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from kit.model.answer import MOST_BYTES, OddAnswer, decode
 from kit.remote.run.lines import Lines
@@ -20,8 +21,7 @@ Kind = Literal["out", "err", "up", "end", "mpirun", "event"]
 _KINDS: dict[bytes, Kind] = {b"o": "out", b"e": "err", b"u": "up", b"x": "end", b"m": "mpirun", b"k": "event"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True, kw_only=True):
     """One record of a run's log. `time` is in seconds since 1970, by the head's clock. `rank` is '' for mpirun and
     events.
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 BEGIN = b"\x1ekit-line "
 HEAD = re.compile(rb"\x1ekit-line (\d{1,9}) ([oeuxl]) ([+.]) (\d{1,4})\n")
@@ -19,8 +20,7 @@ Kind = Literal["out", "err", "words", "other"]
 _KINDS: dict[bytes, Kind] = {b"o": "out", b"e": "err"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """Bytes of a rank's stream, or words of mpirun, which have no rank. `more`: the last line may continue."""
 
     kind: Kind

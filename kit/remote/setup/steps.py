@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, cast
 
 from kit.errors import KitError, StepError, UnreachableError
@@ -33,6 +32,7 @@ from kit.model.setup.steps import (
     WriteSystemFile,
 )
 from kit.model.text import one_line
+from kit.model.values import replace
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.setup.apt_faults import first_cause
 from kit.remote.setup.programs import program

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from kit.errors import KitError, StepError
 from kit.events import Note, Reporter, Warned
@@ -40,8 +41,7 @@ _ANSWERS = 16
 _Heard: TypeAlias = "tuple[Lane | None, Report | OddAnswer | KitError | None]"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shipped:
+class Shipped(Struct, frozen=True, kw_only=True):
     """The result of a ship: `sent` bytes left this machine, and after `wire_s` the last host had all of them.
 
     `load_s` is how long each engine unpacked, mostly at the same time.

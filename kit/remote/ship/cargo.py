@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.remote.ship.faults import CODE, IMAGE, Words
 from kit.remote.ship.porter.wire import MOST_SIZE
@@ -15,8 +16,7 @@ from kit.remote.ship.spool import PackSpool, Spool
 _TARS = 16 << 30
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cargo:
+class Cargo(Struct, frozen=True, kw_only=True):
     """The words of a porter's order `begin`, and where this machine takes the layers from (None: it sends none).
 
     `sizes` has the bytes that each step of a build added, the last step's first.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kit.errors import AnswerError, ImageError, KitError, StepError, UnreachableError
 from kit.model.answer import OddAnswer
@@ -14,8 +14,7 @@ _SSH_FAILED = 255
 _NO_SUCH_COMMAND = 127
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Words:
+class Words(Struct, frozen=True, kw_only=True):
     """How messages name the cargo of a ship, and what to do again after a failure."""
 
     cargo: str

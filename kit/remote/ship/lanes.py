@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from threading import Thread
+
+from msgspec import Struct
 
 from kit.errors import KitError
 from kit.model.host import Login
 from kit.remote.ship.porters import Porter
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """A host that needs the cargo. `address` is where other hosts of the cluster reach it."""
 
     login: Login

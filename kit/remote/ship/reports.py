@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.model.answer import OddAnswer, decode
 from kit.remote.ship.porter.names import is_digest
@@ -20,8 +21,7 @@ _MOST_PORT = 65535
 _MOST_SECONDS = 7 * 24 * 3600.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True, kw_only=True):
     """A porter is there: its port, the layers that it needs with the bytes it has, how many its engine has."""
 
     port: int
@@ -29,8 +29,7 @@ class Ready:
     held: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inspected:
+class Inspected(Struct, frozen=True, kw_only=True):
     """An image of a source's engine: config as JSON, layers, and the bytes that each step of the build added."""
 
     config: str
@@ -39,8 +38,7 @@ class Inspected:
     size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """One report of a porter. `kit.remote.ship.porter.main` lists them."""
 
     ready: Ready | None = None

@@ -13,11 +13,11 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kit.errors import SlowError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.ssh.known import files, is_plain
 from kit.remote.ssh.refusals import (
     SILENT,

@@ -7,8 +7,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.model.host import Host
@@ -18,8 +19,7 @@ from kit.remote.ssh import retry
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(Generic[T]):
+class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     """What came back from the hosts, in their order."""
 
     results: Mapping[str, T]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from kit.model.host import Login
+from kit.model.values import replace
 from kit.remote.machine.regular import read_regular
 
 # A socket's path has 104 bytes on macOS, 108 on Linux. ssh first makes one with 17 more characters.

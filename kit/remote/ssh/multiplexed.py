@@ -13,10 +13,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kit.errors import Interrupted, SlowError, StepError, UnreachableError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
 from kit.remote.ssh.refusals import (

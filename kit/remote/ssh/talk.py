@@ -8,8 +8,9 @@ import selectors
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
 from typing import IO
+
+from msgspec import Struct
 
 from kit.remote.ssh.transport import BEGUN, Live, Reader
 
@@ -26,8 +27,7 @@ _TAIL = 4096
 _LOGIN_BYTES = 1 << 18
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True, kw_only=True):
     """How one process of ssh ended, and whether the command began.
 
     `errors` is what ssh wrote to standard error if the command did not begin, else the last of what both wrote there.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
+
+from msgspec import Struct
 
 from kit.errors import AnswerError
 from kit.model.host import Host
@@ -20,8 +21,7 @@ from kit.model.host import Host
 MOST_OUTPUT = 256 * 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True, kw_only=True):
     """A command that ended: exit code and everything that it wrote."""
 
     code: int
@@ -71,8 +71,7 @@ class Reader(Protocol):
         """End a read that waits."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Live:
+class Live(Struct, frozen=True, kw_only=True):
     """What a live command is connected to.
 
     `out` and `err` get its output as it comes. `stdin` returns its input; without it, the input is empty. `begin` is

@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 
 from kit.errors import KitError, StepError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import FORWARDING, LOOPBACK, forward_argv
 from kit.remote.ssh.transport import Live

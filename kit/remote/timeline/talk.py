@@ -11,7 +11,8 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import KitError, NotReadyError, SlowError, StepError
 from kit.model import names
@@ -38,16 +39,14 @@ _ERRORS = 4000
 _NO_PROGRAM = 127
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """The ranks that count on a host, and the number of ranks of their world."""
 
     ranks: tuple[int, ...] = ()
     size: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True, kw_only=True):
     """Any answer. An answer has the fields of its request."""
 
     version: int = 0

@@ -9,8 +9,9 @@ import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError, StepError
 from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, within
@@ -135,8 +136,7 @@ def wire_rates(
     return fanout.each([hosts[node.name] for node in nodes], work, width=len(nodes)).or_raise("measuring TCP")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Totals:
+class _Totals(Struct, frozen=True, kw_only=True):
     """What the probe prints: the bytes that arrived, and the time in which they did."""
 
     received: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from kit.model.answer import MOST, OddAnswer, decode
+from kit.model.values import fields, is_value
 from kit.model.watch import Reading
 
 # A host with 1,024 cores, 512 ranks and 64 GPUs prints about 300 KiB.
@@ -30,9 +30,9 @@ def reading_of(line: bytes, form: type[Reading] = Reading) -> Reading:
 
 def _values(value: Any) -> Iterator[Any]:
     """Yield all texts and numbers in a value."""
-    if is_dataclass(value):
-        for one in fields(value):
-            yield from _values(getattr(value, one.name))
+    if is_value(value):
+        for name in fields(value):
+            yield from _values(getattr(value, name))
     elif isinstance(value, dict | tuple):
         if len(value) > _MOST_ENTRIES:
             raise OddAnswer(f"it has a list of more than {_MOST_ENTRIES} entries")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -15,6 +14,7 @@ from kit.config.edit import MARK, NewSetting, edited, tuned, value_of
 from kit.config.sample import sample_config
 from kit.config.yaml import load_spec
 from kit.errors import InputError, InputErrors
+from kit.model.values import replace
 
 ARGS = NewSetting(section="mpi", key="args", value="--mca coll_tuned_use_dynamic_rules 1", reason="a ring is faster")
 BIND = NewSetting(section="mpi", key="bind_to", value="socket", reason="two sockets")

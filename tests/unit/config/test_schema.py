@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from kit.config.validate import values_of
 from kit.config.yaml import load_spec
 from kit.errors import InputError
 from kit.model.spec import ClusterSpec
+from kit.model.values import fields, is_value
 
 ROOT = Path(__file__).parents[3]
 
@@ -156,10 +156,10 @@ def reference_rows(table: Iterable[Setting]) -> list[str]:
 
 def test_the_reference_and_the_model_have_the_same_fields() -> None:
     model = set()
-    for field in fields(ClusterSpec):
-        value = getattr(ClusterSpec(), field.name)
+    for name in fields(ClusterSpec):
+        value = getattr(ClusterSpec(), name)
         model |= {
-            field.name,
-            *(f"{field.name}.{inner.name}" for inner in (fields(value) if is_dataclass(value) else ())),
+            name,
+            *(f"{name}.{inner}" for inner in (fields(value) if is_value(value) else ())),
         }
     assert set(settings()) == model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from kit.model.launch import LaunchPlan, Node, Placement
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec
+from kit.model.values import asdict
 from kit.plan.run import cores
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.records import start_request

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from dataclasses import asdict
 
 import pytest
 
 from kit.model.plan import WriteFile
 from kit.model.secret import Secret
+from kit.model.values import asdict
 
 SECRET = Secret(b"opensesame")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kit.errors import InputError
 from kit.model.image import ImageContent
 from kit.model.registry import full_name
 from kit.model.spec import ImageSpec
+from kit.model.values import replace
 from kit.plan.bases import LOCK, lab_bases, lock_text, pin_bases, pinned, read_lock, without_digest
 from kit.plan.image import image_content, needed_bases, recipe_bases
 from kit.plan.lab import SYSTEMS

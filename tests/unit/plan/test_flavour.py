@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from kit.errors import StepError
 from kit.model.host import Host
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec, ImageSpec
+from kit.model.values import replace
 from kit.plan import flavour
 from kit.plan.image import CUDA
 from tests.fakes.facts import facts, gpus

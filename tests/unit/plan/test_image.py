@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import get_args
@@ -9,6 +8,7 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.errors import InputErrors
+from kit.model import values
 from kit.model.image import Wheel
 from kit.model.spec import Flavour, ImageSpec
 from kit.plan.bases import LOCK
@@ -85,8 +85,8 @@ def test_the_requirements_are_part_of_the_tag(templates: Mapping[str, bytes]) ->
 @pytest.mark.parametrize("name", [name for name in SPECS if name != "ssh-layer-extras"])
 def test_extra_packages_change_no_earlier_step_of_the_image(name: str, templates: Mapping[str, bytes]) -> None:
     """A build takes the steps before a change from its cache, and hosts that have those layers receive the rest."""
-    plain = dataclasses.replace(SPECS[name], pip=())
-    extra = dataclasses.replace(plain, pip=("tqdm",))
+    plain = values.replace(SPECS[name], pip=())
+    extra = values.replace(plain, pip=("tqdm",))
     before = _stages(image_content(plain, templates).files["Dockerfile"])
     for after in (
         _stages(image_content(extra, templates).files["Dockerfile"]),
@@ -173,7 +173,7 @@ def test_locks_pin_every_package_by_hash_and_name_no_index(lock: str, templates:
 
 
 def test_wheels_are_part_of_the_tag_by_content(templates: Mapping[str, bytes]) -> None:
-    other = dataclasses.replace(MINE, digest="c" * 64)
+    other = values.replace(MINE, digest="c" * 64)
     tags = {image_content(ImageSpec(), templates, wheels=wheels).tag for wheels in ((), (MINE,), (other,), (TORCH,))}
     assert len(tags) == 4
     # The folder is not: another machine may have it elsewhere.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from kit.model.benchchart import Bar, Chart, Line, Point, Tick
 from kit.model.benchsummary import CaseSummary, Group, Stat, Summary, Unit
+from kit.model.values import replace
 from kit.plan.bench.report import words
 
 # More than an eye can tell apart is in the tables.

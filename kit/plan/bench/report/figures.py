@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from kit.model.bench import Sample
 from kit.model.benchsummary import Better, Unit, Workload
+from kit.model.values import replace
 
 # Point-to-point tests have one figure a size; the collectives a bandwidth, and the time that it was worked out from.
 _POINT_TO_POINT: Mapping[str, tuple[str, Unit, Better]] = {
@@ -19,8 +21,7 @@ _POINT_TO_POINT: Mapping[str, tuple[str, Unit, Better]] = {
 GREATEST = 1e60
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """One number of one repeat."""
 
     metric: str

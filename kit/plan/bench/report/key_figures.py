@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.benchsummary import CaseSummary, Choice, Group, Summary
 from kit.plan.bench.report import rows, words
@@ -13,8 +14,7 @@ MOST = 4
 _LONGEST = 36
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyFigure:
+class KeyFigure(Struct, frozen=True, kw_only=True):
     """`note` says of what: 8 ranks against one."""
 
     figure: str

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median, variance
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 from kit.model.benchsummary import Spread, Stat
 from kit.plan.bench.report.student import f_tail, power, quantile
@@ -40,8 +41,7 @@ MOST_REPEATS = 1000
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """`repeats` of each side would detect the difference; None if kit cannot say or the number exceeds MOST_REPEATS."""
 
     verdict: Literal["apart", "noise", "unknown"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.bench import RUNGS
 from kit.model.benchsummary import CaseSummary, Measure, Summary
 from kit.plan.bench.report import words
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One line of a table; empty texts are empty cells. `first` marks the first line of a case."""
 
     case: CaseSummary
@@ -96,8 +96,7 @@ def _spread(measure: Measure | None) -> str:
     return "" if measure is None else words.half_range(measure.stat)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """A rung of the ladder. `state` is text: passed, failed, not run, or partly passed."""
 
     rung: str
@@ -151,8 +150,7 @@ def marks(case: CaseSummary) -> list[str]:
     return labels
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SizeTable:
+class SizeTable(Struct, frozen=True, kw_only=True):
     """Figures by message size, one row for each size. A column is a test of a case, or a setting."""
 
     title: str

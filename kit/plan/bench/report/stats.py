@@ -7,10 +7,10 @@ passed. A repeat that was measured again (kit bench --resume) counts once, with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from kit.model.bench import Case, Sample, Session
 from kit.model.benchsummary import CaseSummary, Choice, Group, Measure, Scaling, State, Summary, Verdict
+from kit.model.values import replace
 from kit.plan.bench.report.facts import flat, readable
 from kit.plan.bench.report.figures import Figure, figures, is_simulated, workload_of
 from kit.plan.bench.report.findings import recommendations, statements

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
 
 from kit.model.bench import Sample
 from kit.model.benchsummary import CaseSummary, Used
@@ -77,8 +78,7 @@ def _amount(used: Mapping[str, Any], name: str) -> float | None:
     return value if value is not None and value >= 0 else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UseRow:
+class UseRow(Struct, frozen=True, kw_only=True):
     """What a case used, as text; '' is an empty cell. `short` says why the row is empty."""
 
     title: str

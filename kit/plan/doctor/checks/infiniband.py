@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kit.model.doctor import Check, Examined, Files, Seen, Sight
+from kit.model.values import replace
 from kit.plan.cluster.rdma import problems
 from kit.plan.doctor.majority import odd
 from kit.plan.doctor.sights import facts_of, sights_of

@@ -7,15 +7,15 @@ anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 # Ends each hint that changes the image.
 BUILD = "run: kit image build && kit deploy"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """One cause. A rule matches if one of its patterns does, and kind, exit_code, signal and oom if they are set.
 
     `says` is searched in every line. `raised` is searched only in the exception that ended a Python program and in

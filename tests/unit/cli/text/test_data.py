@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kit.cli.text import data as text
@@ -19,6 +17,7 @@ from kit.model.datasets import (
     VerifyResult,
 )
 from kit.model.staging import Verified, WrongFile
+from kit.model.values import replace
 
 RESULT = StageResult(
     cluster="lab", name="images", source="s3://b/images", id="1", hosts=("gpu1", "gpu2", "gpu3"), files=1000,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -45,6 +44,7 @@ from kit.model.run import Place, RunRecord
 from kit.model.secret import Secret
 from kit.model.swarm import StackRemove, SwarmInit
 from kit.model.text import size
+from kit.model.values import replace
 
 PRIVATE = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 

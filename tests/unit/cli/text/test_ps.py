@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kit.cli.text.ps import ps
 from kit.model.result import NodeStatus, PsResult
+from kit.model.values import replace
 
 
 def node(number: int) -> NodeStatus:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from kit.cli.text import queue as text
 from kit.cli.text.run import runs
 from kit.model.queue import Changed, Cordon, Line, Queued, Reason, WaitingRun
 from kit.model.result import RunsResult
+from kit.model.values import replace
 
 RUN = WaitingRun(
     id="20261121-101500-3fa2", np=6, counts=(4, 2), hosts=("gpu1", "gpu2", "gpu3"), command=("python", "train.py"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from kit.cli.text import run as runtext
 from kit.model.launch import LaunchPlan, Placement
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, Place, RunRecord
+from kit.model.values import replace
 from kit.plan.run import diagnose
 from tests.fakes.facts import node
 
@@ -52,7 +52,7 @@ def test_the_table() -> None:
     ],
 )  # fmt: skip
 def test_states(change: dict[str, object], state: str) -> None:
-    assert " ".join(rows(replace(RUN, **change))[1]).startswith(f"{RUN.id} {state} 6")  # type: ignore[arg-type]
+    assert " ".join(rows(replace(RUN, **change))[1]).startswith(f"{RUN.id} {state} 6")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_run_that_failed_is_a_story() -> None:
 def test_the_last_lines_are_not_mpiruns_banner(kind: str) -> None:
     banner = ("-" * 74, "mpirun noticed that process rank 3 with PID 7 on node gpu2 exited on signal 9.", "-" * 74)
     lines = ("cause", *banner)
-    failure = replace(FAILURE, kind=kind, lines=lines, mpirun=lines)  # type: ignore[arg-type]
+    failure = replace(FAILURE, kind=kind, lines=lines, mpirun=lines)
     text = runtext.story(replace(RUN, exit_code=1, failure=failure))
     assert [line for line in text.splitlines() if "│" in line] == ["  │ cause"]
 
@@ -128,7 +128,7 @@ def test_a_run_that_ended_well_has_no_story() -> None:
     ],
 )  # fmt: skip
 def test_stop(change: dict[str, object], text: str) -> None:
-    assert runtext.stop(replace(RUN, **change)) == text  # type: ignore[arg-type]
+    assert runtext.stop(replace(RUN, **change)) == text
 
 
 def test_the_table_counts_servers_beside_ranks() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kit.cli.screen.jsonout import shown_run
 from kit.cli.text import shown
 from kit.cli.text.use import use
 from kit.model.run import Failure, HostUse, Place, RunCode, RunRecord, RunUse, ShownRun
+from kit.model.values import replace
 
 START = 1_800_000_000.0
 CODE = RunCode(
@@ -68,7 +68,7 @@ def test_a_living_run_without_code() -> None:
 
 def test_what_git_says() -> None:
     def commit(code: RunCode, **change: str | bool) -> str:
-        value = replace(SHOWN, record=replace(RUN, code=code), **change)  # type: ignore[arg-type]
+        value = replace(SHOWN, record=replace(RUN, code=code), **change)
         return rows(value).get("Commit", "")
 
     assert commit(replace(CODE, dirty=False), diff="") == "cdcdcdcdcdcd on main"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kit.cli.main import main
 from kit.cli.text.timeline import MOST_RANKS, missed, timeline
 from kit.model.timeline import RankTime, TimelineResult
+from kit.model.values import replace
 
 RESULT = TimelineResult(
     run="20261121-101500-3fa2",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from kit.cli.text.top_cells import Line, cells, cropped, fit, text_of
 from kit.cli.text.top_tables import plain
 from kit.errors import StepError
 from kit.model.pretended import MARK
+from kit.model.values import replace
 from kit.model.watch import Seen
 from kit.plan.watch.rows import History, Tables, tables
 from kit.plan.watch.state import Choice, pressed

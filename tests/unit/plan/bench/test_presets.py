@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from kit.flows.bench.launch import with_settings
 from kit.flows.bench.measure import BenchPlan
 from kit.model.launch import Node
 from kit.model.spec import ClusterSpec, MpiSpec, NcclSpec
+from kit.model.values import replace
 from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts
 from kit.plan.bench.models import GLUON, MXNET_TRAIN, PACED
 from kit.plan.bench.order import seconds_left, turns

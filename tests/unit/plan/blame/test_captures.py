@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from kit.model.blame import Watched
+from kit.model.values import replace
 from kit.plan.blame.judge import judge
 
 CAPTURES = Path(__file__).parents[3] / "captures" / "blame"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from kit.errors import KitError, StepError
 from kit.model.observed import Container
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster.checks import (
     MIB,
     arch_problems,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
 from kit.model.data import DataSource
 from kit.model.plan import MakeDataFolder
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster import data, mounts
 from tests.fakes.datasets import DATA
 from tests.fakes.facts import facts

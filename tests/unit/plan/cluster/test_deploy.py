@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Literal
 
 import pytest
@@ -25,6 +24,7 @@ from kit.model.plan import (
     WriteFile,
 )
 from kit.model.spec import ClusterSpec
+from kit.model.values import asdict, replace
 from kit.plan.cluster import compose, data
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.dialect import HeldKeys
@@ -320,7 +320,7 @@ def test_what_only_mpirun_uses_restarts_nothing() -> None:
 )
 def test_a_container_that_is_not_as_wanted(change: dict[str, object], expected: list[str], why: str) -> None:
     seen = deployed(1, 2)
-    seen[1] = replace(seen[1], containers=(replace(seen[1].containers[0], **change),))  # type: ignore[arg-type]
+    seen[1] = replace(seen[1], containers=(replace(seen[1].containers[0], **change),))
     seen[1] = replace(seen[1], listening=frozenset())
     plan = plan_of(seen)
     assert kinds(plan, "gpu2") == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from kit.model.spec import (
     SshSpec,
     UlimitSpec,
 )
+from kit.model.values import fields, is_value, replace
 from kit.plan.cluster.drift import deployed_settings, differences, refusal
 
 STORE = DataSource(kind="store", text="s3://corpus/text", scheme="s3", place="corpus", path="text")
@@ -196,12 +196,12 @@ DATA_NEEDS_NO_DEPLOY: dict[str, Any] = {"source": NFS, "size": "1gb", "options":
 
 
 def paths_of(spec: object, before: str = "") -> Iterator[str]:
-    for field in fields(spec):  # type: ignore[arg-type]
-        value = getattr(spec, field.name)
-        if is_dataclass(value):
-            yield from paths_of(value, f"{before}{field.name}.")
+    for name in fields(spec):
+        value = getattr(spec, name)
+        if is_value(value):
+            yield from paths_of(value, f"{before}{name}.")
         else:
-            yield before + field.name
+            yield before + name
 
 
 def changed(path: str, value: Any) -> ClusterSpec:
@@ -214,7 +214,7 @@ def changed(path: str, value: Any) -> ClusterSpec:
 def test_each_setting_is_known_to_need_a_deploy_or_not() -> None:
     """If this fails, you have added a setting: put it into one of the tables, and what a deploy writes into drift."""
     assert sorted(paths_of(SPEC)) == sorted([*NEEDS_A_DEPLOY, *NEEDS_NO_DEPLOY])
-    assert sorted(field.name for field in fields(TEXT)) == sorted([*DATA_NEEDS_A_DEPLOY, *DATA_NEEDS_NO_DEPLOY])
+    assert sorted(fields(TEXT)) == sorted([*DATA_NEEDS_A_DEPLOY, *DATA_NEEDS_NO_DEPLOY])
 
 
 @pytest.mark.parametrize("path", NEEDS_A_DEPLOY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from kit.errors import StepError
 from kit.model.host import Host
 from kit.model.observed import Container, GpuEngine, GpuProcess
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster.gpus import compose_driver, file_driver, lost, notes, swarm_driver, too_few, verify_gpus
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 

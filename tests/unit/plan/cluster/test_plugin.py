@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kit.model.nccl import plugin_image
 from kit.model.observed import HostFacts
 from kit.model.plan import CopyPlugin, Plan, RemovePlugins, Ship
 from kit.model.spec import ClusterSpec, NcclSpec
+from kit.model.values import replace
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster import plugin as plugins
 from kit.plan.cluster import stack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kit.config.yaml import read
 from kit.errors import InputError, InputErrors
 from kit.model.observed import HostFacts, RdmaGid, RdmaPort
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster import rdma, stack
 from tests.fakes.facts import facts, host, interfaces, node
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from kit.errors import NotReadyError
 from kit.model.launch import ClusterRecord, Node
+from kit.model.values import asdict
 from kit.plan.cluster.record import from_text, to_text
 
 TEXT = st.text(max_size=20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from kit.model.spec import ClusterSpec, UlimitSpec
+from kit.model.values import replace
 from kit.plan.cluster import stack
 from tests.fakes.datasets import DATA
 from tests.fakes.facts import node

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from kit.config.validate import spec_from
 from kit.model.doctor import Check, DoctorResult, Examined, File, Lookup, Lost, Seen, Sight
 from kit.model.host import Host
+from kit.model.values import replace
 from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.judge import judge, reads_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.model.doctor import PairSeen
+from kit.model.values import replace
 from kit.plan.doctor import links
 
 FAST = 1.25e9

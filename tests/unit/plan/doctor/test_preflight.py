@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from kit.config.validate import spec_from
 from kit.model.doctor import Examined, Finding, Room, Seen
 from kit.model.observed import Container, GpuEngine, HostFacts
 from kit.model.swarm import SwarmFacts
+from kit.model.values import replace
 from kit.plan.cluster.deploy import problems_of
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.supply import Image

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from kit.model.allreduce import ALGORITHMS, Algorithm
 from kit.model.scaling import Gradients, Layer, Links, Training
+from kit.model.values import replace
 from kit.plan.predict import scaling
 from kit.plan.predict.collectives import Ranks, allreduce
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kit.errors import InputError
 from kit.model.answer import OddAnswer
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
+from kit.model.values import replace
 from kit.plan.run.again import kept_options, repeated
 
 RUN = RunRecord(

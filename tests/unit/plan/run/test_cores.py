@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from kit.errors import InputError
 from kit.model.launch import Node, Placement
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec, MpiSpec
+from kit.model.values import replace
 from kit.plan.run import cores
 from kit.plan.run.mpi import launch_plan, yields
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kit.model.answer import OddAnswer
 from kit.model.launch import Placement, RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
 from kit.model.spec import ClusterSpec, ImageSpec
+from kit.model.values import replace
 from kit.plan.run import elastic, leases
 from kit.plan.run.elasticevents import elastic_event
 from kit.plan.run.mpi import launch_plan

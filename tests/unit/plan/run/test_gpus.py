@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from kit.model.launch import Node, Placement, RunRequest
 from kit.model.observed import Gpu, GpuProcess, Lease
 from kit.model.run import Place, RunRecord
 from kit.model.spec import ClusterSpec, MpiSpec
+from kit.model.values import replace
 from kit.plan.run import gpus
 from kit.plan.run.leases import place_free
 from kit.plan.run.mpi import launch_plan

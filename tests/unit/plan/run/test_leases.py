@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from kit.errors import InputError, NotReadyError
 from kit.model.launch import Node
 from kit.model.run import Place, RunRecord
+from kit.model.values import replace
 from kit.plan.run.leases import place_free, places, taken
 from kit.plan.run.ranks import place
 from tests.fakes.facts import node

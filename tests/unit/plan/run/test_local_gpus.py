@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from kit.errors import KitError
 from kit.model.local import LocalGpus
 from kit.model.observed import GpuEngine, HostFacts
+from kit.model.values import replace
 from kit.plan.run.local_gpus import resolved, wished
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 

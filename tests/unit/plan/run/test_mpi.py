@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from kit.model.launch import LaunchPlan, Placement, RunPolicy
 from kit.model.run import Place
 from kit.model.spec import ClusterSpec, MpiSpec
+from kit.model.values import replace
 from kit.plan.run.mpi import hostfile, launch_plan
 from tests.fakes.facts import node
 from tests.fakes.golden import check_golden

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from kit.errors import InputError
 from kit.model.launch import Helper, Placement, RunPolicy, RunRequest
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.run import roles
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.records import record_of, start_request

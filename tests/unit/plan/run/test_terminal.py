@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kit.errors import InputError
 from kit.model.launch import RunPolicy, RunRequest
+from kit.model.values import replace
 from kit.plan.run.terminal import HOLD, check, join
 
 GOOD = RunRequest(np=1, terminal=True, command=("bash",))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kit.model.observed import GpuEngine, HostFacts
 from kit.model.swarm import SwarmFacts, SwarmNode
+from kit.model.values import replace
 from kit.plan.swarm import checks as swarm_checks
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, node
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from kit.model.swarm import (
     SwarmService,
     UnlabelNodes,
 )
+from kit.model.values import asdict, replace
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm.leave import Leaving, leaving

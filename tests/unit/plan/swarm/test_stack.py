@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from kit.model.names import LABEL_SPEC
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec, UlimitSpec
 from kit.model.swarm import Role, SwarmFacts
+from kit.model.values import replace
 from kit.plan.cluster import stack
 from kit.plan.swarm import stack as swarm
 from tests.fakes.datasets import DATA

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kit.model.tune import Machine, Wire
+from kit.model.values import replace
 from kit.plan.tune import network as networks
 from tests.fakes.facts import DOCKER0, host, interfaces
 

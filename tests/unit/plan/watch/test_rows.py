@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from kit.model.values import replace
 from kit.model.watch import Gpu, Nic, Seen
 from kit.plan.watch.rows import KEPT, History, busiest, held, host_row, mean_use, tables, trouble
 from tests.fakes.readings import LAST, RUN, cluster, gpu, rank, reading

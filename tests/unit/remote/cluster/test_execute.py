@@ -24,8 +24,7 @@ from tests.fakes.reporter import Remembering
 HOSTS = ("gpu1", "gpu2", "gpu3")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Do(Step):
+class Do(Step, frozen=True, kw_only=True):
     """A step that is only written down. It fails if `fails`, or if kit cannot reach the host (`lost`)."""
 
     what: str

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pytest
 
 from kit.errors import KitError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.cluster import lock
 from kit.remote.machine.operator import operator
 from kit.remote.scripts import script

@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from kit.errors import AnswerError, KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
+from kit.model.values import replace
 from kit.remote.engine import hiccups
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import VERSION, Door, new_run_id

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from kit.model.host import Login
+from kit.model.values import replace
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.retry import DROPPED_ATTEMPTS
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kit.model.host import Login
+from kit.model.values import replace
 from kit.remote.ssh import kept as sockets
 from kit.remote.ssh.kept import kept, socket_folder
 
@@ -38,7 +38,7 @@ def test_a_connection_is_found_again(login: Login, another_process: Callable[[],
     "other", [{"user": "ubuntu"}, {"port": 2222}, {"address": "10.0.0.5"}, {"key": "/k"}, {"known_hosts": "/kh"}]
 )
 def test_another_login_is_another_connection(login: Login, other: dict[str, object]) -> None:
-    assert kept(replace(login, **other), Path("/r")).socket != kept(login, Path("/r")).socket  # type: ignore[arg-type]
+    assert kept(replace(login, **other), Path("/r")).socket != kept(login, Path("/r")).socket
 
 
 def test_a_vm_that_was_recreated_is_another_connection(login: Login, another_process: Callable[[], None]) -> None:

@@ -7,13 +7,13 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kit.errors import Interrupted, UnreachableError
 from kit.model.host import Login
+from kit.model.values import replace
 from kit.remote.ssh import talk
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.transport import Live

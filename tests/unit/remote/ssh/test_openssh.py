@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from kit.model.host import Login
+from kit.model.values import replace
 from kit.remote.cluster.keys import make_key
 from kit.remote.ssh.openssh import openssh_argv, terminal_argv
 from kit.remote.ssh.stream import errors_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kit.cli.text.bench_summary import comparison, summary_text
+from kit.model import values
 from kit.model.bench import RUNGS, Case, Sample
 from kit.model.benchsummary import Used
 from kit.plan.bench.report.charts import charts
@@ -54,7 +54,7 @@ result = st.one_of(
     st.dictionaries(st.sampled_from(["workload", "tests", "steps", "img_sec_total", "rate", "simulated"]), anything),
     anything,
 )
-USED = [field.name for field in dataclasses.fields(Used)]
+USED = list(values.fields(Used))
 
 
 @st.composite

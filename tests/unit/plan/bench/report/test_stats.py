@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import math
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.model import values
 from kit.model.bench import Sample, Session
 from kit.model.benchsummary import CaseSummary, Summary
 from kit.plan.bench.ladder import NEXT, PROVES
@@ -147,8 +147,8 @@ def test_every_sentence_about_simulated_figures_says_so() -> None:
     summary = summed(benchdata.compression())
     assert all("SIMULATED" in text for text in (*summary.statements, *summary.recommendations))
     session, samples = benchdata.compression()
-    plain = dataclasses.replace(
-        session, cases=tuple(dataclasses.replace(case, series="x", simulated=False) for case in session.cases)
+    plain = values.replace(
+        session, cases=tuple(values.replace(case, series="x", simulated=False) for case in session.cases)
     )
     # The program's own word is enough.
     assert all(text.startswith("SIMULATED") for text in summarise(plain, samples).statements)
@@ -264,10 +264,10 @@ def test_compare_goes_by_what_is_better() -> None:
 
 def test_compare_reports_what_else_differs() -> None:
     session, samples = benchdata.egs()
-    other = dataclasses.replace(
+    other = values.replace(
         session,
         facts={**session.facts, "image": "kit:cpu-fedcba987654", "settings": {"mpi.bind_to": "core"}},
-        cases=(*session.cases[:-1], dataclasses.replace(session.cases[-1], env=(("A", "1"),))),
+        cases=(*session.cases[:-1], values.replace(session.cases[-1], env=(("A", "1"),))),
     )
     comparison = compare(
         summarise(session, samples), summarise(other, [sample for sample in samples if "/4" not in sample.case])

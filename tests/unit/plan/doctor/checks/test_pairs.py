@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from kit.config.validate import spec_from
 from kit.model.doctor import Check, Examined, PairSeen, Port, Seen, Sight
 from kit.model.host import Host
+from kit.model.values import replace
 from kit.plan.doctor.checks import (
     CHECKS,
     clock_offset,
@@ -63,7 +63,7 @@ def examined(
 
 
 def changed(pair: PairSeen, **values: object) -> PairSeen:
-    return replace(pair, **values)  # type: ignore[arg-type]  # fields of the tests
+    return replace(pair, **values)  # fields of the tests
 
 
 def seen(check: Check, value: Examined) -> list[tuple[tuple[str, ...], str]]:
