@@ -171,7 +171,7 @@ def test_what_needs_no_cluster_imports_nothing_heavy(words: list[str]) -> None:
 def test_help_imports_no_dataclasses() -> None:
     """They take longer than all the rest of kit --help."""
     done = _python("import sys; from kit.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)")
-    assert not {"dataclasses", "pathlib", "kit.events"} & set(done.stderr.split())
+    assert not {"dataclasses", "msgspec", "pathlib", "kit.events"} & set(done.stderr.split())
 
 
 @pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
