@@ -364,6 +364,15 @@ def test_a_replaced_key_of_a_repository_is_refused(reporter: Remembering, vm: Se
     assert not vm.path("/etc/apt/sources.list.d/kit-nvidia.sources").exists()
 
 
+def test_a_key_that_does_not_come_has_its_cause(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.with_gpu()
+    vm.write("/usr/lib/apt/apt-helper", "#!/bin/sh\necho \"E: Could not resolve 'nvidia.github.io'\" >&2\nexit 100\n")
+    vm.path("/usr/lib/apt/apt-helper").chmod(0o755)
+    with pytest.raises(StepError, match=r"could not be fetched: the host cannot resolve the name nvidia.github.io$"):
+        up(reporter, vm, "toolkit")
+
+
 @pytest.mark.parametrize("was_there", [False, True], ids=["new", "open before"])
 def test_only_root_can_read_what_files_were_before(reporter: Remembering, vm: SetupHost, was_there: bool) -> None:
     """The settings of an engine may have a proxy's password."""

@@ -98,7 +98,9 @@ def fetch_key(_execution: Execution, transport: Transport, step: FetchKey) -> No
     if done.code != 0:
         cause, hint = first_cause(done.error_text, transport.host.name)
         last = done.error_text.splitlines()[-1] if done.error_text else cause
-        raise StepError(f"the key {step.url} could not be fetched: {last}", hint=hint, host=transport.host.name)
+        # The script ends with this if apt's program fails, which has said why before.
+        why = cause if last == f"{step.url} could not be fetched" else last
+        raise StepError(f"the key {step.url} could not be fetched: {why}", hint=hint, host=transport.host.name)
 
 
 def write_file(_execution: Execution, transport: Transport, step: WriteSystemFile) -> None:

@@ -9,9 +9,9 @@ from kit.cli.verbs.values import areas
 from kit.model.setup.result import SetupHost, SetupResult
 
 
-def result(*, changed: bool, undo: bool = False, waiting: tuple[str, ...] = ()) -> SetupResult:
+def result(*, changed: bool, undo: bool = False, waiting: tuple[str, ...] = (), compose: str = "2") -> SetupResult:
     hosts = tuple(
-        SetupHost(host=f"gpu{n}", status="ok", steps=3 if changed else 0, engine="26", compose="2", waiting=waiting)
+        SetupHost(host=f"gpu{n}", status="ok", steps=3 if changed else 0, engine="26", compose=compose, waiting=waiting)
         for n in (1, 2)
     )
     return SetupResult(hosts=hosts, changed=changed, undo=undo, seconds=12.34)
@@ -22,6 +22,15 @@ def result(*, changed: bool, undo: bool = False, waiting: tuple[str, ...] = ()) 
     [
         (result(changed=True), "Set up 2 hosts: gpu[1-2] (12.3 s). Next: kit deploy"),
         (result(changed=False), "Nothing to do: 2 hosts: gpu[1-2] are ready for kit deploy."),
+        (
+            result(changed=True, compose=""),
+            "Set up 2 hosts: gpu[1-2] (12.3 s). "
+            "Next: kit setup --only docker (gpu[1-2] have no engine with Compose v2)",
+        ),
+        (
+            result(changed=False, compose=""),
+            "Nothing to do in these areas. Next: kit setup --only docker (gpu[1-2] have no engine with Compose v2)",
+        ),
         (
             result(changed=True, waiting=("the driver",)),
             "Set up 2 hosts: gpu[1-2] (12.3 s). Some need a reboot: kit setup --allow-reboot",
