@@ -1,7 +1,7 @@
 """What can be done with any value of kit: with a Struct of msgspec, and with a dataclass.
 
-Most values are Structs. To define one takes far less time than a dataclass, and every start of kit defines many. A
-class is a dataclass where it needs what a Struct lacks: a cached property, or a field that no repr shows.
+Most values are Structs. To define one takes far less time than a dataclass, and every start of kit defines many. Some
+are dataclasses, such as those with what a Struct lacks: a cached property, or a field that no repr shows.
 """
 
 from __future__ import annotations
