@@ -15,9 +15,9 @@ _MIG = re.compile(r"MIG-(?!GPU-)[0-9A-Za-z]{4,}(?:-[0-9A-Za-z]+)*")
 _PCI = re.compile(r"\b([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2}\.[0-7])\b")
 _BUS = re.compile(r"(<pci_bus>)\s*([0-9A-Fa-f]{2})\s*(?=</pci_bus>)")
 _DOMAIN = re.compile(r"(<pci_domain>)\s*[0-9A-Fa-f]{2,8}\s*(?=</pci_domain>)")
-# Elements of the XML with a number of the machine: serial, board_id, chassis_serial_number, module_id, cluster_uuid …
+# Elements of the XML with a number of the machine: serial, board_id, chassis_serial_number, module_id, pdi …
 _NUMBERED = re.compile(
-    r"<((?:[a-z_]*_)?(?:serial|serial_number|guid|uuid|board_id|host_id|slot_number|tray_index|clique_id|module_id)"
+    r"<((?:[a-z_]*_)?(?:serial|serial_number|guid|uuid|pdi|board_id|host_id|slot_number|tray_index|clique_id|module_id)"
     r"(?:_[a-z_]*)?)>\s*([^<>\s][^<>]*?)\s*</"
 )
 _PROGRAM = re.compile(r"(<process_name>)\s*([^<>]+?)\s*(?=</process_name>)")

@@ -22,6 +22,8 @@ HELD, SHARE, NEAR, REPORT, *_ = VARIABLES = (
     *cores.VARIABLES,
 )
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Which of the visible GPUs `jax.distributed.initialize()` takes, by their places in VISIBLE.
+OF_JAX = "JAX_LOCAL_DEVICE_IDS"
 # The driver's control device. Every container with a GPU has it.
 CONTROL = "/dev/nvidiactl"
 # A GPU that has fallen off the bus can make nvidia-smi hang.
@@ -88,6 +90,9 @@ def take(environ: "MutableMapping[str, str]") -> str:
             run = held_devices(devices(must=share_of > 0), numbers)
             mine = own_devices(run, seat, share_of)
             show(environ, mine)
+            if share_of or len(mine) < len(run):
+                # JAX would take the one whose place is the local rank, which this rank does not see.
+                environ.setdefault(OF_JAX, ",".join(map(str, range(len(mine)))))
             if near and share_of:
                 bound = bind(run, seat, share_of)
     if not report:

@@ -123,6 +123,27 @@ def test_a_rank_of_torchrun_has_the_local_rank_of_torchrun(node: Node) -> None:
     assert visible(environment(0, 1, **agent, KIT_GPUS_PER_RANK="1")) == UUIDS[2]
 
 
+def of_jax(environ: dict[str, str]) -> str | None:
+    devices.take(environ)
+    return environ.get("JAX_LOCAL_DEVICE_IDS")
+
+
+def test_jax_takes_the_gpus_that_are_the_ranks_own(node: Node) -> None:
+    """It would take the one whose place among the visible ones is the local rank."""
+    node(GPUS)
+    assert of_jax(environment(1, KIT_GPUS_PER_RANK="1")) == "0"
+    assert of_jax(environment(1, KIT_GPUS_PER_RANK="2")) == "0,1"
+    assert of_jax(environment(1, KIT_GPUS_PER_RANK="2", JAX_LOCAL_DEVICE_IDS="1")) == "1"
+    # These ranks see all GPUs of the run, so the local rank is right.
+    assert of_jax(environment(1, KIT_HELD_SLOTS="gpu7=1,3")) is None
+    assert of_jax(environment(1, KIT_REPORT_BINDINGS="1")) is None
+
+
+def test_jax_takes_the_only_mig_device_that_a_rank_sees(node: Node) -> None:
+    node(MIG_GPUS, mig=MIG)
+    assert of_jax(environment(1, KIT_HELD_SLOTS="gpu7=0,1")) == "0"
+
+
 def test_a_user_chooses(node: Node, bound: list[set[int]]) -> None:
     node(GPUS, near={"0a": "0-3"})
     environ = environment(

@@ -99,7 +99,12 @@ GPU = (
         "used another rank's GPU",
         hint="use hvd.local_rank() in the program, or GPU 0 with --gpu-per-rank; check slots= in the hosts file; "
         "list the GPUs: kit exec {host} -- nvidia-smi -L",
-        says=("invalid device ordinal", "CUDA_ERROR_INVALID_DEVICE"),
+        says=(
+            "invalid device ordinal",
+            "CUDA_ERROR_INVALID_DEVICE",
+            "is out of range. Please use a device index less than the number of accelerators available",
+            "no supported devices found for platform CUDA",
+        ),
     ),
     Rule(
         name="gpu-none",

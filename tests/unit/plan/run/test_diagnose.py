@@ -61,7 +61,7 @@ def holes(text: str) -> set[str]:
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_samples_from_kit_s_images_and_upstream(sample: Path) -> None:
     fields, failure = read(sample)
-    assert re.fullmatch(r"kit's (?:cpu|pytorch) image.*|an H200, .+|upstream: .+", fields["source"])
+    assert re.fullmatch(r"kit's (?:cpu|pytorch) image.*|an H[12]00, .+|upstream: .+", fields["source"])
     known = cause(failure)
     assert (known.text if known else "") == fields["says"]
     if sample.stem.startswith("none-"):
