@@ -80,6 +80,11 @@ fi
 # another mpirun has just made it for itself and then fails: "orte_session_dir failed". It does not remove a folder in it.
 node_name=$(uname -n)
 mkdir -p "/tmp/ompi.$node_name.0/kit" "/tmp/ompi.${node_name%%.*}.0/kit" || true
+# A node of kit deploy has its own file for names. It is made again at each start, as the engine does it.
+if [ -r /opt/kit/etc/vm-hosts ]; then
+  /opt/kit/bin/own-names.sh "$KIT_ADDRESS" "$node_name" </opt/kit/etc/vm-hosts >/etc/hosts ||
+    echo "start.sh: cannot write /etc/hosts: this node does not know the names that its VM knows" >&2
+fi
 # The image's home folder is read-only, so there is another one. What it lacks comes from the image.
 case ${HOME:-} in
   $state/home/*) python3 -IS /opt/kit/bin/kit-home "$HOME" ;;

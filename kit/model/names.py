@@ -55,6 +55,9 @@ SSH_CONFIG = "ssh/config"
 # What runs and verbs leave behind. A deploy ignores it.
 STATE = "var"
 RUNS = f"{STATE}/runs"
+# Behind /etc/hosts of the container. start.sh writes it, so a deploy only makes it. Ranks that are root can write it,
+# but not replace it by a link.
+NODE_NAMES = "node-hosts"
 # Behind /tmp of the container. It is not in STATE: what a rank can replace by a link must not be the source of a mount.
 SCRATCH = "tmp"
 # The snapshots of code that runs start from. A deploy ignores them.
@@ -71,6 +74,9 @@ DATA_MEMORY = f"/dev/shm/{DATA_BELOW}"  # noqa: S108  (who makes it checks its o
 DATA_FILES = "files"
 DATA_MOUNT = "mount"
 DATA_SUMMARY = "staged.json"
+
+# The names that a VM knows, on the VM and in its node.
+VM_NAMES, VM_NAMES_MOUNT = "/etc/hosts", "/opt/kit/etc/vm-hosts"
 
 # In containers: the cluster's folder (read-only), the host's state, Swarm's secrets.
 MOUNT = "/etc/kit"

@@ -174,7 +174,9 @@ def test_a_capture_without_names_reads_like_the_original(machine: str) -> None:
 
 def test_names_are_replaced_the_same_way_everywhere() -> None:
     names = Names({"gpubox": "host", "gpubox.example.org": "host", "alice": "user", "ab": "user"})
-    first = names.replace("<serial>165</serial><pdi>0x64a2</pdi><uuid>GPU-5c3b-1</uuid><process_name>/home/alice/a.out</process_name>")
+    first = names.replace(
+        "<serial>165</serial><pdi>0x64a2</pdi><uuid>GPU-5c3b-1</uuid><process_name>/home/alice/a.out</process_name>"
+    )
     assert first == (
         "<serial>001</serial><pdi>000002</pdi><uuid>GPU-00000000-0000-0000-0000-000000000001</uuid><process_name>program-1</process_name>"
     )

@@ -13,7 +13,17 @@ from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import checks, data, network, rdma, ssh, stack, wires
 from kit.plan.cluster.dialect import Draft, HeldKeys, Site
-from kit.plan.cluster.files import PRIVATE, PUBLIC, File, file_steps, launch_files, login_file, record_file, stale_steps
+from kit.plan.cluster.files import (
+    PRIVATE,
+    PUBLIC,
+    File,
+    file_steps,
+    launch_files,
+    login_file,
+    made_steps,
+    record_file,
+    stale_steps,
+)
 from kit.plan.cluster.gpus import file_driver, lost, verify_gpus
 from kit.plan.cluster.verify import wait_sshd
 from kit.plan.swarm.leave import leaving
@@ -76,6 +86,7 @@ def _steps(
     spec = site.spec
     files = [*_files(site, compose, node), login, *(_head_files(site) if service == names.HEAD else ())]
     yield from file_steps(files, facts)
+    yield from made_steps(facts)
     yield from stale_steps(files, facts, head=service == names.HEAD)
     yield from data.steps(facts, spec)
     new_key = site.keys.hosts[node.name].private is not None

@@ -84,6 +84,17 @@ def scratch(spec: ClusterSpec) -> list[str]:
     return [target for target in TMP if spec.security.read_only and target not in _targets(spec)]
 
 
+def own_names(spec: ClusterSpec) -> list[str]:
+    """Return the mounts by which a node has its own /etc/hosts. A volume of kit.yaml may replace it.
+
+    In it, the VM's own name stands for its address in the cluster (images/bin/own-names.sh).
+    """
+    if names.VM_NAMES in _targets(spec):
+        return []
+    own = f"{names.folder(spec.name)}/{names.NODE_NAMES}"
+    return [f"{own}:{names.VM_NAMES}", f"{names.VM_NAMES}:{names.VM_NAMES_MOUNT}:ro"]
+
+
 def huge_pages(spec: ClusterSpec) -> list[str]:
     """Return the mount of the VM's huge pages, if kit.yaml has them."""
     return [f"{HUGE_PAGES}:{HUGE_PAGES}"] if spec.hugepages else []

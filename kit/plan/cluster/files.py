@@ -69,12 +69,20 @@ def file_steps(files: Sequence[File], facts: HostFacts) -> Iterable[Step]:
             yield WriteFile(path=file.path, content=file.content, mode=file.mode, why=why)
 
 
+def made_steps(facts: HostFacts) -> Iterable[Step]:
+    """Yield a step for the file that the node writes, if the host lacks it. It must exist before it is mounted."""
+    if names.NODE_NAMES not in facts.files:
+        why = "it is missing (the names that a node knows)"
+        yield WriteFile(path=names.NODE_NAMES, content=b"", mode=PUBLIC, why=why)
+
+
 def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Iterable[Step]:
     """Yield a step for each file on the host that is not among `files`."""
     if not facts.files:
         return
     # A private key that is already right is not among `files`, but its .pub is.
     wanted = {file.path for file in files} | {f.path.removesuffix(".pub") for f in files if f.path.endswith(".pub")}
+    wanted.add(names.NODE_NAMES)
     if head:
         wanted.add(names.VERIFIED)
     for path in sorted(set(facts.files) - wanted):

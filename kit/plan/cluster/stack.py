@@ -169,6 +169,7 @@ def definition(
             f"{names.folder(spec.name)}:{names.MOUNT}:ro",
             _state(spec),
             *_scratch(spec),
+            *fence.own_names(spec),
             *fence.huge_pages(spec),
             *volumes(spec),
         ],

@@ -23,6 +23,7 @@ from kit.plan.cluster.files import (
     file_steps,
     launch_files,
     login_file,
+    made_steps,
     record_file,
     stale_steps,
 )
@@ -108,6 +109,7 @@ def _host_steps(
         yield RemoveNode(cluster=spec.name, why="Swarm starts it from now on")
     changes = list(file_steps(files, facts))
     yield from changes
+    yield from made_steps(facts)
     yield from stale_steps(files, facts, head=head)
     for path, mode in _folders(spec).items():
         if path in facts.absent:

@@ -141,6 +141,7 @@ def _service(
             _tmpfs("/dev/shm", size_bytes(spec.shm_size)),  # noqa: S108
             *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
             *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
+            *(_mount(volume) for volume in fence.own_names(spec)),
             *(_bind(fence.HUGE_PAGES, fence.HUGE_PAGES) for _ in fence.huge_pages(spec)),
             *(_mount(volume) for volume in stack.volumes(spec)),
         ],

@@ -74,8 +74,8 @@ NETWORK = (
         name="gloo-own-name",
         text="JAX could not connect the ranks: on CPUs it takes the address of each host's own name, which is "
         "127.0.1.1 on many VMs",
-        hint="in /etc/hosts of each VM, let its own name stand for its address in the cluster, then run: "
-        "kit down && kit deploy",
+        hint="start the nodes again, which then have the right address: kit down && kit deploy; if volumes: in "
+        "kit.yaml has /etc/hosts, correct that file; let the VMs reach each other on all TCP ports",
         says=("Gloo context initialization failed: ",),
     ),
     Rule(

@@ -123,7 +123,7 @@ def test_only_the_head_gets_the_client_key() -> None:
     plan = plan_of([facts(1), facts(2)])
     assert {"ssh/id_ed25519", "ssh/known_hosts", "ssh/config", "hosts"} <= set(written(plan, "gpu1"))
     assert written(plan, "gpu2") == [
-        "compose.yaml", "ssh/host_ed25519.pub", "ssh/host_ed25519", "ssh/authorized_keys",
+        "compose.yaml", "ssh/host_ed25519.pub", "ssh/host_ed25519", "ssh/authorized_keys", "node-hosts",
     ]  # fmt: skip
 
 

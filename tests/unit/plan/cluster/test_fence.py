@@ -81,9 +81,16 @@ def test_each_part_is_loosened_by_name() -> None:
 def test_a_volume_takes_the_place_of_scratch_space() -> None:
     compose, stacked = services(ClusterSpec(volumes=("/disk:/tmp/", "/fast:/run")))
     targets = [volume.split(":")[1].rstrip("/") for volume in compose["volumes"]]
-    assert sorted(targets) == ["/etc/kit", "/run", "/tmp", "/var/lib/kit", "/var/tmp"]
+    names = ["/etc/hosts", "/etc/kit", "/opt/kit/etc/vm-hosts"]
+    assert sorted(targets) == [*names, "/run", "/tmp", "/var/lib/kit", "/var/tmp"]
     assert "tmpfs" not in compose
     assert [volume["target"].rstrip("/") for volume in stacked["volumes"]].count("/tmp") == 1
+
+
+def test_a_volume_takes_the_place_of_a_nodes_names() -> None:
+    compose, stacked = services(ClusterSpec(volumes=("/srv/names:/etc/hosts:ro",)))
+    assert [volume for volume in compose["volumes"] if "hosts" in volume] == ["/srv/names:/etc/hosts:ro"]
+    assert [volume["source"] for volume in stacked["volumes"] if "hosts" in volume["target"]] == ["/srv/names"]
 
 
 def test_ranks_of_another_user() -> None:
