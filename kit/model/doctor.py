@@ -65,7 +65,8 @@ class Lookup(Struct, frozen=True, kw_only=True):
 class Mounts(Struct, frozen=True, kw_only=True):
     """Read where file systems of a type are mounted, and whether they answer: open the folder of each mount.
 
-    All of them together have `timeout_s`. A VM with more than 64 such mounts does not answer this read.
+    A `kind` that ends with a dot is all types that begin with it: "fuse." is fuse.sshfs, fuse.s3fs and others. All
+    mounts together have `timeout_s`. A VM with more than 64 such mounts does not answer this read.
     """
 
     kind: str

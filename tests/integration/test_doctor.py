@@ -40,7 +40,7 @@ APART = (
     {"gpu-xid": "gpu2", "gpu-lost": "gpu2", "gpu-mode": "gpu3", "gpu-busy": "gpu4"},
     {"name-differs": "gpu2", "port-filtered": "gpu3", "path-mtu": "gpu4"},
     {"slow-link": "gpu2", "clock-offset": "gpu4"},
-    {"one-way": "gpu3", "store-mount": "gpu2"},
+    {"one-way": "gpu3", "store-mount": "gpu2", "fuse-mount": "gpu4"},
 )
 # They contradict each other on one host.
 PLACED = {

@@ -287,12 +287,17 @@ def mounted(kind: str) -> Optional[Dict[str, str]]:
                 # After the optional fields comes a dash, and then the type.
                 before, _, after = line.partition(b" - ")
                 words = before.split()
-                if len(words) > 4 and after.split()[:1] == [kind.encode()]:
+                if len(words) > 4 and is_of(after.split()[:1], kind.encode()):
                     place = ESCAPED.sub(lambda match: bytes([int(match.group(1), 8) & 255]), words[4])
                     devices[os.fsdecode(place)] = words[2].decode("ascii", "replace")
     except OSError:
         return None
     return devices
+
+
+def is_of(kinds: List[bytes], wanted: bytes) -> bool:
+    """Return whether the type is the wanted one. If that ends with a dot, it is the beginning of several."""
+    return any(kind == wanted or (wanted.endswith(b".") and kind.startswith(wanted)) for kind in kinds)
 
 
 def fault_of(place: str) -> str:

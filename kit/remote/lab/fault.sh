@@ -37,6 +37,26 @@ make_file() {
   cat >"$1"
 }
 
+# mount_fuse PROGRAM FOLDER: mount FOLDER as this program would by FUSE, and end it. With the value silent, it goes on, and
+# never answers.
+FUSE='import ctypes, os, sys
+options = b"fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions" % int(sys.argv[3])
+libc = ctypes.CDLL(None, use_errno=True)
+program, folder = (word.encode() for word in sys.argv[1:3])
+if libc.mount(program, folder, b"fuse." + program, ctypes.c_ulong(7), options):
+    sys.exit("%s cannot be mounted: %s" % (sys.argv[1], os.strerror(ctypes.get_errno())))'
+mount_fuse() {
+  local kernel
+  if ! [ -e /dev/fuse ]; then fail "this kernel has no FUSE"; fi
+  note fuse "$2"
+  mkdir -p "$2"
+  # The kernel asks who has this file open. Nobody ever reads its questions.
+  exec {kernel}<>/dev/fuse
+  python3 -c "$FUSE" "$1" "$2" "$kernel"
+  if [ "$ARG" = silent ]; then background sleep infinity; fi
+  exec {kernel}>&-
+}
+
 # stand_in PATH: let the text on standard input stand for a file below /proc or /sys. If the path does not exist, a copy
 # of its nearest folder gets it: the copy has all that the folder has, by bind mounts.
 stand_in() {
@@ -188,6 +208,11 @@ reload_sshd() { pkill -HUP -o -x sshd || true; }
 take_back() {
   local path rest
   while read -r path; do umount "$path" 2>/dev/null || true; done < <(noted mounts)
+  while read -r path; do
+    umount -l "$path" 2>/dev/null || true
+    # A folder with anything else stays, and so do those of the system.
+    while [ "${path%/*}" ] && rmdir "$path" 2>/dev/null; do path=${path%/*}; done
+  done < <(noted fuse)
   while read -r path; do rm -rf "${path:?}"; done < <(noted made)
   while read -r path rest; do
     umount -R "$path" 2>/dev/null || true

@@ -87,13 +87,15 @@ def _fault(mount: Mount) -> str:
 
 def _stores(host: Seen, cluster: str) -> dict[_Set, Mount]:
     """Return kit's mounts of a host. Others that rclone made are not kit's."""
-    stores = {}
-    for place, mount in (host.mounted(_STORES.kind) or {}).items():
-        *above, owner, name, last = ["", "", *place.split("/")]
-        is_named = NAME.fullmatch(owner) and NAME.fullmatch(name) and last == names.DATA_MOUNT
-        if is_named and (owner == cluster or above[-1] == _FOLDER):
-            stores[(owner, name)] = mount
-    return stores
+    mounts = (host.mounted(_STORES.kind) or {}).items()
+    return {key: mount for place, mount in mounts if (key := store_at(place, cluster))}
+
+
+def store_at(place: str, cluster: str) -> _Set | None:
+    """Return which data set kit mounts at this folder of a host. None if the mount is not kit's."""
+    *above, owner, name, last = ["", "", *place.split("/")]
+    is_named = NAME.fullmatch(owner) and NAME.fullmatch(name) and last == names.DATA_MOUNT
+    return (owner, name) if is_named and (owner == cluster or above[-1] == _FOLDER) else None
 
 
 def _inside(host: Seen) -> Mapping[str, str] | None:

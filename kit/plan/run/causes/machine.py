@@ -58,9 +58,13 @@ HOST = (
     ),
     Rule(
         name="store-mount",
-        text="the mount of {path} has ended: its rclone was killed or has failed",
-        hint="mount it again on the hosts that lack it: kit data mount",
-        says=("kit-rank: cannot read {path}: its mount has ended",),
+        text="the mount of {path} has ended: its program (rclone, sshfs …) was killed or has failed",
+        hint="mount a data set again with kit data mount; a mount of your own, on {host} itself, and then run: kit "
+        "down && kit deploy",
+        says=(
+            "kit-rank: cannot read {path}: its mount has ended",
+            "kit-rank: cannot make KIT_CHECKPOINT_DIR: {path}: Transport endpoint is not connected",
+        ),
         raised=(
             "[Errno 107] Transport endpoint is not connected: '{path}'",
             "…{path}; Transport endpoint is not connected",

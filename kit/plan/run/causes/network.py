@@ -74,8 +74,8 @@ NETWORK = (
         name="gloo-own-name",
         text="JAX could not connect the ranks: on CPUs it takes the address of each host's own name, which is "
         "127.0.1.1 on many VMs",
-        hint="start the nodes again, which then have the right address: kit down && kit deploy; if volumes: in "
-        "kit.yaml has /etc/hosts, correct that file; let the VMs reach each other on all TCP ports",
+        hint="let the VMs reach each other on all TCP ports; if volumes: in kit.yaml has /etc/hosts, correct that "
+        "file; start the nodes again, which then have the right address: kit down && kit deploy",
         says=("Gloo context initialization failed: ",),
     ),
     Rule(

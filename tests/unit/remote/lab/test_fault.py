@@ -163,25 +163,30 @@ def test_a_host_says_how_fast_its_far_end_should_be_until_that_is_done(tmp_path:
 
 @pytest.mark.usefixtures("mountable")
 @pytest.mark.parametrize("argument", ["", "silent"])
-def test_the_mount_of_a_store_that_has_ended_or_is_silent(tmp_path: Path, argument: str) -> None:
+@pytest.mark.parametrize("name", ["store-mount", "fuse-mount"])
+def test_a_mount_that_has_ended_or_is_silent(tmp_path: Path, name: str, argument: str) -> None:
     """Tests of kit doctor look at it in the lab. Here it is below another folder."""
-    store = LIBRARY.with_name("faults").joinpath("store-mount.sh").read_text()
-    lines = (f"ARG={argument}", store.replace("/opt/kit/", f"{tmp_path}/opt/kit/"))
-    point = f"{tmp_path}/opt/kit/.data/kit-lab/store/mount"
+    kind, top, folder = {
+        "store-mount": ("fuse.rclone", "/opt/kit", "/opt/kit/.data/kit-lab/store/mount"),
+        "fuse-mount": ("fuse.", "/mnt", "/mnt/kit-lab-fuse/files"),
+    }[name]
+    store = LIBRARY.with_name("faults").joinpath(f"{name}.sh").read_text()
+    lines = (f"ARG={argument}", store.replace(f"{top}/", f"{tmp_path}{top}/"))
+    point = f"{tmp_path}{folder}"
 
     def fault_there() -> object:
-        reading = reader.Reading({"reads": [["mounts", "fuse.rclone", 5.0 if not argument else 0.5]], "look": None})
+        reading = reader.Reading({"reads": [["mounts", kind, 5.0 if not argument else 0.5]], "look": None})
         reading.work()
         rows = reading.answer()["reads"][0]
         return rows[point][1] if point in rows else "nothing"
 
     try:
-        shell(tmp_path, *lines, begin("store-mount"), "inject")
+        shell(tmp_path, *lines, begin(name), "inject")
         assert fault_there() == (None if argument else "ENOTCONN")
     finally:
-        shell(tmp_path, *lines, "FAULT=store-mount", "repair")
+        shell(tmp_path, *lines, f"FAULT={name}", "repair")
     assert fault_there() == "nothing"
-    assert not (tmp_path / "opt/kit").exists()
+    assert not (tmp_path / top[1:]).exists()
     assert not list((tmp_path / "kit/faults").iterdir())
 
 
