@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,8 +54,10 @@ def listed(folder: Path) -> Listed | None:
 
     None if git does not count the folder as part of a work tree. Raises InputError.
     """
-    tracked = _git(folder, "ls-files", "--stage", "-z")
-    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z")
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(_git, folder, "ls-files", "--others", "--exclude-standard", "-z")
+        tracked = _git(folder, "ls-files", "--stage", "-z")
+        new = coming.result()
     errors = (tracked.stderr + new.stderr).decode(errors="replace").strip()
     if tracked.returncode or new.returncode:
         if "not a git repository" in errors:

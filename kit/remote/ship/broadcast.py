@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -27,7 +27,9 @@ from kit.remote.ship.lanes import Lane, Target, in_order, living
 from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
 from kit.remote.ship.reports import Report
-from kit.remote.ship.spool import PackSpool, Spool
+
+if TYPE_CHECKING:
+    from kit.remote.ship.packs import PackSpool
 
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
@@ -130,6 +132,9 @@ class _Ship:
             if self._source:
                 self._cargo = self._look_at_source(self._source)
             else:
+                # It imports a web server, which code does not need.
+                from kit.remote.ship.spool import Spool  # noqa: PLC0415
+
                 spool = Spool(self._origin, lambda error: self._heard.put((None, error)))
                 self._cargo = image_cargo(self._image, spool)
         return self._cargo

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from kit.remote.ship.faults import CODE, IMAGE, Words
 from kit.remote.ship.porter.wire import MOST_SIZE
 from kit.remote.ship.reports import Inspected
-from kit.remote.ship.spool import PackSpool, Spool
+
+if TYPE_CHECKING:
+    from kit.remote.ship.packs import PackSpool
+    from kit.remote.ship.spool import Spool
 
 # For eight million small files.
 _TARS = 16 << 30

@@ -15,7 +15,7 @@ from kit.events import Note
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
-from kit.remote.ship import reports
+from kit.remote.ship import reports, spool
 from kit.remote.ship.broadcast import Shipped, ship
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.reports import Report
@@ -153,7 +153,7 @@ class FakeSpool:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "Porter", type("Porter", (FakePorter,), {"world": made}))
-    monkeypatch.setattr(module, "Spool", type("Spool", (FakeSpool,), {"world": made}))
+    monkeypatch.setattr(spool, "Spool", type("Spool", (FakeSpool,), {"world": made}))
     return made
 
 
