@@ -42,22 +42,28 @@ class Snapshot:
 
     `lines` are the entries, in the manifest's order. `names` has the last part of each entry's path. `inside` maps each
     folder to the numbers of its files and links, and `below` to the names of its folders. A folder comes after the one
-    that it is in. Only `lines` is there from the start: the others take longer, and most runs do not need them.
+    that it is in. They are made when they are first used, because most runs do not need them.
+
+    Raises NoCode if the snapshot is not here, or damaged.
     """
 
+    lines: List[bytes]
     names: List[bytes]
     inside: Dict[bytes, List[int]]
     below: Dict[bytes, List[bytes]]
 
     def __init__(self, digest: str, stores: str) -> None:
         self.digest, self.stores = digest, stores
-        self.lines: List[bytes] = _manifest(digest, stores).split(b"\n")[1:-1]
+        self._text = _manifest(digest, stores)
 
     def __getattr__(self, name: str) -> object:
         """Make the attributes that are not there from the start."""
-        if name not in ("names", "inside", "below"):
+        if name == "lines":
+            self.lines = self._text.split(b"\n")[1:-1]
+        elif name in ("names", "inside", "below"):
+            self._find_folders()
+        else:
             raise AttributeError(name)
-        self._find_folders()
         return self.__dict__[name]
 
     def _find_folders(self) -> None:

@@ -6,12 +6,12 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from kit.model.repository import without_login
 from kit.remote.code import faults
+from kit.remote.code.beside import Beside
 from kit.remote.code.hashes import Row, row
 from kit.remote.code.limits import MOST_DIFF
 
@@ -54,10 +54,9 @@ def listed(folder: Path) -> Listed | None:
 
     None if git does not count the folder as part of a work tree. Raises InputError.
     """
-    with ThreadPoolExecutor(1) as beside:
-        coming = beside.submit(_git, folder, "ls-files", "--others", "--exclude-standard", "-z")
-        tracked = _git(folder, "ls-files", "--stage", "-z")
-        new = coming.result()
+    coming = Beside(lambda: _git(folder, "ls-files", "--others", "--exclude-standard", "-z"))
+    tracked = _git(folder, "ls-files", "--stage", "-z")
+    new = coming.result()
     errors = (tracked.stderr + new.stderr).decode(errors="replace").strip()
     if tracked.returncode or new.returncode:
         if "not a git repository" in errors:

@@ -12,12 +12,12 @@ import stat
 import time
 from array import array
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from kit.model.code import Snapshot
 from kit.remote.code import faults, git, hashes, manifests
+from kit.remote.code.beside import Beside
 from kit.remote.code.facts import facts
 from kit.remote.code.hashes import Kept, Row, row
 from kit.remote.code.limits import MOST_BYTES, MOST_FILES, too_large
@@ -49,10 +49,10 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
     `plain`: take all files, also if the folder is below a git work tree.
     """
     top = _checked(folder)
-    with _no_collections(), ThreadPoolExecutor(2) as beside:
+    with _no_collections():
         from_git = not plain and git.has_repository(top)
-        head = beside.submit(git.head, top) if from_git else None
-        coming = beside.submit(listing, top, plain=plain)
+        head = Beside(lambda: git.head(top)) if from_git else None
+        coming = Beside(lambda: listing(top, plain=plain))
         kept = hashes.load(top)
         # While git lists the files, look at those that it listed the last time.
         early = _numbers(top, kept.paths.split(b"\0")[:-1]) if from_git and kept else None
