@@ -11,6 +11,7 @@ import sys
 from typing import Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from kitrun import settle, spare, store, tree
+from kitrun.marks import Marks, digest_in, mark_of
 from kitrun.tree import NoCode
 
 STORE = "/etc/kit/code"
@@ -68,26 +69,32 @@ def seed(
         return folder
     snapshot = tree.Snapshot(digest, stores or STORE)
     os.makedirs(run.folder, mode=0o700, exist_ok=True)
-    partial = run.path(settle.WORK + ".part")
+    partial, marks_file = run.path(settle.WORK + ".part"), spare.marks_path(run_id)
     tree.remove_path(partial)
     try:
         settle.begin(run, digest, began)
-        marks = spare.take(partial, snapshot, root) or _copied(partial, snapshot)
+        marks = spare.take(partial, snapshot, root, marks_file) or _copied(partial, snapshot)
         os.rename(partial, folder)
     except BaseException:
         tree.remove_path(partial)
+        spare.forget_marks(run_id)
         settle.forget(run)
         raise
+    marks.top = mark_of(folder)
     # Without them, the run is settled more slowly, and leaves no spare.
     with contextlib.suppress(OSError):
-        marks.write(spare.marks_path(run_id), digest)
+        if digest_in(marks_file) == digest:
+            # They were the spare's, and only the top has moved since.
+            Marks.write_top(marks_file, marks.top)
+        else:
+            marks.write(marks_file)
     return folder
 
 
-def _copied(path: str, snapshot: tree.Snapshot) -> tree.Marks:
+def _copied(path: str, snapshot: tree.Snapshot) -> Marks:
     tree.make_folder(path)
     with tree.opened_top(path) as top:
-        return tree.Marks(tree.make(top, snapshot), tree.folder_marks(top, snapshot))
+        return snapshot.marks(tree.make(top, snapshot), tree.folder_marks(top, snapshot))
 
 
 def why(error: Exception) -> str:

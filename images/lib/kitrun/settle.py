@@ -18,6 +18,7 @@ import time
 from typing import Any, Callable, Iterable, List, Optional, Set
 
 from kitrun import procs, spare, store, tree
+from kitrun.marks import NOTHING, TOP, Mark, Marks, flat, mark, mark_at, marks_at
 
 WORK, PENDING = "work", "work.json"
 # How long to wait for what a run left in the background.
@@ -153,9 +154,10 @@ def _settle(run: store.Run, digest: str, stores: str) -> None:
     tree.remove_path(run.path(WORK + ".part"))
     with contextlib.suppress(tree.NoCode, OSError):
         snapshot = tree.Snapshot(digest, stores)
-        marks = tree.Marks.read(spare.marks_path(run.id), snapshot)
+        marks = Marks.read(spare.marks_path(run.id))
         with tree.opened_top(run.path(WORK)) as top:
-            _empty(top, snapshot, marks, os.path.dirname(run.folder))
+            if not _is_kept_whole(run, top, marks, digest):
+                _empty(top, snapshot, snapshot.in_order(marks) if marks else None, os.path.dirname(run.folder))
     spare.forget_marks(run.id)
     # Succeeds only if the run made nothing.
     with contextlib.suppress(OSError):
@@ -163,7 +165,16 @@ def _settle(run: store.Run, digest: str, stores: str) -> None:
     forget(run)
 
 
-def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Marks], root: str) -> None:
+def _is_kept_whole(run: store.Run, top: int, marks: Optional[Marks], digest: str) -> bool:
+    """Make the working folder the spare if nothing in it has changed. Return whether it is, or was, unchanged."""
+    if marks is None or marks.digest != digest or mark(os.fstat(top)) != marks.top or not tree.is_whole(top, marks):
+        return False
+    with contextlib.suppress(OSError):
+        spare.put_whole(run.path(WORK), digest, spare.marks_path(run.id), os.path.dirname(run.folder))
+    return not os.path.lexists(run.path(WORK))
+
+
+def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered], root: str) -> None:
     """Take what is unchanged out of the working folder."""
     same = _Same(top, snapshot, marks)
     if marks is not None and same.entries:
@@ -173,13 +184,13 @@ def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Marks], root:
             # The disk may be full: then somebody needs the space of these files.
             _remove(top, snapshot, marks, same)
     for folder in reversed(list(snapshot.inside)):
-        if folder != tree.TOP:
+        if folder != TOP:
             above, _, name = folder.rpartition(b"/")
             with contextlib.suppress(OSError), tree.opened(top, above) as at:
                 os.rmdir(name, dir_fd=at)
 
 
-def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Marks, same: "_Same", root: str) -> None:
+def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "_Same", root: str) -> None:
     """Move what is the same into the spare. Raises OSError and NoCode."""
     with spare.locked(root) as spares:
         part = rest = os.path.join(spares, "tree.part")
@@ -196,11 +207,11 @@ def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Marks, same: "_Sa
     tree.remove_path(rest)
 
 
-def _remove(top: int, snapshot: tree.Snapshot, marks: tree.Marks, same: "_Same") -> None:
+def _remove(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "_Same") -> None:
     for folder, inside in snapshot.inside.items():
         with contextlib.suppress(OSError), tree.opened(top, folder) as at:
             for number in same.entries.intersection(inside):
-                if tree.mark_at(at, snapshot.names[number]) == marks.entries[number]:
+                if mark_at(at, snapshot.names[number]) == marks.entries[number]:
                     os.unlink(snapshot.names[number], dir_fd=at)
 
 
@@ -210,25 +221,32 @@ class _Same:
     A file that has lost its mark, or never had one, goes if every byte of it is as in the store.
     """
 
-    def __init__(self, top: int, snapshot: tree.Snapshot, marks: Optional[tree.Marks]) -> None:
+    def __init__(self, top: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered]) -> None:
         self.entries: Set[int] = set()
         self.folders: Set[bytes] = set()
         # A folder comes after the one that it is in.
         for number, folder in reversed(list(enumerate(snapshot.inside))):
             with contextlib.suppress(OSError), tree.opened(top, folder) as at:
-                whole = marks is not None and tree.mark(os.fstat(at)) == marks.folders[number]
-                whole = self._look(at, snapshot, marks, folder) and whole and folder != tree.TOP
+                whole = marks is not None and mark(os.fstat(at)) == marks.folders[number]
+                whole = self._look(at, snapshot, marks, folder) and whole and folder != TOP
                 below = (folder + b"/" + name for name in snapshot.below[folder])
                 if whole and self.folders.issuperset(below):
                     self.folders.add(folder)
 
-    def _look(self, at: int, snapshot: tree.Snapshot, marks: Optional[tree.Marks], folder: bytes) -> bool:
+    def _look(self, at: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered], folder: bytes) -> bool:
         """Compare what is directly in a folder. Return whether all of it is the same."""
+        inside = snapshot.inside[folder]
+        names = [snapshot.names[number] for number in inside]
+        with contextlib.suppress(OSError):
+            # Most folders are unchanged, and this is faster than one by one.
+            if marks is not None and marks_at(at, names) == flat([marks.entries[number] for number in inside]):
+                self.entries.update(inside)
+                _forget_compiled(at, set(names))
+                return True
         count = 0
         sources: Set[bytes] = set()
-        for number in snapshot.inside[folder]:
-            name = snapshot.names[number]
-            if marks is not None and tree.mark_at(at, name) == marks.entries[number]:
+        for number, name in zip(inside, names):
+            if marks is not None and mark_at(at, name) == marks.entries[number]:
                 self.entries.add(number)
                 count += 1
             elif tree.is_copy(at, snapshot, number):
@@ -237,7 +255,7 @@ class _Same:
                 continue
             sources.add(name)
         _forget_compiled(at, sources)
-        return count == len(snapshot.inside[folder])
+        return count == len(inside)
 
 
 def _forget_compiled(at: int, sources: Set[bytes]) -> None:
@@ -250,9 +268,9 @@ def _forget_compiled(at: int, sources: Set[bytes]) -> None:
         os.rmdir(_COMPILED, dir_fd=at)
 
 
-def _move(top: int, new: int, snapshot: tree.Snapshot, marks: tree.Marks, same: _Same) -> List[tree.Mark]:
+def _move(top: int, new: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: _Same) -> List[Mark]:
     """Move what is the same into the folder `new`. Return the marks of the entries that are there now."""
-    entries = [(0, 0)] * len(snapshot.lines)
+    entries = [NOTHING] * len(snapshot.lines)
     moved: Set[bytes] = set()
     for folder, inside in snapshot.inside.items():
         if folder in moved or folder.rpartition(b"/")[0] in moved:
@@ -272,7 +290,7 @@ def _move(top: int, new: int, snapshot: tree.Snapshot, marks: tree.Marks, same: 
                             moved.add(path)
                 for number in same.entries.intersection(inside):
                     os.rename(snapshot.names[number], snapshot.names[number], src_dir_fd=at, dst_dir_fd=there)
-                    entries[number] = tree.mark_at(there, snapshot.names[number])
+                    entries[number] = mark_at(there, snapshot.names[number])
             for name, path in below.items():
                 if path not in moved:
                     tree.make_folder(name, there)

@@ -4,7 +4,7 @@
     spare/tree.part   the next spare, while it is put together from what a run has not changed (kitrun.settle)
     spare/lock        held by the process that takes or puts the spare
 
-The marks of its entries (kitrun.tree) are in the container's own files, and not beside it. So a new container, which
+The marks of its entries (kitrun.marks) are in the container's own files, and not beside it. So a new container, which
 has no marks, does not use a spare that the container before it left. A run takes a spare only if each entry still has
 its mark. Otherwise it copies every file.
 """
@@ -12,12 +12,14 @@ its mark. Otherwise it copies every file.
 import contextlib
 import fcntl
 import os
-from typing import Iterator, List, Optional
+from typing import Iterator, List, Optional, Tuple
 
 from kitrun import store, tree
+from kitrun.marks import NOTHING, Mark, Marks, digest_in, mark_of
 
 MARKS = "/run/kit/code"
 _FOLDER, _NAME = "spare", "spare"
+_AT_ONCE = 4
 
 
 def folder(root: Optional[str]) -> str:
@@ -50,103 +52,110 @@ def locked(root: Optional[str]) -> Iterator[str]:
         os.close(lock)
 
 
-def take(path: str, snapshot: tree.Snapshot, root: Optional[str]) -> Optional[tree.Marks]:
-    """Make `path` the snapshot's tree by means of the spare, and return its marks. None if the spare does not help."""
+def take(path: str, snapshot: tree.Snapshot, root: Optional[str], marks_file: str) -> Optional[Marks]:
+    """Make `path` the snapshot's tree by means of the spare, and return its marks. None if the spare does not help.
+
+    The spare's marks become the file `marks_file`, which fits as long as the tree is still the spare's.
+    """
     try:
         with locked(root) as spares:
-            found = _found(snapshot)
-            if found is None or not _helps(found, snapshot):
+            wanted = _difference(snapshot)
+            if wanted is None:
                 return None
-            marks = tree.Marks.read(os.path.join(MARKS, _NAME), found)
-            if marks is None:
+            marks = Marks.read(os.path.join(MARKS, _NAME))
+            if marks is None or mark_of(os.path.join(spares, "tree")) != marks.top:
                 return None
             os.rename(os.path.join(spares, "tree"), path)
-            _forget()
+            os.rename(os.path.join(MARKS, _NAME), marks_file)
         with tree.opened_top(path) as top:
-            if tree.is_whole(top, found, marks):
-                return marks if found is snapshot else _changed(top, found, marks, snapshot)
-    except OSError:
+            # The run waits, and a host has more than one core.
+            if tree.is_whole(top, marks, min(_AT_ONCE, len(os.sched_getaffinity(0)))):
+                if any(wanted):
+                    tree.change(top, marks, *wanted, snapshot.stores)
+                    marks.digest = snapshot.digest
+                return marks
+    except (OSError, tree.NoCode):
         pass
     tree.remove_path(path)
+    with contextlib.suppress(OSError):
+        os.unlink(marks_file)
     return None
 
 
-def put(spares: str, snapshot: tree.Snapshot, entries: List[tree.Mark]) -> str:
+def put(spares: str, snapshot: tree.Snapshot, entries: List[Mark]) -> str:
     """Make `spares`/tree.part the spare, with these marks of its entries. Return what to remove when the lock is free.
 
     The caller holds the lock. Raises OSError and NoCode, for example if the disk is full.
     """
-    part, old, tree_path = (os.path.join(spares, name) for name in ("tree.part", "tree.old", "tree"))
-    found = _found_digest()
-    if found == snapshot.digest and os.path.isdir(tree_path):
+    part = os.path.join(spares, "tree.part")
+    if _is_spare(spares, snapshot.digest):
         return part
     with tree.opened_top(part) as top:
         # What the run has changed or removed.
         missing = [
             number
             for number, mark in enumerate(entries)
-            if mark == (0, 0) and not snapshot.lines[number].startswith(tree.FOLDER)
+            if mark == NOTHING and not snapshot.lines[number].startswith(tree.FOLDER)
         ]
         made = tree.make(top, snapshot, missing)
-        marks = tree.Marks([new if new != (0, 0) else mark for mark, new in zip(entries, made)], [])
-        marks.folders = tree.folder_marks(top, snapshot)
-    tree.remove_path(old)
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(tree_path, old)
+        now = [new if new != NOTHING else mark for mark, new in zip(entries, made)]
+        marks = snapshot.marks(now, tree.folder_marks(top, snapshot))
     os.makedirs(MARKS, mode=0o700, exist_ok=True)
-    marks.write(os.path.join(MARKS, _NAME), snapshot.digest)
-    os.rename(part, tree_path)
+    with _replaced(spares) as old:
+        marks.write(os.path.join(MARKS, _NAME))
     return old
 
 
-def _forget() -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(MARKS, _NAME))
+def put_whole(work: str, digest: str, marks_file: str, root: Optional[str]) -> None:
+    """Make a run's whole working folder the spare. Raises OSError; then the folder may be gone.
+
+    The folder is the snapshot `digest`, and its marks are in `marks_file`.
+    """
+    with locked(root) as spares:
+        part = rest = os.path.join(spares, "tree.part")
+        tree.remove_path(part)
+        os.rename(work, part)
+        try:
+            if not _is_spare(spares, digest):
+                with _replaced(spares) as rest:
+                    os.rename(marks_file, os.path.join(MARKS, _NAME))
+        except BaseException:
+            tree.remove_path(part)
+            raise
+    # Without the lock: this may take long, and a run may wait for the spare.
+    tree.remove_path(rest)
 
 
-def _found_digest() -> str:
-    """Return the digest of the spare's snapshot, or '' if there is no spare."""
+@contextlib.contextmanager
+def _replaced(spares: str) -> Iterator[str]:
+    """Make tree.part the spare, after the caller has put its marks there. Yield the path that the old spare has now."""
+    part, old, tree_path = (os.path.join(spares, name) for name in ("tree.part", "tree.old", "tree"))
+    tree.remove_path(old)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(tree_path, old)
+    yield old
+    os.rename(part, tree_path)
+    Marks.write_top(os.path.join(MARKS, _NAME), mark_of(tree_path))
+
+
+def _is_spare(spares: str, digest: str) -> bool:
+    return digest_in(os.path.join(MARKS, _NAME)) == digest and os.path.isdir(os.path.join(spares, "tree"))
+
+
+def _difference(wanted: tree.Snapshot) -> Optional[Tuple[List[bytes], List[bytes]]]:
+    """Return the lines that the spare has beyond the snapshot, and those that it lacks. None if it does not help.
+
+    It does not if the store has forgotten its snapshot, or if it has less than half of what the run needs.
+    """
+    digest = digest_in(os.path.join(MARKS, _NAME))
+    if digest == wanted.digest:
+        return [], []
     try:
-        with open(os.path.join(MARKS, _NAME), "rb") as file:
-            return file.readline(80).strip().decode("ascii", "replace")
-    except OSError:
-        return ""
-
-
-def _found(wanted: tree.Snapshot) -> Optional[tree.Snapshot]:
-    """Return the spare's snapshot, or None if there is no spare, or if the store has forgotten its snapshot."""
-    digest = _found_digest()
-    try:
-        return wanted if digest == wanted.digest else tree.Snapshot(digest, wanted.stores)
+        have = tree.Snapshot(digest, wanted.stores).lines
     except tree.NoCode:
         return None
-
-
-def _helps(found: tree.Snapshot, snapshot: tree.Snapshot) -> bool:
-    """Return whether most of the snapshot is in the spare."""
-    return found is snapshot or 2 * len(set(found.lines).intersection(snapshot.lines)) > len(snapshot.lines)
-
-
-def _changed(top: int, found: tree.Snapshot, marks: tree.Marks, snapshot: tree.Snapshot) -> Optional[tree.Marks]:
-    """Turn the tree of one snapshot into that of another. Raises OSError. Return None if the store lacks a file."""
-    entries = dict(zip(found.lines, marks.entries))
-    gone = set(found.lines).difference(snapshot.lines)
-    for path, inside in found.inside.items() if gone else ():
-        numbers = [number for number in inside if found.lines[number] in gone]
-        if numbers:
-            with tree.opened(top, path) as at:
-                for number in numbers:
-                    os.unlink(found.names[number], dir_fd=at)
-    for path in reversed(list(found.inside)):
-        if path not in snapshot.inside:
-            above, _, name = path.rpartition(b"/")
-            with tree.opened(top, above) as at:
-                os.rmdir(name, dir_fd=at)
-    added = [number for number, line in enumerate(snapshot.lines) if line not in entries]
-    try:
-        made = tree.make(top, snapshot, added)
-    except tree.NoCode:
+    lines, others = set(wanted.lines), set(have)
+    added = lines - others
+    if 2 * len(added) >= len(lines):
         return None
-    return tree.Marks(
-        [entries.get(line, new) for line, new in zip(snapshot.lines, made)], tree.folder_marks(top, snapshot)
-    )
+    return list(others - lines), list(added)

@@ -3,34 +3,38 @@
 Ranks write into these folders, so a name in them may be a link to anywhere. Every file and folder is reached by its
 folder's descriptor, and no folder is opened through a link.
 
-A rank can write into a file and set its old times again. It cannot set an inode's change time (ctime), which the kernel
-sets at every write, rename, link and change of mode or times. So kit notes the inode and the ctime of each entry that
-it has made. An entry with the same two numbers is as kit made it.
+kit notes a mark of each entry and folder that it has made (kitrun.marks). One with the same mark is as kit made it.
 """
 
 import contextlib
 import hashlib
 import os
 import stat
-from array import array
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from collections import Counter
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from kitrun import fence
+from kitrun.marks import NOTHING, TOP, Mark, Marks, mark, mark_at, marks_at
 
 FILE, LINK, FOLDER = b"f", b"l", b"d"
-TOP = b""
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ESCAPES = ((b"\\t", b"\t"), (b"\\n", b"\n"), (b"\\r", b"\r"))
 _CHUNK = 1 << 20
-
-# The inode and the ctime in nanoseconds.
-Mark = Tuple[int, int]
+# One more process for that many entries is worth its start.
+SHARE = 10_000
 
 
 class NoCode(Exception):
     """The working folder cannot be seeded here."""
+
+
+class Numbered(NamedTuple):
+    """Marks as lists: `entries` in the order of a snapshot's lines, `folders` in the order of its `inside`."""
+
+    entries: List[Mark]
+    folders: List[Mark]
 
 
 class Snapshot:
@@ -38,27 +42,43 @@ class Snapshot:
 
     `lines` are the entries, in the manifest's order. `names` has the last part of each entry's path. `inside` maps each
     folder to the numbers of its files and links, and `below` to the names of its folders. A folder comes after the one
-    that it is in.
+    that it is in. They are made when they are first used, because most runs do not need them.
+
+    Raises NoCode if the snapshot is not here, or damaged.
     """
+
+    lines: List[bytes]
+    names: List[bytes]
+    inside: Dict[bytes, List[int]]
+    below: Dict[bytes, List[bytes]]
 
     def __init__(self, digest: str, stores: str) -> None:
         self.digest, self.stores = digest, stores
-        self.lines: List[bytes] = _manifest(digest, stores).split(b"\n")[1:-1]
-        self.names: List[bytes] = []
-        self.inside: Dict[bytes, List[int]] = {}
-        self.below: Dict[bytes, List[bytes]] = {}
+        self._text = _manifest(digest, stores)
+
+    def __getattr__(self, name: str) -> object:
+        """Make the attributes that are not there from the start."""
+        if name == "lines":
+            self.lines = self._text.split(b"\n")[1:-1]
+        elif name in ("names", "inside", "below"):
+            self._find_folders()
+        else:
+            raise AttributeError(name)
+        return self.__dict__[name]
+
+    def _find_folders(self) -> None:
+        self.names, self.inside, self.below = [], {}, {}
         self._add_folder(TOP)
         # There may be 50,000 lines, and a run waits for this loop.
         before, here = TOP, self.inside[TOP]
         for number, line in enumerate(self.lines):
-            kind, _, _, _, path = line.split(b"\t", 5)[:5]
-            folder, _, name = (plain(path) if b"\\" in path else path).rpartition(b"/")
+            folder, name = place(line)
             self.names.append(name)
             if folder != before:
                 if folder not in self.inside:
                     self._add_folder(folder)
                 before, here = folder, self.inside[folder]
-            if kind == FOLDER:
+            if line.startswith(FOLDER):
                 self._add_folder(folder + b"/" + name if folder else name)
             else:
                 here.append(number)
@@ -72,66 +92,24 @@ class Snapshot:
                 if length:
                     self.below[b"/".join(parts[: length - 1])].append(parts[length - 1])
 
-    def names_in(self, folder: bytes) -> "set[bytes]":
-        """Return the names of all that the snapshot has in this folder."""
-        return {self.names[number] for number in self.inside[folder]}.union(self.below[folder])
+    def marks(self, entries: List[Mark], folders: List[Mark]) -> Marks:
+        """Return these marks, which are in the order of `lines` and of `inside`."""
+        marks = Marks(self.digest)
+        for (folder, inside), own in zip(self.inside.items(), folders):
+            marks.put(folder, [(self.names[number], entries[number]) for number in inside], own)
+        return marks
 
-    def source(self, number: int) -> Tuple[str, int, int]:
-        """Return the path of a file's object in the store, its size and its mode."""
-        _, mode, name, size, _ = self.lines[number].split(b"\t", 4)
-        digest = name.decode("ascii")
-        return os.path.join(self.stores, "objects", digest[:2], digest), int(size), int(mode, 8)
-
-
-class Marks:
-    """The mark of each entry and folder of a tree, as kit made it. (0, 0) fits nothing.
-
-    `entries` are in the order of the snapshot's lines, `folders` in the order of its `inside`.
-    """
-
-    def __init__(self, entries: List[Mark], folders: List[Mark]) -> None:
-        self.entries, self.folders = entries, folders
-
-    def write(self, path: str, digest: str) -> None:
-        """Write them to a file that appears as a whole. Raises OSError."""
-        numbers = array("Q", [number for mark in (*self.entries, *self.folders) for number in mark])
-        try:
-            with open(path + ".new", "wb") as file:
-                file.write(digest.encode("ascii") + b"\n" + numbers.tobytes())
-            os.rename(path + ".new", path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(path + ".new")
-            raise
-
-    @staticmethod
-    def read(path: str, snapshot: Snapshot) -> "Optional[Marks]":
-        """Return the marks that were written for this snapshot, or None."""
-        numbers = array("Q")
-        try:
-            with open(path, "rb") as file:
-                if file.readline(80).strip() != snapshot.digest.encode("ascii"):
-                    return None
-                numbers.frombytes(file.read())
-        except (OSError, ValueError):
+    def in_order(self, marks: Marks) -> Optional[Numbered]:
+        """Return the marks in the order of `lines` and of `inside`, or None if they are those of other entries."""
+        entries = [NOTHING] * len(self.lines)
+        if marks.digest != self.digest or set(marks.names) != set(self.inside):
             return None
-        marks = list(zip(numbers[::2], numbers[1::2]))
-        count = len(snapshot.lines)
-        if len(marks) != count + len(snapshot.inside):
-            return None
-        return Marks(marks[:count], marks[count:])
-
-
-def mark(status: os.stat_result) -> Mark:
-    return status.st_ino, status.st_ctime_ns
-
-
-def mark_at(at: int, name: bytes) -> Mark:
-    """Return the mark of what is here under this name, or (0, 0)."""
-    try:
-        return mark(os.stat(name, dir_fd=at, follow_symlinks=False))
-    except OSError:
-        return 0, 0
+        for folder, inside in self.inside.items():
+            if marks.names[folder] != [self.names[number] for number in inside]:
+                return None
+            for number, own in zip(inside, marks.pairs(folder)):
+                entries[number] = own
+        return Numbered(entries, [marks.folders[folder] for folder in self.inside])
 
 
 @contextlib.contextmanager
@@ -160,19 +138,92 @@ def opened_top(path: str) -> Iterator[int]:
 def make(top: int, snapshot: Snapshot, numbers: Optional[Iterable[int]] = None) -> List[Mark]:
     """Make the snapshot's folders that are missing, and these entries (all if None). Return the marks of all entries.
 
-    The marks of entries that it did not make are (0, 0). Raises NoCode if the store lacks a file, and OSError.
+    Entries that it did not make have the mark NOTHING. Raises NoCode if the store lacks a file, and OSError.
     """
-    marks = [(0, 0)] * len(snapshot.lines)
+    marks = [NOTHING] * len(snapshot.lines)
     wanted = None if numbers is None else set(numbers)
     for folder, inside in snapshot.inside.items():
         here = inside if wanted is None else [number for number in inside if number in wanted]
         with opened(top, folder) as at:
             for number in here:
-                marks[number] = _make_entry(at, snapshot, number)
+                marks[number] = make_entry(at, snapshot.names[number], snapshot.lines[number], snapshot.stores)
             for name in snapshot.below[folder]:
                 with contextlib.suppress(FileExistsError):
                     make_folder(name, at)
     return marks
+
+
+def change(top: int, marks: Marks, gone: Sequence[bytes], added: Sequence[bytes], stores: str) -> None:
+    """Remove the entries with the lines `gone` from a tree, and make those with the lines `added`. Correct its marks.
+
+    Raises NoCode if the store lacks a file, and OSError.
+    """
+    changed: Set[bytes] = set()
+    for folder, lines in _by_folder(gone).items():
+        changed.add(folder)
+        if not lines:
+            continue
+        names = [place(line)[1] for line in lines]
+        with opened(top, folder) as at:
+            for name in names:
+                os.unlink(name, dir_fd=at)
+        marks.change(folder, names, [])
+    changed |= _remove_empty(top, marks, changed)
+    for folder, lines in _by_folder(added).items():
+        changed |= _make_folders(top, marks, folder)
+        with opened(top, folder) as at:
+            made = [(name, make_entry(at, name, line, stores)) for line, (_, name) in zip(lines, map(place, lines))]
+        marks.change(folder, [], made)
+    for folder in changed.intersection(marks.names):
+        with opened(top, folder) as at:
+            marks.folders[folder] = mark(os.fstat(at))
+
+
+def _by_folder(lines: Sequence[bytes]) -> Dict[bytes, List[bytes]]:
+    """Return the lines of the files and links in each folder. A folder without entries has none."""
+    folders: Dict[bytes, List[bytes]] = {}
+    for line in lines:
+        folder, name = place(line)
+        if line.startswith(FOLDER):
+            folders.setdefault(folder + b"/" + name if folder else name, [])
+        else:
+            folders.setdefault(folder, []).append(line)
+    return folders
+
+
+def _remove_empty(top: int, marks: Marks, folders: Iterable[bytes]) -> Set[bytes]:
+    """Remove those of the folders, and of the folders above them, that are empty. Return which ones have changed."""
+    count = Counter(folder.rpartition(b"/")[0] for folder in marks.names if folder != TOP)
+    ahead = sorted({above for folder in folders for above in _way_to(folder)}, key=len, reverse=True)
+    changed = set()
+    for folder in ahead:
+        if not marks.names[folder] and not count[folder]:
+            above, _, name = folder.rpartition(b"/")
+            with opened(top, above) as at:
+                os.rmdir(name, dir_fd=at)
+            marks.forget(folder)
+            count[above] -= 1
+            changed.add(above)
+    return changed
+
+
+def _make_folders(top: int, marks: Marks, path: bytes) -> Set[bytes]:
+    """Make a folder, and those above it, if they are missing. Return which ones have changed."""
+    changed = {path}
+    for folder in _way_to(path):
+        if folder not in marks.names:
+            above, _, name = folder.rpartition(b"/")
+            with opened(top, above) as at:
+                make_folder(name, at)
+            marks.put(folder, [], NOTHING)
+            changed.update((above, folder))
+    return changed
+
+
+def _way_to(path: bytes) -> List[bytes]:
+    """Return the folders on the way from the top to this one, and this one itself."""
+    parts = path.split(b"/") if path else []
+    return [b"/".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def make_folder(path: "bytes | str", at: Optional[int] = None) -> None:
@@ -192,23 +243,57 @@ def folder_marks(top: int, snapshot: Snapshot) -> List[Mark]:
     return marks
 
 
-def is_whole(top: int, snapshot: Snapshot, marks: Marks) -> bool:
-    """Return whether the tree has every entry and folder as kit made it, and nothing else.
+def is_whole(top: int, marks: Marks, at_once: int = 1) -> bool:
+    """Return whether every entry and folder below the top is as kit made it, and nothing else is there.
 
-    A new name in a folder changes the folder's mark. The top was renamed, so its names are compared.
+    A new name in a folder changes the folder's mark. A rename changes that of the top, so the caller compares it.
+    `at_once`: how many processes look, if there are many entries. Most of the time goes to the kernel.
     """
+    first, *others = shares({folder: len(names) for folder, names in marks.names.items()}, at_once)
+    children = [_begun(top, marks, share) for share in others]
+    whole = _fits(top, marks, first)
+    # Wait for each of them, whatever the others say.
+    return all([whole, *map(_ended_well, children)])
+
+
+def shares(sizes: Mapping[bytes, int], most: int) -> List[List[bytes]]:
+    """Deal out the folders to `most` processes or fewer. `sizes` has the number of entries of each folder."""
+    count = max(1, min(most, sum(sizes.values()) // SHARE))
+    parts: List[List[bytes]] = [[] for _ in range(count)]
+    room = -(-sum(sizes.values()) // count)
+    number, used = 0, 0
+    for folder, size in sizes.items():
+        if used >= room and number < count - 1:
+            number, used = number + 1, 0
+        parts[number].append(folder)
+        used += size
+    return list(filter(None, parts))
+
+
+def _begun(top: int, marks: Marks, folders: Sequence[bytes]) -> int:
+    """Look at these folders in another process, and return its PID. It exits with 0 if they are as kit made them."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
     try:
-        for number_of_folder, (folder, inside) in enumerate(snapshot.inside.items()):
+        code = 0 if _fits(top, marks, folders) else 1
+    finally:
+        os._exit(code)
+
+
+def _ended_well(child: int) -> bool:
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _fits(top: int, marks: Marks, folders: Sequence[bytes]) -> bool:
+    try:
+        for folder in folders:
             with opened(top, folder) as at:
-                if folder == TOP:
-                    if set(map(os.fsencode, os.listdir(at))) != snapshot.names_in(folder):
-                        return False
-                elif mark(os.fstat(at)) != marks.folders[number_of_folder]:
+                if folder != TOP and mark(os.fstat(at)) != marks.folders[folder]:
                     return False
-                for number in inside:
-                    now = os.stat(snapshot.names[number], dir_fd=at, follow_symlinks=False)
-                    if (now.st_ino, now.st_ctime_ns) != marks.entries[number]:
-                        return False
+                if marks_at(at, marks.names[folder]) != marks.entries[folder]:
+                    return False
     except OSError:
         return False
     return True
@@ -221,7 +306,7 @@ def is_copy(at: int, snapshot: Snapshot, number: int) -> bool:
     try:
         if line.startswith(LINK):
             return os.readlink(name, dir_fd=at) == plain(line.split(b"\t", 5)[5])
-        source, size, mode = snapshot.source(number)
+        source, size, mode = stored(line, snapshot.stores)
         with open(source, "rb") as given, open(os.open(name, _OPEN_FILE, dir_fd=at), "rb") as file:
             times, now = os.fstat(given.fileno()), os.fstat(file.fileno())
             if not stat.S_ISREG(now.st_mode) or now.st_size != size or now.st_mtime_ns != times.st_mtime_ns:
@@ -261,6 +346,20 @@ def remove_path(path: str) -> None:
         remove(parent, os.fsencode(name))
 
 
+def place(line: bytes) -> Tuple[bytes, bytes]:
+    """Return the folder and the name of an entry."""
+    path = line.split(b"\t", 5)[4]
+    folder, _, name = (plain(path) if b"\\" in path else path).rpartition(b"/")
+    return folder, name
+
+
+def stored(line: bytes, stores: str) -> Tuple[str, int, int]:
+    """Return the path of a file's object in the store, its size and its mode."""
+    _, mode, name, size, _ = line.split(b"\t", 4)
+    digest = name.decode("ascii")
+    return os.path.join(stores, "objects", digest[:2], digest), int(size), int(mode, 8)
+
+
 def plain(text: bytes) -> bytes:
     """Return a path of a manifest's line without its escapes."""
     if b"\\" not in text:
@@ -285,16 +384,15 @@ def _manifest(digest: str, stores: str) -> bytes:
     return data
 
 
-def _make_entry(at: int, snapshot: Snapshot, number: int) -> Mark:
-    name = snapshot.names[number]
-    line = snapshot.lines[number]
+def make_entry(at: int, name: bytes, line: bytes, stores: str) -> Mark:
+    """Make the file or link of a line, under this name in an open folder. Raises NoCode and OSError."""
     ids = fence.user()
     if line.startswith(LINK):
         os.symlink(plain(line.split(b"\t", 5)[5]), name, dir_fd=at)
         if ids is not None:
             os.chown(name, *ids, dir_fd=at, follow_symlinks=False)
         return mark_at(at, name)
-    source, size, mode = snapshot.source(number)
+    source, size, mode = stored(line, stores)
     try:
         given = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

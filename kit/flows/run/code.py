@@ -281,7 +281,7 @@ def _ship(
 ) -> Shipped:
     from kit.remote.ship.broadcast import ship_code  # noqa: PLC0415
     from kit.remote.ship.lanes import Target  # noqa: PLC0415
-    from kit.remote.ship.spool import PackSpool  # noqa: PLC0415
+    from kit.remote.ship.packs import PackSpool  # noqa: PLC0415
 
     addresses = {node.name: node.address for node in cluster.nodes}
     return ship_code(

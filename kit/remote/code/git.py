@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kit.model.repository import without_login
 from kit.remote.code import faults
+from kit.remote.code.beside import Beside
 from kit.remote.code.hashes import Row, row
 from kit.remote.code.limits import MOST_DIFF
 
@@ -53,8 +54,9 @@ def listed(folder: Path) -> Listed | None:
 
     None if git does not count the folder as part of a work tree. Raises InputError.
     """
+    coming = Beside(lambda: _git(folder, "ls-files", "--others", "--exclude-standard", "-z"))
     tracked = _git(folder, "ls-files", "--stage", "-z")
-    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z")
+    new = coming.result()
     errors = (tracked.stderr + new.stderr).decode(errors="replace").strip()
     if tracked.returncode or new.returncode:
         if "not a git repository" in errors:

@@ -95,25 +95,32 @@ def _walk(folder: Path, ignored: Ignored | None) -> tuple[list[bytes], list[byte
     ahead = [b""]
     while ahead:
         here = ahead.pop()
-        kept = 0
+        before = here + b"/" if here else here
         try:
             with os.scandir(top + here) as entries:
-                for entry in entries:
-                    path = here + b"/" + entry.name if here else entry.name
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    pulled = is_folder and not here and _PULLED.fullmatch(entry.name)
-                    if pulled or entry.name in _NEVER or (ignored and ignored(path + b"/" if is_folder else path)):
-                        continue
-                    (ahead if is_folder else paths).append(path)
-                    kept += 1
+                # Short loops, because there may be 50,000 entries, and somebody waits.
+                inside = list(entries)
+                folders = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             continue
         except OSError as error:
             raise faults.unreadable(shown(top + here), error.strerror or str(error)) from error
-        if here and not kept:
+        others = {*folders, *_NEVER}
+        names = [name for entry in inside if (name := entry.name) not in others]
+        folders = [name for name in folders if name not in _NEVER and (here or not _PULLED.fullmatch(name))]
+        files = _kept([before + name for name in names], ignored)
+        folders = _kept([before + name for name in folders], ignored, b"/")
+        if here and not files and not folders:
             empty.append(here)
+        paths += files
+        ahead += folders
         if len(paths) > _STOP:
             fault = too_many(str(folder), [os.fsdecode(path) for path in paths], more=True)
             if fault:
                 raise fault
     return paths, empty
+
+
+def _kept(paths: list[bytes], ignored: Ignored | None, end: bytes = b"") -> list[bytes]:
+    """Return the paths of one folder that belong to the snapshot. `end` is that of a folder."""
+    return [path for path in paths if not ignored(path + end)] if ignored else paths

@@ -10,14 +10,16 @@ import os
 import pwd
 import stat
 import time
+from array import array
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from kit.model.code import Snapshot
 from kit.remote.code import faults, git, hashes, manifests
+from kit.remote.code.beside import Beside
 from kit.remote.code.facts import facts
-from kit.remote.code.hashes import Row, row
+from kit.remote.code.hashes import Kept, Row, row
 from kit.remote.code.limits import MOST_BYTES, MOST_FILES, too_large
 from kit.remote.code.listing import Listing, listing
 from kit.remote.ship.porter import manifest
@@ -37,7 +39,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
 }
 
-# The numbers of a file and its line in the manifest. A link or folder is read each time.
+# The numbers of a file and its line in the manifest. A link or folder has UNKNOWN.
 _Known = tuple[Row, bytes]
 
 
@@ -47,11 +49,15 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
     `plain`: take all files, also if the folder is below a git work tree.
     """
     top = _checked(folder)
-    with _no_collections(), ThreadPoolExecutor(1) as beside:
-        head = beside.submit(git.head, top) if not plain and git.has_repository(top) else None
-        files = listing(top, plain=plain)
-        entries = _entries(top, files)
-    text = manifest.join([line for _, line in entries.values()])
+    with _no_collections():
+        from_git = not plain and git.has_repository(top)
+        head = Beside(lambda: git.head(top)) if from_git else None
+        coming = Beside(lambda: listing(top, plain=plain))
+        kept = hashes.load(top)
+        # While git lists the files, look at those that it listed the last time.
+        early = _numbers(top, kept.paths.split(b"\0")[:-1]) if from_git and kept else None
+        files = coming.result()
+        text, size = _content(top, files, kept, early)
     digest = manifest.digest(text)
     manifests.remember(digest, text)
     return Snapshot(
@@ -59,7 +65,7 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
         manifest=text,
         digest=digest,
         files=text.count(b"\nf\t"),
-        size=sum([numbers[3] for numbers, _ in entries.values()]),
+        size=size,
         git=facts(top, head.result(), files, digest) if head and files.git else None,
     )
 
@@ -104,31 +110,95 @@ def _homes() -> set[Path]:
     return homes
 
 
-def _entries(top: Path, files: Listing) -> dict[bytes, _Known]:
-    """Return the numbers and the line of each entry, sorted by path."""
+def _content(top: Path, files: Listing, kept: Kept | None, early: array[int] | None) -> tuple[bytes, int]:
+    """Return the manifest of the files, and their size in bytes. `early` has the numbers of the paths in `kept`."""
     settled = time.time_ns() - _SETTLED_NS
+    paths = sorted({*files.paths, *files.empty})
     at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        rows = _rows(top, at, files)
-        _check_size(top, rows)
-        links = _links(top, at, rows)
-        known = hashes.load(top)
-        entries: dict[bytes, _Known] = {}
-        kept: dict[bytes, _Known] = {}
-        for path, numbers in rows.items():
-            before = known.get(path)
-            if before is not None and before[0] == numbers:
-                entries[path] = kept[path] = before
-                continue
-            entry = _entry(top, at, path, numbers, links)
-            if entry:
-                entries[path] = entry
-                still = max(entry[0][1], entry[0][2]) < settled
-                kept[path] = entry if still else (hashes.UNKNOWN, entry[1])
+        if kept and kept.paths == hashes.ended(paths):
+            now = early or _numbers(top, paths)
+            same = _with_changes(top, at, kept, now, settled) if now else None
+            if now and same:
+                if same is not kept:
+                    hashes.save(top, same)
+                return manifest.HEADER + same.lines, _size(now)
+        entries = _entries(top, at, files, kept, settled)
     finally:
         os.close(at)
-    if kept != known:
-        hashes.save(top, kept)
+    return manifest.join([line for _, line in entries.values()]), sum([numbers[3] for numbers, _ in entries.values()])
+
+
+def _numbers(top: Path, paths: list[bytes]) -> array[int] | None:
+    """Return the numbers of what is at these paths, or None if one is missing."""
+    try:
+        at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # There may be 50,000, and somebody waits for this loop, so it is one of C.
+            return hashes.flat(map(row, map(partial(os.stat, dir_fd=at, follow_symlinks=False), paths)))
+        finally:
+            os.close(at)
+    except (OSError, OverflowError):
+        return None
+
+
+def _size(numbers: array[int]) -> int:
+    """Return how many bytes the files have together."""
+    pairs = zip(numbers[hashes.SIZE :: hashes.WIDTH], numbers[hashes.MODE :: hashes.WIDTH], strict=True)
+    return sum([size for size, mode in pairs if stat.S_ISREG(mode)])
+
+
+def _with_changes(top: Path, at: int, kept: Kept, now: array[int], settled: int) -> Kept | None:
+    """Return `kept` with the files that have changed, and correct their numbers in `now`.
+
+    None if anything but files has changed, or if there is too much: then every entry is looked at.
+    """
+    count = len(now) // hashes.WIDTH
+    if count > MOST_FILES or sum(now[hashes.SIZE :: hashes.WIDTH]) > MOST_BYTES:
+        return None
+    places = hashes.differing(kept.numbers, now)
+    if not places:
+        return kept
+    paths, lines, numbers = kept.paths.split(b"\0"), kept.lines.split(b"\n"), kept.numbers[:]
+    for place in places:
+        here = slice(place * hashes.WIDTH, (place + 1) * hashes.WIDTH)
+        is_file = stat.S_ISREG(now[here][hashes.MODE]) and lines[place].startswith(b"f")
+        entry = _file(top, at, paths[place]) if is_file else None
+        if entry is None:
+            return None
+        now[here] = array("q", entry[0])
+        lines[place] = entry[1]
+        numbers[here] = array("q", _trusted(entry[0], settled))
+    return Kept(numbers, kept.paths, b"\n".join(lines))
+
+
+def _trusted(numbers: Row, settled: int) -> Row:
+    """Return the numbers to keep of an entry: UNKNOWN if it may change once more without another time."""
+    return numbers if max(numbers[1], numbers[2]) < settled else hashes.UNKNOWN
+
+
+def _entries(top: Path, at: int, files: Listing, before: Kept | None, settled: int) -> dict[bytes, _Known]:
+    """Return the numbers and the line of each entry, sorted by path."""
+    rows = _rows(top, at, files)
+    _check_size(top, rows)
+    links = _links(top, at, rows)
+    known = before.entries() if before else {}
+    entries: dict[bytes, _Known] = {}
+    trusted: dict[bytes, _Known] = {}
+    for path, numbers in rows.items():
+        old = known.get(path)
+        if old is not None and old[0] == numbers and stat.S_ISREG(numbers[4]):
+            entries[path] = trusted[path] = old
+            continue
+        entry = _entry(top, at, path, numbers, links)
+        if entry:
+            entries[path] = entry
+            # A link or folder has no numbers in `entries`, because it has no bytes.
+            trusted[path] = _trusted(numbers if entry[0] == hashes.UNKNOWN else entry[0], settled), entry[1]
+    with contextlib.suppress(OverflowError):
+        kept = Kept.of(trusted)
+        if kept != before:
+            hashes.save(top, kept)
     return entries
 
 

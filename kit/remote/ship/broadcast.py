@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -27,7 +27,10 @@ from kit.remote.ship.lanes import Lane, Target, in_order, living
 from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
 from kit.remote.ship.reports import Report
-from kit.remote.ship.spool import PackSpool, Spool
+from kit.remote.ssh.openssh import SSH_FAILED
+
+if TYPE_CHECKING:
+    from kit.remote.ship.packs import PackSpool
 
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
@@ -130,32 +133,39 @@ class _Ship:
             if self._source:
                 self._cargo = self._look_at_source(self._source)
             else:
+                # It imports a web server, which code does not need.
+                from kit.remote.ship.spool import Spool  # noqa: PLC0415
+
                 spool = Spool(self._origin, lambda error: self._heard.put((None, error)))
                 self._cargo = image_cargo(self._image, spool)
         return self._cargo
 
     def run(self) -> Shipped:
-        order = self.cargo.order
         self._begun = time.monotonic()
         self._progress.begin(self.cargo.sizes)
         for lane in self._all():
             if lane.porter is None:
                 self._progress.say(lane, "connecting")
-                lane.porter = self._porter(lane)
-            lane.porter.order(
-                op="begin",
-                **{**order, **({"image": self._origin} if lane is self._source else {})},
-                owner=self._owner,
-                # A single host passes nothing on, so it does not listen.
-                listen=lane.target.address if len(self._all()) > 1 else None,
-                source=lane is self._source,
-                certificate=self._certificate,
-                key=self._key.reveal().decode(),
-            )
+            self._begin(lane, bulk=self.cargo.bulk)
         self._until(lambda: all(lane.need is not None or lane.failed for lane in self._all()))
         self._line_up()
         self._until(lambda: all(lane.over for lane in self._lanes))
         return self._shipped()
+
+    def _begin(self, lane: Lane, *, bulk: bool) -> None:
+        """Give a lane's porter its first order for this cargo. Start the porter, unless it is there."""
+        if lane.porter is None:
+            lane.porter = self._porter(lane, bulk=bulk)
+        lane.porter.order(
+            op="begin",
+            **{**self.cargo.order, **({"image": self._origin} if lane is self._source else {})},
+            owner=self._owner,
+            # A single host passes nothing on, so it does not listen.
+            listen=lane.target.address if len(self._all()) > 1 else None,
+            source=lane is self._source,
+            certificate=self._certificate,
+            key=self._key.reveal().decode(),
+        )
 
     def _shipped(self) -> Shipped:
         done = [lane for lane in self._lanes if lane.done]
@@ -191,8 +201,8 @@ class _Ship:
     def _all(self) -> list[Lane]:
         return [*([self._source] if self._source else []), *self._lanes]
 
-    def _porter(self, lane: Lane) -> Porter:
-        return Porter(lane.target.login, lambda _, report: self._heard.put((lane, report)))
+    def _porter(self, lane: Lane, *, bulk: bool = True) -> Porter:
+        return Porter(lane.target.login, lambda _, report: self._heard.put((lane, report)), bulk=bulk)
 
     def _look_at_source(self, source: Lane) -> Cargo:
         """Return the image as cargo, from the engine of another host."""
@@ -242,6 +252,11 @@ class _Ship:
         if lane.done and lane is not self._source and not (report and report.ask is not None):
             return
         if report is None:
+            if lane.need is None and lane.porter and lane.porter.kept and lane.porter.exit_code == SSH_FAILED:
+                # The kept connection was dead, and nothing began. Try once more with another one.
+                lane.porter = None
+                self._begin(lane, bulk=True)
+                return
             self._drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
             return
         try:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from kit.remote.ship.faults import CODE, IMAGE, Words
 from kit.remote.ship.porter.wire import MOST_SIZE
 from kit.remote.ship.reports import Inspected
-from kit.remote.ship.spool import PackSpool, Spool
+
+if TYPE_CHECKING:
+    from kit.remote.ship.packs import PackSpool
+    from kit.remote.ship.spool import Spool
 
 # For eight million small files.
 _TARS = 16 << 30
+# Fewer bytes than a new connection costs in time.
+_LITTLE = 1 << 20
 
 
 class Cargo(Struct, frozen=True, kw_only=True):
     """The words of a porter's order `begin`, and where this machine takes the layers from (None: it sends none).
 
-    `sizes` has the bytes that each step of a build added, the last step's first.
+    `sizes` has the bytes that each step of a build added, the last step's first. `bulk`: there are many bytes.
     """
 
     words: Words
     order: Mapping[str, Any]
     sizes: tuple[int, ...]
     spool: Spool | PackSpool | None = None
+    bulk: bool = True
 
 
 def image_cargo(image: str, spool: Spool) -> Cargo:
@@ -61,4 +67,4 @@ def code_cargo(spool: PackSpool, store: str, keep: Sequence[str] = ()) -> Cargo:
         "layers": [pack.sha256],
     }
     order["most"] = pack.size
-    return Cargo(words=CODE, order=order, sizes=(pack.size,), spool=spool)
+    return Cargo(words=CODE, order=order, sizes=(pack.size,), spool=spool, bulk=pack.size > _LITTLE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import IO, Any
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship.reports import MOST_LINE, Report, read
-from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.openssh import Sharing, openssh_argv
 from kit.remote.ssh.program import ARGV, package, packed
 from kit.remote.ssh.transport import as_root
 
@@ -45,10 +46,15 @@ class Porter:
     """One host's porter. A thread calls `heard(porter, report)` for each report, and with None after the end.
 
     In place of a report that does not fit, it is called with the OddAnswer, and then no more until the end.
+    `bulk`: many bytes are to come, so the porter has a connection to itself. Otherwise it uses or leaves a kept one.
+    `kept` says that there was one, which may be dead.
     """
 
-    def __init__(self, login: Login, heard: Callable[[Porter, Report | OddAnswer | None], None]) -> None:
+    def __init__(
+        self, login: Login, heard: Callable[[Porter, Report | OddAnswer | None], None], *, bulk: bool = True
+    ) -> None:
         self.host = login.host
+        self.kept = not bulk and os.path.exists(login.socket or "")  # noqa: PTH110
         self.last_heard = time.monotonic()
         self.sent = 0
         self._heard = heard
@@ -56,11 +62,11 @@ class Porter:
         self._orders: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._closing = False
-        # Bulk has a connection to itself.
         # AES-GCM is the cheapest cipher on a processor with AES instructions; the others stay as fallback.
-        options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no", "ServerAliveInterval=5"]
+        options = ["Ciphers=^aes128-gcm@openssh.com", "Compression=no"] if bulk else []
+        sharing: Sharing = "no" if bulk else "make"
         self._process = subprocess.Popen(
-            [*openssh_argv(login, options=options, sharing="no"), as_root(ARGV)],
+            [*openssh_argv(login, options=options, sharing=sharing), as_root(ARGV)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

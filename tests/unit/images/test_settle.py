@@ -41,14 +41,14 @@ class Node:
         self.spare = folder / "var/spare/tree"
         self.runs.mkdir(parents=True)
         monkeypatch.setattr(spare, "MARKS", str(folder / "run/code"))
-        self.copied: list[int] = []
-        make = tree.make
+        self.copied = 0
+        make = tree.make_entry
 
-        def counted(top: int, snapshot: Any, numbers: Any = None) -> Any:
-            self.copied.append(len(snapshot.lines) if numbers is None else len(list(numbers)))
-            return make(top, snapshot, numbers)
+        def counted(*order: Any) -> Any:
+            self.copied += 1
+            return make(*order)
 
-        monkeypatch.setattr(tree, "make", counted)
+        monkeypatch.setattr(tree, "make_entry", counted)
 
     def put(self, files: Mapping[str, bytes]) -> str:
         """Store a snapshot of these files, an executable file, a link and an empty folder. Return its digest."""
@@ -196,16 +196,16 @@ def test_the_next_run_takes_the_spare_and_copies_only_what_differs(node: Node) -
     digest = node.put(FILES)
     node.seed("a", digest)
     node.settle("a")
-    node.copied.clear()
+    node.copied = 0
     assert listing(node.seed("b", digest)) == wanted(FILES)
-    assert node.copied == []
+    assert node.copied == 0
     node.settle("b")
-    node.copied.clear()
+    node.copied = 0
     # A file changes, a folder becomes a file, a file becomes a folder, and a folder is new.
     files = {name: data for name, data in FILES.items() if not name.startswith("other") and name != "train.py"}
     files |= {"model.py": b"layers = 9\n", "other": b"a file\n", "train.py/new": b"in a folder\n"}
     assert listing(node.seed("c", node.put(files))) == wanted(files)
-    assert node.copied == [3]
+    assert node.copied == 3
     node.settle("c")
     assert names(node.runs) == []
     assert listing(node.spare) == wanted(files)
@@ -232,9 +232,9 @@ def test_a_spare_that_somebody_changed_is_not_used(node: Node) -> None:
         else:
             (node.spare / "pkg/deep").rename(node.spare.parent / "deep")
             (node.spare / "pkg/deep").symlink_to(node.spare.parent / "deep")
-        node.copied.clear()
+        node.copied = 0
         assert listing(node.seed(f"b{number}", digest)) == wanted(FILES), change
-        assert len(node.copied) == 1, change
+        assert node.copied == len(FILES) + 2, change
         node.settle(f"b{number}")
 
 
@@ -243,9 +243,9 @@ def test_a_new_container_does_not_use_the_old_spare(node: Node, monkeypatch: pyt
     node.seed("a", digest)
     node.settle("a")
     monkeypatch.setattr(spare, "MARKS", spare.MARKS + "-new")
-    node.copied.clear()
+    node.copied = 0
     work = node.seed("b", digest)
-    assert len(node.copied) == 1
+    assert node.copied == len(FILES) + 2
     # Without marks, only bytes count.
     monkeypatch.setattr(spare, "MARKS", spare.MARKS + "-newer")
     (work / "model.py").write_text("layers = 8\n")
@@ -397,3 +397,101 @@ def test_the_order_reaches_the_launch_agent() -> None:
     assert code.Order.read(word) == order
     assert argv[3].split()[-1] == "orted"
     assert argv[4] == "train run digest x"
+
+
+def test_a_whole_folder_becomes_the_spare_without_a_look_at_its_parts(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = node.put(FILES)
+    node.seed("a", digest)
+    monkeypatch.setattr(settle, "_empty", lambda *_: pytest.fail("it is whole"))
+    assert node.settle("a")
+    assert listing(node.spare) == wanted(FILES)
+    node.copied = 0
+    work = node.seed("b", digest)
+    other = node.seed("c", digest)
+    assert node.copied == len(FILES) + 2
+    assert node.settle("b")
+    assert node.settle("c")
+    assert not work.exists()
+    assert not other.exists()
+    assert names(node.spare.parent) == ["lock", "tree"]
+    assert names(Path(spare.MARKS)) == ["spare"]
+    node.copied = 0
+    node.seed("d", digest)
+    assert node.copied == 0
+
+
+@pytest.mark.parametrize("change", ["data", "chmod of the top", "a name at the top", "a name in a folder"])
+def test_a_changed_folder_does_not_become_the_spare_as_a_whole(
+    node: Node, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = node.seed("a", node.put(FILES))
+    if change == "data":
+        (work / "pkg/deep/data.txt").write_bytes(b"3 2 1\n")
+    elif change == "chmod of the top":
+        work.chmod(0o700)
+    else:
+        (work / ("new" if change == "a name at the top" else "pkg/deep/new")).write_text("")
+    looks = []
+    empty = settle._empty
+    monkeypatch.setattr(settle, "_empty", lambda *order: (looks.append(1), empty(*order)))
+    assert node.settle("a")
+    assert looks
+    assert listing(node.spare) == wanted(FILES)
+    assert node.spare.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_damaged_note_of_the_marks_only_costs_time(node: Node) -> None:
+    digest = node.put(FILES)
+    for number, damage in enumerate((b"", digest.encode(), digest.encode() + b"\xff" * 200, b"\xff" * 300)):
+        node.seed(f"a{number}", digest)
+        assert node.settle(f"a{number}")
+        assert names(Path(spare.MARKS)) == ["spare"]
+        Path(spare.MARKS, "spare").write_bytes(damage)
+        node.copied = 0
+        assert listing(node.seed(f"b{number}", digest)) == wanted(FILES)
+        assert node.copied == len(FILES) + 2
+        Path(spare.MARKS, f"b{number}~").write_bytes(damage)
+        assert node.settle(f"b{number}")
+        assert names(node.runs) == []
+
+
+def test_several_processes_find_what_one_finds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "SHARE", 1)
+    digest = node.put({**FILES, "z/last.txt": b"the last share\n"})
+    for number, path in enumerate(("train.py", "pkg/deep/data.txt", "z/last.txt", "z")):
+        node.seed(f"a{number}", digest)
+        node.settle(f"a{number}")
+        marks = spare.Marks.read(f"{spare.MARKS}/spare")
+        with tree.opened_top(str(node.spare)) as top:
+            assert tree.is_whole(top, marks, 4)
+            (node.spare / path).chmod(0o700)
+            assert not tree.is_whole(top, marks, 4)
+            assert not tree.is_whole(top, marks, 1)
+
+
+def test_folders_are_dealt_out_in_shares() -> None:
+    sizes = {b"": 30_000, b"a": 20_000, b"b": 0, b"c": 25_000, b"d": 25_000}
+    assert tree.shares(sizes, 1) == [[b"", b"a", b"b", b"c", b"d"]]
+    assert tree.shares(sizes, 4) == [[b""], [b"a", b"b", b"c"], [b"d"]]
+    assert tree.shares({b"": 3, b"a": 4}, 4) == [[b"", b"a"]]
+    assert tree.shares({b"": 0}, 4) == [[b""]]
+
+
+def test_marks_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = str(tmp_path / "marks")
+    trees: list[dict[bytes, list[tuple[bytes, tuple[int, int]]]]] = [
+        {b"": []},
+        {b"": [(b"a", (1, 2)), (b"b\n", (3, 2**63))], b"empty": [], b"x/y": [(b"\xff", (5, 6))]},
+    ]
+    for folders in trees:
+        marks = spare.Marks("0" * 64)
+        for folder, entries in folders.items():
+            marks.put(folder, entries, (7, 8))
+        marks.write(path)
+        spare.Marks.write_top(path, (9, 10))
+        again = spare.Marks.read(path)
+        assert (again.digest, again.top) == ("0" * 64, (9, 10))
+        assert (again.names, again.entries, again.folders) == (marks.names, marks.entries, marks.folders)
+        assert spare.digest_in(path) == "0" * 64

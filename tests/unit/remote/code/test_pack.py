@@ -150,7 +150,7 @@ def test_a_folder_that_is_gone_has_changed(top: Path, out: Path) -> None:
 def test_a_wrong_hash_in_the_cache_fails_once(top: Path, out: Path) -> None:
     write(top, {"a.py": "right"})
     line = manifest.file_line(0o644, sha("wrong"), 5, b"a.py")
-    hashes.save(top, {b"a.py": (hashes.row((top / "a.py").stat()), line)})
+    hashes.save(top, hashes.Kept.of({b"a.py": (hashes.row((top / "a.py").stat()), line)}))
     snapshot = take(top)
     assert sha("wrong").encode() in snapshot.manifest
     with pytest.raises(Changed):

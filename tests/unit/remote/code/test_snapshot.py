@@ -646,3 +646,120 @@ def test_a_repository_without_a_commit_or_a_branch(top: Path) -> None:
     known = take(top).git
     assert known
     assert (len(known.commit), known.branch, known.dirty) == (40, "", False)
+
+
+# The short way for a folder in which little has changed
+
+
+def _edit(top: Path) -> None:
+    write(top, {"b.py": "edited", "sub/c.py": "edited, too"})
+
+
+def _touch(top: Path) -> None:
+    os.utime(top / "a.py", (1, 1))
+
+
+def _link_for_file(top: Path) -> None:
+    (top / "b.py").unlink()
+    (top / "b.py").symlink_to("a.py")
+
+
+def _file_for_link(top: Path) -> None:
+    (top / "link").unlink()
+    write(top, {"link": "a file now"})
+
+
+def _other_target(top: Path) -> None:
+    (top / "link").unlink()
+    (top / "link").symlink_to("b.py")
+
+
+def _file_in_empty(top: Path) -> None:
+    write(top, {"empty/new.py": "1"})
+
+
+def _folder_for_file(top: Path) -> None:
+    (top / "b.py").unlink()
+    (top / "b.py").mkdir()
+
+
+def _folder_for_link(top: Path) -> None:
+    (top / "link").unlink()
+    (top / "link").mkdir()
+
+
+CHANGES = (
+    _edit, _touch, _link_for_file, _file_for_link, _other_target, _file_in_empty, _folder_for_file, _folder_for_link,
+    lambda top: (top / "a.py").chmod(0o755), lambda top: (top / "sub/c.py").unlink(), lambda top: write(top, {"n": ""}),
+    lambda top: (top / "sub").rename(top / "other"), lambda top: None,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("in_git", [True, False])
+def test_the_cache_changes_no_snapshot(
+    top: Path, later: None, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], in_git: bool
+) -> None:
+    write(top, {"a.py": "1", "b.py": "2", "sub/c.py": "3", "sub/d.py": "4"})
+    (top / "link").symlink_to("a.py")
+    (top / "empty").mkdir()
+    if in_git:
+        repository(top)
+    take(top)
+    change(top)
+    first = take(top)
+    assert take(top) == first
+    monkeypatch.setattr(hashes, "load", lambda _: None)
+    assert take(top) == first
+    assert sorted(manifest.parse(first.manifest), key=lambda entry: entry.path) == manifest.parse(first.manifest)
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_only_what_has_changed_is_looked_at_again(
+    top: Path, later: None, monkeypatch: pytest.MonkeyPatch, read: list[str], in_git: bool
+) -> None:
+    write(top, {"a.py": "1", "b.py": "2", "sub/c.py": "3"})
+    (top / "link").symlink_to("a.py")
+    if in_git:
+        repository(top)
+    take(top)
+    read.clear()
+    monkeypatch.setattr(snapshot, "_entries", lambda *_: pytest.fail("every entry is looked at"))
+    assert take(top).size == 3
+    write(top, {"b.py": "22"})
+    second = take(top)
+    assert read == ["b.py"]
+    assert (second.size, second.files, entries(second)["b.py"].size) == (4, 3, 2)
+    assert take(top) == second
+    assert read == ["b.py"]
+
+
+def test_a_link_that_now_leads_out_is_refused(top: Path, later: None) -> None:
+    write(top, {"a.py": "1"})
+    (top / "link").symlink_to("a.py")
+    take(top)
+    (top / "link").unlink()
+    (top / "link").symlink_to("../a.py")
+    refused(top, "leads out")
+
+
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_FILES"])
+def test_a_folder_that_has_become_too_large_is_refused(
+    top: Path, later: None, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    write(top, {"a.py": "1", "b.py": "2"})
+    take(top)
+    for module in (limits, snapshot):
+        monkeypatch.setattr(module, limit, 1)
+    refused(top, "kit takes up to")
+
+
+def test_rows_that_differ() -> None:
+    before = hashes.flat([(number, 0, 0, 0, 0) for number in range(7)])
+    assert hashes.differing(before, before[:]) == []
+    for places in ([0], [6], [2, 3], [0, 1, 2, 3, 4, 5, 6]):
+        now = before[:]
+        for place in places:
+            now[place * hashes.WIDTH + 4] = 1
+        assert hashes.differing(before, now) == places
+    assert hashes.differing(before[:0], before[:0]) == []

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from kit.events import Note
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
-from kit.remote.ship import reports
+from kit.remote.ship import reports, spool
 from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.cargo import Cargo
+from kit.remote.ship.faults import CODE
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.reports import Report
 from tests.fakes.reporter import Remembering
@@ -60,8 +63,12 @@ def target(host: str) -> Target:
 class FakePorter:
     world: World
 
-    def __init__(self, login: Login, heard: Callable[[Any, Report | OddAnswer | None], None]) -> None:
+    def __init__(
+        self, login: Login, heard: Callable[[Any, Report | OddAnswer | None], None], *, bulk: bool = True
+    ) -> None:
         self.host = login.host
+        self.bulk = bulk
+        self.kept = not bulk
         self.last_heard = time.monotonic()
         self.sent = 100
         self.exit_code: int | None = None
@@ -153,7 +160,7 @@ class FakeSpool:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "Porter", type("Porter", (FakePorter,), {"world": made}))
-    monkeypatch.setattr(module, "Spool", type("Spool", (FakeSpool,), {"world": made}))
+    monkeypatch.setattr(spool, "Spool", type("Spool", (FakeSpool,), {"world": made}))
     return made
 
 
@@ -211,6 +218,52 @@ def test_only_who_is_heard_by_others_listens(world: World) -> None:
     assert begun[0]["certificate"] == begun[1]["certificate"]
     assert begun[0]["key"] == begun[1]["key"]
     assert begun[0]["layers"] == CHAIN
+
+
+# Little code goes over kept connections.
+
+
+def little(world: World, *hosts: str) -> Shipped:
+    cargo = Cargo(words=CODE, order={"layers": CHAIN, "most": 9}, sizes=(9,), bulk=False)
+    with closing(module._Ship("mine", [target(host) for host in hosts], world.reporter, cargo=cargo)) as this_ship:
+        return this_ship.run()
+
+
+def test_a_dead_kept_connection_is_replaced_once(world: World) -> None:
+    started: list[bool] = []
+
+    def dead(porter: FakePorter, _: Words) -> bool:
+        started.append(porter.bulk)
+        if porter.kept:
+            porter.gone(255, "mux_client: broken pipe")
+        return porter.kept
+
+    world.behave["two"] = lambda porter, words: words["op"] == "begin" and dead(porter, words)
+    assert little(world, "one", "two").failures == {}
+    assert started == [False, True]
+    assert not world.porters["one"].bulk
+
+
+def test_a_new_connection_that_breaks_is_not_replaced(world: World) -> None:
+    def broken(porter: FakePorter, _: Words) -> None:
+        porter.gone(255, "Connection reset by peer")
+
+    world.behave["two"] = on("begin", broken)
+    shipped = little(world, "one", "two")
+    assert isinstance(shipped.failures["two"], UnreachableError)
+    assert world.porters["two"].bulk
+
+
+def test_a_kept_connection_that_breaks_later_is_not_replaced(world: World) -> None:
+    world.behave["two"] = on("follow", lambda porter, _: porter.gone(255, "Connection reset by peer"))
+    shipped = little(world, "one", "two")
+    assert list(shipped.failures) == ["two"]
+    assert not world.porters["two"].bulk
+
+
+def test_an_image_has_connections_to_itself(world: World) -> None:
+    world.ship("one", "two")
+    assert all(porter.bulk for porter in world.porters.values())
 
 
 # Failures of hosts.

@@ -24,8 +24,8 @@ from kit.remote.ship import porters, progress
 from kit.remote.ship.broadcast import Shipped, ship_code
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.lanes import Target
+from kit.remote.ship.packs import PackSpool
 from kit.remote.ship.porter import manifest
-from kit.remote.ship.spool import PackSpool
 from tests.fakes.reporter import Remembering
 
 HOSTS = ("head", "one", "two")

@@ -17,7 +17,7 @@ import pytest
 import requests
 
 from kit.errors import ImageError, KitError, UnreachableError
-from kit.remote.ship import spool as module
+from kit.remote.ship.packs import locked_folder
 from kit.remote.ship.porter import wire
 from kit.remote.ship.spool import Spool, _Reading
 from tests.fakes.head import until
@@ -185,7 +185,7 @@ def test_what_a_killed_kit_left_goes_and_what_another_uses_stays(spool: Spool, t
     left = tmp_path / "kit-ship-left"
     left.mkdir()
     (left / "lock").touch()
-    folder, lock = module._folder()
+    folder, lock = locked_folder()
     os.close(lock)
     assert not left.exists()
     assert sorted(path.name for path in tmp_path.glob("kit-ship-*")) == sorted(
@@ -212,7 +212,7 @@ def test_a_folder_that_another_kit_takes_for_left_is_left_to_it(
         flock(lock, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    folder, lock = module._folder()
+    folder, lock = locked_folder()
     assert os.path.samestat(os.fstat(lock), (Path(folder) / "lock").stat())
     os.close(lock)
     assert taken

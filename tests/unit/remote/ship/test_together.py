@@ -124,7 +124,7 @@ def test_a_porter_that_is_killed_takes_nobody_along(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     class Mortal(porters.Porter):
-        def __init__(self, login: Login, heard: Any) -> None:
+        def __init__(self, login: Login, heard: Any, **options: Any) -> None:
             self.dead = False
 
             def hear(porter: Any, report: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_porter_that_is_killed_takes_nobody_along(
                 if report is None or not self.dead:
                     heard(porter, report)
 
-            super().__init__(login, hear)
+            super().__init__(login, hear, **options)
 
     monkeypatch.setattr(module, "Porter", Mortal)
     shipped = cluster.ship()
