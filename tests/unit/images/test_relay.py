@@ -61,7 +61,7 @@ def test_a_stager_that_ends_takes_no_order(
 
 def test_an_order_follows_no_link(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Outside of the container, a link that a hostile stager makes could lead to a socket of the host."""
-    came = []
+    came: list[None] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(tmp_path / "engine"))
         listener.listen()

@@ -448,3 +448,55 @@ def test_names_survive_json() -> None:
     path = os.fsdecode(b"caf\xe9")
     row = json.loads(json.dumps([path, 1, 2]))
     assert manifest.entry_of(row).path == path
+
+
+@given(
+    st.lists(
+        st.builds(
+            Entry,
+            st.text("ab/", min_size=1, max_size=6).map(lambda text: f"x/{text.replace('/', 'é')}"),
+            st.integers(0, 1 << 50),
+            st.integers(-(1 << 62), 1 << 62),
+            st.sampled_from(["", "", "d" * 32]),
+        ),
+        max_size=8,
+    )
+)
+def test_entries_travel_in_short(listed: list[Any]) -> None:
+    assert manifest.entries_of(json.loads(json.dumps(manifest.columns(listed)))) == listed
+
+
+def test_many_entries_are_short() -> None:
+    listed = [Entry(f"class{at // 100:04}/{at:06}.jpg", 1024, 10**18 + 10**5 * at) for at in range(5000)]
+    assert len(wire.packed({"columns": manifest.columns(listed)})) < len(wire.packed({"rows": listed})) / 2
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[0], ["a"], [1], [1]],
+        [[0, 0], ["a"], [1], [1], []],
+        [[0], ["a"], [-1], [1], []],
+        [[0], ["a"], [1], [1 << 63], []],
+        [[0], ["a"], [1], [1], ["no MD5"]],
+    ],
+)
+def test_entries_in_short_that_cannot_be_are_refused(columns: list[Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        manifest.entries_of(columns)
+
+
+def test_a_path_in_short_that_leads_out_is_refused() -> None:
+    with pytest.raises(source.SourceError):
+        manifest.entries_of([[0, 2], ["a/b", "../../c"], [1, 1], [0, 0], []])
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2))))
+def test_extents_travel_in_short(parts: list[tuple[int, int]]) -> None:
+    assert plan.parts_of(json.loads(json.dumps(plan.runs(parts)))) == tuple(parts)
+
+
+def test_extents_of_small_files_are_one_run() -> None:
+    assert plan.runs([(at, 0) for at in range(7, 4000)]) == [[7, 0, 3993]]
+    with pytest.raises(ValueError, match="too many"):
+        plan.parts_of([[0, 0, 8000], [0, 0, 1 << 40]])
