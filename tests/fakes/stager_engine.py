@@ -59,16 +59,21 @@ def ps(words: list[str]) -> None:
                 sys.stdout.write(f"{one['data']}\n")
 
 
-def inspect(form: str, name: str) -> None:
-    if "State.Pid" in form:
+def inspect(form: str, names: list[str]) -> None:
+    name = names[-1]
+    if "kit.data.options" in form:
+        # Of the node, and of the stager if it runs.
+        for _ in names[:-1]:
+            sys.stdout.write("sha256:1f true  0 \n")
+        one = stagers().get(name)
+        if one is not None:
+            # The stub's stagers have the root of this machine, where their socket is not.
+            sys.stdout.write(f"sha256:1f true {one['data']} {one['pid']} {one['options']}\n")
+    elif "State.Pid" in form:
         # Of a node that runs, a test writes the process.
         sys.stdout.write((ENGINE / "node_pid").read_text() if (ENGINE / "node_pid").exists() else "0")
-    elif name == NODE:
-        sys.stdout.write("/kit-lab-mpihead\n" if "Name" in form else "sha256:1f\n")
-    elif "Name" in form:
-        sys.stdout.write(f"/{name}\n")
     else:
-        sys.stdout.write(f"{stagers()[name]['options']}\n")
+        sys.stdout.write("/kit-lab-mpihead\n" if name == NODE else f"/{name}\n")
 
 
 def environ(folder: str) -> dict[str, str]:
@@ -116,8 +121,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["ps", *words]:
             ps(words)
-        case ["inspect", "--format", form, name]:
-            inspect(form, name)
+        case ["inspect", "--format", form, "--type", "container", *names] | ["inspect", "--format", form, *names]:
+            inspect(form, names)
         case ["restart", name]:
             (ENGINE / "restarts").open("a").write(f"{name}\n")
         case ["run", *words]:

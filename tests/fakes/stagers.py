@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,9 @@ class Stagers:
 class Feeder:
     """The operator's end of a feed: answers questions about a folder in memory, until it is closed."""
 
+    # Whether it is a kit that packs its list.
+    packs = True
+
     def __init__(self, order: Order, files: dict[str, bytes], answer: Callable[[dict[str, Any]], Any] = id) -> None:
         self._order = order
         self._files = files
@@ -261,9 +265,16 @@ class Feeder:
                 writing.write(len(text).to_bytes(4, "big") + text + data)
                 writing.flush()
 
+    def _list(self) -> tuple[dict[str, Any], bytes]:
+        rows = [[path, len(data), 10**18] for path, data in self._files.items()]
+        if not self.packs:
+            return {"entries": rows, "more": False}, b""
+        packed = zlib.compress(json.dumps(rows).encode())
+        return {"packed": 1, "more": False, "bytes": len(packed)}, packed
+
     def _reply(self, question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         if "list" in question:
-            return {"entries": [[path, len(data), 10**18] for path, data in self._files.items()], "more": False}, b""
+            return self._list()
         if "files" in question:
             wanted = [path for path, _, _ in question["files"]]
             gone = [path for path in wanted if path not in self._files]

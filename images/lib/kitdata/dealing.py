@@ -3,7 +3,7 @@
 import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from kitdata import wire
+from kitdata import plan, wire
 from kitdata.crew import Calls, Crew, Failed
 from kitdata.deal import Dealer
 from kitdata.events import Events
@@ -46,7 +46,7 @@ class Dealing:
         for number, piece in enumerate(self._step.pieces):
             for file, _ in piece.parts:
                 self._of_file.setdefault(file, []).append(number)
-        rows = [[piece.parts, piece.need, piece.have] for piece in self._step.pieces]
+        rows = [[plan.runs(piece.parts), piece.need, piece.have] for piece in self._step.pieces]
         for at in range(0, len(rows), BATCH):
             self._crew.everybody({"pieces": {"rows": rows[at : at + BATCH], "more": at + BATCH < len(rows)}})
         self._crew.scope = self._crew.scope._replace(pieces=len(rows))

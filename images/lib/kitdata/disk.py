@@ -1,8 +1,9 @@
 """The folder of a data set on one host: files/ is what nodes see, coming/ has what is not complete.
 
-An unfinished file is coming/KEY, where KEY belongs to one version of one file. coming/done lists the extents that are
-written, with their checksums, so that a staging continues after any kill. After a restart of the machine, what is
-listed may never have reached the disk. Then a checksum decides.
+An unfinished file is coming/KEY, where KEY belongs to one version of one file. A file of one extent is never there in
+part, so it is coming/new/PATH: a folder that files/ lacks then moves there as a whole. coming/done lists the extents
+that are written, with their checksums, so that a staging continues after any kill. After a restart of the machine, what
+is listed may never have reached the disk. Then a checksum decides.
 """
 
 import contextlib
@@ -20,8 +21,11 @@ from kitdata.placing import Placing
 from kitdata.plan import Have
 from kitdata.source import Entry
 
-FILES, COMING = "files", "coming"
+FILES, COMING, NEW = "files", "coming", "new"
+# Files below more folders than this have a KEY: what walks coming/new calls itself for each level.
+MOST_LEVELS = 100
 _NANO = 10**9
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 
 
 class Folder:
@@ -34,6 +38,7 @@ class Folder:
         self.path = path
         self._files = os.path.join(path, FILES)
         self._coming = os.path.join(path, COMING)
+        self._new = os.path.join(self._coming, NEW)
         self._lock = threading.Lock()
         self._entries: List[Entry] = []
         # For each file of the list: the checksums of its extents, empty where it is not here.
@@ -88,7 +93,7 @@ class Folder:
             sums = self._unfinished(name, entry, listed.get(name, {}))
             left = sums.count(b"")
             # A staging that was killed while it gave files their names.
-            placed = left == 0 and not os.path.exists(self._part(name))
+            placed = left == 0 and not os.path.exists(self._part(name, entry))
             self._add(sums, placed, left, name)
             if left == 0:
                 whole.append(number)
@@ -111,7 +116,7 @@ class Folder:
         if not listed:
             return sums
         try:
-            about = os.stat(self._part(name))
+            about = os.stat(self._part(name, entry))
             size = about.st_size
         except FileNotFoundError:
             return sums if all(sums) and self._is_placed(entry) else [b""] * count
@@ -121,7 +126,8 @@ class Folder:
                 sums[part] = b""
         if not self._same_boot:
             for part in range(count):
-                if sums[part] and hashlib.sha256(self._at(self._part(name), entry, part)).digest() != sums[part]:
+                data = self._at(self._part(name, entry), entry, part) if sums[part] else b""
+                if sums[part] and hashlib.sha256(data).digest() != sums[part]:
                     sums[part] = b""
         return sums
 
@@ -139,20 +145,29 @@ class Folder:
         same_time = abs(about.st_mtime_ns - entry.mtime) < _NANO
         return stat.S_ISREG(about.st_mode) and about.st_size == entry.size and same_time
 
-    def _part(self, name: str) -> str:
-        return os.path.join(self._coming, name)
+    def _part(self, name: str, entry: Entry) -> str:
+        """Return where a file is until it is complete. `name` is its key."""
+        return self._new + "/" + entry.path if _is_new(entry) else self._coming + "/" + name
 
     def _final(self, path: str) -> str:
         return os.path.join(self._files, path)
 
     def _clean(self) -> None:
         """Remove unfinished files that belong to no file of the list."""
-        wanted = {name for name, sums in zip(self._keys, self._sums) if name and any(sums)}
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self._coming):
-                if name not in wanted and name != journal.NAME:
+        wanted = {
+            self._part(name, entry)
+            for name, entry, sums in zip(self._keys, self._entries, self._sums)
+            if name and any(sums)
+        }
+        wanted.add(os.path.join(self._coming, journal.NAME))
+        for folder, folders, names in os.walk(self._coming, topdown=False):
+            for path in (os.path.join(folder, name) for name in names):
+                if path not in wanted:
                     with contextlib.suppress(OSError):
-                        os.unlink(self._part(name))
+                        os.unlink(path)
+            for name in folders:
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(folder, name))
 
     def _restart_journal(self) -> None:
         """Begin the journal again, without lines that were cut or that no longer matter."""
@@ -209,8 +224,12 @@ class Folder:
         return whole
 
     def _put(self, number: int, entry: Entry, offset: int, data: memoryview, alone: bool) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        file = os.open(self._part(self._keys[number]), flags, 0o644)
+        path = self._part(self._keys[number], entry)
+        try:
+            file = os.open(path, _WRITE, 0o644)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            file = os.open(path, _WRITE, 0o644)
         try:
             while data:
                 count = os.pwrite(file, data, offset)
@@ -227,7 +246,7 @@ class Folder:
     def extent(self, number: int, part: int) -> bytes:
         """Return the bytes of one extent. Raises OSError."""
         entry = self._entries[number]
-        path = self._final(entry.path) if self._placed[number] else self._part(self._keys[number])
+        path = self._final(entry.path) if self._placed[number] else self._part(self._keys[number], entry)
         return self._at(path, entry, part)
 
     def _at(self, path: str, entry: Entry, part: int) -> bytes:
@@ -258,6 +277,8 @@ class Folder:
                 elif self._sums[number][part]:
                     self._sums[number][part] = b""
                     self._left[number] += 1
+                    if _is_new(entry):
+                        self._remove_part(number)
             # The old one lists what is wrong.
             self._close_journal()
             self._restart_journal()
@@ -272,18 +293,24 @@ class Folder:
         for number in fresh:
             entry = self._entries[number]
             if manifest.extents(entry.size) > 1:
-                os.utime(self._part(self._keys[number]), ns=(entry.mtime, entry.mtime))
+                os.utime(self._part(self._keys[number], entry), ns=(entry.mtime, entry.mtime))
         kept = [Kept(self._entries[number], tuple(self._sums[number])) for number in wanted]
         names = {item.entry.path for item in kept}
         gone = [path for path in self._old if path not in names]
         placer = Placing(self._files)
+        for number in {at for at, name in enumerate(self._keys) if name and not self._placed[at]}.difference(fresh):
+            # Another host's part of a split, which must not get a name here.
+            self._remove_part(number)
         if fresh:
             placing.sync(self._files)
         # First, because a file may have become a folder, or a folder a file.
         for path in gone:
             placer.remove(path)
+        placer.place_all(self._new)
         for number in fresh:
-            placer.place(self._part(self._keys[number]), self._entries[number].path)
+            entry = self._entries[number]
+            if not _is_new(entry):
+                placer.place(self._part(self._keys[number], entry), entry.path)
             self._placed[number] = True
         same = not fresh and not gone and len(names) == len(self._old)
         if not same or manifest.summary(self.path).get("id") != summary.get("id"):
@@ -294,6 +321,10 @@ class Folder:
         shutil.rmtree(self._coming, ignore_errors=True)
         return len(gone)
 
+    def _remove_part(self, number: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._part(self._keys[number], self._entries[number]))
+
     def close(self) -> None:
         self._close_journal()
 
@@ -301,3 +332,8 @@ class Folder:
         if self._journal is not None:
             self._journal.close()
             self._journal = None
+
+
+def _is_new(entry: Entry) -> bool:
+    """Return whether the file has its path already before it is complete."""
+    return manifest.extents(entry.size) == 1 and entry.path.count("/") <= MOST_LEVELS

@@ -1,16 +1,19 @@
 """A source on the operator's machine: reads go over the order `feed` to the operator's kit, which answers them.
 
-A frame is four bytes of length, a JSON object, and then as many bytes as its "bytes" says. The lead sends {"list": 1},
+A frame is four bytes of length, a JSON object, and then as many bytes as its "bytes" says. The lead sends {"list": 2},
 {"entry": path, "n"}, {"read": path, "offset", "length", "n"} and {"files": [[path, size, mtime]], "n"}. The kit answers
-{"entries": [[path, size, mtime]], "more"}, {"n", "entry": [path, size, mtime] or null}, {"n", "bytes"}, or {"n",
-"error", "kind"}.
+{"packed": 1, "more", "bytes"} with [[path, size, mtime]] as the bytes, by zlib, {"n", "entry": [path, size, mtime] or
+null}, {"n", "bytes"}, or {"n", "error", "kind"}. To {"list": 1}, and from an older kit, the list is {"entries": [[path,
+size, mtime]], "more"}.
 """
 
+import contextlib
 import json
 import struct
 import threading
 import time
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence
+import zlib
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from kitdata import manifest
 from kitdata.source import Entry, Source, SourceError, shown
@@ -61,7 +64,7 @@ class Feed(Source):
         self._closed = False
         # What each open question got: None while it waits.
         self._answers: Dict[int, Any] = {}
-        self._listed: List[Dict[str, Any]] = []
+        self._listed: List[Tuple[Dict[str, Any], bytes]] = []
         self._writing = threading.Lock()
         self._heard = 0.0
 
@@ -96,7 +99,7 @@ class Feed(Source):
             with self._changed:
                 self._heard = time.monotonic()
                 if "entries" in header or "n" not in header:
-                    self._listed.append(header)
+                    self._listed.append((header, data))
                 elif header.get("n") in self._answers:
                     self._answers[header["n"]] = (header, data)
                 self._changed.notify_all()
@@ -115,13 +118,13 @@ class Feed(Source):
 
     def entries(self) -> Iterator[Entry]:
         self._listed = []
-        turn = self._ask({"list": 1})
+        turn = self._ask({"list": 2})
         more = True
         while more:
-            header = self._wait(turn, lambda: self._listed.pop(0) if self._listed else None)
+            header, data = self._wait(turn, lambda: self._listed.pop(0) if self._listed else None)
             if "error" in header:
                 raise _error(header)
-            for row in header.get("entries", ()):
+            for row in _unpacked(data) if header.get("packed") else header.get("entries", ()):
                 yield _entry(row)
             more = bool(header.get("more"))
 
@@ -211,6 +214,15 @@ def _entry(row: Any) -> Entry:
         return manifest.entry_of(row)
     except ValueError:
         raise SourceError("source-lost", "the machine that has the folder sent something else than a list") from None
+
+
+def _unpacked(data: bytes) -> List[Any]:
+    unpack = zlib.decompressobj()
+    with contextlib.suppress(ValueError, RecursionError, zlib.error):
+        rows = json.loads(unpack.decompress(data, MOST_HEADER).decode())
+        if unpack.eof and isinstance(rows, list):
+            return rows
+    raise SourceError("source-lost", "the machine that has the folder sent something else than a list")
 
 
 def _error(header: Dict[str, Any]) -> SourceError:

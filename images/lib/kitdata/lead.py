@@ -127,10 +127,10 @@ class Lead:
 
     def _compare(self, entries: Sequence[Entry]) -> Tuple[Dict[int, Room], List[Have]]:
         """Send the list to all members. Return what room each has, and what each has of it."""
-        rows = [list(entry) if entry.md5 else list(entry[:3]) for entry in entries]
-        for at in range(0, max(1, len(rows)), wire.BATCH):
-            part, more = rows[at : at + wire.BATCH], at + wire.BATCH < len(rows)
-            self._crew.everybody({"entries": {"round": self._crew.round, "rows": part, "more": more}})
+        for at in range(0, max(1, len(entries)), wire.BATCH):
+            # The list of many small files takes a link as long as a part of their bytes.
+            columns, more = manifest.columns(entries[at : at + wire.BATCH]), at + wire.BATCH < len(entries)
+            self._crew.everybody({"entries": {"round": self._crew.round, "columns": columns, "more": more}})
         self._crew.scope = reports.Scope(len(self._crew.hosts), entries)
         rooms: Dict[int, Room] = {}
         haves = [Have(frozenset(), {}) for _ in self._crew.hosts]

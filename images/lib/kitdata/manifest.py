@@ -83,6 +83,48 @@ def entry_of(value: Any) -> Entry:
     return Entry(path, size, mtime, md5)
 
 
+def columns(entries: Sequence[Entry]) -> List[List[Any]]:
+    """Return entries in short, as five lists. Paths that follow each other begin alike, and times are close.
+
+    They have for each entry: how many letters of its path are those of the path before, the others, the size, the time
+    less the one before, and the MD5. The last list is empty if no entry has one.
+    """
+    shared, rest, times = [], [], []
+    path, time = "", 0
+    for entry in entries:
+        same_letters = _alike(path, entry.path)
+        shared.append(same_letters)
+        rest.append(entry.path[same_letters:])
+        times.append(entry.mtime - time)
+        path, time = entry.path, entry.mtime
+    md5s = [entry.md5 for entry in entries]
+    return [shared, rest, [entry.size for entry in entries], times, md5s if any(md5s) else []]
+
+
+def entries_of(columns: Sequence[Any]) -> List[Entry]:
+    """Return the entries that `columns` has in short. Raises as `entry_of`, and ValueError for other lists."""
+    shared, rest, sizes, times, md5s = columns
+    md5s = md5s or [""] * len(rest)
+    if not len(shared) == len(rest) == len(sizes) == len(times) == len(md5s):
+        raise ValueError("these are not the columns of a listing")
+    result = []
+    path, time = "", 0
+    for same_letters, others, size, later, md5 in zip(shared, rest, sizes, times, md5s):
+        path, time = path[:same_letters] + others, time + later
+        result.append(entry_of([path, size, time, md5]))
+    return result
+
+
+def _alike(one: str, other: str) -> int:
+    """Return with how many equal letters two paths begin."""
+    count = 0
+    for letter, another in zip(one, other):
+        if letter != another:
+            break
+        count += 1
+    return count
+
+
 def write(folder: str, kept: Sequence[Kept], summary: Dict[str, Any]) -> None:
     """Write manifest.json, and then staged.json. Raises OSError."""
     replace(os.path.join(folder, MANIFEST), _text(kept))

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from kitdata import disk, manifest, reading, tls, wire
+from kitdata import disk, manifest, plan, reading, tls, wire
 from kitdata.pieces import Pieces, Round, Setting
 from kitdata.plan import Piece
 from kitdata.source import Entry, Source, SourceError
@@ -202,7 +202,7 @@ class Member:
         if self._pieces.round.number != value["round"]:
             self._pieces.begin_round(value["round"])
         round_ = self._pieces.round
-        round_.entries += [manifest.entry_of(row) for row in value["rows"]]
+        round_.entries += manifest.entries_of(value["columns"])
         if not value["more"]:
             self._start(self._compare, round_)
 
@@ -219,8 +219,8 @@ class Member:
 
     def _plan(self, value: Dict[str, Any]) -> None:
         round_ = self._pieces.round
-        for parts, need, have in value["rows"]:
-            pairs = tuple((number, part) for number, part in parts)
+        for runs, need, have in value["rows"]:
+            pairs = plan.parts_of(runs)
             size = sum(manifest.extent(round_.entries[number].size, part)[1] for number, part in pairs)
             round_.pieces.append(Piece(pairs, size, need, have))
         if not value["more"]:

@@ -57,6 +57,8 @@ class Pieces:
         self._senders: Dict[int, Sender] = {}
         self._incoming: Dict[Any, int] = {}
         self._gone: List[int] = []
+        # Pieces that are being written now.
+        self._writing = 0
         self._setting: Optional[Setting] = None
         self._reader: Optional[reading.Reader] = None
         self.round = Round(0)
@@ -93,9 +95,10 @@ class Pieces:
             self._writes.put(None)
 
     def begin_round(self, number: int) -> None:
-        """Another list of files follows. Pieces of an earlier plan no longer matter."""
+        """Another list of files follows. Pieces of an earlier plan no longer matter, and none is being written."""
         with self._changed:
             self.round = Round(number)
+            self._changed.wait_for(lambda: not self._writing)
 
     def ready(self) -> None:
         """The plan of the round is complete."""
@@ -295,10 +298,19 @@ class Pieces:
                     self._report(round_.number, ["wrong", number, file])
                     return
                 at += length
-        if not self._disk.has(piece.parts):
-            self._disk.write(piece.parts, view, digests)
-            with self._lock:
-                self.came += piece.size
+        with self._changed:
+            if round_ is not self.round:
+                return
+            self._writing += 1
+        try:
+            if not self._disk.has(piece.parts):
+                self._disk.write(piece.parts, view, digests)
+                with self._lock:
+                    self.came += piece.size
+        finally:
+            with self._changed:
+                self._writing -= 1
+                self._changed.notify_all()
         buffer.stored = True
         self._report(round_.number, ["has", number])
 

@@ -19,28 +19,36 @@ class Placing:
     def place(self, part: str, path: str) -> None:
         """Give the file `part` its name `path`, in place of what has it. Raises OSError."""
         self._make_above(path)
-        target = os.path.join(self._folder, path)
-        try:
-            os.rename(part, target)
-        except IsADirectoryError:
-            shutil.rmtree(target)
-            os.rename(part, target)
+        _replace(part, os.path.join(self._folder, path))
+
+    def place_all(self, tree: str) -> None:
+        """Give all files below the folder `tree` the paths that they have there. A folder that is missing here moves as
+        a whole, which is quicker than file by file. Raises OSError.
+        """
+        waiting = [(tree, self._folder)] if os.path.isdir(tree) else []
+        while waiting:
+            source, target = waiting.pop()
+            with os.scandir(source) as listed:
+                parts = list(listed)
+            for part in parts:
+                name = os.path.join(target, part.name)
+                if not part.is_dir(follow_symlinks=False):
+                    _replace(part.path, name)
+                elif _is_folder(name):
+                    waiting.append((part.path, name))
+                else:
+                    os.rename(part.path, name)
 
     def _make_above(self, path: str) -> None:
-        """Make the folders above a file. A link, or a file, in the place of one makes way: it could lead elsewhere."""
+        """Make the folders above a file."""
         folder = os.path.dirname(path)
         if folder in self._made:
             return
         at = self._folder
         for name in folder.split("/") if folder else []:
             at = os.path.join(at, name)
-            try:
-                if stat.S_ISDIR(os.lstat(at).st_mode):
-                    continue
-                os.unlink(at)
-            except FileNotFoundError:
-                pass
-            os.mkdir(at, 0o755)
+            if not _is_folder(at):
+                os.mkdir(at, 0o755)
         self._made.add(folder)
 
     def remove(self, path: str) -> None:
@@ -54,6 +62,25 @@ class Placing:
             except OSError:
                 return
             folder = os.path.dirname(folder)
+
+
+def _replace(part: str, target: str) -> None:
+    try:
+        os.rename(part, target)
+    except IsADirectoryError:
+        shutil.rmtree(target)
+        os.rename(part, target)
+
+
+def _is_folder(path: str) -> bool:
+    """Return whether this is a folder. A link, or a file, makes way: a link could lead elsewhere."""
+    try:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            return True
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def sync(folder: str) -> None:

@@ -114,6 +114,27 @@ def _pieces(entries: Sequence[Entry], parts: Iterable[Tuple[int, int]], need: in
         yield Piece(tuple(pack), size, need, have)
 
 
+def runs(parts: Sequence[Tuple[int, int]]) -> List[List[int]]:
+    """Return extents in short: [number of file, number of extent, how many files from that one on] each."""
+    result: List[List[int]] = []
+    for number, part in parts:
+        if result and part == result[-1][1] and number == result[-1][0] + result[-1][2]:
+            result[-1][2] += 1
+        else:
+            result.append([number, part, 1])
+    return result
+
+
+def parts_of(runs: Iterable[Sequence[int]]) -> Tuple[Tuple[int, int], ...]:
+    """Return the extents that `runs` has in short. Raises ValueError if these are too many for a piece."""
+    result: List[Tuple[int, int]] = []
+    for number, part, count in runs:
+        if len(result) + count > MOST_PARTS:
+            raise ValueError("a piece of too many extents")
+        result += [(at, part) for at in range(number, number + count)]
+    return tuple(result)
+
+
 def split(entries: Sequence[Entry], hosts: int, holders: Sequence[int]) -> List[int]:
     """Return for each file its one host. The hosts get the same number of bytes, as nearly as whole files allow.
 

@@ -22,6 +22,9 @@ from kitdata.source import Entry, Source, SourceError, check_path, shown
 # S3 gives the MD5 of an object that came in parts, if at all, only in a request for that object. Parts have at least
 # this size, so the list asks for MD5s of smaller files only. `entry` returns it for every file.
 LARGE = 5 << 20
+# An encrypted bucket has no MD5 in its lists, so rclone asks for each object alone. After this number of files without
+# one, the list goes on without MD5s.
+SAMPLE = 8
 # S3 would give the time that the uploading program had seen in a request for each object.
 FLAGS = ("--use-server-modtime",)
 # Some stores give fractions of a second in a list, but not for one file.
@@ -227,10 +230,20 @@ class Rclone(Source):
 
     def _listed(self) -> Iterator[Entry]:
         words = ["lsjson", "--recursive", "--files-only", "--no-mimetype", *FLAGS, ROOT + ":"]
-        lists = [words]
-        if self._md5:
-            small = ["--hash", "--hash-type", "MD5", "--max-size", "%dB" % (LARGE - 1)]
-            lists = [[*words, *small], [*words, "--min-size", "%dB" % LARGE]]
+        if not self._md5:
+            yield from self._lists([words])
+            return
+        small = ["--hash", "--hash-type", "MD5", "--max-size", "%dB" % (LARGE - 1)]
+        with contextlib.closing(self._lists([[*words, *small], [*words, "--min-size", "%dB" % LARGE]])) as listed:
+            first, knows = sample(listed)
+            if knows:
+                yield from first
+                yield from listed
+        if not knows:
+            yield from self._lists([words])
+
+    def _lists(self, lists: List[List[str]]) -> Generator[Entry, None, None]:
+        """Yield the files of several lists, which run at the same time."""
         found: queue.Queue[_Item] = queue.Queue()
         processes = []
         try:
@@ -325,6 +338,23 @@ class Rclone(Source):
 
     def _gone(self, path: str) -> SourceError:
         return SourceError("source-changed", "%s is no longer in %s" % (shown(path), self.label))
+
+
+def sample(entries: Iterator[Entry]) -> Tuple[List[Entry], bool]:
+    """Take entries until it is clear whether a list with MD5s is worth its time. Return them, and whether it is.
+
+    It is not if the first SAMPLE small files have none.
+    """
+    first: List[Entry] = []
+    without = 0
+    for entry in entries:
+        first.append(entry)
+        if entry.md5:
+            break
+        without += entry.size < LARGE
+        if without == SAMPLE:
+            return first, False
+    return first, True
 
 
 def _json(asked: "Any") -> "Any":

@@ -1,14 +1,17 @@
 """The program `kit-data order [hello]`: passes an order of the operator on to the stager of this container.
 
-It starts for each order on each host, so it imports little. With `hello`, it first prints what the stager answers to a
-hello, as a line `kit-data hello {…}`, and then `kit-data go`: from there on, an order reaches this stager. It also
-prints TAKEN on standard error. If the stager has ended meanwhile, it prints nothing, and has read nothing of the order.
+It starts for each order on each host, so it imports little. Root of the host also runs it outside of the container:
+see kit/remote/scripts/data_order.sh. With `hello`, it first prints what the stager answers to a hello, as a line
+`kit-data hello {…}`, and then `kit-data go`: from there on, an order reaches this stager. It also prints TAKEN on
+standard error. If the stager has ended meanwhile, it prints nothing, and has read nothing of the order.
 """
 
 import contextlib
+import errno
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -73,13 +76,24 @@ def _connected(path: str) -> socket.socket:
     while True:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            peer.connect(path)
+            _connect(peer, path)
             return peer
         except (FileNotFoundError, ConnectionRefusedError):
             peer.close()
             if time.monotonic() > end:
                 raise
         time.sleep(0.02)
+
+
+def _connect(peer: socket.socket, path: str) -> None:
+    """Connect to the socket at a path, but not through a link: outside of the container it could lead anywhere."""
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(handle).st_mode):
+            raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK))
+        peer.connect("/proc/self/fd/%d" % handle)
+    finally:
+        os.close(handle)
 
 
 def _feed(peer: socket.socket) -> None:

@@ -10,7 +10,8 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,10 @@ class _SourceError(Exception):
 
 
 class _Ask(Struct, frozen=True, kw_only=True):
-    """What the lead asks for: all entries, one entry, bytes of a file that had this size and time, or whole files."""
+    """What the lead asks for: all entries, one entry, bytes of a file that had this size and time, or whole files.
+
+    With `list` 2 it takes entries that are packed.
+    """
 
     list: int = 0
     entry: str | None = None
@@ -218,7 +222,7 @@ class Feed:
             raise OddAnswer("a question has bytes", header)
         try:
             if ask.list:
-                self._list()
+                self._list(packed=ask.list > 1)
             elif ask.entry is not None:
                 self._send({"n": ask.n, "entry": self._folder.entry(ask.entry)})
             elif ask.read is not None:
@@ -229,15 +233,21 @@ class Feed:
             what: dict[str, Any] = {"entries": []} if ask.list else {"n": ask.n}
             self._send({**what, "error": str(error), "kind": error.kind})
 
-    def _list(self) -> None:
+    def _list(self, *, packed: bool) -> None:
         """Send the entries, in several frames."""
         batch: list[Entry] = []
         for entry in self._folder.entries():
             batch.append(entry)
             if len(batch) == BATCH:
-                self._send({"entries": batch, "more": True})
+                self._send_entries(batch, more=True, packed=packed)
                 batch = []
-        self._send({"entries": batch, "more": False})
+        self._send_entries(batch, more=False, packed=packed)
+
+    def _send_entries(self, batch: Sequence[Entry], *, more: bool, packed: bool) -> None:
+        if packed:
+            self._send({"packed": 1, "more": more}, zlib.compress(json.dumps(batch).encode(), 1))
+        else:
+            self._send({"entries": batch, "more": more})
 
     def _read(self, ask: _Ask, path: str) -> None:
         if ask.offset < 0 or not 0 <= ask.length <= MOST_READ:

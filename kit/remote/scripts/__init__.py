@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from kit.remote.machine.assets import images_dir
+
 # Prefixes of scripts: shell functions that find this VM's node, remove a container or a mount, or change a member of a
 # swarm; and a script that another one continues.
 _BEFORE = {
@@ -49,6 +51,8 @@ _PROGRAMS = {
     "observe": ("kernel", "sections", "command", "engine", "observe"),
     "copy_plugin": ("plugin",),
 }
+# Programs of the image that a script also runs outside of it, by their path below images/.
+_OF_IMAGE = {"data_order": {"relay": "lib/kitdata/relay.py"}}
 
 
 @cache
@@ -60,6 +64,9 @@ def _text(name: str) -> str:
         before += f"{called}_program={shlex.quote(_text(called))}\n"
     for part in _PROGRAMS.get(name, ()):
         before += f"{part}_program={shlex.quote(_read(f'{part}.py'))}\n"
+    for part, path in _OF_IMAGE.get(name, {}).items():
+        program = (images_dir() / path).read_text(encoding="utf-8") + "\nsys.exit(main(sys.argv[1:]))\n"
+        before += f"{part}_program={shlex.quote(program)}\n"
     return before + _read(f"{name}.sh") + after
 
 

@@ -15,35 +15,61 @@ refuse() {
   [ $# -eq 0 ] || printf '%s\n' "$*" >&2
   exit 1
 }
-# Prints the stager's container, if it runs.
-running() { docker ps --quiet --no-trunc --filter "label=kit.data=$cluster/$name" --filter status=running | head -n 1; }
-label() { docker inspect --format "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
+node=
+# Sets pid and options of the stager's container, or pid='' if it does not run; and image, that of the node if it has one.
+look_at_stager() {
+  pid=
+  # Another data set's container has the same name where its cluster's name and its own make up the same words.
+  # shellcheck disable=SC2086  # without a node, there is no such word
+  about=$(docker inspect --format '{{.Image}} {{.State.Running}} {{index .Config.Labels "kit.data"}} {{.State.Pid}} {{index .Config.Labels "kit.data.options"}}' --type container $node "$container" 2>/dev/null)
+  image=${about%% *}
+  case $about in
+    *" true $cluster/$name "*)
+      about=${about##* true "$cluster/$name" }
+      pid=${about%% *}
+      options=${about#"$pid" }
+      ;;
+  esac
+}
 # Passes the order on to the stager. Returns if that does not take it, because it has just ended.
 pass_on() {
   # Its standard output goes to kit at once. What comes on standard error begins with this word once it takes the order.
   exec 3>&1
+  # To root, the stager's socket is a file of its process. A program in its container takes three times as long.
+  socket=/proc/$pid/root/run/kit-data/socket
+  if [ -n "$pid" ] && [ -S "$socket" ] && command -v python3 >/dev/null 2>&1; then
+    code=0
+    said=$(KIT_DATA_SOCKET=$socket python3 -IS -c "$relay_program" order hello 2>&1 >&3 3>&-) || code=$?
+    is_taken
+  fi
   code=0
   said=$(docker exec --interactive "$container" kit-data order hello 2>&1 >&3 3>&-) || code=$?
+  is_taken
+  case $said in
+    *'usage: kit-data'*) refuse version ;;
+    *kit-data*'not found'* | *'not found'*kit-data*) refuse no-stager "$said" ;;
+  esac
+}
+# Ends this script if the stager has taken the order.
+is_taken() {
   case $said in
     taken*)
       said=${said#taken}
       [ -z "$said" ] || printf '%s\n' "$said" >&2
       exit "$code"
       ;;
-    *'usage: kit-data'*) refuse version ;;
-    *kit-data*'not found'* | *'not found'*kit-data*) refuse no-stager "$said" ;;
   esac
 }
 # Starts the container. Options differ where the source was changed, and the image after a deploy.
 start() {
-  digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32)
   # One that mounts keeps the image of an earlier deploy.
-  if [ "$how" = mount ]; then digest=mount; fi
+  digest=mount
   while [ "$tries" -lt 100 ]; do
     tries=$((tries + 1))
-    one=$(running)
-    if [ -n "$one" ]; then
-      options=$(label "$one" kit.data.options)
+    look_at_stager
+    [ -n "$image" ] || refuse engine
+    if [ "$how" != mount ]; then digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32); fi
+    if [ -n "$pid" ]; then
       # One that mounts has more capabilities than a stager needs, and does not end by itself.
       if [ "$how" = start ] && [ "$options" = mount ]; then refuse mounted; fi
       if [ "$how" = mount ] && [ "$options" != mount ] && [ "$tries" -ge 60 ]; then refuse staging; fi
@@ -61,7 +87,8 @@ start() {
     case $said in
       # One that has just ended, or that another kit is starting. A dead one stays after a crash of the engine.
       *'is already in use'*)
-        if [ -z "$(running)" ]; then docker rm --force "$container" >/dev/null 2>&1; fi
+        look_at_stager
+        if [ -z "$pid" ]; then docker rm --force "$container" >/dev/null 2>&1; fi
         sleep 0.3
         ;;
       *'bind source path does not exist'*) refuse no-source "$said" ;;
@@ -83,7 +110,6 @@ case $how in
   start | mount)
     node=$(docker ps --all --quiet --no-trunc --filter "label=kit.cluster=$cluster" --filter label=kit.service | head -n 1)
     [ -n "$node" ] || refuse no-node
-    image=$(docker inspect --format '{{.Image}}' "$node") || refuse engine
     below=files
     if [ "$how" = mount ]; then
       below=mount
@@ -106,7 +132,9 @@ case $how in
     ;;
   *)
     tries=0
-    while [ "$tries" -lt 40 ] && [ -n "$(running)" ]; do
+    while [ "$tries" -lt 40 ]; do
+      look_at_stager
+      [ -n "$pid" ] || break
       pass_on
       # One that has had nothing to do ends just now, and the engine still lists it for a moment.
       tries=$((tries + 1))

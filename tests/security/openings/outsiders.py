@@ -64,6 +64,14 @@ _STAGER_NETWORK = (
     ),
     Opening(
         border="From the network and a VM's users to a stager",
+        what="an order of root follows a link that a stager has made",
+        file="images/lib/kitdata/relay.py",
+        old="os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC",
+        new="os.O_PATH | os.O_CLOEXEC",
+        tests=("unit/images/test_relay.py", "-k", "follows_no_link"),
+    ),
+    Opening(
+        border="From the network and a VM's users to a stager",
         what="everybody can connect to a stager's socket for orders",
         file="images/lib/kitdata/orders.py",
         old="os.chmod(path, 0o600)",

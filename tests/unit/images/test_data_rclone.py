@@ -362,6 +362,38 @@ def served(folder: Path) -> Iterator[int]:
         process.wait()
 
 
+def test_a_store_without_md5s_is_asked_for_few_of_them(tmp_path: Path) -> None:
+    with store(tmp_path, own_addresses(6)[5], md5=False) as running:
+        running.put({f"class{at % 7}/{at:04}": b"%d" % at for at in range(200)})
+        running.put({"shard": os.urandom(6 << 20)})
+        with opened(running, "data") as data:
+            entries = source.arranged(data.entries())
+        asked = sum(line.startswith("HEAD") for line in running.requests)
+    assert [entry.path for entry in entries] == sorted([*(f"class{at % 7}/{at:04}" for at in range(200)), "shard"])
+    assert {entry.md5 for entry in entries} == {""}
+    assert 0 < asked < 100
+
+
+@pytest.mark.parametrize(
+    ("entries", "taken", "knows"),
+    [
+        ([], 0, True),
+        ([(1, "")] * 7, 7, True),
+        ([(1, "")] * 20, 8, False),
+        ([(1, "")] * 7 + [(1, "d" * 32)] * 9, 8, True),
+        # A list says nothing of the MD5 of a large file.
+        ([(9 << 20, "")] * 20 + [(1, "d" * 32)] * 2, 21, True),
+    ],
+)
+def test_a_few_small_files_say_whether_a_list_knows_md5s(
+    entries: list[tuple[int, str]], taken: int, knows: bool
+) -> None:
+    rows = [source.Entry(f"{number}", size, 0, md5) for number, (size, md5) in enumerate(entries)]
+    rest = iter(rows)
+    assert rclone.sample(rest) == (rows[:taken], knows)
+    assert list(rest) == rows[taken:]
+
+
 def test_a_fast_store_has_no_proxy(tmp_path: Path) -> None:
     with store(tmp_path, own_addresses(6)[5], fast=True, md5=False) as running:
         running.put({"a": b"0123"})

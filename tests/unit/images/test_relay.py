@@ -59,6 +59,23 @@ def test_a_stager_that_ends_takes_no_order(
     assert capfd.readouterr() == ("", "")
 
 
+def test_an_order_follows_no_link(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Outside of the container, a link that a hostile stager makes could lead to a socket of the host."""
+    came: list[None] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "engine"))
+        listener.listen()
+
+        def hang_up() -> None:
+            came.append(listener.accept()[0].close())
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        path.symlink_to(tmp_path / "engine")
+        assert relay.main(["order", "hello"]) == 1
+    assert capfd.readouterr() == ("", "")
+    assert came == []
+
+
 def test_other_arguments_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert relay.main(["order", "now"]) == 2
     assert "usage: kit-data order" in capfd.readouterr().err

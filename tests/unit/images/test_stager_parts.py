@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.fakes import launcher
 
-plan, manifest, disk, room, crew, events, wire, journal = (
+plan, manifest, disk, room, crew, events, wire, journal, placing = (
     launcher.load(f"kitdata.{name}")
-    for name in ("plan", "manifest", "disk", "room", "crew", "events", "wire", "journal")
+    for name in ("plan", "manifest", "disk", "room", "crew", "events", "wire", "journal", "placing")
 )
 source: Any = launcher.load("kitdata.source")
 Entry, Have = source.Entry, plan.Have
@@ -232,29 +232,83 @@ def test_after_a_restart_of_the_machine_only_right_bytes_count(tmp_path: Path, m
     assert (have.whole, have.parts) == ({0, 2}, {1: {1}})
 
 
-@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("at", range(4))
 def test_a_kill_while_files_get_their_names_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     listed, content = some_files()
+    content |= {"f/c": b"c", "f/g/h": b"h", "i": b"i"}
+    listed += [Entry(path, len(content[path]), 10**18 + 7) for path in ("f/c", "f/g/h", "i")]
     folder = disk.Folder(str(tmp_path))
     folder.expect(listed)
     write(folder, listed, content)
-    place, count = disk.Placing.place, [0]
+    rename, count = os.rename, [0]
 
-    def killed(self: Any, part: str, path: str) -> None:
+    def killed(part: str, path: str) -> None:
         if count[0] == at:
             raise KeyboardInterrupt
         count[0] += 1
-        place(self, part, path)
+        rename(part, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk.Placing, "place", killed)
+        patch.setattr(placing.os, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
-            folder.finish(range(3), {"id": "x"})
+            folder.finish(range(6), {"id": "x"})
     again = disk.Folder(str(tmp_path))
-    assert again.expect(listed).whole == {0, 1, 2}
-    again.finish(range(3), {"id": "x"})
+    assert again.expect(listed).whole == set(range(6))
+    again.finish(range(6), {"id": "x"})
+    assert seen(tmp_path) == content
+
+
+def test_a_new_folder_gets_its_name_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {f"class{at // 10}/{at}": b"%d" % at for at in range(50)}
+    listed = [Entry(path, len(data), 10**18) for path, data in content.items()]
+    folder = disk.Folder(str(tmp_path))
+    rename, names = os.rename, []
+    monkeypatch.setattr(placing.os, "rename", lambda part, path: (names.append(path), rename(part, path)))
+    folder.expect(listed)
+    staged(folder, listed, content)
+    assert {Path(name).name for name in names if "/files/" in name} == {f"class{at}" for at in range(5)}
+    # The next version has one more file in a folder that is there, and another in a new one.
+    names.clear()
+    content |= {"class0/more": b"1", "other/more": b"2"}
+    listed += [Entry(path, 1, 10**18) for path in ("class0/more", "other/more")]
+    folder.expect(listed)
+    staged(folder, listed, content)
+    assert {str(Path(name).relative_to(tmp_path / "files")) for name in names if "/files/" in name} == {
+        "class0/more",
+        "other",
+    }
+    assert seen(tmp_path) == content
+    assert all(path.stat().st_mode & 0o777 == 0o755 for path in (tmp_path / "files").rglob("*") if path.is_dir())
+
+
+def test_what_another_host_must_have_gets_no_name_here(tmp_path: Path) -> None:
+    listed, content = some_files()
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed)
+    write(folder, listed, content)
+    folder.finish([1], {"id": "x"})
+    assert seen(tmp_path) == {"d/b": content["d/b"]}
+
+
+def test_a_file_below_many_folders_has_a_key(tmp_path: Path) -> None:
+    content = {"d/" * 1500 + "deep": b"1", "flat": b"2"}
+    listed = [Entry(path, 1, 10**18) for path in content]
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed)
+    write(folder, listed, content)
+    assert {path.name for path in (tmp_path / "coming").iterdir()} == {"done", "new", manifest.key(listed[0])}
+
+
+def test_a_forgotten_small_file_comes_again(tmp_path: Path) -> None:
+    listed, content = some_files()
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed)
+    write(folder, listed, {**content, "a": b"xx"})
+    folder.forget([(0, 0)])
+    assert not (tmp_path / "coming" / "new" / "a").exists()
+    staged(folder, listed, content)
     assert seen(tmp_path) == content
 
 
@@ -293,8 +347,8 @@ def test_unfinished_files_of_another_version_are_removed(tmp_path: Path) -> None
     folder.expect(listed)
     write(folder, listed, content)
     folder.expect([listed[0], listed[1]._replace(mtime=5)])
-    names = {path.name for path in (tmp_path / "coming").iterdir()}
-    assert names == {"done", manifest.key(listed[0])}
+    names = {str(path.relative_to(tmp_path / "coming")) for path in (tmp_path / "coming").rglob("*")}
+    assert names == {"done", "new", "new/a"}
 
 
 @pytest.mark.parametrize(
@@ -394,3 +448,55 @@ def test_names_survive_json() -> None:
     path = os.fsdecode(b"caf\xe9")
     row = json.loads(json.dumps([path, 1, 2]))
     assert manifest.entry_of(row).path == path
+
+
+@given(
+    st.lists(
+        st.builds(
+            Entry,
+            st.text("ab/", min_size=1, max_size=6).map(lambda text: f"x/{text.replace('/', 'é')}"),
+            st.integers(0, 1 << 50),
+            st.integers(-(1 << 62), 1 << 62),
+            st.sampled_from(["", "", "d" * 32]),
+        ),
+        max_size=8,
+    )
+)
+def test_entries_travel_in_short(listed: list[Any]) -> None:
+    assert manifest.entries_of(json.loads(json.dumps(manifest.columns(listed)))) == listed
+
+
+def test_many_entries_are_short() -> None:
+    listed = [Entry(f"class{at // 100:04}/{at:06}.jpg", 1024, 10**18 + 10**5 * at) for at in range(5000)]
+    assert len(wire.packed({"columns": manifest.columns(listed)})) < len(wire.packed({"rows": listed})) / 2
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[0], ["a"], [1], [1]],
+        [[0, 0], ["a"], [1], [1], []],
+        [[0], ["a"], [-1], [1], []],
+        [[0], ["a"], [1], [1 << 63], []],
+        [[0], ["a"], [1], [1], ["no MD5"]],
+    ],
+)
+def test_entries_in_short_that_cannot_be_are_refused(columns: list[Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        manifest.entries_of(columns)
+
+
+def test_a_path_in_short_that_leads_out_is_refused() -> None:
+    with pytest.raises(source.SourceError):
+        manifest.entries_of([[0, 2], ["a/b", "../../c"], [1, 1], [0, 0], []])
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2))))
+def test_extents_travel_in_short(parts: list[tuple[int, int]]) -> None:
+    assert plan.parts_of(json.loads(json.dumps(plan.runs(parts)))) == tuple(parts)
+
+
+def test_extents_of_small_files_are_one_run() -> None:
+    assert plan.runs([(at, 0) for at in range(7, 4000)]) == [[7, 0, 3993]]
+    with pytest.raises(ValueError, match="too many"):
+        plan.parts_of([[0, 0, 8000], [0, 0, 1 << 40]])

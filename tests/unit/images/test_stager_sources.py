@@ -7,6 +7,7 @@ import json
 import os
 import random
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,33 @@ def test_the_operator_who_comes_back_feeds_on(make_stagers: MakeStagers) -> None
     Feeder(again, files)
     assert "done" in order.end(), order.answers
     assert stagers.all[1].tree() == files
+
+
+def test_a_kit_that_does_not_pack_its_list(make_stagers: MakeStagers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Feeder, "packs", False)
+    stagers = make_stagers(2)
+    files = {"a": b"1", "d/b": b"2"}
+    order = stagers.stage(source={"kind": "feed", "label": "~/set"})
+    Feeder(stagers.order(stagers.all[0], op="feed", id=stagers.id), files)
+    assert "done" in order.end(), order.answers
+    assert stagers.all[1].tree() == files
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        zlib.compress(b"[]")[:-1],
+        zlib.compress(b"{}"),
+        zlib.compress(b"[" * 10**6),
+        zlib.compress(b"[" + b" " * (1 << 24) + b"]"),
+    ],
+)
+def test_a_packed_list_that_is_none(data: bytes) -> None:
+    feed = launcher.load("kitdata.feed")
+    with pytest.raises(launcher.load("kitdata.source").SourceError, match="something else than a list"):
+        feed._unpacked(data)
 
 
 def test_without_the_operators_kit_the_source_is_lost(make_stagers: MakeStagers) -> None:

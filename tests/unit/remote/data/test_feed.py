@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,17 @@ def test_a_long_list_comes_in_parts(source: Path, monkeypatch: pytest.MonkeyPatc
         (source / f"f{number}").touch()
     frames = [header for header, _ in Lead(source).ask(list=1)]
     assert [(len(header["entries"]), header["more"]) for header in frames] == [(2, True)] * 3 + [(0, False)]
+
+
+def test_a_newer_lead_gets_the_list_packed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "BATCH", 2)
+    for number in range(4):
+        (source / f"f{number}").touch()
+    lead = Lead(source)
+    frames = lead.ask(list=2)
+    assert [header for header, _ in frames] == [{"packed": 1, "more": more} for more in (True, True, True, False)]
+    rows = [row for _, data in frames for row in json.loads(zlib.decompress(data))]
+    assert {row[0]: tuple(row[1:]) for row in rows} == {path: tuple(about) for path, about in lead.entries().items()}
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "", "deep/../../secret", "a\0", "out", "out/secret"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import subprocess
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,10 +37,10 @@ def stub(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def docker(folder: Path, answer: str, *cases: str, listed: int) -> Path:
+def docker(folder: Path, answer: str, *cases: str, listed: int, options: str = "", pid: int = 0) -> Path:
     """Create a stub whose stager answers so, and is listed as running this many times. Return the file of its calls.
 
-    `cases`: what else it answers, as cases of a shell.
+    `cases`: what else it answers, as cases of a shell. `options` and `pid` are those of its stager.
     """
     calls = folder.parent / "calls"
     calls.touch()
@@ -45,15 +49,18 @@ def docker(folder: Path, answer: str, *cases: str, listed: int) -> Path:
         "docker",
         f'echo "$*" >>{calls}\ncase $* in\n{"".join(f"  {case} ;;{chr(10)}" for case in cases)}'
         f'  ps*label=kit.data=*) if [ "$(grep -c label=kit.data= {calls})" -le {listed} ]; then echo c1; fi ;;\n'
+        f'  inspect*kit.data.options*) case $* in *n1*) echo "sha256:1f true  7 " ;; esac\n'
+        f'    if [ "$(grep -c kit.data.options {calls})" -le {listed} ]; then\n'
+        f'      echo "sha256:2f true lab/web {pid} {options}"\n    fi ;;\n'
         f"  exec*) cat >/dev/null; {answer} ;;\nesac",
     )
     return calls
 
 
-def run(bin_folder: Path, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run(bin_folder: Path, argv: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
-        input="",
+        input=given,
         env={"PATH": f"{bin_folder}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -110,6 +117,69 @@ def test_an_order_to_a_stager_that_runs_reaches_it(bin_folder: Path) -> None:
     assert done.stdout.splitlines() == ["kit-data hello {}", "kit-data go", '{"stopped": true}']
 
 
+@pytest.fixture
+def rooted(tmp_path: Path) -> Iterator[tuple[int, socket.socket]]:
+    """Start a process that has a folder as its root. Yield its number, and a stager's socket in that folder."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may change the root of a process")
+    folder = tmp_path / "root" / "run" / "kit-data"
+    folder.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen()
+        program = f"import os, sys; os.chroot({str(tmp_path / 'root')!r}); print(flush=True); sys.stdin.read()"
+        argv = [sys.executable, "-IS", "-c", program]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process.pid, listener
+            process.kill()
+
+
+def test_an_order_of_root_goes_to_the_socket_of_the_stager(
+    bin_folder: Path, tmp_path: Path, rooted: tuple[int, socket.socket]
+) -> None:
+    pid, listener = rooted
+    calls = docker(bin_folder, TAKES, listed=99, pid=pid)
+
+    def answer() -> None:
+        for line in (b'{"hello": {}}\n', b'{"stopped": true}\n'):
+            with listener.accept()[0] as peer:
+                peer.recv(1000)
+                peer.sendall(line)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"), '{"op": "stop"}\n')
+    thread.join()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ['kit-data hello {"hello": {}}', "kit-data go", '{"stopped": true}']
+    assert "exec" not in calls.read_text()
+
+
+def test_an_order_goes_through_the_engine_where_the_socket_does_not_answer(
+    bin_folder: Path, rooted: tuple[int, socket.socket]
+) -> None:
+    pid, listener = rooted
+    docker(bin_folder, TAKES, listed=99, pid=pid)
+
+    def hang_up() -> None:
+        listener.accept()[0].close()
+
+    thread = threading.Thread(target=hang_up)
+    thread.start()
+    done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
+    thread.join()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["kit-data hello {}", "kit-data go", '{"stopped": true}']
+
+
+def test_another_data_set_with_the_same_name_of_its_container_gets_no_order(bin_folder: Path) -> None:
+    docker(bin_folder, TAKES, 'inspect*kit.data.options*) echo "sha256:2f true lab-data/web 7 x"', listed=0)
+    done = run(bin_folder, script("data_order", "lab", "data-data-web", "/data", "running"))
+    assert (done.returncode, done.stdout) == (1, "kit-data refused not-running\n")
+
+
 def test_an_order_whose_stager_dies_is_not_given_to_another(bin_folder: Path) -> None:
     calls = docker(bin_folder, f"{TAKES}; echo it broke >&2; exit 137", listed=99)
     done = run(bin_folder, script("data_order", "lab", "web", "/data", "running"))
@@ -128,8 +198,7 @@ def engine(folder: Path, options: str, *, listed: int) -> Path:
 
     After that, the stub starts containers. Return the file of its calls.
     """
-    cases = ("ps*label=kit.cluster=*) echo n1", "inspect*.Image*) echo sha256:1f")
-    return docker(folder, TAKES, *cases, f"inspect*kit.data.options*) echo {options}", listed=listed)
+    return docker(folder, TAKES, "ps*label=kit.cluster=*) echo n1", listed=listed, options=options)
 
 
 def order(bin_folder: Path, tmp_path: Path, how: str) -> subprocess.CompletedProcess[str]:
@@ -145,7 +214,7 @@ def test_an_order_to_mount_is_refused_while_a_stager_stages(bin_folder: Path, tm
     made = calls.read_text().splitlines()
     assert not [call for call in made if call.startswith(("run", "exec", "rm"))]
     # It waited, because a stager that has nothing to do ends by itself.
-    assert len([call for call in made if "label=kit.data=" in call]) == 60
+    assert len([call for call in made if "kit.data.options" in call]) == 60
 
 
 @pytest.mark.parametrize("listed", [0, 1, 40])
