@@ -78,9 +78,9 @@ def _connected(path: str) -> socket.socket:
         try:
             _connect(peer, path)
             return peer
-        except (FileNotFoundError, ConnectionRefusedError):
+        except OSError as error:
             peer.close()
-            if time.monotonic() > end:
+            if not isinstance(error, (FileNotFoundError, ConnectionRefusedError)) or time.monotonic() > end:
                 raise
         time.sleep(0.02)
 
