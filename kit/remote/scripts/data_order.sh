@@ -39,6 +39,7 @@ pass_on() {
   socket=/proc/$pid/root/run/kit-data/socket
   if [ -n "$pid" ] && [ -S "$socket" ] && command -v python3 >/dev/null 2>&1; then
     code=0
+    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
     said=$(KIT_DATA_SOCKET=$socket python3 -IS -c "$relay_program" order hello 2>&1 >&3 3>&-) || code=$?
     is_taken
   fi
