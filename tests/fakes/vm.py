@@ -16,6 +16,7 @@ import yaml
 
 from kit.errors import NotReadyError, SlowError
 from kit.model.host import Host
+from kit.model.names import NODE_NAMES, VM_NAMES
 from kit.remote.cluster.observe import listener_word
 from kit.remote.ssh.transport import Completed
 from tests.fakes.probes import FakeLink
@@ -158,7 +159,12 @@ class FakeVM(SwarmScripts):
 
     def exists(self, path: str) -> bool:
         inside = any(f == path or f.startswith(f"{path}/") for f in self.files)
-        return inside or path in self.folders or any(fnmatchcase(folder, path) for folder in self.folders)
+        return (
+            inside
+            or path == VM_NAMES
+            or path in self.folders
+            or any(fnmatchcase(folder, path) for folder in self.folders)
+        )
 
     def answer(self, argv: list[str], stdin: bytes) -> Completed | None:
         """Return None for a command that is not one of kit's. Commands run one at a time, although kit uses threads."""
@@ -447,7 +453,9 @@ class FakeVM(SwarmScripts):
             plugin = next((v.split(":")[0] for v in body["volumes"] if v.endswith(":/opt/nccl-plugin:ro")), "")
             # Compose would create the folder, empty.
             assert not plugin or self.exists(plugin) or self.exists(f"{plugin}/*"), plugin
-            self.folders |= {volume.split(":")[0] for volume in body["volumes"]}
+            assert self.exists(f"{source}/{NODE_NAMES}")
+            sources = {volume.split(":")[0] for volume in body["volumes"]}
+            self.folders |= {one for one in sources if not self.exists(one)}
             own = [c for c in self.containers if c.project == project]
             if own and own[0].running and own[0].labels == body["labels"] and not force:
                 continue

@@ -52,7 +52,7 @@ def test_a_dry_run_changes_nothing(fleet: Fleet, reporter: Remembering) -> None:
     assert not result.changed
     assert fleet.changes == {}
     assert [type(step).__name__ for step in steps_of(result.plan, "gpu2")] == [
-        "Ship", "WriteFile", "WriteFile", "WriteFile", "WriteFile", "ComposeUp", "WaitSshd",
+        "Ship", "WriteFile", "WriteFile", "WriteFile", "WriteFile", "WriteFile", "ComposeUp", "WaitSshd",
     ]  # fmt: skip
 
 

@@ -181,7 +181,7 @@ def test_the_audit_shows_what_kit_setup_did(fleet: Fleet, reporter: Remembering)
         fleet[name].audits["/opt/kit/.setup/audit"] = f"{json.dumps({**old, 'what': f'{steps} steps'})}\nodd\n".encode()
     context = fleet.context(reporter)
     assert [(e.verb, e.what) for e in read_audit(context, 20).entries] == [
-        ("setup", "gpu[1-2]: 5 steps; gpu3: 2 steps"), ("deploy", "37 steps on 4 hosts"),
+        ("setup", "gpu[1-2]: 5 steps; gpu3: 2 steps"), ("deploy", "41 steps on 4 hosts"),
     ]  # fmt: skip
     assert [e.verb for e in read_audit(context, 1).entries] == ["deploy"]
     fleet["gpu3"].faults.add("unreachable")
