@@ -46,13 +46,15 @@ def test_containers_are_as_they_should_be(cluster: Cluster) -> None:
         folder = f"/opt/kit/{cluster.name}"
         mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in container["Mounts"])
         scratch = [(f"{folder}/tmp", target, True) for target in ("/tmp", "/var/tmp")]
-        assert mounts == [(folder, "/etc/kit", False), *scratch, (f"{folder}/var", "/var/lib/kit", True)]
+        names = [("/etc/hosts", "/opt/kit/etc/vm-hosts", False), (f"{folder}/node-hosts", "/etc/hosts", True)]
+        own = [(folder, "/etc/kit", False), (f"{folder}/var", "/var/lib/kit", True)]
+        assert mounts == sorted([*names, *own, *scratch])
         assert cluster.inside(host, "sh", "-c", "ulimit -s").stdout.strip() == "65536"
 
 
 def test_files_have_owner_and_mode(cluster: Cluster) -> None:
     everyone = {"./compose.yaml": "600", "./ssh/host_ed25519": "600", "./ssh/host_ed25519.pub": "644",
-                "./ssh/authorized_keys": "600"}  # fmt: skip
+                "./ssh/authorized_keys": "600", "./node-hosts": "644"}  # fmt: skip
     head = {"./cluster.json": "600", "./hosts": "644", "./ssh/id_ed25519": "600", "./ssh/id_ed25519.pub": "644",
             "./ssh/known_hosts": "644", "./ssh/config": "644", "./network": "644", "./verified": "600"}  # fmt: skip
     for host in cluster.hosts:
@@ -135,7 +137,8 @@ def test_a_changed_variable_recreates_the_containers_alone(green: Cluster) -> No
         # The folder's own time of change goes with its file.
         # Any change repeats the check, so the head's seal changes, too, and its record; and the audit grows.
         on_head = {"./verified", "./cluster.json"} if host == green.head else set()
-        assert changed == {".", "./compose.yaml"} | on_head
+        # A node writes its own names when it starts.
+        assert changed == {".", "./compose.yaml", "./node-hosts"} | on_head
         (container,) = host.containers(green.name)
         assert f"COLOUR={value}" in container["Config"]["Env"]
     seen = green.kit("run", "--npernode", "1", "--", "printenv", "COLOUR")
