@@ -209,7 +209,8 @@ def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(sc
     failed = cluster.kit("run", "-H", "gpu2", "--np", "1", "--code", "none", "--", "python3", "-c", READ)
     # The program itself would find no file, and end with 0.
     assert failed.returncode == 4, failed.stderr
-    assert f"the mount of /data/{PLACE} has ended: its program (rclone, sshfs …) was killed or has failed" in failed.stderr
+    text = f"the mount of /data/{PLACE} has ended: its program (rclone, sshfs …) was killed or has failed"
+    assert text in failed.stderr
     words = ("run", "-H", "gpu2", "--np", "1", "--code", "none", "--data", PLACE, "--", "python3", "-c", READ)
     again = cluster.kit(*words, **scene.store.environment)
     assert again.returncode == 0, again.stderr

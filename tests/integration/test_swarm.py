@@ -352,7 +352,10 @@ def test_a_store_is_mounted_for_the_nodes_of_a_swarm(deployed: Cluster, tmp_path
         until("gpu2 has lost it", lambda: mounted() == ("partly", ["gpu1", "gpu3", "gpu4"]))
         failed = kit("run", "-H", "gpu2", "--np", "1", *see[3:])
         assert failed.returncode == 4, failed.stderr
-        assert "the mount of /data-sets/crawl has ended: its rclone was killed or has failed" in failed.stderr
+        assert (
+            "the mount of /data-sets/crawl has ended: its program (rclone, sshfs …) was killed or has failed"
+            in failed.stderr
+        )
 
         # Swarm starts a node by itself. It sees the mount that is there, and no later one until kit restarts it.
         before = node_of(deployed, gpu3)["Id"]
