@@ -73,7 +73,8 @@ def made_steps(facts: HostFacts) -> Iterable[Step]:
     """Yield a step for the file that the node writes, if the host lacks it. It must exist before it is mounted."""
     if names.NODE_NAMES not in facts.files:
         why = "it is missing (the names that a node knows)"
-        yield WriteFile(path=names.NODE_NAMES, content=b"", mode=PUBLIC, why=why)
+        # An image of an earlier kit does not write it.
+        yield WriteFile(path=names.NODE_NAMES, content=b"127.0.0.1\tlocalhost\n", mode=PUBLIC, why=why)
 
 
 def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Iterable[Step]:

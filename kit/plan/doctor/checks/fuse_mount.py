@@ -35,11 +35,12 @@ def judge(examined: Examined) -> Iterator[Sight]:
 
 def _source(place: str, sources: Sequence[str]) -> str:
     """Return the volume whose files the mount has, wholly or in part, or ""."""
-    return next((source for source in sources if f"{place}/".startswith(f"{source}/") or _below(source, place)), "")
+    return next((source for source in sources if _is_in(place, source) or _is_in(source, place)), "")
 
 
-def _below(source: str, place: str) -> bool:
-    return source.startswith(f"{place}/")
+def _is_in(path: str, folder: str) -> bool:
+    """Return whether a path is this folder, or is below it."""
+    return f"{path}/".startswith(f"{folder}/")
 
 
 CHECK = Check(
