@@ -65,15 +65,16 @@ class DataSets:
 
 def separate(sets: tuple[DataSpec, ...]) -> tuple[DataSpec, ...]:
     """Refuse data sets that would hide each other in the nodes, or share a variable. Raises WrongItemsError."""
-    splits = {names.data_split_variable(one.name): one.name for one in sets if one.split != "none"}
+    taken = {names.data_split_variable(one.name): f"how {one.name} is split" for one in sets if one.split != "none"}
+    taken |= {names.data_write_variable(one.name): f"that ranks write to {one.name}" for one in sets if one.stores}
     for one in sets:
         variable = names.data_variable(one.name)
-        if variable in splits:
-            taken = FieldError(
-                f"{variable} would be the folder of {one.name}, and says how {splits[variable]} is split",
+        if variable in taken:
+            error = FieldError(
+                f"{variable} would be the folder of {one.name}, and says {taken[variable]}",
                 write="give this data set another name",
             )
-            raise WrongItemsError({one.name: (None, taken)})
+            raise WrongItemsError({one.name: (None, error)})
     for position, later in enumerate(sets):
         for earlier in sets[:position]:
             if folders.overlap(later.to, earlier.to):
@@ -86,7 +87,11 @@ def check(sets: tuple[DataSpec, ...], volumes: tuple[str, ...], env: Mapping[str
     """Refuse data sets that do not fit the rest of kit.yaml. Raises WrongItemsError for `data`, or FieldError."""
     targets = {posixpath.normpath(volume.split(":")[1]): volume for volume in volumes}
     for one in sets:
-        for variable in (names.data_variable(one.name), names.data_split_variable(one.name)):
+        for variable in (
+            names.data_variable(one.name),
+            names.data_split_variable(one.name),
+            names.data_write_variable(one.name),
+        ):
             if variable in env:
                 raise FieldError(
                     f"kit sets {variable} itself, for the data set {one.name}",
@@ -190,9 +195,9 @@ def _check_mounted(values: Mapping[str, Any]) -> None:
             write="write stage: disk, or stage: ram with size:; kit data stage then copies it to the hosts",
             key="stage",
         )
-    if values.get("write") and source.kind in _STORES:
+    if values.get("write") and source.kind == "http":
         raise FieldError(
-            f"nodes only read {plain(source.text)} with stage: none",
+            f"nothing can be written to {plain(source.text)}",
             write="remove write:; ranks write to $KIT_OUTPUT_DIR, and kit pull brings that home",
             key="write",
         )
@@ -256,7 +261,9 @@ def _fields() -> Iterator[Setting]:
         Choice(get_args(Split)),
         "none: each host has all files. hosts: each host has its own part, of about the same size.",
     )
-    yield field("write", Truth(), "Let nodes write. With stage: disk or ram, what they write is on their host alone.")
+    yield field(
+        "write", Truth(), "Let nodes write: with stage: none to the source, else to their own host's copy alone."
+    )
     yield field(
         "options",
         Text(),

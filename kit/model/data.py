@@ -71,6 +71,11 @@ class DataSpec:
         return "engine" if self.source.kind in ("nfs", "lustre") else "rclone"
 
     @property
+    def stores(self) -> bool:
+        """Return whether ranks write into an object store, through rclone's mount."""
+        return self.write and self.mounted_by == "rclone"
+
+    @property
     def size_bytes(self) -> int | None:
         """Return the most memory that it may use on each host, or None without `size`."""
         return None if self.size is None else size_bytes(self.size)

@@ -151,3 +151,8 @@ def data_variable(data: str) -> str:
 def data_split_variable(data: str) -> str:
     """Return the variable that says how a data set is split among the hosts. It is set only if it is."""
     return f"{data_variable(data)}_SPLIT"
+
+
+def data_write_variable(data: str) -> str:
+    """Return the variable that says that ranks write into a mounted store. It is set only if they may."""
+    return f"{data_variable(data)}_WRITE"

@@ -140,6 +140,34 @@ def test_every_host_has_the_store_until_it_is_removed(
     assert row(context).state == "not mounted"
 
 
+def test_ranks_of_all_hosts_write_where_kit_yaml_says_so(
+    hosts: StagingHosts, context: Context, reporter: Remembering, bucket: Store
+) -> None:
+    kept = {"from": f"s3://{BUCKET}/kept", "to": "/data/kept", "stage": "none", "write": True}
+    writing = hosts.context(reporter, data={"images": kept})
+    hosts.deploy(writing)
+    mount(writing, [])
+    for host in HOSTS:
+        (hosts.data(host) / f"mount/{host}").write_bytes(host.encode())
+    assert {path.name: path.read_bytes() for path in (bucket.bucket / "kept").iterdir()} == {
+        host: host.encode() for host in HOSTS
+    }
+    # Without write:, it is another mount.
+    reading = deployed(hosts, reporter, f"s3://{BUCKET}/kept")
+    with pytest.raises((NotReadyError, HostsFailed), match="or another write:"):
+        mount(reading, [])
+
+
+def test_files_that_a_mount_would_hide_are_named(hosts: StagingHosts, context: Context) -> None:
+    (hosts.data("gpu2") / "mount").mkdir(parents=True, exist_ok=True)
+    (hosts.data("gpu2") / "mount/step-1").write_bytes(b"written while nothing was mounted")
+    with pytest.raises(StepError, match=r"has files \(step-1\), which the mount would hide") as caught:
+        mount(context, [])
+    assert caught.value.host == "gpu2"
+    assert "find /opt/kit/.data -path '*/images/mount/*'" in str(caught.value.hint)
+    assert row(context).hosts == ("gpu1",)
+
+
 def test_a_host_whose_mounter_was_killed_gets_it_again(hosts: StagingHosts, context: Context, tmp_path: Path) -> None:
     mount(context, [])
     for one in hosts.running("gpu2").values():

@@ -229,13 +229,18 @@ class _Handler(BaseHTTPRequestHandler):
         store = self.server.store
         path, _, query = self.path.partition("?")
         store.asked(f"{self.command} {self.path}")
+        if path.endswith("/") and path.startswith(f"/{BUCKET}/") and self.command in ("HEAD", "PUT", "DELETE"):
+            self._answer_for_folder(store.bucket / unquote(path.removeprefix(f"/{BUCKET}/")))
+            return
         if self._behind is None:
             self._behind = http.client.HTTPConnection("127.0.0.1", store.backend)
         # The signature covers the headers, so they go on as they came.
         self._behind.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
-            self._behind.putheader(name, value)
-        self._behind.endheaders()
+            # This server has answered it already.
+            if name.lower() != "expect":
+                self._behind.putheader(name, value)
+        self._behind.endheaders(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None)
         answer = self._behind.getresponse()
         self.send_response_only(answer.status)
         for name, value in answer.getheaders():
@@ -253,7 +258,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_HEAD = do_GET  # noqa: N815  (as the base class names it)
+    def _answer_for_folder(self, folder: Path) -> None:
+        """Answer for an empty object whose name ends with a slash: rclone's server would make a file without it."""
+        code = 200
+        if self.command == "PUT":
+            folder.mkdir(parents=True, exist_ok=True)
+        elif self.command == "DELETE":
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            code = 204
+        elif not folder.is_dir():
+            code = 404
+        self.send_response_only(code)
+        self.send_header("Content-Length", "0")
+        self.send_header("ETag", '"d41d8cd98f00b204e9800998ecf8427e"')
+        self.end_headers()
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815  (as the base class names them)
 
     def _pass_on(self, key: str, answer: http.client.HTTPResponse) -> None:
         first = True

@@ -20,8 +20,12 @@ NAME = "pictures"
 FILES, EACH = 12, 500_000
 ALL = FILES * EACH
 LAST = f"{NAME}/{FILES - 1:02}.bin"
-HERE, THERE, PLACE = "labels", "words", "crawl"
+HERE, THERE, PLACE, KEPT = "labels", "words", "crawl", "kept"
 READ = "import os; [open(f'{top}/{file}', 'rb').read() for top, _, all in os.walk('/data/crawl') for file in all]"
+WRITE = "import os; open(f'/data/kept/step-1/{os.environ[\"RANK\"]}', 'wb').write(b'rank' * 1_000_000)"
+# A host may know its own list of a folder for a second.
+COUNT = "until test -s /data/kept/step-1/0; do sleep 0.1; done; wc -c </data/kept/step-1/0"
+BACK = "import sys; file = open('/data/kept/back', 'wb', 0); file.write(b'first'); file.seek(0); file.write(b'F')"
 PRINT = 'cd "$KIT_DATA_PICTURES" && sha256sum * | sha256sum'
 
 
@@ -86,6 +90,8 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             HERE: {"from": f"./{HERE}", "to": f"/data/{HERE}"},
             THERE: {"from": "gpu2:/srv/words", "to": f"/data/{THERE}", "stage": "ram", "size": "64mb"},
             PLACE: {"from": f"s3://{BUCKET}/{NAME}", "to": f"/data/{PLACE}", "stage": "none"},
+            # Nothing is there: the first file makes the folder of a store.
+            KEPT: {"from": f"s3://{BUCKET}/{KEPT}", "to": f"/data/{KEPT}", "stage": "none", "write": True},
         }
         change_settings(cluster.folder, data=data)
         try:
@@ -95,9 +101,14 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert "→ run: kit deploy" in refused.stderr
             deployed = cluster.kit("deploy")
             assert deployed.returncode == 0, deployed.stderr
+            unmounted = cluster.kit("run", "-H", "gpu2", "--np", "1", "--code", "none", "--", "true")
+            assert unmounted.returncode == 4, unmounted.stderr
+            assert f"no store is mounted at /data/{KEPT}: what ranks write would stay on" in unmounted.stderr
+            mounted = one.kit("mount", KEPT)
+            assert mounted.returncode == 0, mounted.stderr
             yield one
         finally:
-            cluster.kit("data", "rm", NAME, HERE, THERE, PLACE, "--yes")
+            cluster.kit("data", "rm", NAME, HERE, THERE, PLACE, KEPT, "--yes")
             shutil.rmtree(here)
             (cluster.folder / "kit.yaml").write_text(before)
             again = cluster.kit("deploy")
@@ -228,6 +239,33 @@ def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(sc
     scene.everybody_sees(scene.source, PLACE)
     run = cluster.kit("run", "--npernode", "1", "--code", "none", "--", "python3", "-c", READ)
     assert run.returncode == 0, run.stderr
+
+
+def test_ranks_write_to_a_store(scene: Scene) -> None:
+    cluster = scene.cluster
+    made = cluster.kit("run", "--np", "1", "--code", "none", "--", "mkdir", f"/data/{KEPT}/step-1")
+    assert made.returncode == 0, made.stderr
+    run = cluster.kit("run", "--npernode", "1", "--code", "none", "--", "python3", "-c", WRITE)
+    assert run.returncode == 0, run.stderr
+    kept = scene.store.bucket / KEPT / "step-1"
+    written = {path.name: path.read_bytes() for path in kept.iterdir()}
+    assert written == dict.fromkeys("0123", b"rank" * 1_000_000)
+    # It is no copy: each host reads what another one has written.
+    read = cluster.kit("run", "-H", "gpu3", "--np", "1", "--code", "none", "--", "sh", "-c", COUNT)
+    assert read.stdout.split() == ["4000000"], read.stderr
+
+    back = cluster.kit("run", "-H", "gpu2", "--np", "1", "--code", "none", "--", "python3", "-c", BACK)
+    assert back.returncode == 1, back.stderr
+    assert "went back in a file that takes only bytes in order: a file in a mounted store" in back.stderr
+
+    # A killed mounter's mount stays, so that nothing is written to the host's disk instead.
+    cluster.hosts[1].text("docker", "kill", f"kit-{cluster.name}-data-{KEPT}")
+    lost = cluster.kit("run", "-H", "gpu2", "--np", "1", "--code", "none", "--", "python3", "-c", WRITE)
+    assert lost.returncode == 4, lost.stderr
+    assert f"the mount of /data/{KEPT} has ended" in lost.stderr
+    assert cluster.hosts[1].script(f"ls -A /opt/kit/.data/{cluster.name}/{KEPT}") == "mount\n"
+    again = scene.kit("mount", KEPT)
+    assert again.returncode == 0, again.stderr
 
 
 def store_mounts(cluster: Cluster) -> list[tuple[list[str], str, str, str]]:

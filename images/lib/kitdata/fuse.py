@@ -12,8 +12,8 @@ import socket
 import sys
 from typing import List
 
-# The only path at which fusermount3 mounts.
-POINT = "KIT_DATA_MOUNT"
+# The only path at which fusermount3 mounts, and, if it is set, that programs may write there.
+POINT, WRITE = "KIT_DATA_MOUNT", "KIT_DATA_MOUNT_WRITE"
 DEVICE = "/dev/fuse"
 KIND = "fuse.rclone"
 # Linux: include/uapi/linux/mount.h, and UMOUNT_NOFOLLOW and MNT_DETACH in include/linux/fs.h.
@@ -44,8 +44,8 @@ def detach(point: str) -> None:
 def main(arguments: List[str]) -> int:
     """Mount for rclone, as `fusermount3 -o OPTIONS -- PATH` does. Return the exit code.
 
-    The file of the connection to the kernel goes to rclone through a socket. The mount is always read-only, whatever
-    the options say, and only at the path that the environment names.
+    The file of the connection to the kernel goes to rclone through a socket. The environment names the only path, and
+    says whether the mount is read-only; rclone's options say nothing.
     """
     point, channel = os.environ.get(POINT, ""), os.environ.get("_FUSE_COMMFD", "")
     if not point or not channel.isdigit() or "-u" in arguments or arguments[-2:] != ["--", point]:
@@ -79,7 +79,7 @@ def _close_all_but(channel: int) -> None:
 
 def _mount(point: str, connection: int) -> None:
     options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions" % connection
-    flags = _RDONLY | _NOSUID | _NODEV
+    flags = _NOSUID | _NODEV | (0 if os.environ.get(WRITE) else _RDONLY)
     if _libc().mount(b"rclone", os.fsencode(point), KIND.encode(), ctypes.c_ulong(flags), options.encode()):
         raise _error()
 

@@ -1,4 +1,7 @@
-"""Mounts a source that rclone reads at a folder of this host. Nothing is copied, and nothing can be written there.
+"""Mounts a source that rclone reads at a folder of this host. Nothing is copied.
+
+Where the mount is writable, a file goes to the store while a program writes it, and is there when the program's close
+returns. Nothing waits on a disk, so nothing is lost if rclone or the host ends later.
 
 rclone serves the mount for as long as it runs: `Mount.close` ends both.
 """
@@ -17,16 +20,22 @@ from typing import Callable, Optional
 from kitdata import fuse
 from kitdata.rclone import FLAGS, ROOT, Rclone
 from kitdata.rclone_process import START_S, Ended, Running
-from kitdata.source import SourceError
+from kitdata.source import SourceError, shown
 
 # The program that mounts for rclone: under this name, kit-data is one (kitdata.fuse).
 HELPER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "bin", "kit-data")
 NAME = "fusermount3"
-# Everybody on the nodes may read. Without a cache of rclone's, a file costs no disk and little memory.
-_MOUNT = (
-    *("--read-only", "--allow-other", "--vfs-cache-mode", "off"),
-    *("--umask", "022", "--dir-perms", "0755", "--file-perms", "0644"),
-)
+# Without a cache of rclone's, a file costs no disk and little memory, and an error of the store reaches the writer.
+_MOUNT = ("--allow-other", "--vfs-cache-mode", "off")
+# Everybody on the nodes may read, or write: a store has no owners of files. rclone keeps a list of a folder for five
+# minutes. Where hosts write, the others see it after a second.
+_READ = ("--read-only", "--umask", "022", "--dir-perms", "0755", "--file-perms", "0644")
+_WRITE = ("--umask", "000", "--dir-perms", "0777", "--file-perms", "0666", "--dir-cache-time", "1s")
+# S3 takes 10,000 parts, and rclone does not know how large a file that it writes will be: with its parts of 5 MiB, 49
+# GiB would be the most. With these it is 156 GiB, and each file needs 64 MiB of memory meanwhile. No bucket is made.
+_PARTS = ("--s3-chunk-size", "16Mi", "--s3-upload-concurrency", "4", "--s3-no-check-bucket")
+# A store has no empty folders. With these objects, other hosts see a folder that a rank has made for all of them.
+_MARKERS = ("--s3-directory-markers", "--gcs-directory-markers", "--azureblob-directory-markers")
 # No one repeats a read that fails: the program that reads gets the error. So rclone tries more often than for a copy.
 _LIMITS = ("--contimeout", "10s", "--timeout", "30s", "--low-level-retries", "5", "--retries", "1")
 # rclone passes on what the program printed, and says that it failed. Neither is the fault of the source.
@@ -34,17 +43,25 @@ _UNMOUNTED = re.compile("(?:mount helper error|failed to mount FUSE fs): (.*)")
 
 
 class MountFailed(Exception):
-    """This host cannot mount. The text says why, in one line without secrets."""
+    """This host cannot mount. The text says why, in one line without secrets.
+
+    `kind` is mount, or mount-files: there are files that the mount would hide.
+    """
+
+    def __init__(self, text: str, kind: str = "mount") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class Mount:
     """One mount of a source. `point` is its absolute path, and `memory` a folder for what must be on no disk.
 
-    `close` may come at any time, from any thread.
+    With `write`, programs may write there. `close` may come at any time, from any thread.
     """
 
-    def __init__(self, source: Rclone, point: str, memory: str) -> None:
+    def __init__(self, source: Rclone, point: str, memory: str, *, write: bool = False) -> None:
         self._source = source
+        self._write = write
         self._point = os.path.join(os.path.realpath(os.path.dirname(point)), os.path.basename(point))
         self._folder = tempfile.mkdtemp(prefix="mount-", dir=memory)
         # While it is held, nobody else closes.
@@ -72,7 +89,7 @@ class Mount:
         try:
             self._prepare()
             # rclone mounts a store that refuses or is away as an empty folder.
-            if self._source.alone():
+            if self._source.alone(empty=self._write):
                 text = "%s is a single file: only a folder can be mounted" % self._source.label
                 raise SourceError("source-file", text)
             self._source.close()
@@ -83,11 +100,11 @@ class Mount:
             raise
 
     def watch(self, ended: Callable[["Mount"], None]) -> None:
-        """Call `ended` when rclone has ended and nothing is mounted any more."""
+        """Call `ended` when rclone has ended. Then nothing is mounted any more, except that a writable mount stays."""
         threading.Thread(target=self._watch, args=(ended,), name="kit-data-mount", daemon=True).start()
 
-    def close(self) -> None:
-        """Detach the mount, and end rclone. Reads that are under way fail."""
+    def close(self, *, detach: bool = True) -> None:
+        """Detach the mount, unless `detach` is false, and end rclone. Reads and writes that are under way fail."""
         with self._lock:
             self._stopped = True
             rclone = self._rclone
@@ -97,9 +114,11 @@ class Mount:
             self._source.close()
             if rclone is not None:
                 # First, so that nobody opens a file of an rclone that has ended. Then what was mounted at this moment.
-                self._detach()
+                if detach:
+                    self._detach()
                 rclone.end()
-                self._detach()
+                if detach:
+                    self._detach()
             shutil.rmtree(self._folder, ignore_errors=True)
             self._closed = True
 
@@ -110,10 +129,16 @@ class Mount:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._point, 0o755)
             usable = not fuse.kinds(self._point) and stat.S_ISDIR(os.lstat(self._point).st_mode)
+            hidden = os.listdir(self._point) if usable else []
         except OSError as error:
             raise MountFailed("%s cannot be prepared: %s" % (self._point, error.strerror)) from None
         if not usable:
             raise MountFailed("%s is no plain folder" % self._point)
+        if hidden:
+            text = (
+                "its folder on this host has files (%s), which the mount would hide: they were written without a mount"
+            )
+            raise MountFailed(text % shown(min(hidden)), "mount-files")
         try:
             os.close(os.open(fuse.DEVICE, os.O_RDWR))
         except OSError as error:
@@ -128,12 +153,15 @@ class Mount:
         os.symlink(HELPER, os.path.join(folder, NAME))
         path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
         env = {"PATH": path, fuse.POINT: self._point, "PYTHONDONTWRITEBYTECODE": "1"}
+        if self._write:
+            env[fuse.WRITE] = "1"
+        words = (*_MOUNT, *((*_WRITE, *_PARTS, *_MARKERS) if self._write else _READ), *FLAGS)
         with self._lock:
             if self._stopped:
                 raise MountFailed("the mount was stopped")
             program = self._source.program(env, self._folder, _LIMITS)
             try:
-                self._rclone = Running(program.start("mount", ROOT + ":", self._point, *_MOUNT, *FLAGS))
+                self._rclone = Running(program.start("mount", ROOT + ":", self._point, *words))
             except Ended as ended:
                 raise MountFailed(str(ended)) from None
 
@@ -167,7 +195,8 @@ class Mount:
         if not self._stopped:
             text = self._source.meaning(str(self._rclone.ended())).text
             print("kit-data: the mount has ended: %s" % text, file=sys.stderr, flush=True)
-        self.close()
+        # Without a writable mount, ranks would go on to write to this host's disk. With a dead one, their writes fail.
+        self.close(detach=not self._write)
         ended(self)
 
     def _detach(self) -> None:

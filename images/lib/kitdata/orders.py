@@ -5,9 +5,10 @@ An order is one line of JSON on standard input; the answers are lines of JSON on
 {"op": "watch"} on the lead, {"op": "stop", "id"}, {"op": "verify", "write"}, and {"op": "feed", "id"}, after which
 frames go both ways (kitdata.feed). A staging goes on when the process that ordered it ends.
 
-A stager that may mount is a mounter. {"op": "mount", "source"}, with a source of the kind rclone as in a request,
-mounts it read-only at the folder `mount` of the data set's folder: {"mounted": {"already"}}, with true if this source
-is mounted there already. Another source is refused as "busy". The mount ends with the mounter, by SIGTERM. If rclone
+A stager that may mount is a mounter. {"op": "mount", "source", "write"}, with a source of the kind rclone as in a
+request, mounts it at the folder `mount` of the data set's folder, read-only unless `write` is true: {"mounted":
+{"already"}}, with true if it is mounted there so already. Another source is refused as "busy", and so is this one with
+another `write`. The mount ends with the mounter, by SIGTERM. If rclone
 ends by itself, the mount ends, and some time later the mounter. "mounted" in the answer to hello says whether there is
 a mount.
 """

@@ -37,6 +37,13 @@ ROOT, _ABOVE = "kitroot", "kitabove"
 _Item = Union[Entry, SourceError, None]
 
 
+class NoFiles(SourceError):
+    """The list has come, and is empty. A store cannot say whether a folder without files is there."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__("source-missing", "%s has no files, or is not there" % label)
+
+
 class Rclone(Source):
     """Reads a remote such as `kit:bucket/path` with the settings in `env`: RCLONE_CONFIG_KIT_TYPE and so on.
 
@@ -84,7 +91,7 @@ class Rclone(Source):
 
     def entries(self) -> Generator[Entry, None, None]:
         server = self._running()
-        missing: Optional[SourceError] = SourceError("source-missing", "%s has no files, or is not there" % self.label)
+        missing: Optional[SourceError] = NoFiles(self.label)
         try:
             if self._root == ROOT:
                 for entry in self._listed():
@@ -104,14 +111,17 @@ class Rclone(Source):
             self._root = _ABOVE
             yield alone
 
-    def alone(self) -> bool:
-        """Return whether the source is a single file. Raises SourceError if it has no files, or cannot be listed."""
+    def alone(self, *, empty: bool = False) -> bool:
+        """Return whether the source is a single file. Raises SourceError if it cannot be listed.
+
+        Also raises it if there are no files, unless it may be `empty`.
+        """
         with contextlib.closing(self.entries()) as entries:
             try:
                 next(entries)
             except SourceError as error:
                 # A path that no host can have prevents a copy, but not a mount.
-                if error.kind != "source-name":
+                if error.kind != "source-name" and not (empty and isinstance(error, NoFiles)):
                     raise
         return self._root == _ABOVE
 

@@ -196,26 +196,27 @@ class Station:
         verify.verify(self._folder, bool(order.get("write")), say)
 
     def _mount_source(self, order: Dict[str, Any], say: Say) -> None:
-        digest = hashlib.sha256(json.dumps(order["source"], sort_keys=True).encode()).digest()
+        write = bool(order.get("write"))
+        digest = hashlib.sha256(json.dumps([order["source"], write], sort_keys=True).encode()).digest()
         with self._mounting:
             with self._lock:
                 before, mounted = self._mount, self._mounted
             already = before is not None and before.alive
             if already and mounted != digest:
-                raise Refused("busy", "another source is mounted here, or this one with other keys")
+                raise Refused("busy", "another source is mounted here, or this one with other keys or another write:")
             if not already:
                 if before is not None:
                     # Its rclone has just ended, or somebody has detached it. The rest of it goes before the next comes.
                     before.close()
-                self._begin_mount(order["source"], digest)
+                self._begin_mount(order["source"], digest, write=write)
         say({"mounted": {"already": already}})
 
-    def _begin_mount(self, source: Dict[str, Any], digest: bytes) -> None:
+    def _begin_mount(self, source: Dict[str, Any], digest: bytes, *, write: bool) -> None:
         if source.get("kind") != "rclone":
             raise Refused("internal", "this stager mounts only a source that rclone reads")
         opened = self._source("", source)
         assert isinstance(opened, Rclone)
-        mount = Mount(opened, os.path.join(self._folder, MOUNT), self._memory)
+        mount = Mount(opened, os.path.join(self._folder, MOUNT), self._memory, write=write)
         with self._lock:
             stopped = self._stopped
             self._mount, self._mounted = mount, b""
@@ -227,7 +228,7 @@ class Station:
             mount.close()
             self._unmounted(mount)
             if isinstance(error, MountFailed):
-                raise Refused("mount", str(error)) from None
+                raise Refused(error.kind, str(error)) from None
             raise
         with self._lock:
             self._mounted = digest

@@ -166,10 +166,10 @@ VERBS = (
             ),
         ),
         options=CLUSTER,
-        notes="rclone mounts the store on each VM, in a separate container, and the nodes only read it. The mount "
-        "stays until kit data rm, kit down or a reboot. Keys of the source come from this machine, and each host keeps "
-        "them in memory alone. A node that started while an earlier mount was there is restarted, unless a run is "
-        "active.",
+        notes="rclone mounts the store on each VM, in a separate container, and nodes write to it only with "
+        "write: true. The mount stays until kit data rm, kit down or a reboot. Keys of the source come from this "
+        "machine, and each host keeps them in memory alone. A node that started while an earlier mount was there is "
+        "restarted, unless a run is active.",
         examples=("kit data mount", "kit data mount imagenet && kit data ls"),
         exits=(*_EXITS, ("4", "the source or a host failed; other hosts may have it"), _NOT_DEPLOYED),
     ),

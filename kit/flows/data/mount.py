@@ -125,7 +125,7 @@ class _Mounting:
         place = Place(cluster=self._context.spec.name, data=self._data.name, folder=self._folder)
         order = Order(host, self._context.connect, place, how="mount")
         with closing(order.start()):
-            order.begun().send(op="mount", source=self._source.request)
+            order.begun().send(op="mount", source=self._source.request, write=self._data.write)
             answer = order.answer(_ANSWER_S)
         if answer.failed is not None:
             raise failures.failure(answer.failed, self._data.name, host=host.name, mounting=True)

@@ -17,9 +17,10 @@ from kit.plan.cluster import mounts
 
 
 def variables(sets: Sequence[DataSpec]) -> dict[str, str]:
-    """Return the variables by which ranks find these data sets, and know that their host has a part of one."""
+    """Return the variables by which ranks find these data sets, and know which are split and which are stores."""
     where = {names.data_variable(data.name): data.to for data in sets}
-    return where | {names.data_split_variable(data.name): data.split for data in sets if data.split != "none"}
+    where |= {names.data_split_variable(data.name): data.split for data in sets if data.split != "none"}
+    return where | {names.data_write_variable(data.name): "store" for data in sets if data.stores}
 
 
 def volumes(spec: ClusterSpec) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kit.errors import KitError, NotReadyError, StepError
+from kit.model import names
 from kit.model.staging import Failed
 
 # What to do, by the kind of the failure. {data} and {host} are replaced.
@@ -30,6 +31,8 @@ _MOUNT_HINTS = {
     "source-lost": "when the source answers again: kit data mount {data}",
     "source-file": "name the folder that has it in from: of {data}, or write stage: disk",
     "mount": "look at the host: kit ssh {host} -- ls -l /dev/fuse",
+    "mount-files": "move them to another place, then mount it again; see them: kit ssh {host} -- sudo find "
+    f"{names.ROOT}/.data -path '*/{{data}}/mount/*'",
     "busy": "end that mount first: kit data rm {data}",
     "internal": "see what the mounter says: kit ssh {host} -- docker ps; if it fails again, report this text",
 }

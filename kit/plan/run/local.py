@@ -10,6 +10,7 @@ from kit.model import names
 from kit.model.launch import Node, Placement
 from kit.model.local import LocalContainer
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster import fence
 from kit.plan.cluster.data import variables as data_variables
 from kit.plan.run import mpi
@@ -49,7 +50,8 @@ def local_container(
     ours: dict[str, str] = {**devices, "KIT_RUN": run, "KIT_LEAVE": "1"}
     here = [one for one in spec.data if one.name in data]
     mounts: tuple[str, ...] = tuple(f"{data[one.name]}:{one.to}:ro" for one in here)
-    ours |= data_variables(here)
+    # These folders are read-only, also where a node would write to a store.
+    ours |= data_variables([replace(one, write=False) for one in here])
     if run_folder is not None:
         ours |= _variables(f"{names.RUNS_MOUNT}/{run_folder.name}", code=code)
         mounts = (

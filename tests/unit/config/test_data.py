@@ -169,6 +169,7 @@ def test_no_message_repeats_a_password(source: str) -> None:
 
 NFS = "data:\n  web:\n    from: nfs://10.0.0.9/web\n    to: /data/web\n"
 WEB = "data:\n  web:\n    from: s3://bucket/web\n    to: /data/web\n"
+PAGES = "data:\n  pages:\n    from: https://data.example.com/pages/\n    to: /data/pages\n"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ WEB = "data:\n  web:\n    from: s3://bucket/web\n    to: /data/web\n"
             "none mounts file servers and stores only, and not ",
             "stage: disk",
         ),
-        (f"{WEB}    stage: none\n    write: true", 6, "nodes only read s3://bucket/web", "KIT_OUTPUT_DIR"),
+        (f"{PAGES}    stage: none\n    write: true", 6, "nothing can be written to https://", "KIT_OUTPUT_DIR"),
         (f"{WEB}    stage: none\n    split: hosts", 6, "hosts needs a copy on each host", "remove split:"),
         (f"{WEB}    size: 60gb", 5, "size belongs to stage: ram, and this is stage: disk", "remove size:"),
         (f"{WEB}    stage: ram\n    size: 60", 6, "data.web.size: '60' is not a size with its unit", "size: 60gb"),
@@ -242,7 +243,14 @@ WEB = "data:\n  web:\n    from: s3://bucket/web\n    to: /data/web\n"
             "data.a-split: KIT_DATA_A_SPLIT would be the folder of a-split, and says how a is split",
             "another name",
         ),
+        (
+            "data:\n  a: {from: s3://b/c, to: /a, stage: none, write: true}\n  a-write: {from: s3://b/c, to: /b}",
+            3,
+            "data.a-write: KIT_DATA_A_WRITE would be the folder of a-write, and says that ranks write to a",
+            "another name",
+        ),
         (f"{WEB}env: {{KIT_DATA_WEB_SPLIT: x}}", 5, "kit sets KIT_DATA_WEB_SPLIT itself", "remove it here"),
+        (f"{WEB}env: {{KIT_DATA_WEB_WRITE: x}}", 5, "kit sets KIT_DATA_WEB_WRITE itself", "remove it here"),
         (
             f"{WEB}env:\n  A: b\n  KIT_DATA_WEB: /x",
             7,

@@ -140,6 +140,16 @@ def test_how_it_ended(script: str, words: bytes) -> None:
     assert life(run(script)[1]) == [("u", [b"gpu7"]), ("x", [b"gpu7", *words.split()])]
 
 
+def test_no_rank_writes_to_the_disk_what_it_means_for_a_store(tmp_path: Path) -> None:
+    """A store that ranks write to is mounted, or the rank does not start."""
+    sets = {"KIT_DATA_KEPT": str(tmp_path), "KIT_DATA_KEPT_WRITE": "store"}
+    code, err = run("touch here", **sets)
+    assert code == 4
+    assert lines_of(err) == [("e", f"kit-rank: cannot write to {tmp_path}: no store is mounted there".encode())]
+    # Other data sets need no mount, whatever their names end with.
+    assert run("exit 0", KIT_DATA_KEPT=str(tmp_path), KIT_DATA_KEPT_WRITE=str(tmp_path))[0] == 0
+
+
 def test_every_read_of_4096_bytes_is_whole_records() -> None:
     """mpirun's daemon reads so, and mixes what it has read with what others say."""
     process = start("sh", "-c", "seq 1 20000; printf '%09000d\\n' 1; printf end")

@@ -83,6 +83,9 @@ class Mounter:
     def mount(self, *path: str, **changes: str) -> dict[str, Any]:
         return self.order(op="mount", source=self.source(*path, **changes))
 
+    def mount_to_write(self, *path: str) -> dict[str, Any]:
+        return self.order(op="mount", source=self.source(*path), write=True)
+
     def mounted(self) -> bool:
         """Return what the mounter says of itself."""
         answer: bool = self.order(op="hello")["hello"]["mounted"]
@@ -159,6 +162,87 @@ def test_everybody_may_read_and_nobody_may_write(mounter: Mounter) -> None:
     assert (mounter.running.bucket / "train/shard").read_bytes() == LARGE
 
 
+def test_what_is_written_is_in_the_store_when_it_is_closed(mounter: Mounter) -> None:
+    # Nothing is there yet: the first file makes the folder of a store.
+    assert mounter.mount_to_write("data/kept") == {"mounted": {"already": False}}
+    point, kept = mounter.point, mounter.running.bucket / "kept"
+    assert list(point.iterdir()) == []
+    (mount,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {point} " in line]
+    assert {"rw", "nosuid", "nodev"} <= set(mount.split()[5].split(","))
+    # More than one part of an upload.
+    large = LARGE * 2
+    with (point / "large").open("wb") as file:
+        file.write(large[:5])
+        file.write(large[5:])
+    assert (kept / "large").read_bytes() == large
+    (point / "deep/er").mkdir(parents=True)
+    # Other hosts see the folder before it has files.
+    assert (kept / "deep/er").is_dir()
+    (point / "deep/er/step-1").write_bytes(b"one")
+    assert (kept / "deep/er/step-1").read_bytes() == b"one"
+    (point / "deep/er/step-1").write_bytes(b"another")
+    assert (kept / "deep/er/step-1").read_bytes() == (point / "deep/er/step-1").read_bytes() == b"another"
+    # A store has no owners: every user of a node may write.
+    assert stat.S_IMODE(point.stat().st_mode) == 0o777
+    assert stat.S_IMODE((point / "large").stat().st_mode) == 0o666
+
+
+def test_a_file_is_written_from_its_start_to_its_end(mounter: Mounter) -> None:
+    mounter.mount_to_write("data/ordered")
+    file = mounter.point / "file"
+    file.write_bytes(b"first")
+    with pytest.raises(OSError, match="Operation not permitted"), file.open("ab") as end:
+        end.write(b"more")
+    with (mounter.point / "back").open("wb", buffering=0) as back:
+        back.write(b"first")
+        back.seek(0)
+        with pytest.raises(OSError, match="Illegal seek"):
+            back.write(b"F")
+    assert (mounter.running.bucket / "ordered/file").read_bytes() == b"first"
+
+
+def test_a_store_that_is_away_is_an_error_of_the_writer(mounter: Mounter, tmp_path: Path) -> None:
+    (tmp_path / "away").mkdir()
+    # rclone tries for minutes, which is right for a checkpoint, and too long for a test.
+    mounter.stager.hook += "from kitdata import mounting\nmounting._LIMITS = ('--low-level-retries', '1')\n"
+    with store(tmp_path / "away", own_addresses(23)[22]) as running:
+        mounter.running = running
+        mounter.mount_to_write("data/kept")
+        running.down()
+        with pytest.raises(OSError, match="Input/output error"):
+            (mounter.point / "file").write_bytes(b"lost?")
+        running.up()
+        (mounter.point / "file").write_bytes(b"kept")
+        assert (running.bucket / "kept/file").read_bytes() == b"kept"
+
+
+def test_no_bucket_is_made(mounter: Mounter) -> None:
+    failed = mounter.mount_to_write("no-such-bucket/kept")["failed"]
+    assert (failed["kind"], failed["text"]) == ("source-missing", "s3://no-such-bucket/kept is not there")
+    assert not (mounter.running.bucket.parent / "no-such-bucket").exists()
+
+
+def test_a_writable_mount_without_its_rclone_lets_nobody_write_to_the_disk(mounter: Mounter) -> None:
+    mounter.mount_to_write("data/later")
+    (number,) = mounter.rclones()
+    os.kill(number, signal.SIGKILL)
+    until("the mounter has seen it", lambda: not mounter.mounted())
+    with pytest.raises(OSError, match="Transport endpoint is not connected"):
+        (mounter.point / "file").write_bytes(b"")
+    assert mounter.mount_to_write("data/later") == {"mounted": {"already": False}}
+    (mounter.point / "file").write_bytes(b"again")
+    assert (mounter.running.bucket / "later/file").read_bytes() == b"again"
+
+
+def test_files_that_a_mount_would_hide_are_named(mounter: Mounter) -> None:
+    mounter.stager.start()
+    mounter.point.mkdir()
+    (mounter.point / "step-7").write_bytes(b"written while nothing was mounted")
+    failed = mounter.mount_to_write("data/kept")["failed"]
+    assert (failed["kind"], "has files (step-7), which the mount would hide" in failed["text"]) == ("mount-files", True)
+    assert (mounter.point / "step-7").read_bytes() == b"written while nothing was mounted"
+
+
 @pytest.mark.parametrize(
     ("path", "changes", "kind", "words"),
     [
@@ -216,10 +300,10 @@ def test_two_orders_at_once_mount_once(mounter: Mounter) -> None:
 
 def test_another_source_is_busy(mounter: Mounter) -> None:
     mounter.mount()
-    busy = {
-        "failed": {"kind": "busy", "host": None, "text": "another source is mounted here, or this one with other keys"}
-    }
+    text = "another source is mounted here, or this one with other keys or another write:"
+    busy = {"failed": {"kind": "busy", "host": None, "text": text}}
     assert mounter.mount("data/other") == busy
+    assert mounter.mount_to_write() == busy
     # Another key is another source, whether it is right or not.
     assert mounter.mount("data/train", SECRET_ACCESS_KEY="wrong-wrong-wrong") == busy
     assert (mounter.point / "deep/er/some").read_bytes() == b"0123456789"

@@ -71,6 +71,18 @@ HOST = (
         ),
     ),
     Rule(
+        name="store-not-mounted",
+        text="no store is mounted at {path}: what ranks write would stay on the VM's disk",
+        hint="give the run --data with the name of the data set, or mount it first: kit data mount",
+        says=("kit-rank: cannot write to {path}: no store is mounted there",),
+    ),
+    Rule(
+        name="store-write",
+        text="the program went back in a file that takes only bytes in order: a file in a mounted store, or a pipe",
+        hint="write the file below KIT_OUTPUT_DIR or /tmp first, then copy it into the store",
+        raised=("[Errno 29] Illegal seek",),
+    ),
+    Rule(
         name="memlock",
         text="the network card cannot pin as much memory as it needs",
         hint="set ulimits: {{memlock: unlimited}} in kit.yaml, then run: kit deploy",

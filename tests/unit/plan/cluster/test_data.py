@@ -38,6 +38,22 @@ def test_a_rank_finds_each_data_set_by_a_variable() -> None:
     }
 
 
+def test_ranks_write_to_a_mounted_store_only_where_kit_yaml_says_so() -> None:
+    kept = replace(BY_NAME["crawl"], name="kept", to="/data/kept", write=True)
+    assert data.variables([kept]) == {"KIT_DATA_KEPT": "/data/kept", "KIT_DATA_KEPT_WRITE": "store"}
+    spec = ClusterSpec(name="lab", data=(BY_NAME["crawl"], kept))
+    assert data.volumes(spec) == (
+        "/opt/kit/.data/lab/crawl/mount:/data/crawl:ro,rslave",
+        "/opt/kit/.data/lab/kept/mount:/data/kept:rw,rslave",
+    )
+    # What is staged, or mounted by an engine, has no such variable: a node never lacks that.
+    shared = replace(BY_NAME["shared"], write=True)
+    assert data.variables([shared, replace(BY_NAME["imagenet"], write=True)]) == {
+        "KIT_DATA_SHARED": "/data/shared",
+        "KIT_DATA_IMAGENET": "/data/imagenet",
+    }
+
+
 STORE = "/opt/kit/.data/lab/crawl/mount"
 
 
