@@ -32,7 +32,7 @@ _MOUNT_HINTS = {
     "source-file": "name the folder that has it in from: of {data}, or write stage: disk",
     "mount": "look at the host: kit ssh {host} -- ls -l /dev/fuse",
     "mount-files": "move them to another place, then mount it again; see them: kit ssh {host} -- sudo find "
-    f"{names.ROOT}/.data -path '*/{{data}}/mount/*'",
+    f"{names.DATA_DISK} -path '*/{{data}}/mount/*'",
     "busy": "end that mount first: kit data rm {data}",
     "internal": "see what the mounter says: kit ssh {host} -- docker ps; if it fails again, report this text",
 }
