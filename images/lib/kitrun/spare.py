@@ -151,11 +151,7 @@ def _difference(wanted: tree.Snapshot) -> Optional[Tuple[List[bytes], List[bytes
     if digest == wanted.digest:
         return [], []
     try:
-        have = tree.Snapshot(digest, wanted.stores).lines
+        gone, added = tree.Snapshot(digest, wanted.stores).difference(wanted)
     except tree.NoCode:
         return None
-    lines, others = set(wanted.lines), set(have)
-    added = lines - others
-    if 2 * len(added) >= len(lines):
-        return None
-    return list(others - lines), list(added)
+    return None if 2 * len(added) >= wanted.count else (gone, added)

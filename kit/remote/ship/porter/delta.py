@@ -1,8 +1,14 @@
-"""What turns one manifest into another: its entries that go, and those that come."""
+"""What turns one manifest into another: its entries that go, and those that come.
 
-from typing import List, NamedTuple, Tuple
+A manifest may have 50,000 lines, and a run waits for this. So nothing here looks at every line if few differ.
+"""
 
-from .manifest import DIGEST, BadManifest, escaped_path, is_line, join, lines_of, path_of, shown, size_of, unescape
+from typing import List, NamedTuple, Set, Tuple
+
+from .manifest import DIGEST, HEADER, BadManifest, check_ends, escaped_path, is_line, path_of, shown, size_of, unescape
+
+# Up to this number of files, to search the base for each is faster than to know all that it has.
+_FEW = 8
 
 
 class Delta(NamedTuple):
@@ -19,15 +25,50 @@ class Delta(NamedTuple):
 
 def between(base: bytes, new: bytes) -> Delta:
     """Return what turns the manifest `base` into `new`. Both are valid."""
-    old_lines, new_lines = lines_of(base), lines_of(new)
-    old_set, new_set = set(old_lines), set(new_lines)
-    removed = [escaped_path(line) for line in sorted(old_set - new_set, key=path_of)]
-    added = sorted(new_set - old_set, key=path_of)
+    check_ends(base)
+    check_ends(new)
+    old_lines, new_lines = (set(lines) for lines in different(base, new))
+    removed = [escaped_path(line) for line in sorted(old_lines - new_lines, key=path_of)]
+    added = sorted(new_lines - old_lines, key=path_of)
     sizes = {line[DIGEST]: size_of(line) for line in added if line.startswith(b"f")}
-    if sizes:
-        for known in {line[DIGEST] for line in old_lines} & set(sizes):
-            del sizes[known]
+    for known in _known(base, set(sizes)) if sizes else ():
+        del sizes[known]
     return Delta(removed, added, [(name.decode(), sizes[name]) for name in sorted(sizes)])
+
+
+def different(one: bytes, other: bytes) -> Tuple[List[bytes], List[bytes]]:
+    """Return the lines of two texts without those with which both begin, and those with which both end."""
+    shortest = min(len(one), len(other))
+    start = one.rfind(b"\n", 0, _shared(one, other, shortest)) + 1
+    end = _shared(one, other, shortest - start, backward=True)
+    # A line of which only the end is alike is different.
+    newline = one.find(b"\n", len(one) - end)
+    end = len(one) - newline - 1 if newline >= 0 else 0
+    return one[start : len(one) - end].split(b"\n")[:-1], other[start : len(other) - end].split(b"\n")[:-1]
+
+
+def _shared(one: bytes, other: bytes, most: int, *, backward: bool = False) -> int:
+    """Return with how many bytes, up to `most`, both begin; or end, if `backward`."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if backward:
+            alike = one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]
+        else:
+            alike = one[low:middle] == other[low:middle]
+        if alike:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _known(base: bytes, wanted: Set[bytes]) -> Set[bytes]:
+    """Return those SHA-256 that a file of the manifest has."""
+    if len(wanted) > _FEW:
+        return wanted.intersection(line[DIGEST] for line in base.split(b"\n"))
+    heads = (b"\nf\t644\t", b"\nf\t755\t")
+    return {name for name in wanted if any(head + name + b"\t" in base for head in heads)}
 
 
 def merge(base: bytes, removed: List[bytes], added: List[bytes]) -> bytes:
@@ -35,46 +76,46 @@ def merge(base: bytes, removed: List[bytes], added: List[bytes]) -> bytes:
 
     It reads only the lines that it needs, so compare the result's digest with the expected one before you trust it.
     """
-    lines = lines_of(base)
+    check_ends(base)
+    # Where each change is in the text, how many bytes go there, and the line that comes.
     changes: List[Tuple[int, int, bytes]] = []
-    at, before = 0, b""
+    at, before = len(HEADER), b""
     for escaped in removed:
         path = unescape(escaped)
-        at = _position(lines, path, _after(before, path, at))
-        if at == len(lines) or path_of(lines[at]) != path:
+        at = _position(base, path, _after(before, path, at))
+        end = base.find(b"\n", at) + 1
+        if at == len(base) or path_of(base[at : end - 1]) != path:
             raise BadManifest("the base has no entry to remove at %s" % shown(path))
-        changes.append((at, 1, b""))
+        changes.append((at, end - at, b""))
         before = path
-    gone = {index for index, _, _ in changes}
-    at, before = 0, b""
+    gone = {at for at, _, _ in changes}
+    at, before = len(HEADER), b""
     for line in added:
         if not is_line(line):
             raise BadManifest("this is not an entry: %s" % shown(line))
         path = path_of(line)
-        at = _position(lines, path, _after(before, path, at))
-        if at < len(lines) and at not in gone and path_of(lines[at]) == path:
+        at = _position(base, path, _after(before, path, at))
+        if at < len(base) and at not in gone and path_of(base[at : base.find(b"\n", at)]) == path:
             raise BadManifest("the base already has an entry at %s" % shown(path))
-        changes.append((at, 0, line))
+        changes.append((at, 0, line + b"\n"))
         before = path
     # Lines that are added at the same place keep their order, and come before the one that is removed there.
     merged: List[bytes] = []
     kept = 0
-    for index, skip, line in sorted(changes, key=lambda change: change[:2]):
-        merged += lines[kept:index]
-        if line:
-            merged.append(line)
-        kept = index + skip
-    merged += lines[kept:]
-    return join(merged)
+    for at, size, line in sorted(changes, key=lambda change: change[:2]):
+        merged += [base[kept:at], line]
+        kept = at + size
+    return b"".join([*merged, base[kept:]])
 
 
-def _position(lines: List[bytes], path: bytes, low: int) -> int:
-    """Return the index of the first line from `low` on whose path is not before `path`."""
-    high = len(lines)
+def _position(text: bytes, path: bytes, low: int) -> int:
+    """Return where the first line begins, from the line at `low` on, whose path is not before `path`."""
+    high = len(text)
     while low < high:
-        middle = (low + high) // 2
-        if path_of(lines[middle]) < path:
-            low = middle + 1
+        middle = text.rfind(b"\n", low, (low + high) // 2) + 1 or low
+        end = text.find(b"\n", middle)
+        if path_of(text[middle:end]) < path:
+            low = end + 1
         else:
             high = middle
     return low

@@ -177,13 +177,12 @@ def _line(entry: Entry) -> bytes:
     return folder_line(entry.path)
 
 
-def lines_of(manifest: bytes) -> List[bytes]:
-    """Return the lines of the entries, without newlines."""
+def check_ends(manifest: bytes) -> None:
+    """Raise BadManifest if the first line is not the header, or the last one is cut."""
     if not manifest.startswith(HEADER):
         raise BadManifest("the first line is not %s" % HEADER.decode().strip())
     if not manifest.endswith(b"\n"):
         raise BadManifest("the last line is cut")
-    return manifest[len(HEADER) :].split(b"\n")[:-1]
 
 
 def escaped_path(line: bytes) -> bytes:

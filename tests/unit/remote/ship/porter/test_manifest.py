@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from kit.remote.ship.porter import manifest
 from kit.remote.ship.porter.delta import Delta, between, merge
 from kit.remote.ship.porter.manifest import EMPTY, HEADER, BadManifest, Entry, parse, write
+from tests.fakes import launcher
+
+tree = launcher.load("kitrun.tree")
 
 A, B, C = (hashlib.sha256(letter).hexdigest() for letter in (b"a", b"b", b"c"))
 
@@ -72,6 +75,23 @@ def test_a_delta_turns_the_base_into_the_new_manifest(old: list[Entry], new: lis
         (entry.digest, entry.size) for entry in old if entry.digest
     }
     assert difference.objects == sorted(missing)
+
+
+@given(trees(), trees())
+def test_what_a_node_sees_as_different_are_the_lines_that_one_lacks(old: list[Entry], new: list[Entry]) -> None:
+    texts = [write(old), write(new)]
+    before, after = (Snapshotted(text) for text in texts)
+    lines, others = (set(text.split(b"\n")) for text in texts)
+    gone, added = before.difference(after)
+    assert (sorted(gone), sorted(added)) == (sorted(lines - others), sorted(others - lines))
+    assert (before.count, after.count) == (len(old), len(new))
+
+
+class Snapshotted(tree.Snapshot):  # type: ignore[name-defined,misc]
+    """A snapshot of a node with this manifest, without a store."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
 
 
 @given(trees(), st.data())
