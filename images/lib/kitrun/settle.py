@@ -163,6 +163,8 @@ def _settle(run: store.Run, digest: str, stores: str) -> None:
     with contextlib.suppress(OSError):
         os.rmdir(run.path(WORK))
     forget(run)
+    # Last, with nothing open or locked: this may take long, and a run may have taken the spare already.
+    spare.remove_old(os.path.dirname(run.folder))
 
 
 def _is_kept_whole(run: store.Run, top: int, marks: Optional[Marks], digest: str) -> bool:
@@ -193,18 +195,15 @@ def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered], ro
 def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "_Same", root: str) -> None:
     """Move what is the same into the spare. Raises OSError and NoCode."""
     with spare.locked(root) as spares:
-        part = rest = os.path.join(spares, "tree.part")
-        tree.remove_path(part)
+        part = spare.new_part(spares)
         try:
             tree.make_folder(part)
             with tree.opened_top(part) as new:
                 entries = _move(top, new, snapshot, marks, same)
-            rest = spare.put(spares, snapshot, entries)
+            spare.put(spares, snapshot, entries)
         except BaseException:
             tree.remove_path(part)
             raise
-    # Without the lock: this may take long, and a run may wait for the spare.
-    tree.remove_path(rest)
 
 
 def _remove(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "_Same") -> None:

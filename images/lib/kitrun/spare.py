@@ -2,6 +2,7 @@
 
     spare/tree        a whole snapshot. The next run takes it by a rename, and changes only what differs
     spare/tree.part   the next spare, while it is put together from what a run has not changed (kitrun.settle)
+    spare/old.*       trees that somebody is removing, without the lock: a run may wait for that
     spare/lock        held by the process that takes or puts the spare
 
 The marks of its entries (kitrun.marks) are in the container's own files, and not beside it. So a new container, which
@@ -18,7 +19,7 @@ from kitrun import store, tree
 from kitrun.marks import NOTHING, Mark, Marks, digest_in, mark_of
 
 MARKS = "/run/kit/code"
-_FOLDER, _NAME = "spare", "spare"
+_FOLDER, _NAME, _OLD = "spare", "spare", "old."
 _AT_ONCE = 4
 
 
@@ -82,14 +83,23 @@ def take(path: str, snapshot: tree.Snapshot, root: Optional[str], marks_file: st
     return None
 
 
-def put(spares: str, snapshot: tree.Snapshot, entries: List[Mark]) -> str:
-    """Make `spares`/tree.part the spare, with these marks of its entries. Return what to remove when the lock is free.
+def new_part(spares: str) -> str:
+    """Return the path of tree.part, where nothing is now. The caller holds the lock. Raises OSError."""
+    part = os.path.join(spares, "tree.part")
+    _set_aside(spares, part)
+    return part
 
-    The caller holds the lock. Raises OSError and NoCode, for example if the disk is full.
+
+def put(spares: str, snapshot: tree.Snapshot, entries: List[Mark]) -> None:
+    """Make `spares`/tree.part the spare, with these marks of its entries.
+
+    The caller holds the lock, and calls `remove_old` afterwards. Raises OSError and NoCode, for example if the disk is
+    full.
     """
     part = os.path.join(spares, "tree.part")
     if _is_spare(spares, snapshot.digest):
-        return part
+        _set_aside(spares, part)
+        return
     with tree.opened_top(part) as top:
         # What the run has changed or removed.
         missing = [
@@ -101,41 +111,50 @@ def put(spares: str, snapshot: tree.Snapshot, entries: List[Mark]) -> str:
         now = [new if new != NOTHING else mark for mark, new in zip(entries, made)]
         marks = snapshot.marks(now, tree.folder_marks(top, snapshot))
     os.makedirs(MARKS, mode=0o700, exist_ok=True)
-    with _replaced(spares) as old:
+    with _replaced(spares):
         marks.write(os.path.join(MARKS, _NAME))
-    return old
 
 
 def put_whole(work: str, digest: str, marks_file: str, root: Optional[str]) -> None:
     """Make a run's whole working folder the spare. Raises OSError; then the folder may be gone.
 
-    The folder is the snapshot `digest`, and its marks are in `marks_file`.
+    The folder is the snapshot `digest`, and its marks are in `marks_file`. The caller calls `remove_old` afterwards.
     """
     with locked(root) as spares:
-        part = rest = os.path.join(spares, "tree.part")
-        tree.remove_path(part)
+        part = new_part(spares)
         os.rename(work, part)
         try:
             if not _is_spare(spares, digest):
-                with _replaced(spares) as rest:
+                with _replaced(spares):
                     os.rename(marks_file, os.path.join(MARKS, _NAME))
-        except BaseException:
-            tree.remove_path(part)
-            raise
-    # Without the lock: this may take long, and a run may wait for the spare.
-    tree.remove_path(rest)
+        finally:
+            # If it has not become the spare.
+            _set_aside(spares, part)
+
+
+def remove_old(root: Optional[str]) -> None:
+    """Remove the trees that were set aside, also by a process that was killed. The caller has no lock and no folder."""
+    path = folder(root)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path):
+            if name.startswith(_OLD):
+                tree.remove_path(os.path.join(path, name))
 
 
 @contextlib.contextmanager
-def _replaced(spares: str) -> Iterator[str]:
-    """Make tree.part the spare, after the caller has put its marks there. Yield the path that the old spare has now."""
-    part, old, tree_path = (os.path.join(spares, name) for name in ("tree.part", "tree.old", "tree"))
-    tree.remove_path(old)
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(tree_path, old)
-    yield old
-    os.rename(part, tree_path)
+def _replaced(spares: str) -> Iterator[None]:
+    """Make tree.part the spare, after the caller has put its marks there, and set the old one aside."""
+    tree_path = os.path.join(spares, "tree")
+    _set_aside(spares, tree_path)
+    yield
+    os.rename(os.path.join(spares, "tree.part"), tree_path)
     Marks.write_top(os.path.join(MARKS, _NAME), mark_of(tree_path))
+
+
+def _set_aside(spares: str, path: str) -> None:
+    """Give a tree, if it is there, a path that no other one has. Raises OSError."""
+    if os.path.lexists(path):
+        os.rename(path, os.path.join(spares, _OLD + os.urandom(8).hex()))
 
 
 def _is_spare(spares: str, digest: str) -> bool:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
@@ -18,6 +19,7 @@ from msgspec import Struct, field
 from kit.errors import KitError, StepError
 from kit.events import Note, Reporter, Warned
 from kit.model.answer import OddAnswer
+from kit.model.secret import Secret
 from kit.model.text import size
 from kit.remote.ship import faults
 from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo, source_cargo
@@ -121,10 +123,14 @@ class _Ship:
         self._words = cargo.words if cargo else IMAGE
         # The hosts in the order in which they pass layers on.
         self._chain: list[Lane] = []
-        self._certificate, self._key = certificate()
         self._begun = 0.0
         self._wire_s = 0.0
         self._progress = Progress(reporter, self._words)
+
+    @cached_property
+    def _certificate(self) -> tuple[str, Secret]:
+        """Made when it is first needed: while porters start."""
+        return certificate()
 
     @property
     def cargo(self) -> Cargo:
@@ -146,6 +152,8 @@ class _Ship:
         for lane in self._all():
             if lane.porter is None:
                 self._progress.say(lane, "connecting")
+                lane.porter = self._porter(lane, bulk=self.cargo.bulk)
+        for lane in self._all():
             self._begin(lane, bulk=self.cargo.bulk)
         self._until(lambda: all(lane.need is not None or lane.failed for lane in self._all()))
         self._line_up()
@@ -156,6 +164,7 @@ class _Ship:
         """Give a lane's porter its first order for this cargo. Start the porter, unless it is there."""
         if lane.porter is None:
             lane.porter = self._porter(lane, bulk=bulk)
+        public, key = self._certificate
         lane.porter.order(
             op="begin",
             **{**self.cargo.order, **({"image": self._origin} if lane is self._source else {})},
@@ -163,8 +172,8 @@ class _Ship:
             # A single host passes nothing on, so it does not listen.
             listen=lane.target.address if len(self._all()) > 1 else None,
             source=lane is self._source,
-            certificate=self._certificate,
-            key=self._key.reveal().decode(),
+            certificate=public,
+            key=key.reveal().decode(),
         )
 
     def _shipped(self) -> Shipped:

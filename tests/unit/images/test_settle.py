@@ -422,6 +422,34 @@ def test_a_whole_folder_becomes_the_spare_without_a_look_at_its_parts(
     assert node.copied == 0
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_run_waits_while_an_old_spare_is_removed(node: Node, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To remove 50,000 files takes seconds. A run that takes the spare, and one that puts another, go on meanwhile."""
+    node.seed("a", node.put(FILES))
+    node.settle("a")
+    # What a killed process was removing.
+    (node.spare.parent / "old.killed/deep").mkdir(parents=True)
+    others = {"other.py": b"another project\n"}
+    digest = node.put(others)
+    work = node.seed("b", digest)
+    if not whole:
+        (work / "made").write_text("by a rank")
+    remove, seeded = tree.remove_path, []
+
+    def removed(path: str) -> None:
+        if Path(path).name.startswith("old.") and not seeded:
+            seeded.append(listing(node.seed("c", digest)))
+            assert node.settle("c")
+        remove(path)
+
+    monkeypatch.setattr(tree, "remove_path", removed)
+    node.copied = 0
+    assert node.settle("b")
+    assert (seeded, node.copied) == ([wanted(others)], 0)
+    assert names(node.spare.parent) == ["lock", "tree"]
+    assert listing(node.spare) == wanted(others)
+
+
 @pytest.mark.parametrize("change", ["data", "chmod of the top", "a name at the top", "a name in a folder"])
 def test_a_changed_folder_does_not_become_the_spare_as_a_whole(
     node: Node, change: str, monkeypatch: pytest.MonkeyPatch
