@@ -434,7 +434,7 @@ def test_no_run_waits_while_an_old_spare_is_removed(node: Node, whole: bool, mon
     work = node.seed("b", digest)
     if not whole:
         (work / "made").write_text("by a rank")
-    remove, seeded = tree.remove_path, []
+    remove, seeded = tree.remove_path, list[dict[str, str]]()
 
     def removed(path: str) -> None:
         if Path(path).name.startswith("old.") and not seeded:
