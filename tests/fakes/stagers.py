@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kit.remote.data.feed import listing_id
 from kit.remote.ship.certificate import certificate
 from tests.fakes.launcher import LIB
 from tests.sockets import own_addresses
@@ -240,8 +241,8 @@ class Stagers:
 class Feeder:
     """The operator's end of a feed: answers questions about a folder in memory, until it is closed."""
 
-    # Whether it is a kit that packs its list.
-    packs = True
+    # Whether it is a kit that packs its list, and one that knows the version of its folder.
+    packs = knows = True
 
     def __init__(self, order: Order, files: dict[str, bytes], answer: Callable[[dict[str, Any]], Any] = id) -> None:
         self._order = order
@@ -265,8 +266,10 @@ class Feeder:
                 writing.write(len(text).to_bytes(4, "big") + text + data)
                 writing.flush()
 
-    def _list(self) -> tuple[dict[str, Any], bytes]:
-        rows = [[path, len(data), 10**18] for path, data in self._files.items()]
+    def _list(self, how: int) -> tuple[dict[str, Any], bytes]:
+        rows = [(path, len(data), 10**18) for path, data in sorted(self._files.items())]
+        if how == 3 and self.knows:
+            return {"version": [listing_id(rows), len(rows), sum(size for _, size, _ in rows)]}, b""
         if not self.packs:
             return {"entries": rows, "more": False}, b""
         packed = zlib.compress(json.dumps(rows).encode())
@@ -274,7 +277,7 @@ class Feeder:
 
     def _reply(self, question: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         if "list" in question:
-            return self._list()
+            return self._list(question["list"])
         if "files" in question:
             wanted = [path for path, _, _ in question["files"]]
             gone = [path for path in wanted if path not in self._files]

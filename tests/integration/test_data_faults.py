@@ -105,7 +105,8 @@ class Scene:
         """The SHA-256 of each file of the data set on a host, by its path. Nothing that is unfinished is there."""
         line = 'cd "$1/files" && find . -type f -exec sha256sum {} + | sed "s|\\./||"; ls -A "$1" | sed "s/^/has /"'
         rows = [row.split(maxsplit=1) for row in host.script(line, self.folder).splitlines()]
-        assert {name for digest, name in rows if digest == "has"} == {"files", "manifest.json", "staged.json"}
+        own = {"manifest.json", "staged.json", "unchanged-since"}
+        assert {name for digest, name in rows if digest == "has"} == {"files", *own}
         return {path: digest for digest, path in rows if digest != "has"}
 
     def source_is_on(self, *names: str) -> None:

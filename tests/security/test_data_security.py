@@ -210,8 +210,13 @@ folder.Folder.entries = held
 
 
 @pytest.mark.parametrize(
-    "report", [["list", [["more", 1, 1]]], ["listed"], ["unlisted", "source-refused", "all are locked out"]], ids=repr
-)
+    "report",
+    [
+        ["list", [["more", 1, 1]]], ["listed"], ["unlisted", "source-refused", "all are locked out"],
+        ["version", "0" * 16, 1, 1], ["counted", 1, 1],
+    ],
+    ids=repr,
+)  # fmt: skip
 def test_a_host_that_lists_a_source_unasked_is_out(pair: Stagers, report: list[object]) -> None:
     pair.all[0].hook = HELD_LIST.format(gate=str(pair.gate))
     pair.all[1].hook = SHOUTING.format(report=report, gate=str(pair.gate))

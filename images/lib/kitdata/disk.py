@@ -14,7 +14,7 @@ import stat
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from kitdata import journal, manifest, placing
+from kitdata import journal, manifest, mark, placing
 from kitdata.journal import Journal
 from kitdata.manifest import Kept
 from kitdata.placing import Placing
@@ -50,6 +50,9 @@ class Folder:
         self._old: Dict[str, Kept] = {}
         self._journal: Optional[Journal] = None
         self._same_boot = True
+        self._looking = threading.Lock()
+        # What `look` saw, until somebody asks.
+        self._unchanged: Optional[bool] = None
         os.makedirs(self._files, mode=0o755, exist_ok=True)
 
     def free(self) -> Tuple[int, int]:
@@ -57,17 +60,32 @@ class Folder:
         disk = os.statvfs(self.path)
         return disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else 1 << 60
 
-    def is_staged(self, id_: str, source: str) -> bool:
-        """Return whether all of this version is here, without its list: by the summary, and each file's size and time.
+    def look(self) -> None:
+        """Look already whether something has changed since the last staging. `is_staged` waits for it, and uses it."""
+        with self._looking:
+            self._unchanged = mark.holds(self.path, self._files)
 
-        It takes a small part of the time of `expect`, because most stagings find nothing to do.
+    def _is_unchanged(self) -> bool:
+        with self._looking:
+            seen, self._unchanged = self._unchanged, None
+        return mark.holds(self.path, self._files) if seen is None else seen
+
+    def is_staged(self, id_: str, source: str) -> bool:
+        """Return whether all of this version is here, without its list: by the summary, and by the mark of its end.
+
+        Without a mark that holds, each file's size and time decide. It takes a small part of the time of `expect`,
+        because most stagings find nothing to do.
         """
         known = manifest.summary(self.path)
         if (known.get("id"), known.get("source"), known.get("split")) != (id_, source, "none"):
             return False
-        rows = manifest.rows(self.path)
-        if rows is None or not all(self._is_placed(Entry(*row[:3])) for row in rows):
-            return False
+        if not self._is_unchanged():
+            # What changes while this looks at the files is later than the mark.
+            new = mark.begin(self.path)
+            rows = manifest.rows(self.path)
+            if rows is None or not all(self._is_placed(Entry(*row[:3])) for row in rows):
+                return False
+            mark.keep(self.path, new)
         shutil.rmtree(self._coming, ignore_errors=True)
         return True
 
@@ -298,6 +316,7 @@ class Folder:
         names = {item.entry.path for item in kept}
         gone = [path for path in self._old if path not in names]
         placer = Placing(self._files)
+        mark.drop(self.path)
         for number in {at for at, name in enumerate(self._keys) if name and not self._placed[at]}.difference(fresh):
             # Another host's part of a split, which must not get a name here.
             self._remove_part(number)
@@ -312,11 +331,13 @@ class Folder:
             if not _is_new(entry):
                 placer.place(self._part(self._keys[number], entry), entry.path)
             self._placed[number] = True
+        new = mark.begin(self.path)
         same = not fresh and not gone and len(names) == len(self._old)
         if not same or manifest.summary(self.path).get("id") != summary.get("id"):
             if fresh:
                 placing.sync(self._files)
             manifest.write(self.path, kept, summary)
+        mark.keep(self.path, new)
         self._close_journal()
         shutil.rmtree(self._coming, ignore_errors=True)
         return len(gone)

@@ -5,6 +5,9 @@ A frame is four bytes of length, a JSON object, and then as many bytes as its "b
 {"packed": 1, "more", "bytes"} with [[path, size, mtime]] as the bytes, by zlib, {"n", "entry": [path, size, mtime] or
 null}, {"n", "bytes"}, or {"n", "error", "kind"}. To {"list": 1}, and from an older kit, the list is {"entries": [[path,
 size, mtime]], "more"}.
+
+To {"list": 3}, it answers {"counted": [files, bytes]} until it knows the {"version": [id, files, bytes]} of the folder,
+and to the next {"list": 2} the list of that version. For very many files, and from an older kit, it answers the list.
 """
 
 import contextlib
@@ -16,7 +19,7 @@ import zlib
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from kitdata import manifest
-from kitdata.source import Entry, Source, SourceError, shown
+from kitdata.source import Counted, Entry, Source, SourceError, Version, shown
 
 _HEAD = struct.Struct(">I")
 MOST_HEADER = 1 << 24
@@ -25,6 +28,7 @@ _PART = 1 << 16
 _MOST_QUESTION = 1 << 15
 # How long to wait for the operator's kit: before it feeds, when its connection breaks, and for an answer.
 PATIENCE_S = 30.0
+_MOST_COUNT = 1 << 60
 KINDS = ("source-missing", "source-refused", "source-lost", "source-changed", "source-name")
 
 
@@ -65,6 +69,8 @@ class Feed(Source):
         # What each open question got: None while it waits.
         self._answers: Dict[int, Any] = {}
         self._listed: List[Tuple[Dict[str, Any], bytes]] = []
+        # The connection whose list has begun, in answer to the question for a version.
+        self._listing: Optional[int] = None
         self._writing = threading.Lock()
         self._heard = 0.0
 
@@ -116,14 +122,38 @@ class Feed(Source):
             count -= len(part)
         return b"".join(parts)
 
-    def entries(self) -> Iterator[Entry]:
+    def version(self, counted: Counted) -> Optional[Version]:
         self._listed = []
-        turn = self._ask({"list": 2})
+        turn = self._ask({"list": 3})
+        while True:
+            header, data = self._next(turn)
+            if "counted" in header:
+                counted(*_counts(header["counted"], 2))
+            elif "version" in header:
+                id_, *counts = _list_of(header["version"], 3)
+                if not manifest.is_id(id_):
+                    raise _odd()
+                return Version(id_, *_counts(counts, 2))
+            else:
+                self._listed.insert(0, (header, data))
+                self._listing = turn
+                return None
+
+    def _next(self, turn: int) -> Tuple[Dict[str, Any], bytes]:
+        """Return the next part of the list. Raises SourceError."""
+        header, data = self._wait(turn, lambda: self._listed.pop(0) if self._listed else None)
+        if "error" in header:
+            raise _error(header)
+        return header, data
+
+    def entries(self) -> Iterator[Entry]:
+        turn, self._listing = self._listing, None
+        if turn is None:
+            self._listed = []
+            turn = self._ask({"list": 2})
         more = True
         while more:
-            header, data = self._wait(turn, lambda: self._listed.pop(0) if self._listed else None)
-            if "error" in header:
-                raise _error(header)
+            header, data = self._next(turn)
             for row in _unpacked(data) if header.get("packed") else header.get("entries", ()):
                 yield _entry(row)
             more = bool(header.get("more"))
@@ -213,7 +243,24 @@ def _entry(row: Any) -> Entry:
     try:
         return manifest.entry_of(row)
     except ValueError:
-        raise SourceError("source-lost", "the machine that has the folder sent something else than a list") from None
+        raise _odd() from None
+
+
+def _list_of(value: Any, count: int) -> List[Any]:
+    if not isinstance(value, list) or len(value) != count:
+        raise _odd()
+    return value
+
+
+def _counts(value: Any, count: int) -> List[int]:
+    numbers = _list_of(value, count)
+    if not all(type(number) is int and 0 <= number <= _MOST_COUNT for number in numbers):
+        raise _odd()
+    return numbers
+
+
+def _odd() -> SourceError:
+    return SourceError("source-lost", "the machine that has the folder sent something else than a list")
 
 
 def _unpacked(data: bytes) -> List[Any]:
@@ -222,7 +269,7 @@ def _unpacked(data: bytes) -> List[Any]:
         rows = json.loads(unpack.decompress(data, MOST_HEADER).decode())
         if unpack.eof and isinstance(rows, list):
             return rows
-    raise SourceError("source-lost", "the machine that has the folder sent something else than a list")
+    raise _odd()
 
 
 def _error(header: Dict[str, Any]) -> SourceError:

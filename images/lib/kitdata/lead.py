@@ -13,7 +13,7 @@ from kitdata.events import Events
 from kitdata.listing import Listing
 from kitdata.plan import Have, Plan
 from kitdata.room import Room
-from kitdata.source import Entry, SourceError, arranged, shown
+from kitdata.source import Entry, SourceError, Version, arranged, shown
 
 # A file that changes more often while it is read is given up.
 MOST_CHANGES = 3
@@ -36,6 +36,8 @@ class Lead:
         self._owners: List[int] = []
         self._planned: Optional[Plan] = None
         self._removed = 0
+        # Versions of the source that a host lacks.
+        self._missing: Set[str] = set()
 
     def stop(self) -> None:
         """End the staging soon. What came stays."""
@@ -46,11 +48,7 @@ class Lead:
         start = time.monotonic()
         try:
             self._begin()
-            entries = self._list()
-            if not self._is_staged(entries):
-                entries = self._bring(entries)
-                self._finish(entries)
-            self._end(entries, start)
+            self._end(self._stage(), start)
         except Failed as error:
             self._fail(error)
         except SourceError as error:
@@ -78,29 +76,41 @@ class Lead:
 
     # The list of files
 
-    def _list(self) -> List[Entry]:
-        """Return the files of the source, as one host that can read it lists them. Raises Failed and SourceError."""
+    def _stage(self) -> Version:
+        """Bring all files of the source to all hosts, and return its version. Raises Failed and SourceError."""
         while True:
             readers = self._crew.readers
             if not readers:
                 raise Failed("source-lost", "no host is left that can read %s" % self._label)
-            entries = Listing(self._crew, self.events, readers[0], self._label).entries()
-            if entries is not None:
-                return arranged(entries)
+            listing = Listing(self._crew, self.events, readers[0], self._label)
+            # The list of many files takes longer than anything else of a staging that finds nothing to do.
+            version = None if self._split else listing.version()
+            if version is not None and self._is_staged(version):
+                return version
+            listed = listing.entries()
+            if listed is None:
+                continue
+            entries = arranged(listed)
+            version = manifest.version(entries)
+            if not self._is_staged(version):
+                entries = self._bring(entries)
+                version = manifest.version(entries)
+                self._finish(version)
+            return version
 
-    def _is_staged(self, entries: Sequence[Entry]) -> bool:
-        """Return whether every host has all of this list, which it then need not get."""
-        if self._split:
+    def _is_staged(self, version: Version) -> bool:
+        """Return whether every host has all of this version, whose list it then need not get."""
+        if self._split or version.id in self._missing:
             return False
         answers: Dict[int, bool] = {}
-        self._crew.everybody({"staged": {"id": manifest.listing_id(entries), "source": self._label}})
+        self._crew.everybody({"staged": {"id": version.id, "source": self._label}})
         calls = {"staged": lambda member, values: answers.update({member: values[0]})}
         self._crew.pump(lambda: self._crew.all(set(answers)), calls)
         if not all(answers[member] for member in self._crew.members):
+            self._missing.add(version.id)
             return False
-        total = sum(entry.size for entry in entries)
         hosts = len(self._crew.hosts)
-        self._tell_plan(entries, Plan((), 0, 0, (0,) * hosts, (total,) * hosts), {})
+        self._tell_plan(version.files, version.bytes, Plan((), 0, 0, (0,) * hosts, (version.bytes,) * hosts), {})
         return True
 
     # Rounds
@@ -116,7 +126,7 @@ class Lead:
             rooms = {member: rooms[member] for member in self._crew.members}
             room.check(step, rooms, self._crew.hosts, str(self._request.get("stage")), self._request.get("size"))
             if self._planned is None:
-                self._tell_plan(entries, step, rooms)
+                self._tell_plan(len(entries), sum(entry.size for entry in entries), step, rooms)
             changed: Dict[int, Optional[Entry]] = {}
             if step.pieces:
                 changed = Dealing(self._crew, self.events, entries, step, self._label).run()
@@ -157,7 +167,7 @@ class Lead:
                 holders[number] |= 1 << place
         return [1 << members[place] for place in plan.split(entries, len(members), holders)]
 
-    def _tell_plan(self, entries: Sequence[Entry], step: Plan, rooms: Dict[int, Room]) -> None:
+    def _tell_plan(self, files: int, size: int, step: Plan, rooms: Dict[int, Room]) -> None:
         self._planned = step
         self._crew.need = step.need
         gone = [one.gone for one in rooms.values()]
@@ -166,8 +176,7 @@ class Lead:
             self._crew.hosts[member]: {"need": step.need[member], "have": step.have[member]}
             for member in self._crew.members
         }
-        total = sum(entry.size for entry in entries)
-        value = {"files": len(entries), "bytes": total, "new": step.new, "removed": self._removed}
+        value = {"files": files, "bytes": size, "new": step.new, "removed": self._removed}
         self.events.add({"plan": dict(value, read=step.read, hosts=hosts)})
 
     def _check_large(
@@ -216,14 +225,14 @@ class Lead:
                 result.append(newest)
         return result
 
-    def _finish(self, entries: Sequence[Entry]) -> None:
+    def _finish(self, version: Version) -> None:
         """Let all members give the files their names."""
         summary = {
             "name": self._request["data"],
             "source": self._label,
             "stage": self._request.get("stage"),
             "split": "hosts" if self._split else "none",
-            "id": manifest.listing_id(entries),
+            "id": version.id,
             "at": int(time.time()),
         }
         for member in self._crew.members:
@@ -232,11 +241,11 @@ class Lead:
         finished: Set[int] = set()
         self._crew.pump(lambda: self._crew.all(finished), {"finished": lambda member, _: finished.add(member)})
 
-    def _end(self, entries: Sequence[Entry], start: float) -> None:
+    def _end(self, version: Version, start: float) -> None:
         assert self._planned is not None
         done = {
-            "files": len(entries),
-            "bytes": sum(entry.size for entry in entries),
+            "files": version.files,
+            "bytes": version.bytes,
             "new": self._planned.new,
             "removed": self._removed,
             "read": self._crew.read,

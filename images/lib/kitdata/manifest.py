@@ -10,11 +10,13 @@ import json
 import os
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from kitdata.source import Entry, SourceError, check_path
+from kitdata import mark
+from kitdata.source import Entry, SourceError, Version, check_path
 
 EXTENT = 4 * 1024 * 1024
 VERSION = 1
 _ROWS = 1000
+_ID_DIGITS = 16
 MANIFEST, SUMMARY = "manifest.json", "staged.json"
 # SHA-256.
 SUM_BYTES = 32
@@ -49,9 +51,19 @@ def extent(size: int, number: int) -> Tuple[int, int]:
 def listing_id(entries: Sequence[Entry]) -> str:
     """Return 16 hexadecimal digits that say which version of the source this listing is."""
     digest = hashlib.sha256()
-    for entry in entries:
-        digest.update(_identity(entry))
-    return digest.hexdigest()[:16]
+    for at in range(0, len(entries), _ROWS):
+        digest.update(b"".join(map(_identity, entries[at : at + _ROWS])))
+    return digest.hexdigest()[:_ID_DIGITS]
+
+
+def version(entries: Sequence[Entry]) -> Version:
+    """Return which version of the source this listing is. The entries are sorted by path."""
+    return Version(listing_id(entries), len(entries), sum(entry.size for entry in entries))
+
+
+def is_id(value: Any) -> bool:
+    """Return whether this can be what `listing_id` returns."""
+    return isinstance(value, str) and len(value) == _ID_DIGITS and not set(value) - set("0123456789abcdef")
 
 
 def key(entry: Entry) -> str:
@@ -142,6 +154,7 @@ def _text(kept: Sequence[Kept]) -> Iterator[str]:
 
 def spoil(folder: str, paths: Sequence[str]) -> None:
     """Mark files whose bytes are wrong, so that the next staging brings them again. Raises OSError."""
+    mark.drop(folder)
     path = os.path.join(folder, MANIFEST)
     with open(path) as file:
         value = json.load(file)

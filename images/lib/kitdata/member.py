@@ -5,20 +5,23 @@ are JSON objects with one key; kitdata.lead sends them. A report is a list: a wo
 """
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from kitdata import disk, manifest, plan, reading, tls, wire
 from kitdata.pieces import Pieces, Round, Setting
 from kitdata.plan import Piece
-from kitdata.source import Entry, Source, SourceError
+from kitdata.source import Entry, Source, SourceError, Version, arranged
 
 # Reports go at least this often: the lead sees by them that this host lives.
 BEAT_S = 0.5
 # A lead that is silent for this long is gone. It sends something every two seconds.
 SILENCE_S = 15.0
+# A source with more files sends its list at once: to know its version takes all of the list in memory.
+MOST_KNOWN = 1_000_000
 
 
 class Joining(NamedTuple):
@@ -51,6 +54,8 @@ class Member:
         self._members: List[Dict[str, Any]] = []
         self._me = -1
         self._source: Optional[Source] = None
+        # The list whose version was asked for, unless the source itself knew that.
+        self._listed: Optional[Iterable[Entry]] = None
         self._pieces = Pieces(self._disk, self._report, self._start)
         self.led = threading.Event()
         self._listener = tls.Listener(joining.address, joining.server, self._handle)
@@ -138,6 +143,7 @@ class Member:
     def _carry_out(self, word: str, value: Any) -> None:
         calls: Dict[str, Callable[[Any], None]] = {
             "begin": self._begin,
+            "version": lambda _: self._start(self._version),
             "list": lambda _: self._start(self._list),
             "staged": lambda order: self._start(self._is_staged, order),
             "entries": self._entries,
@@ -172,6 +178,8 @@ class Member:
         self._source = self._open_source(value["source"])
         if self._closed:
             self._source.close()
+        # While the source is listed: both take seconds for very many files.
+        self._start(self._disk.look)
         limit = int(value["limit"])
         self._pieces.begin(Setting(self._me, len(self._members), limit, self._source, self._connect))
 
@@ -179,12 +187,45 @@ class Member:
         hello = {"id": self.id, "role": "pieces", "from": self._me, "serial": serial}
         return tls.connect(self._members[to]["address"], self._members[to]["port"], self._client, hello)
 
+    def _version(self) -> None:
+        """Report which version of the source this is, so that a list which all hosts have need not travel."""
+        assert self._source is not None
+        try:
+            version = self._source.version(self._counted)
+            if version is None:
+                version = self._listed_version(self._source.entries())
+        except SourceError as error:
+            self._report(0, ["unlisted", error.kind, error.text])
+            return
+        self._report(0, ["version", *version] if version else ["unknown"])
+
+    def _counted(self, files: int, size: int) -> None:
+        self._report(0, ["counted", files, size])
+
+    def _listed_version(self, listing: Iterator[Entry]) -> Optional[Version]:
+        """Keep the list, and return its version; None if it has very many files."""
+        entries: List[Entry] = []
+        size = 0
+        last = time.monotonic()
+        for entry in listing:
+            entries.append(entry)
+            if len(entries) > MOST_KNOWN:
+                self._listed = itertools.chain(entries, listing)
+                return None
+            size += entry.size
+            if time.monotonic() - last > BEAT_S:
+                self._counted(len(entries), size)
+                last = time.monotonic()
+        self._listed = arranged(entries)
+        return manifest.version(self._listed)
+
     def _list(self) -> None:
         assert self._source is not None
+        listed, self._listed = self._listed, None
         rows: List[Any] = []
         last = time.monotonic()
         try:
-            for entry in self._source.entries():
+            for entry in self._source.entries() if listed is None else listed:
                 rows.append(list(entry) if entry.md5 else list(entry[:3]))
                 if len(rows) >= wire.BATCH or time.monotonic() - last > BEAT_S:
                     self._report(0, ["list", rows])

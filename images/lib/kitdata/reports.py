@@ -47,6 +47,10 @@ def _count(value: Any, _: Scope) -> int:
     return wire.integer(value)
 
 
+def _total(value: Any, _: Scope) -> int:
+    return wire.integer(value, 1 << 60)
+
+
 def _host(value: Any, scope: Scope) -> int:
     return wire.integer(value, scope.hosts - 1)
 
@@ -69,6 +73,12 @@ def _flag(value: Any, _: Scope) -> bool:
     if not isinstance(value, bool):
         raise wire.Broken("neither true nor false")
     return value
+
+
+def _id(value: Any, _: Scope) -> str:
+    if not manifest.is_id(value):
+        raise wire.Broken("this is not the id of a version")
+    return str(value)
 
 
 def _list(value: Any) -> List[Any]:
@@ -149,6 +159,10 @@ _SHAPES: Dict[str, Tuple[_Check, ...]] = {
     "failed": (_text, _text),
     # Bytes that came, and bytes that it read from the source.
     "at": (_count, _count),
+    # Of the source: files and bytes so far; which version it is, with its files and bytes; only its list can tell.
+    "counted": (_count, _total),
+    "version": (_id, _count, _total),
+    "unknown": (),
     "list": (_rows,),
     "unlisted": (_text, _text),
     "listed": (),

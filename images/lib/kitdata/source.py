@@ -3,7 +3,7 @@
 The stager knows only this. kitdata.folder reads a folder that this host sees, kitdata.rclone an object store.
 """
 
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 # Linux: the longest name of a file, and the longest path less room for the folder that a host keeps the data in.
 LONGEST_NAME = 255
@@ -38,6 +38,18 @@ class Entry(NamedTuple):
     md5: str = ""
 
 
+class Version(NamedTuple):
+    """One version of a source: an id that no other version has, and how many files and bytes it has."""
+
+    id: str
+    files: int
+    bytes: int
+
+
+# Gets how many files and bytes have been seen so far.
+Counted = Callable[[int, int], None]
+
+
 class Source:
     """What all sources can do. All calls may come from several threads at once.
 
@@ -48,6 +60,10 @@ class Source:
     label = ""
     # How many small files to read at once: more where an answer takes its time, whatever its size.
     parallel = 1
+
+    def version(self, counted: Counted) -> Optional[Version]:  # noqa: ARG002
+        """Return which version of the source this is, by manifest.version; None where only the list can tell."""
+        return None
 
     def entries(self) -> Iterator[Entry]:
         """Yield the files while the source lists them, in any order. `arranged` sorts and checks them."""

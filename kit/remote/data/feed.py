@@ -7,11 +7,14 @@ images/lib/kitdata has the other side. The lead is another machine: it gets the 
 from __future__ import annotations
 
 import errno
+import hashlib
+import itertools
 import json
 import os
 import stat
+import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,13 @@ _MOST_HEADER = 1 << 16
 MOST_READ = 4 << 20
 # Entries in one answer to `list`.
 BATCH = 1000
+# A folder with more files is listed at once: to know its version takes all of its list in memory.
+MOST_KNOWN = 1_000_000
+# How often the lead hears how many files there are so far.
+_BEAT_S = 0.5
+_ID_DIGITS = 16
+# What `list` says of a lead that takes packed entries.
+_PACKED = 2
 _REFUSED = (errno.EACCES, errno.EPERM)
 # A pipe must not hold kit.
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -46,7 +56,7 @@ class _SourceError(Exception):
 class _Ask(Struct, frozen=True, kw_only=True):
     """What the lead asks for: all entries, one entry, bytes of a file that had this size and time, or whole files.
 
-    With `list` 2 it takes entries that are packed.
+    With `list` 2 it takes entries that are packed, and with 3 the version of the folder instead.
     """
 
     list: int = 0
@@ -84,12 +94,12 @@ class Folder:
             if me in above:
                 raise _SourceError("source-name", f"{printable(folder)} is a link to a folder above it")
             deeper = []
-            for name, is_folder in names:
+            for name, here in names:
                 path = f"{folder}/{name}" if folder else name
-                if self._is_folder(path) if is_folder is None else is_folder:
+                if self._is_folder(path) if here is None else here.is_dir(follow_symlinks=False):
                     deeper.append((path, (*above, me)))
                 else:
-                    yield self._entry(path, is_link=is_folder is None)
+                    yield self._entry(path, here)
             waiting.extend(reversed(deeper))
 
     def entry(self, path: str) -> Entry | None:
@@ -128,9 +138,10 @@ class Folder:
         except OSError as error:
             raise self._failed(path, error) from None
 
-    def _entry(self, path: str, *, is_link: bool = True) -> Entry:
+    def _entry(self, path: str, here: os.DirEntry[str] | None = None) -> Entry:
+        """Return the entry of a path; `here` is what its folder says of it, unless it may be a link."""
         try:
-            found = Path(self._inside(path) if is_link else f"{self._real}/{path}").stat()
+            found = here.stat(follow_symlinks=False) if here is not None else Path(self._inside(path)).stat()
         except OSError as error:
             raise self._failed(path, error) from None
         _check_regular(path, found)
@@ -161,10 +172,10 @@ def _check_regular(path: str, found: os.stat_result) -> None:
         raise _SourceError("source-name", f"{printable(path)} is a pipe or a device, and no file")
 
 
-def _look(folder: str) -> tuple[tuple[int, int], list[tuple[str, bool | None]]]:
-    """Return the id of a folder, and its names, sorted, each with whether it is a folder; None for a link."""
+def _look(folder: str) -> tuple[tuple[int, int], list[tuple[str, os.DirEntry[str] | None]]]:
+    """Return the id of a folder, and its names, sorted, each with what the folder says of it; None for a link."""
     with os.scandir(folder) as found:
-        names = [(one.name, None if one.is_symlink() else one.is_dir(follow_symlinks=False)) for one in found]
+        names = [(one.name, None if one.is_symlink() else one) for one in found]
     me = Path(folder).stat()
     return (me.st_dev, me.st_ino), sorted(names, key=lambda one: one[0])
 
@@ -179,12 +190,23 @@ def checked(path: str) -> Folder:
     return folder
 
 
+def listing_id(entries: Sequence[Entry]) -> str:
+    """Return what names this version of the folder: as kitdata.manifest does for entries without MD5."""
+    digest = hashlib.sha256()
+    for at in range(0, len(entries), BATCH):
+        text = "".join(f"{path}\0{size}\0{mtime}\0\0" for path, size, mtime in entries[at : at + BATCH])
+        digest.update(text.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:_ID_DIGITS]
+
+
 class Feed:
     """Answers the frames of the lead. `write` sends bytes to it, and may wait."""
 
     def __init__(self, host: str, folder: Folder, write: Callable[[bytes], None]) -> None:
         self._host, self._folder, self._write = host, folder, write
         self._partial = bytearray()
+        # The list of the version that the lead knows, until it asks for it.
+        self._listed: Iterable[Entry] | None = None
         # What ended the feed, if something did.
         self.error: KitError | None = None
 
@@ -221,8 +243,10 @@ class Feed:
         if ask.bytes:
             raise OddAnswer("a question has bytes", header)
         try:
-            if ask.list:
-                self._list(packed=ask.list > 1)
+            if ask.list > _PACKED:
+                self._version()
+            elif ask.list:
+                self._list(packed=ask.list == _PACKED)
             elif ask.entry is not None:
                 self._send({"n": ask.n, "entry": self._folder.entry(ask.entry)})
             elif ask.read is not None:
@@ -233,10 +257,30 @@ class Feed:
             what: dict[str, Any] = {"entries": []} if ask.list else {"n": ask.n}
             self._send({**what, "error": str(error), "kind": error.kind})
 
+    def _version(self) -> None:
+        """Send which version of the folder this is, and keep its list; if that would be very long, send it."""
+        listing = self._folder.entries()
+        entries: list[Entry] = []
+        size, last = 0, time.monotonic()
+        for entry in listing:
+            entries.append(entry)
+            size += entry[1]
+            if len(entries) > MOST_KNOWN:
+                self._listed = itertools.chain(entries, listing)
+                self._list(packed=True)
+                return
+            if time.monotonic() - last > _BEAT_S:
+                self._send({"counted": [len(entries), size]})
+                last = time.monotonic()
+        entries.sort()
+        self._listed = entries
+        self._send({"version": [listing_id(entries), len(entries), size]})
+
     def _list(self, *, packed: bool) -> None:
         """Send the entries, in several frames."""
+        listed, self._listed = self._listed, None
         batch: list[Entry] = []
-        for entry in self._folder.entries():
+        for entry in self._folder.entries() if listed is None else listed:
             batch.append(entry)
             if len(batch) == BATCH:
                 self._send_entries(batch, more=True, packed=packed)

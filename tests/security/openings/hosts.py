@@ -443,7 +443,7 @@ OPENINGS: tuple[Opening, ...] = (
         border=_DATA,
         what="a host lists the source unasked",
         file="images/lib/kitdata/listing.py",
-        old="if member != self._reader:",
+        old="if member != self._reader or question != self._question:",
         new="if member < 0:",
         tests=("security/test_data_security.py", "-k", "lists_a_source_unasked and more"),
     ),

@@ -197,6 +197,40 @@ def test_files_appear_when_all_are_complete(tmp_path: Path) -> None:
     assert not folder.is_staged("x", "s")
 
 
+def test_a_mark_that_holds_spares_a_look_at_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, content = some_files()
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed)
+    staged(folder, listed, content)
+    id_ = manifest.listing_id(listed)
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "rows", lambda _: None)
+        assert folder.is_staged(id_, "s")
+        # A change of the rights is none of the bytes: the list decides.
+        (tmp_path / "files/a").chmod(0o600)
+        assert not folder.is_staged(id_, "s")
+    assert folder.is_staged(id_, "s")
+    with monkeypatch.context() as patch:
+        # And a new mark is there.
+        patch.setattr(manifest, "rows", lambda _: None)
+        folder.look()
+        assert folder.is_staged(id_, "s")
+    # No mark says that bytes are right which were read and were wrong.
+    manifest.spoil(str(tmp_path), ["d/b"])
+    assert not folder.is_staged(id_, "s")
+    assert folder.expect(listed).whole == {0, 2}
+
+
+def test_the_look_before_the_question_sees_what_changed(tmp_path: Path) -> None:
+    listed, content = some_files()
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed)
+    staged(folder, listed, content)
+    (tmp_path / "files/a").unlink()
+    folder.look()
+    assert not folder.is_staged(manifest.listing_id(listed), "s")
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
 @pytest.mark.parametrize("cut", [False, True])
 def test_an_unfinished_folder_goes_on_where_it_was(tmp_path: Path, most: int, cut: bool) -> None:

@@ -17,7 +17,8 @@ SCOPE = reports.Scope(2, ENTRIES, 3)
 GOOD: list[list[Any]] = [
     ["linked"], ["gone", "it was silent"], ["failed", "disk", "its disk failed"], ["at", 0, 1 << 50],
     ["list", [["a", 3, 5], ["b/c", 9 << 20, 5, "0" * 32]]], ["list", []], ["unlisted", "source-lost", "no answer"],
-    ["listed"], ["staged", True], ["parts", [[1, [0, 2]]]],
+    ["listed"], ["counted", 5, 1 << 60], ["version", "0123456789abcdef", 5, 1 << 60], ["unknown"],
+    ["staged", True], ["parts", [[1, [0, 2]]]],
     ["have", {"whole": wire.digits([0], 2), "free": 1, "inodes": (1 << 64) - 1, "gone": 0}],
     ["have", {"whole": "", "free": 1, "inodes": 1, "gone": 0}],
     ["has", 2], ["over", 0], ["wrong", 2, 1], ["rotten", 1], ["unread", 0, "source-lost", "no answer"],
@@ -35,7 +36,8 @@ BAD: list[Any] = [
     ["have", {"whole": 5, "free": 1, "inodes": 1, "gone": 1}],
     ["have", {"whole": "", "free": -1, "inodes": 1, "gone": 1}],
     ["changed", 0, 0, ["../a", 4, 6]], ["changed", 0, 0, ["b/c", 4, 6]], ["checked", [[0, ["b/c", 4, 6]]]],
-    ["checked", [[0]]], ["checked", [[2, None]]],
+    ["checked", [[0]]], ["checked", [[2, None]]], ["counted", 1], ["counted", 1, (1 << 60) + 1], ["unknown", 1],
+    ["version", "0123456789abcdeF", 1, 1], ["version", "0", 1, 1], ["version", 5, 1, 1], ["version", "0" * 16, -1, 1],
 ]  # fmt: skip
 
 

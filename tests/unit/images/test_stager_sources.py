@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
+import socket
 import subprocess
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import launcher
-from tests.fakes.stagers import Feeder, Stagers, tree
+from tests.fakes.stagers import Feeder, Order, Stagers, tree
 
 MakeStagers = Callable[[int], Stagers]
 EXTENT = 4 << 20
@@ -242,14 +245,99 @@ def test_the_operator_who_comes_back_feeds_on(make_stagers: MakeStagers) -> None
     assert stagers.all[1].tree() == files
 
 
-def test_a_kit_that_does_not_pack_its_list(make_stagers: MakeStagers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Feeder, "packs", False)
+def test_a_list_that_all_hosts_have_does_not_travel(make_stagers: MakeStagers) -> None:
+    stagers = make_stagers(2)
+    files = {"a": b"1", "d/b": b"2"}
+
+    def stage() -> tuple[Order, list[int]]:
+        order = stagers.stage_when_free(source={"kind": "feed", "label": "~/set"})
+        feeder = Feeder(stagers.order(stagers.all[0], op="feed", id=stagers.id), files)
+        assert "done" in order.end(), order.answers
+        assert all(stager.tree() == files for stager in stagers.all)
+        return order, [question["list"] for question in feeder.questions if "list" in question]
+
+    assert stage()[1] == [3, 2]
+    order, questions = stage()
+    assert questions == [3]
+    assert order.all("listing")[-1] == {"files": 2, "bytes": 2}
+    plan, done = order.all("plan")[0], order.answers[-1]["done"]
+    assert plan["hosts"] == {name: {"need": 0, "have": 2} for name in ("gpu1", "gpu2")}
+    assert (done["files"], done["bytes"], done["new"], done["removed"]) == (2, 2, 0, 0)
+    # A host that lost a file gets it again, and the list with it.
+    (stagers.all[1].files / "a").unlink()
+    assert stage()[1] == [3, 2]
+    assert stage()[1] == [3]
+    files["c"] = b"3"
+    assert stage()[1] == [3, 2]
+
+
+@pytest.mark.parametrize("old", [("knows",), ("knows", "packs")], ids=" ".join)
+def test_an_older_kit_sends_its_list(
+    make_stagers: MakeStagers, monkeypatch: pytest.MonkeyPatch, old: tuple[str, ...]
+) -> None:
+    for what in old:
+        monkeypatch.setattr(Feeder, what, False)
     stagers = make_stagers(2)
     files = {"a": b"1", "d/b": b"2"}
     order = stagers.stage(source={"kind": "feed", "label": "~/set"})
-    Feeder(stagers.order(stagers.all[0], op="feed", id=stagers.id), files)
+    feeder = Feeder(stagers.order(stagers.all[0], op="feed", id=stagers.id), files)
     assert "done" in order.end(), order.answers
     assert stagers.all[1].tree() == files
+    assert [question["list"] for question in feeder.questions if "list" in question] == [3]
+
+
+def test_a_source_with_very_many_files_sends_its_list_at_once(make_stagers: MakeStagers) -> None:
+    stagers = make_stagers(2)
+    for stager in stagers.all:
+        stager.hook = "from kitdata import member\nmember.MOST_KNOWN = 3\n"
+    for number in range(9):
+        (stagers.source / str(number)).touch()
+    stagers.staged()
+    assert stagers.all[1].tree() == tree(stagers.source)
+    done = stagers.staged_when_free().answers[-1]["done"]
+    assert (done["files"], done["new"]) == (9, 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"version": None}, {"version": ["0" * 15, 1, 1]}, {"version": [5, 1, 1]}, {"version": ["0" * 16, 1]},
+        {"version": ["0" * 16, -1, 1]}, {"version": ["0" * 16, 1, True]}, {"counted": [1]}, {"counted": 5},
+        {"counted": [1, 1 << 61]},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_version_that_is_none(answer: dict[str, Any]) -> None:
+    with pytest.raises(launcher.load("kitdata.source").SourceError, match="something else than a list"):
+        asked(answer)
+
+
+def asked(*answers: dict[str, Any]) -> tuple[Any, list[tuple[int, int]]]:
+    """Return what a stager takes for the version after these answers of the operator's kit, and what was counted."""
+    feed = launcher.load("kitdata.feed").Feed("~/set", 5.0)
+    written = io.BytesIO()
+    for answer in answers:
+        launcher.load("kitdata.feed").write_frame(written, answer)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ours.makefile("rwb", buffering=0) as stream:
+        thread = threading.Thread(target=feed.serve, args=(stream,))
+        thread.start()
+        counts: list[tuple[int, int]] = []
+        try:
+            # The first byte of the question says that the feed waits for answers.
+            answering = threading.Thread(target=lambda: (theirs.recv(1), theirs.sendall(written.getvalue())))
+            answering.start()
+            version = feed.version(lambda files, size: counts.append((files, size)))
+            answering.join()
+            return version, counts
+        finally:
+            theirs.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_version_comes_after_what_was_counted() -> None:
+    version, counts = asked({"counted": [1, 10]}, {"counted": [2, 30]}, {"version": ["0" * 16, 3, 40]})
+    assert (version, counts) == (("0" * 16, 3, 40), [(1, 10), (2, 30)])
 
 
 @pytest.mark.parametrize(

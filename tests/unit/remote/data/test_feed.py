@@ -13,6 +13,7 @@ import pytest
 from kit.errors import AnswerError, InputError
 from kit.remote.data import feed
 from kit.remote.data.feed import Feed, Folder, checked
+from tests.fakes import launcher
 
 
 @pytest.fixture
@@ -103,6 +104,50 @@ def test_a_newer_lead_gets_the_list_packed(source: Path, monkeypatch: pytest.Mon
     assert [header for header, _ in frames] == [{"packed": 1, "more": more} for more in (True, True, True, False)]
     rows = [row for _, data in frames for row in json.loads(zlib.decompress(data))]
     assert {row[0]: tuple(row[1:]) for row in rows} == {path: tuple(about) for path, about in lead.entries().items()}
+
+
+def rows(frames: list[tuple[dict[str, Any], bytes]]) -> list[Any]:
+    return [row for _, data in frames for row in json.loads(zlib.decompress(data))]
+
+
+def test_the_version_of_a_folder_is_that_of_its_list(source: Path) -> None:
+    manifest = launcher.load("kitdata.manifest")
+    (source / os.fsdecode(b"caf\xe9")).write_text("x")
+    (source / "n\u00e4m\te\n").write_text("yy")
+    lead = Lead(source)
+    ((header, _),) = lead.ask(list=3)
+    # Whoever asks for the list gets the one of this version.
+    (source / "later").touch()
+    listed = rows(lead.ask(list=2))
+    entries = launcher.load("kitdata.source").arranged(map(manifest.entry_of, listed))
+    assert header == {"version": list(manifest.version(entries))}
+    assert header["version"][1:] == [4, 14]
+    assert {row[0] for row in rows(lead.ask(list=2))} == {row[0] for row in listed} | {"later"}
+    ((again, _),) = lead.ask(list=3)
+    assert again["version"][0] != header["version"][0]
+
+
+def test_a_folder_of_very_many_files_is_listed_at_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MOST_KNOWN", 3)
+    monkeypatch.setattr(feed, "BATCH", 2)
+    for number in range(4):
+        (source / f"f{number}").touch()
+    lead = Lead(source)
+    frames = lead.ask(list=3)
+    assert [header for header, _ in frames] == [{"packed": 1, "more": more} for more in (True, True, True, False)]
+    assert sorted(rows(frames)) == sorted(rows(lead.ask(list=2)))
+
+
+def test_the_lead_hears_how_far_the_list_is(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "_BEAT_S", -1.0)
+    frames = [header for header, _ in Lead(source).ask(list=3)]
+    assert [header.get("counted") for header in frames] == [[1, 10], [2, 11], None]
+
+
+def test_a_folder_without_a_version_says_why(source: Path) -> None:
+    (source / "out").symlink_to(source.parent / "secret")
+    ((header, _),) = Lead(source).ask(list=3)
+    assert header["kind"] == "source-name"
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "", "deep/../../secret", "a\0", "out", "out/secret"])
