@@ -243,13 +243,19 @@ def test_a_store_is_read_in_place_and_comes_back_after_its_mounter_was_killed(sc
 
 def test_ranks_write_to_a_store(scene: Scene) -> None:
     cluster = scene.cluster
-    made = cluster.kit("run", "--np", "1", "--code", "none", "--", "mkdir", f"/data/{KEPT}/step-1")
-    assert made.returncode == 0, made.stderr
-    run = cluster.kit("run", "--npernode", "1", "--code", "none", "--", "python3", "-c", WRITE)
+    words = ("--npernode", "1", "--code", "none", "--checkpoint-dir", f"/data/{KEPT}/step-1")
+    run = cluster.kit("run", *words, "--", "python3", "-c", WRITE)
     assert run.returncode == 0, run.stderr
     kept = scene.store.bucket / KEPT / "step-1"
     written = {path.name: path.read_bytes() for path in kept.iterdir()}
     assert written == dict.fromkeys("0123", b"rank" * 1_000_000)
+    # Every host sees every file, some with another time of rclone, and each comes once.
+    home = scene.source.parent / "pulled"
+    pulled = cluster.kit("pull", "latest", "checkpoints", str(home))
+    assert pulled.returncode == 0, pulled.stderr
+    assert {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()} == {
+        f"checkpoints/{name}": data for name, data in written.items()
+    }
     # It is no copy: each host reads what another one has written.
     read = cluster.kit("run", "-H", "gpu3", "--np", "1", "--code", "none", "--", "sh", "-c", COUNT)
     assert read.stdout.split() == ["4000000"], read.stderr

@@ -14,6 +14,8 @@ from typing import List
 
 # The only path at which fusermount3 mounts, and, if it is set, that programs may write there.
 POINT, WRITE = "KIT_DATA_MOUNT", "KIT_DATA_MOUNT_WRITE"
+# What the list of mounts calls the source. With the same name, two hosts have mounted the same store.
+NAME, _MOST_NAME = "KIT_DATA_MOUNT_NAME", 1000
 DEVICE = "/dev/fuse"
 KIND = "fuse.rclone"
 # Linux: include/uapi/linux/mount.h, and UMOUNT_NOFOLLOW and MNT_DETACH in include/linux/fs.h.
@@ -80,7 +82,8 @@ def _close_all_but(channel: int) -> None:
 def _mount(point: str, connection: int) -> None:
     options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions" % connection
     flags = _NOSUID | _NODEV | (0 if os.environ.get(WRITE) else _RDONLY)
-    if _libc().mount(b"rclone", os.fsencode(point), KIND.encode(), ctypes.c_ulong(flags), options.encode()):
+    name = os.fsencode(os.environ.get(NAME, "rclone"))[:_MOST_NAME]
+    if _libc().mount(name, os.fsencode(point), KIND.encode(), ctypes.c_ulong(flags), options.encode()):
         raise _error()
 
 

@@ -152,7 +152,9 @@ class Mount:
         # Nothing in this folder could be executed, but a link to a program elsewhere can.
         os.symlink(HELPER, os.path.join(folder, NAME))
         path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
-        env = {"PATH": path, fuse.POINT: self._point, "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {
+            "PATH": path, fuse.POINT: self._point, fuse.NAME: self._source.label, "PYTHONDONTWRITEBYTECODE": "1"
+        }  # fmt: skip
         if self._write:
             env[fuse.WRITE] = "1"
         words = (*_MOUNT, *((*_WRITE, *_PARTS, *_MARKERS) if self._write else _READ), *FLAGS)

@@ -150,6 +150,9 @@ def test_everybody_may_read_and_nobody_may_write(mounter: Mounter) -> None:
     assert modes == {"shard": 0o644, "deep": 0o755}
     (mount,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {point} " in line]
     assert {"ro", "nosuid", "nodev"} <= set(mount.split()[5].split(","))
+    # `df` shows which store it is, and two hosts with the same name have the same files.
+    kind, name = mount.split(" - ")[1].split()[:2]
+    assert (kind, name) == ("fuse.rclone", "s3://data/train")
     assert {"allow_other", "default_permissions"} <= set(mount.split()[-1].split(","))
     for call in (
         lambda: (point / "new").write_bytes(b""),

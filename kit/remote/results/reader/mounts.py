@@ -9,6 +9,8 @@ from .paths import text
 MOUNTS = "/proc/self/mountinfo"
 # File systems whose mounts name a server. With the same server and folder, two hosts see the same files.
 SERVED = (b"nfs", b"nfs4", b"cifs", b"smb3", b"ceph", b"lustre")
+# An object store that kit has mounted: kitdata.fuse names it as kit.yaml does. Others name it as each user likes.
+STORED, SCHEME = b"fuse.rclone", b"://"
 
 
 def mount_of(path: bytes) -> Tuple[bytes, str]:
@@ -24,7 +26,7 @@ def mount_of(path: bytes) -> Tuple[bytes, str]:
                 continue
             kind, source = device.split(b" ")[:2]
             here = source.startswith((b"localhost:", b"127.", b"[::1]"))
-            served = kind in SERVED and not here
+            served = (kind in SERVED and not here) or (kind == STORED and SCHEME in source)
             rest = path[len(place.rstrip(b"/")) :]
             best, store = len(place), text(b" ".join((source, root.rstrip(b"/") + rest))) if served else ""
     return kind, store

@@ -197,6 +197,8 @@ MOUNTS = (
     "34 30 8:2 / /mnt/nfs/over rw - ext4 /dev/sdb rw\n"
     "35 20 0:44 / /mnt/two rw - nfs4 old:/ rw\n"
     "36 20 0:45 / /mnt/two rw - ceph 10.0.0.1,10.0.0.2:/ rw\n"
+    "37 20 0:46 / /data/kept rw - fuse.rclone s3://bucket/kept rw,user_id=0\n"
+    "38 20 0:47 / /mnt/own rw - fuse.rclone remote: rw,user_id=0\n"
 )
 
 
@@ -212,6 +214,8 @@ MOUNTS = (
         ("/mnt/bucket/c", "fuse.gcsfuse", ""),
         ("/mnt/nfs/over/c", "ext4", ""),
         ("/mnt/two/c", "ceph", "10.0.0.1,10.0.0.2:/ /c"),
+        ("/data/kept/run", "fuse.rclone", "s3://bucket/kept /run"),
+        ("/mnt/own/run", "fuse.rclone", ""),
         ("/", "ext4", ""),
     ],
 )
