@@ -54,7 +54,7 @@ class Member:
         self._members: List[Dict[str, Any]] = []
         self._me = -1
         self._source: Optional[Source] = None
-        # The list whose version was asked for, unless the source itself knew that.
+        # The list whose version the lead wanted, unless the source itself knew that.
         self._listed: Optional[Iterable[Entry]] = None
         self._pieces = Pieces(self._disk, self._report, self._start)
         self.led = threading.Event()

@@ -116,7 +116,7 @@ def test_the_version_of_a_folder_is_that_of_its_list(source: Path) -> None:
     (source / "n\u00e4m\te\n").write_text("yy")
     lead = Lead(source)
     ((header, _),) = lead.ask(list=3)
-    # Whoever asks for the list gets the one of this version.
+    # A lead that then asks for the list gets the one of this version.
     (source / "later").touch()
     listed = rows(lead.ask(list=2))
     entries = launcher.load("kitdata.source").arranged(map(manifest.entry_of, listed))
