@@ -184,7 +184,9 @@ class _Ship:
         sent = sum(lane.porter.sent for lane in self._all() if lane.porter)
         if done:
             where = "from host to host" if len(done) > 1 else "to the host"
-            text = f"{self._words.cargo}: {size(sent)} left this machine and went {where} in {self._wire_s:.1f} s"
+            # Out of another host's engine, no byte of it comes from here.
+            left = f"{size(sent)} left this machine and " if sent else ""
+            text = f"{self._words.cargo}: {left}went {where} in {self._wire_s:.1f} s"
             self._reporter.report(Note(text=text))
         return Shipped(
             failures={lane.host: lane.failed for lane in self._lanes if lane.failed},

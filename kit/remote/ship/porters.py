@@ -56,6 +56,7 @@ class Porter:
         self.host = login.host
         self.kept = not bulk and os.path.exists(login.socket or "")  # noqa: PTH110
         self.last_heard = time.monotonic()
+        # Bytes of the cargo, without the program of the porter and its orders.
         self.sent = 0
         self._heard = heard
         self._changed = threading.Condition()
@@ -129,16 +130,18 @@ class Porter:
                     self._changed.wait(BEAT_S)
                 if self._closing:
                     return
+                is_cargo = not self._orders and bool(self._bulk)
                 queue = self._orders or self._bulk
                 data = queue.popleft() if queue else b'{"op": "beat"}\n'
                 self._changed.notify_all()
             # Count first: the host may answer before the write returns.
-            self.sent += len(data)
+            count = len(data) if is_cargo else 0
+            self.sent += count
             try:
                 stream.write(data)
                 stream.flush()
             except OSError:
-                self.sent -= len(data)
+                self.sent -= count
                 with self._changed:
                     self._closing = True
                     self._changed.notify_all()

@@ -117,7 +117,9 @@ def test_a_change_is_all_that_is_sent(cluster: Cluster) -> None:
     size = pack.pack.size
     pack.close()
     assert size < 2000
-    assert not cluster.ship(second, first).failures
+    shipped = cluster.ship(second, first)
+    assert not shipped.failures
+    assert size <= shipped.sent < size + 1000
     assert all(cluster.has(host, second) for host in HOSTS)
 
 
