@@ -80,6 +80,20 @@ IMAGE = (
         raised=("AttributeError: module '{extension:horovod.}' has no attribute 'init'",),
     ),
     Rule(
+        name="no-pytorch",
+        text="the image has no PyTorch",
+        hint="below image: in kit.yaml, write frameworks: [pytorch]; that image has no Horovod, and "
+        f"torch.distributed connects its ranks. Then {BUILD}",
+        raised=("ModuleNotFoundError: No module named 'torch'",),
+    ),
+    Rule(
+        name="no-horovod",
+        text="the image has no Horovod",
+        hint="kit's image of PyTorch has none: use torch.distributed there; for TensorFlow or MXNet, remove pytorch "
+        f"from image.frameworks in kit.yaml (a base of your own must have Horovod itself), then {BUILD}",
+        raised=("ModuleNotFoundError: No module named 'horovod'",),
+    ),
+    Rule(
         name="python-module",
         text="the image has no Python module {module}",
         hint="add its package to image.pip in kit.yaml (your own module must be in the folder that code: names), "
