@@ -7,17 +7,21 @@ folder=${files%/*}
 cluster=${folder%/*}
 top=${cluster%/*}
 base=${top%/*}
-if is_dead "$files"; then unmount_store "$files" || exit 1; fi
+case $files in
+  */mount) if is_dead "$files"; then unmount_store "$files" || exit 1; fi ;;
+esac
 case $base in
-  /opt/kit) mkdir -p "$base" || exit 1 ;;
+  /opt/kit) [ -d "$base/" ] || mkdir -p "$base" || exit 1 ;;
   *) [ -d "$base/" ] || { echo "there is no folder $base on this host" >&2; exit 1; } ;;
 esac
 # Other users of the VM do not see the data.
 mode=700
 for one in "$top" "$cluster" "$folder" "$files"; do
-  mkdir -m "$mode" "$one" 2>/dev/null || [ -d "$one" ] || mkdir -m "$mode" "$one" || exit 1
+  # Most often they are all there, and then no program has to start.
+  [ -d "$one" ] || mkdir -m "$mode" "$one" 2>/dev/null || [ -d "$one" ] || mkdir -m "$mode" "$one" || exit 1
   mode=755
-  if [ -L "$one" ] || [ "$(stat -c %u "$one")" != "$(id -u)" ]; then
+  # shellcheck disable=SC3067  # sh has -O on all systems that kit supports
+  if [ -L "$one" ] || ! [ -O "$one" ]; then
     echo "$one is a link, or another user's: remove it first" >&2
     exit 1
   fi
