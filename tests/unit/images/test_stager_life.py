@@ -238,8 +238,8 @@ def test_a_member_that_cannot_be_reached_at_the_beginning_is_lost(make_stagers: 
 SECRET = "a-very-secret-key"
 # A source with a bug, whose error has the secret in it.
 LEAKS = """
-from kitdata import opening
-class Leaks:
+from kitdata import opening, source
+class Leaks(source.Source):
     label, parallel = "s3://bucket", 1
     def __init__(self, remote, env, label, **_):
         self.env = env
