@@ -129,7 +129,7 @@ def test_a_path_of_another_host_stays_in_the_folder(pair: Stagers, path: object)
     verdict: list[Any] = []
     while not verdict:
         verdict = [report for report in wire.receive(reports)["reports"] if report[0] in ("failed", "have")]
-    # And not because the order itself was none.
+    # And not because the order itself could not be read.
     assert verdict[0][:2] == ["failed", "source-name" if isinstance(path, str) else "internal"], verdict
     assert victim.read_bytes() == b"mine"
     made = {found for found in stager.folder.rglob("*") if found not in before}
