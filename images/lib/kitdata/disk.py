@@ -84,6 +84,7 @@ class Folder:
             new = mark.begin(self.path)
             rows = manifest.rows(self.path)
             if rows is None or not all(self._is_placed(Entry(*row[:3])) for row in rows):
+                mark.drop(self.path)
                 return False
             mark.keep(self.path, new)
         shutil.rmtree(self._coming, ignore_errors=True)

@@ -12,6 +12,7 @@ import time
 from typing import Optional
 
 NAME = "unchanged-since"
+_NEW = NAME + ".new"
 # A file system whose times are coarser than this gets no mark.
 _PATIENCE_S = 3.0
 
@@ -22,7 +23,7 @@ def begin(folder: str) -> Optional[str]:
     The file has the time just before its own: what changes from now on has a later one, also in the same tick of the
     kernel's clock.
     """
-    path = os.path.join(folder, NAME + ".new")
+    path = os.path.join(folder, _NEW)
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644))
         first, end = _touch(path), time.monotonic() + _PATIENCE_S
@@ -52,9 +53,10 @@ def keep(folder: str, mark: Optional[str]) -> None:
 
 
 def drop(folder: str) -> None:
-    """Remove the mark. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, NAME))
+    """Remove the mark, also one that was begun and not kept. Raises OSError."""
+    for name in (NAME, _NEW):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
 
 
 def holds(folder: str, files: str) -> bool:

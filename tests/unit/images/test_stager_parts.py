@@ -206,7 +206,7 @@ def test_a_mark_that_holds_spares_a_look_at_the_list(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(manifest, "rows", lambda _: None)
         assert folder.is_staged(id_, "s")
-        # A change of the rights is none of the bytes: the list decides.
+        # A change of the rights does not change the bytes, and so the list decides.
         (tmp_path / "files/a").chmod(0o600)
         assert not folder.is_staged(id_, "s")
     assert folder.is_staged(id_, "s")
@@ -229,6 +229,8 @@ def test_the_look_before_the_question_sees_what_changed(tmp_path: Path) -> None:
     (tmp_path / "files/a").unlink()
     folder.look()
     assert not folder.is_staged(manifest.listing_id(listed), "s")
+    # Neither a mark stays that is not true, nor one that was only begun.
+    assert not list(tmp_path.glob("unchanged-since*"))
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
