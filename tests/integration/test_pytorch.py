@@ -32,6 +32,7 @@ TORCH = "torch==2.13.0+cpu"
 JAX = "jax==0.10.2"
 PAGE = Path(__file__).parents[2] / "docs/pytorch.md"
 # Each rank prints where it is and what it has learned with the others. FAIL is the rank that gives up in its first try.
+# Each ends without Python's own end, in which a thread of Gloo can abort the program: pytorch/pytorch#190489.
 TRAIN = """
 import os, socket, sys
 import torch
@@ -48,11 +49,13 @@ for step in range(5):
     loss.backward()
     optimizer.step()
     if os.environ.get("FAIL") == str(rank) and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-        sys.exit("rank %d gives up" % rank)
+        print("rank %d gives up" % rank, file=sys.stderr, flush=True)
+        os._exit(1)
 seen = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "KIT_NODE")]
 name = socket.gethostbyname(socket.gethostname())
 print(*seen, name, "%.6f" % sum(float(p.sum()) for p in model.parameters()), flush=True)
 dist.destroy_process_group()
+os._exit(0)
 """
 # Nodes may write it, so that a test can make each host's part there.
 DATA = {"made-up": {"from": "gpu1:/srv/made-up", "to": "/data/made-up", "split": "hosts", "write": True}}
@@ -184,7 +187,7 @@ def test_torchrun_restarts_the_ranks_of_both_hosts(torch_cluster: Cluster) -> No
     assert done.returncode == 0, done.stderr
     rows = sorted(line.split() for line in done.stdout.splitlines())
     # Rank 3 gave up before it printed anything, so these are of the second try.
-    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"], done.stderr
     assert len({row[7] for row in rows}) == 1
     assert torch_cluster.marked() == {}
 

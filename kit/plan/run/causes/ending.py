@@ -78,6 +78,16 @@ AFTERMATH = (
         ),
         raised=("HorovodInternalError", "Horovod has been shut down."),
     ),
+    # pytorch/pytorch#190489: the thread cannot take Python's lock any more.
+    Rule(
+        name="abort-open-group",
+        text="Python ended while compiled code still had a thread; often a PyTorch program that ended, by an error or "
+        "not, with its process group open",
+        hint="read in the lines above it why the program ended; call torch.distributed.destroy_process_group() before "
+        "its end",
+        says=("terminate called without an active exception",),
+        signal="SIGABRT",
+    ),
 )
 
 # Used if no known line was printed: only how the process ended is known.
