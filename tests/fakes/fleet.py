@@ -13,8 +13,8 @@ from kit.events import Reporter
 from kit.flows.context import Context
 from kit.model.host import Host, Inventory, Login
 from kit.remote.cluster import lock
-from kit.remote.ship.broadcast import Shipped
 from kit.remote.ship.lanes import Target
+from kit.remote.ship.result import Shipped
 from kit.remote.ssh.program import BOOTSTRAP
 from kit.remote.ssh.transport import AS_ROOT, Completed, Live
 from tests.fakes.engine import FakeRegistry, engine_of

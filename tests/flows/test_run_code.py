@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from kit.errors import InputError, KitError, NotReadyError
+from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run import code as codeflow
+from kit.flows.run import shipping
 from kit.flows.run.listing import show
 from kit.flows.run.planning import dry_run
 from kit.model.code import Snapshot
@@ -38,6 +39,8 @@ class Store:
         self.folder = folder
         self.have: dict[str, set[str]] = {}
         self.sent: list[tuple[str, Sequence[str]]] = []
+        # Each ship from host to host: what was named, which host gave it, and which were to get it.
+        self.given: list[tuple[str, str, Sequence[str]]] = []
         # What the last ship named as needed by runs.
         self.needed: Sequence[str] = ()
         self.before: Callable[[], object] = lambda: None
@@ -65,6 +68,24 @@ class Store:
                 have.add(snapshot.digest)
                 self._write(snapshot)
         return SimpleNamespace(failures=failures)
+
+    def ship_stored(
+        self,
+        context: Context,
+        digest: str,
+        holder: str,
+        cluster: ClusterRecord,
+        hosts: Sequence[str],
+        *,
+        keep: Sequence[str],
+    ) -> Any:
+        self.needed = keep
+        self.given.append((digest, holder, tuple(hosts)))
+        if digest not in self.have.get(holder, set()):
+            raise StepError("does not give the code: it is not here", host=holder)
+        for host in hosts:
+            self.have.setdefault(host, set()).add(digest)
+        return SimpleNamespace(failures={})
 
     def _write(self, snapshot: Snapshot) -> None:
         """Let the head have the snapshot, so that the run can start."""
@@ -116,7 +137,8 @@ AFFINITY = "import os; print(len(os.sched_getaffinity(0)))"
 def coded(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Coded:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     store = Store(tmp_path)
-    monkeypatch.setattr(codeflow, "_ship", store.ship)
+    monkeypatch.setattr(shipping, "_ship", store.ship)
+    monkeypatch.setattr(shipping, "_ship_stored", store.ship_stored)
     folder = tmp_path / "code"
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / "train.py").write_text("one\n")
@@ -145,7 +167,7 @@ def test_again_takes_the_code_that_the_hosts_still_have(coded: Coded, monkeypatc
     second = coded.again()
     assert second["code"] == first["code"]
     # The hosts are asked by its name, and no byte of today's folder goes anywhere.
-    assert coded.store.sent == [(first["code"]["digest"], ("gpu1",))]
+    assert coded.store.sent == [(first["code"]["digest"], ["gpu1"])]
     assert all(second[key] == first[key] for key in ("command", "env", "options"))
     assert [place["ranks"] for place in second["places"]] == [1]
     assert coded.cluster.out == ["0.1 from the shell"] * 2
@@ -176,8 +198,56 @@ def test_a_host_that_lost_the_code_is_asked_whatever_the_head_says(coded: Coded)
     coded.store.sent.clear()
     stored.bring(context, door, cluster, ["gpu2"])
     assert coded.store.sent == []
+    # The folder has other code now, but the head still has that of the run.
+    (coded.folder / "train.py").write_text("two\n")
     stored.bring(context, door, cluster, ["gpu2"], ask=True)
     assert digest in coded.store.have["gpu2"]
+    assert coded.store.given == [(digest, "gpu1", ("gpu2",))]
+
+
+def test_the_head_gets_the_code_from_another_host(coded: Coded) -> None:
+    """As a head that was taken down and deployed again."""
+    first = coded.run()
+    digest = first["code"]["digest"]
+    coded.store.have.update(gpu1=set(), gpu2={digest})
+    door: Any = SimpleNamespace(code={}, needed=("n",))
+    cluster: Any = SimpleNamespace()
+    stored = codeflow.Stored(first["id"], first["code"])
+    stored.bring(coded.cluster.context(), door, cluster, ["gpu2", "gpu3"])
+    assert coded.store.given == [(digest, "gpu2", ("gpu1", "gpu3"))]
+    assert all(digest in coded.store.have[host] for host in ("gpu1", "gpu3"))
+    assert coded.store.needed == ("n",)
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_new_hosts_get_much_code_from_the_head(coded: Coded, *, gives: bool) -> None:
+    """And from this machine if the head does not give it."""
+    (coded.folder / "weights").write_bytes(bytes(shipping.LITTLE + 1))
+    first = coded.run()
+    digest = first["code"]["digest"]
+    coded.store.sent.clear()
+    coded.store.have["gpu1"] = {digest} if gives else set()
+    door: Any = SimpleNamespace(code={digest: ("gpu1",)}, needed=())
+    context = coded.cluster.context(code=str(coded.folder))
+    cluster: Any = SimpleNamespace()
+    codeflow.Taken(str(coded.folder), coded.cluster.reporter).bring(context, door, cluster, ["gpu2"])
+    assert coded.store.given == [(digest, "gpu1", ("gpu2",))]
+    assert digest in coded.store.have["gpu2"]
+    assert coded.store.sent == ([] if gives else [(digest, ["gpu1", "gpu2"])])
+    assert [event.text for event in coded.cluster.reporter.warnings] == (
+        [] if gives else ["gpu1 does not give the code: it is not here"]
+    )
+
+
+def test_little_code_comes_from_this_machine(coded: Coded) -> None:
+    first = coded.run()
+    digest = first["code"]["digest"]
+    coded.store.sent.clear()
+    door: Any = SimpleNamespace(code={digest: ("gpu1",)}, needed=())
+    context = coded.cluster.context(code=str(coded.folder))
+    cluster: Any = SimpleNamespace()
+    codeflow.Taken(str(coded.folder), coded.cluster.reporter).bring(context, door, cluster, ["gpu2"])
+    assert (coded.store.given, coded.store.sent) == ([], [(digest, ["gpu1", "gpu2"])])
 
 
 def test_hosts_keep_the_code_of_runs_that_live_or_wait(coded: Coded) -> None:

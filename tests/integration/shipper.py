@@ -14,8 +14,9 @@ from kit.config.hosts import parse_hosts
 from kit.events import Event, HostStep, Warned
 from kit.model import values
 from kit.model.host import Login
-from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.broadcast import ship
 from kit.remote.ship.lanes import Target
+from kit.remote.ship.result import Shipped
 
 OWNER = "shipper"
 

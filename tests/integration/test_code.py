@@ -187,9 +187,17 @@ def test_a_host_that_lost_the_code_starts_nothing_and_the_next_run_sends_it(clus
     assert "gpu3" in lost.stderr
     assert lost.stdout == ""
     assert cluster.marked() == {}
-    again = cluster.kit(*run)
+    (folder / "train.py").write_text(TRAIN.format(word="second"))
+    # The folder has other code by now, so the host gets that of the run from the head.
+    again = cluster.kit("run", "--again", "latest")
     assert again.returncode == 0, again.stderr
     printed(again.stdout, "first")
+    assert "left this machine" not in again.stderr
+    cluster.hosts[2].text("rm", "-rf", f"/opt/kit/{cluster.name}/code")
+    assert cluster.kit(*run[:3], "--again", "latest").returncode == 4
+    next_one = cluster.kit(*run)
+    assert next_one.returncode == 0, next_one.stderr
+    printed(next_one.stdout, "second")
 
 
 def test_a_folder_that_cannot_be_sent_starts_nothing(cluster: Cluster, folder: Path) -> None:

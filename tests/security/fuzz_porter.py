@@ -18,7 +18,7 @@ from pathlib import Path
 from kit.errors import KitError, StepError
 from kit.model.answer import OddAnswer
 from kit.remote.ship import faults, reports
-from kit.remote.ship.cargo import source_cargo
+from kit.remote.ship.cargo import CodeThere, source_cargo
 from kit.remote.ship.porter import archive, engine, fetch, layers, wire
 
 DATA = bytes(range(256)) * 30
@@ -44,6 +44,7 @@ SAMPLES: tuple[bytes, ...] = (
         for report in (
             {"ready": {"port": 40123, "need": {NAME: 100}, "held": 2}},
             {"inspected": {"config": CONFIG, "layers": [NAME], "sizes": [5, 7], "size": 12}},
+            {"packed": {"sha256": NAME, "size": 12}},
             {"ask": {NAME: 12}, "serial": 3},
             {"at": 123, "loaded": 1},
             {"lost": "Connection refused", "turn": 2},
@@ -81,6 +82,7 @@ def _report(answer: bytes) -> None:
     report = reports.read(answer)
     if report.inspected is not None:
         source_cargo("kit:1", report.inspected)
+    CodeThere(digest=NAME, store="/code").cargo(report)
     if report.failed is not None:
         raise faults.failed("bad", report.failed, report.kind, faults.IMAGE)
 

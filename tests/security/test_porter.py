@@ -24,12 +24,16 @@ from typing import Any, cast
 import pytest
 
 from kit.errors import AnswerError
+from kit.model.answer import OddAnswer
 from kit.model.host import Login
+from kit.remote.code.limits import MOST_PACK
 from kit.remote.ship import porters
+from kit.remote.ship.cargo import CodeThere
 from kit.remote.ship.certificate import certificate
 from kit.remote.ship.porter import capture, code, fetch, image, names, serve, wire
 from kit.remote.ship.porter.engine import SocketEngine
 from kit.remote.ship.porter.layers import PART, Layers, Writer
+from kit.remote.ship.reports import read
 from tests.fakes.head import until
 from tests.unit.remote.ship.test_broadcast import CHAIN, World, at_work, on, world  # noqa: F401  (a fixture)
 
@@ -542,6 +546,23 @@ def test_what_a_source_reports_of_its_image_is_checked_before_another_host_hears
         world.ship("one", "two", source="head")
     assert getattr(caught.value, "host", None) == "head"
     assert list(world.porters) == ["head"]
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        {"sha256": f"{CLIMB}etc/shadow", "size": 1},
+        {"sha256": "d" * 64, "size": -1},
+        {"sha256": "d" * 64, "size": MOST_PACK + 1},
+        {"sha256": 7, "size": 1},
+        {"sha256": "d" * 64},
+    ],
+    ids=range(5),
+)
+def test_what_a_source_reports_of_its_code_is_checked(packed: dict[str, Any]) -> None:
+    there = CodeThere(digest="d" * 64, store="/code")
+    with pytest.raises(OddAnswer):
+        there.cargo(read(json.dumps({"packed": packed}).encode() + b"\n"))
 
 
 def test_a_source_bounds_what_others_take(world: World) -> None:  # noqa: F811

@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kit.errors import InputError, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.flows.context import Context
-from kit.model import names
+from kit.flows.run.shipping import bring, from_host, lacking_of, raise_first, shipped, with_head
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord
 from kit.model.repository import PREFIX, is_repository, repository, without_login
 from kit.plan.run.records import code_record
 from kit.remote.run.door import Door
-
-if TYPE_CHECKING:
-    from kit.remote.ship.broadcast import Shipped
 
 # A file that changes between its hash and its pack makes kit take another snapshot, this often at most.
 TRIES = 3
@@ -139,7 +136,7 @@ class Stored:
         `ask`: also ask those that have it by what the head says. A host that was taken down and deployed again lost it.
         Raises NotReadyError if kit can take it from nowhere.
         """
-        lacking = _lacking(context, door, self.digest, hosts)
+        lacking = lacking_of(context, door, self.digest, hosts)
         if ask:
             lacking = list(dict.fromkeys([*lacking, *hosts]))
         if not lacking:
@@ -148,9 +145,10 @@ class Stored:
 
         # A pack with nothing but the snapshot's name: a host that lacks the snapshot refuses it.
         name = Snapshot(folder=Path("/"), manifest=EMPTY, digest=self.digest, files=0, size=0, git=None)
-        failures, without = _shipped(context, name, EMPTY, cluster, lacking, needed=door.needed)
-        _raise_first(context, failures, lacking)
-        if without:
+        failures, without = shipped(context, name, EMPTY, cluster, lacking, needed=door.needed)
+        raise_first(context, failures, lacking)
+        holder = next((host for host in with_head(context, lacking) if host not in without), None)
+        if without and not (holder and from_host(context, self.digest, holder, cluster, without, needed=door.needed)):
             bring(context, door, self._rebuilt(context, without), cluster, without, sure=True)
 
     def _rebuilt(self, context: Context, without: Sequence[str]) -> Snapshot:
@@ -210,95 +208,3 @@ def check_workdir(workdir: str, code: Code | None) -> None:
             f"the code has no folder {workdir}",
             hint="write a folder of the code, relative to its top; is it in .gitignore or .kitignore, or empty?",
         )
-
-
-def bring(
-    context: Context,
-    door: Door,
-    snapshot: Snapshot,
-    cluster: ClusterRecord,
-    hosts: Sequence[str],
-    *,
-    sure: bool = False,
-) -> None:
-    """Bring the snapshot to the head and to `hosts`, unless the head says that they have it.
-
-    `sure`: the hosts themselves said that they lack it. Raises the error of the first host that cannot get it: no rank
-    starts before every host has it.
-    """
-    lacking = list(hosts) if sure else _lacking(context, door, snapshot.digest, hosts)
-    if not lacking:
-        return
-    from kit.remote.code.manifests import recall  # noqa: PLC0415
-
-    # The newest snapshot that all of them have, and whose manifest this machine still has.
-    shared = (digest for digest, have in (door.code or {}).items() if set(lacking) <= set(have))
-    base = next(filter(None, map(recall, shared)), None)
-    failures, without = _shipped(context, snapshot, base, cluster, lacking, needed=door.needed)
-    if without and not failures:
-        failures, _ = _shipped(context, snapshot, None, cluster, without, needed=door.needed)
-    _raise_first(context, failures, lacking)
-
-
-def _lacking(context: Context, door: Door, digest: str, hosts: Sequence[str]) -> list[str]:
-    """Return the head and those of `hosts` that the head does not know to have the snapshot."""
-    head = context.inventory.head.name
-    if door.code is None:
-        raise NotReadyError(
-            "the cluster was deployed by a version of kit that cannot send code", hint="run: kit deploy", host=head
-        )
-    have = door.code.get(digest, ())
-    return [name for name in dict.fromkeys([head, *hosts]) if name not in have]
-
-
-def _shipped(
-    context: Context,
-    snapshot: Snapshot,
-    base: bytes | None,
-    cluster: ClusterRecord,
-    hosts: Sequence[str],
-    *,
-    needed: Sequence[str],
-) -> tuple[dict[str, KitError], list[str]]:
-    """Send a pack. Return the hosts that failed, and those that lack its base. `needed`: snapshots that others need."""
-    from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
-
-    # The head writes down who has the snapshot, so it is always asked.
-    targets = tuple(dict.fromkeys([context.inventory.head.name, *hosts]))
-    failures = _ship(context, snapshot, base, cluster, targets, keep=needed).failures
-    without = [host for host, error in failures.items() if isinstance(error, BaseMissingError)]
-    return {host: error for host, error in failures.items() if host not in without}, without
-
-
-def _ship(
-    context: Context,
-    snapshot: Snapshot,
-    base: bytes | None,
-    cluster: ClusterRecord,
-    hosts: Sequence[str],
-    *,
-    keep: Sequence[str],
-) -> Shipped:
-    from kit.remote.ship.broadcast import ship_code  # noqa: PLC0415
-    from kit.remote.ship.lanes import Target  # noqa: PLC0415
-    from kit.remote.ship.packs import PackSpool  # noqa: PLC0415
-
-    addresses = {node.name: node.address for node in cluster.nodes}
-    return ship_code(
-        PackSpool(snapshot, base),
-        store=f"{names.folder(cluster.name)}/{names.CODE}",
-        owner=cluster.name,
-        targets=[Target(login=context.logins[name], address=addresses[name]) for name in hosts],
-        confirm=context.inventory.head.name,
-        reporter=context.reporter,
-        keep=keep,
-    )
-
-
-def _raise_first(context: Context, failures: Mapping[str, KitError], order: Sequence[str]) -> None:
-    if not failures:
-        return
-    first, *others = sorted(failures, key=lambda name: order.index(name) if name in order else -1)
-    for name in others:
-        context.reporter.report(Warned(text=f"{name}: {failures[name].message}", hint=failures[name].hint))
-    raise failures[first]

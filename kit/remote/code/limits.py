@@ -10,6 +10,8 @@ from kit.model.text import size as size_text
 
 MOST_BYTES = 500_000_000
 MOST_FILES = 50_000
+# All of it with the lines of its manifest, whose paths are of up to 4 KiB.
+MOST_PACK = MOST_BYTES + MOST_FILES * 5_000
 # The part of a difference that the record of a run keeps.
 MOST_DIFF = 1_000_000
 _NAMED = 5

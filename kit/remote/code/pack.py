@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -48,7 +47,7 @@ def write_pack(snapshot: Snapshot, base: bytes | None, folder: Path) -> Pack:
                 digest.update(data)
                 file.write(data)
 
-            write(_head(snapshot.digest, name, delta))
+            write(deltas.pack_head(snapshot.digest, name, delta))
             _write_objects(snapshot.folder, delta, write)
             size = file.tell()
         path = folder / digest.hexdigest()
@@ -63,20 +62,6 @@ def write_pack(snapshot: Snapshot, base: bytes | None, folder: Path) -> Pack:
             raise _cannot(folder, error) from error
         raise
     return Pack(path=path, sha256=digest.hexdigest(), size=size, digest=snapshot.digest, base=name)
-
-
-def _head(digest: str, base: str | None, delta: Delta) -> bytes:
-    """Return all lines of the pack. The bytes of the objects follow them."""
-    first = {
-        "kit-pack": 1,
-        "digest": digest,
-        "base": base,
-        "remove": len(delta.removed),
-        "add": len(delta.added),
-        "objects": len(delta.objects),
-    }
-    objects = [f"{name} {size}".encode() for name, size in delta.objects]
-    return b"".join(line + b"\n" for line in (json.dumps(first).encode(), *delta.removed, *delta.added, *objects))
 
 
 def _write_objects(top: Path, delta: Delta, write: Callable[[bytes], object]) -> None:

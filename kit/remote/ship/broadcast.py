@@ -9,26 +9,24 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from msgspec import Struct, field
 
 from kit.errors import KitError, StepError
 from kit.events import Note, Reporter, Warned
 from kit.model.answer import OddAnswer
 from kit.model.secret import Secret
-from kit.model.text import size
 from kit.remote.ship import faults
-from kit.remote.ship.cargo import Cargo, code_cargo, image_cargo, source_cargo
+from kit.remote.ship.cargo import Cargo, CodeThere, ImageThere, There, code_cargo, image_cargo
 from kit.remote.ship.certificate import certificate
 from kit.remote.ship.faults import IMAGE
 from kit.remote.ship.lanes import Lane, Target, in_order, living
 from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
 from kit.remote.ship.reports import Report
+from kit.remote.ship.result import Shipped, went
 from kit.remote.ssh.openssh import SSH_FAILED
 
 if TYPE_CHECKING:
@@ -46,18 +44,6 @@ _ANSWERS = 16
 _Heard: TypeAlias = "tuple[Lane | None, Report | OddAnswer | KitError | None]"
 
 
-class Shipped(Struct, frozen=True, kw_only=True):
-    """The result of a ship: `sent` bytes left this machine, and after `wire_s` the last host had all of them.
-
-    `load_s` is how long each engine unpacked, mostly at the same time.
-    """
-
-    failures: Mapping[str, KitError] = field(default_factory=dict)
-    sent: int = 0
-    wire_s: float = 0.0
-    load_s: Mapping[str, float] = field(default_factory=dict)
-
-
 def ship(
     image: str,
     *,
@@ -73,7 +59,8 @@ def ship(
     `owner` is the cluster's name, which keeps its ships apart from those of other clusters. If a host fails, the others
     go on. Raises ImageError if no engine gives the image, and UnreachableError if this machine's does not answer.
     """
-    with closing(_Ship(owner, targets, reporter, image=image, source=source, origin=origin)) as this_ship:
+    there = ImageThere(image=image, origin=origin or image)
+    with closing(_Ship(owner, targets, reporter, there=there, source=source)) as this_ship:
         return this_ship.run()
 
 
@@ -96,6 +83,26 @@ def ship_code(
         return this_ship.run()
 
 
+def ship_stored(
+    digest: str,
+    *,
+    source: Target,
+    store: str,
+    owner: str,
+    targets: Sequence[Target],
+    confirm: str,
+    reporter: Reporter,
+    keep: Sequence[str] = (),
+) -> Shipped:
+    """Bring the snapshot `digest` from the store of the host `source` to every target, as `ship_code` does.
+
+    No byte of it comes from this machine. Raises StepError if the source does not give it.
+    """
+    there = CodeThere(digest=digest, store=store, keep=keep)
+    with closing(_Ship(owner, targets, reporter, there=there, source=source, confirm=confirm)) as this_ship:
+        return this_ship.run()
+
+
 class _Ship:
     def __init__(
         self,
@@ -103,15 +110,13 @@ class _Ship:
         targets: Sequence[Target],
         reporter: Reporter,
         *,
-        image: str = "",
+        there: There | None = None,
         source: Target | None = None,
-        origin: str = "",
         cargo: Cargo | None = None,
         confirm: str = "",
     ) -> None:
-        self._image = image
-        # Its name where it comes from.
-        self._origin = origin or image
+        # Without a source, this machine has the image.
+        self._there = there
         self._owner = owner
         self._reporter = reporter
         self._confirm = confirm
@@ -120,7 +125,7 @@ class _Ship:
         self._lanes = [Lane(target) for target in targets]
         self._source = Lane(source) if source else None
         self._cargo = cargo
-        self._words = cargo.words if cargo else IMAGE
+        self._words = cargo.words if cargo else there.words if there else IMAGE
         # The hosts in the order in which they pass layers on.
         self._chain: list[Lane] = []
         self._begun = 0.0
@@ -136,14 +141,17 @@ class _Ship:
     def cargo(self) -> Cargo:
         """What comes. An image is looked at first."""
         if self._cargo is None:
-            if self._source:
-                self._cargo = self._look_at_source(self._source)
-            else:
+            there = self._there
+            if self._source and there:
+                self._cargo = self._look_at_source(self._source, there)
+            elif isinstance(there, ImageThere):
                 # It imports a web server, which code does not need.
                 from kit.remote.ship.spool import Spool  # noqa: PLC0415
 
-                spool = Spool(self._origin, lambda error: self._heard.put((None, error)))
-                self._cargo = image_cargo(self._image, spool)
+                spool = Spool(there.origin, lambda error: self._heard.put((None, error)))
+                self._cargo = image_cargo(there.image, spool)
+            else:
+                raise TypeError("a ship without cargo")
         return self._cargo
 
     def run(self) -> Shipped:
@@ -167,7 +175,7 @@ class _Ship:
         public, key = self._certificate
         lane.porter.order(
             op="begin",
-            **{**self.cargo.order, **({"image": self._origin} if lane is self._source else {})},
+            **{**self.cargo.order, **(self._there.question if self._there and lane is self._source else {})},
             owner=self._owner,
             # A single host passes nothing on, so it does not listen.
             listen=lane.target.address if len(self._all()) > 1 else None,
@@ -178,15 +186,13 @@ class _Ship:
 
     def _shipped(self) -> Shipped:
         done = [lane for lane in self._lanes if lane.done]
-        for lane in done:
+        have = [*done, *([self._source] if self._source else [])]
+        for lane in have:
             if lane.host == self._confirm and lane.porter:
-                lane.porter.order(op="confirm", hosts=[other.host for other in done])
+                lane.porter.order(op="confirm", hosts=sorted(other.host for other in have))
         sent = sum(lane.porter.sent for lane in self._all() if lane.porter)
-        if done:
-            where = "from host to host" if len(done) > 1 else "to the host"
-            # Out of another host's engine, no byte of it comes from here.
-            left = f"{size(sent)} left this machine and " if sent else ""
-            text = f"{self._words.cargo}: {left}went {where} in {self._wire_s:.1f} s"
+        text = went(self._words, self._source, done, sent, self._wire_s)
+        if text:
             self._reporter.report(Note(text=text))
         return Shipped(
             failures={lane.host: lane.failed for lane in self._lanes if lane.failed},
@@ -215,18 +221,27 @@ class _Ship:
     def _porter(self, lane: Lane, *, bulk: bool = True) -> Porter:
         return Porter(lane.target.login, lambda _, report: self._heard.put((lane, report)), bulk=bulk)
 
-    def _look_at_source(self, source: Lane) -> Cargo:
-        """Return the image as cargo, from the engine of another host."""
+    def _look_at_source(self, source: Lane, there: There) -> Cargo:
+        """Return what another host has as cargo."""
         source.porter = self._porter(source)
-        source.porter.order(op="inspect", image=self._origin)
+        source.porter.order(op="inspect", **there.question)
         end = time.monotonic() + START_S
         while time.monotonic() < end:
             for lane, report in self._reports():
-                if isinstance(report, Report) and report.inspected:
-                    return source_cargo(self._image, report.inspected)
+                cargo = self._answered(source, there, report) if lane is source else None
+                if cargo:
+                    return cargo
                 if lane is source and not isinstance(report, KitError):
                     self._take(lane, report)
-        raise faults.not_given(source.host, self._image, "it does not answer")
+        raise faults.not_given(source.host, there.name, "it does not answer", self._words)
+
+    def _answered(self, source: Lane, there: There, report: object) -> Cargo | None:
+        """Return the source's cargo, if the report has it. Give the source up if it has something else."""
+        try:
+            return there.cargo(report) if isinstance(report, Report) else None
+        except OddAnswer as odd:
+            self._drop(source, faults.odd(source.host, odd))
+            return None
 
     def _reports(self) -> Iterator[_Heard]:
         """Yield what has come by now. What comes meanwhile waits for the next call."""
@@ -364,7 +379,8 @@ class _Ship:
                 lane.porter.wait(END_S)
             lane.porter.kill()
         if lane is self._source and self._is_needed(lane):
-            raise faults.not_given(lane.host, self._image, error.message)
+            name = self._there.name if self._there else ""
+            raise faults.not_given(lane.host, name, error.message, self._words)
         for behind in self._chain:
             if behind.upstream is lane and not behind.over and not behind.received:
                 self._attach(behind, living(lane.upstream))

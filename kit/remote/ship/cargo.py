@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
+from kit.model.answer import OddAnswer
+from kit.remote.code.limits import MOST_PACK
 from kit.remote.ship.faults import CODE, IMAGE, Words
 from kit.remote.ship.porter.wire import MOST_SIZE
-from kit.remote.ship.reports import Inspected
+from kit.remote.ship.reports import Inspected, Report
 
 if TYPE_CHECKING:
     from kit.remote.ship.packs import PackSpool
@@ -32,6 +34,65 @@ class Cargo(Struct, frozen=True, kw_only=True):
     sizes: tuple[int, ...]
     spool: Spool | PackSpool | None = None
     bulk: bool = True
+
+
+class ImageThere(Struct, frozen=True, kw_only=True):
+    """An image of an engine, which has it as `origin`. `question` is the words of a porter's order `inspect` for it."""
+
+    image: str
+    origin: str
+
+    @property
+    def words(self) -> Words:
+        return IMAGE
+
+    @property
+    def name(self) -> str:
+        return self.image
+
+    @property
+    def question(self) -> Mapping[str, Any]:
+        return {"image": self.origin}
+
+    def cargo(self, report: Report) -> Cargo | None:
+        """Return the image as cargo, if this report answers the question."""
+        return source_cargo(self.image, report.inspected) if report.inspected else None
+
+
+class CodeThere(Struct, frozen=True, kw_only=True):
+    """A snapshot in the folder `store` of another host. `question` is as of an image.
+
+    Hosts keep the snapshots `keep` when they remove old ones.
+    """
+
+    digest: str
+    store: str
+    keep: Sequence[str] = ()
+
+    @property
+    def words(self) -> Words:
+        return CODE
+
+    @property
+    def name(self) -> str:
+        return "the code"
+
+    @property
+    def question(self) -> Mapping[str, Any]:
+        return {"code": {"digest": self.digest, "base": None, "store": self.store, "keep": list(self.keep)}}
+
+    def cargo(self, report: Report) -> Cargo | None:
+        """Return the code as cargo, if this report answers the question. Raises OddAnswer."""
+        packed = report.packed
+        if packed is None:
+            return None
+        if packed.size > MOST_PACK:
+            raise OddAnswer("its pack is larger than code may be")
+        order = {**self.question, "layers": [packed.sha256], "most": packed.size}
+        return Cargo(words=CODE, order=order, sizes=(packed.size,))
+
+
+There: TypeAlias = ImageThere | CodeThere
 
 
 def image_cargo(image: str, spool: Spool) -> Cargo:

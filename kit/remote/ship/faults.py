@@ -72,10 +72,12 @@ def lost(host: str, upstream: str | None, why: str, words: Words) -> KitError:
     return UnreachableError(text, hint=hint, host=host)
 
 
-def not_given(host: str, image: str, why: str) -> KitError:
-    """Return the error for a source whose engine does not give the image."""
-    hint = "build it: kit image build --builder head, then: kit deploy"
-    return ImageError(f"does not give {image}: {why}", hint=hint, host=host)
+def not_given(host: str, name: str, why: str, words: Words) -> KitError:
+    """Return the error for a source that does not give the image or the code of this name."""
+    text = f"does not give {name}: {why.removeprefix(f'{words.failed}: ')}"
+    if words is CODE:
+        return StepError(text, hint=words.again, host=host)
+    return ImageError(text, hint="build it: kit image build --builder head, then: kit deploy", host=host)
 
 
 def failed(host: str, text: str, kind: str, words: Words) -> KitError:

@@ -38,11 +38,19 @@ class Inspected(Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
+class Packed(Struct, frozen=True, kw_only=True):
+    """A snapshot of a source's store, as a pack of `size` bytes."""
+
+    sha256: str
+    size: int
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """One report of a porter. `kit.remote.ship.porter.main` lists them."""
 
     ready: Ready | None = None
     inspected: Inspected | None = None
+    packed: Packed | None = None
     ask: dict[str, int] | None = None
     serial: int = 0
     at: int | None = None
@@ -74,6 +82,8 @@ def read(line: bytes) -> Report:
         _check_need(report.ready.need, line)
         if not (0 <= report.ready.port <= _MOST_PORT and 0 <= report.ready.held <= MOST_LAYERS):
             raise OddAnswer("the port or a count is out of range", line)
+    if report.packed is not None:
+        _check_need({report.packed.sha256: report.packed.size}, line)
     if report.inspected is not None:
         _check_image(report.inspected, line)
     return report

@@ -18,13 +18,12 @@ import json
 import os
 import re
 import time
-from typing import Any, BinaryIO, Dict, List, Set, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, Set, Tuple
 
 from . import delta, manifest, names
 from .layers import Layers
 
 FOLDER = "incoming"
-PACK = 1
 # How many snapshots a host keeps. Above the upper number, the oldest go until the lower one is left.
 MOST, KEPT = 64, 48
 _CHUNK = 1 << 20
@@ -32,7 +31,10 @@ _SIZE = re.compile("[0-9]{1,18}")
 
 
 class Refused(Exception):
-    """The code cannot be stored here. `kind`: base (the base is not here), code (the pack is wrong)."""
+    """The code cannot be stored here, or not be given.
+
+    `kind`: base (a snapshot is not here), code (the pack is wrong), corrupt (what is here has wrong bytes).
+    """
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -78,6 +80,47 @@ class Cargo:
         self._prune()
         return time.monotonic() - start
 
+    def pack(self) -> Tuple[str, int]:
+        """Write the snapshot of this host's store as a pack without a base, a layer of a ship that begins now.
+
+        Return its SHA-256 and its size in bytes. Raises Refused if the snapshot is not here with all its bytes.
+        """
+        if not self._is_whole():
+            raise Refused("base", "the snapshot {} is not here".format(self._digest[:12]))
+        with open(self._path(self._digest), "rb") as file:
+            change = delta.between(manifest.EMPTY, file.read())
+        seen = hashlib.sha256()
+        # A name that no layer has, so what a killed porter left of it goes with the next ship.
+        partial = names.below(self.folder, "pack.part")
+        with open(partial, "wb") as pack:
+
+            def write(data: bytes) -> None:
+                seen.update(data)
+                pack.write(data)
+
+            write(delta.pack_head(self._digest, None, change))
+            for digest, size in change.objects:
+                self._copy_object(digest, size, write)
+            total = pack.tell()
+        os.rename(partial, names.below(self.folder, seen.hexdigest()))
+        return seen.hexdigest(), total
+
+    def _copy_object(self, digest: str, size: int, write: Callable[[bytes], None]) -> None:
+        """Pass the bytes of an object to `write`. Forget it if they are not what its name says. Raises Refused."""
+        seen = hashlib.sha256()
+        left = size
+        with open(self._object(digest), "rb") as file:
+            while left:
+                data = file.read(min(left, _CHUNK))
+                if not data:
+                    break
+                left -= len(data)
+                seen.update(data)
+                write(data)
+        if seen.hexdigest() != digest:
+            os.unlink(self._object(digest))
+            raise Refused("corrupt", "its copy of {} has wrong bytes".format(digest[:12]))
+
     def confirm(self, hosts: List[str]) -> None:
         """Write down, on the head, which hosts have the snapshot."""
         path = names.below(self._store, "confirmed", self._digest)
@@ -109,7 +152,7 @@ class Cargo:
 
     def _unpack(self, pack: BinaryIO) -> None:
         head = _head(pack.readline(4096))
-        if head.get("kit-pack") != PACK or head.get("digest") != self._digest:
+        if head.get("kit-pack") != delta.PACK or head.get("digest") != self._digest:
             raise Refused("code", "this is a pack of something else")
         removed = [_line(pack) for _ in range(head["remove"])]
         added = [_line(pack) for _ in range(head["add"])]

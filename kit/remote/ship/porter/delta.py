@@ -3,12 +3,14 @@
 A manifest may have 50,000 lines, and a run waits for this. So nothing here looks at every line if few differ.
 """
 
-from typing import List, NamedTuple, Set, Tuple
+import json
+from typing import List, NamedTuple, Optional, Set, Tuple
 
 from .manifest import DIGEST, HEADER, BadManifest, check_ends, escaped_path, is_line, path_of, shown, size_of, unescape
 
 # Up to this number of files, to search the base for each is faster than to know all that it has.
 _FEW = 8
+PACK = 1
 
 
 class Delta(NamedTuple):
@@ -34,6 +36,23 @@ def between(base: bytes, new: bytes) -> Delta:
     for known in _known(base, set(sizes)) if sizes else ():
         del sizes[known]
     return Delta(removed, added, [(name.decode(), sizes[name]) for name in sorted(sizes)])
+
+
+def pack_head(digest: str, base: Optional[str], delta: Delta) -> bytes:
+    """Return all lines of a pack (porter.code). The bytes of the objects follow them.
+
+    `digest` names the snapshot, and `base` the one that the pack builds on, or is None.
+    """
+    first = {
+        "kit-pack": PACK,
+        "digest": digest,
+        "base": base,
+        "remove": len(delta.removed),
+        "add": len(delta.added),
+        "objects": len(delta.objects),
+    }
+    objects = ["{} {}".format(name, size).encode() for name, size in delta.objects]
+    return b"".join(line + b"\n" for line in (json.dumps(first).encode(), *delta.removed, *delta.added, *objects))
 
 
 def different(one: bytes, other: bytes) -> Tuple[List[bytes], List[bytes]]:

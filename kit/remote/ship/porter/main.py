@@ -3,13 +3,14 @@
 Both are lines of JSON. The first order is {"op": "begin", "image", "config", "layers", "owner", "listen",
 "certificate", "key", "source", "most"}; all layers have at most as many bytes as `most`. Its answer is
 {"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image"} may come before it; its
-answer is {"inspected"}. To bring code and not an image, the order has "code" (porter.code) in place of "image" and
-"config". Then:
+answer is {"inspected"}. To bring code and not an image, both orders have "code" (porter.code) in place of "image" and
+"config"; the answer to "inspect" is then {"packed": {"sha256", "size"}}: the pack of the snapshot in this host's store,
+which is the only layer. Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
     {"op": "bytes", "count", "serial"}            that many bytes of frames follow; repeated until all have come
-    {"op": "fill", "want": [layers]}              take them out of this host's own engine
+    {"op": "fill", "want": [layers]}              take them out of this host's own engine, or of its pack
     {"op": "beat"}                                the operator is still there
     {"op": "confirm", "hosts": [names]}           write down which hosts have this code
     {"op": "end", "keep": bool}                   end; keep or remove what an interrupted ship left
@@ -63,6 +64,7 @@ class Porter:
         self._heard = time.monotonic()
         self._failed = False
         self._folder = ""
+        self._locked = ""
         self._cargo: Union[code.Cargo, image.Cargo]
 
     def say(self, value: Dict[str, Any]) -> None:
@@ -124,7 +126,10 @@ class Porter:
     def _open(self) -> None:
         order = wire.read_line(self._reading)
         if order["op"] == "inspect":
-            self._inspect(str(order["image"]))
+            if "code" in order:
+                self._pack(code.Cargo(order["code"], []))
+            else:
+                self._inspect(str(order["image"]))
             order = wire.read_line(self._reading)
             # The inspection may have taken as long as several beats.
             while order["op"] == "beat":
@@ -143,6 +148,11 @@ class Porter:
         }
         self.say({"inspected": image_facts})
 
+    def _pack(self, cargo: code.Cargo) -> None:
+        self._hold(cargo.folder)
+        sha256, size = cargo.pack()
+        self.say({"packed": {"sha256": sha256, "size": size}})
+
     def _begin(self, order: Dict[str, Any]) -> None:
         self._owner = str(order["owner"])
         if "code" in order:
@@ -157,7 +167,8 @@ class Porter:
         # A source has every layer, in its engine.
         held = len(chain) if order.get("source") else self._cargo.held()
         need = list(dict.fromkeys(chain[held:]))
-        self._layers.adopt(set(need))
+        # A source of code has just written its pack.
+        self._layers.adopt(set(chain if order.get("source") and isinstance(self._cargo, code.Cargo) else need))
         port = 0
         self._tls: Any = None
         if order.get("listen"):
@@ -174,6 +185,8 @@ class Porter:
 
     def _hold(self, folder: str) -> None:
         """Take the folder for this porter alone. Raises OSError if another porter does not end."""
+        if self._locked == folder:
+            return
         end = time.monotonic() + LOCK_S
         while True:
             # The porter before may remove the folder, and the lock with it, as it ends.
@@ -183,6 +196,7 @@ class Porter:
                 names.private(folder)
                 self._lock_file = open(names.below(folder, LOCK), "w")
                 if self._is_mine():
+                    self._locked = folder
                     return
             if time.monotonic() > end:
                 raise OSError(errno.EBUSY, "another ship of this cluster is running here")
@@ -246,6 +260,8 @@ class Porter:
         with self._filling:
             if isinstance(self._cargo, image.Cargo):
                 self.say({"filled": self._cargo.fill(wanted, self._layers)})
+            elif not all(map(self._layers.whole, wanted)):
+                raise code.Refused("corrupt", "the disk gave other bytes than it got")
 
     def _confirm(self, hosts: List[str]) -> None:
         if isinstance(self._cargo, code.Cargo):

@@ -15,8 +15,8 @@ from kit.model.plan import HostPlan, Needs, Plan, Round, Ship, Step, plan_of
 from kit.model.setup import steps as setup_steps
 from kit.remote.cluster import execute, steps
 from kit.remote.cluster.execution import Execution
-from kit.remote.ship.broadcast import Shipped
 from kit.remote.ship.lanes import Target
+from kit.remote.ship.result import Shipped
 from kit.remote.ssh.transport import Transport
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering

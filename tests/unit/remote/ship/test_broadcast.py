@@ -17,11 +17,12 @@ from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
 from kit.remote.ship import reports, spool
-from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.broadcast import ship
 from kit.remote.ship.cargo import Cargo
 from kit.remote.ship.faults import CODE
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.reports import Report
+from kit.remote.ship.result import Shipped
 from tests.fakes.reporter import Remembering
 
 LONG = 30.0

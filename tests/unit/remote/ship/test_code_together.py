@@ -5,7 +5,9 @@ What ssh would start on a VM is started here.
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,14 +23,20 @@ from kit.model.host import Login
 from kit.model.text import size
 from kit.remote.code.snapshot import take
 from kit.remote.ship import porters, progress
-from kit.remote.ship.broadcast import Shipped, ship_code
+from kit.remote.ship.broadcast import ship_code, ship_stored
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.packs import PackSpool
 from kit.remote.ship.porter import manifest
+from kit.remote.ship.result import Shipped
 from tests.fakes.reporter import Remembering
 
 HOSTS = ("head", "one", "two")
+
+
+def target(name: str) -> Target:
+    login = Login(host=name, address=name, user=None, port=None, key=None, known_hosts=None)
+    return Target(login=login, address="127.0.0.1")
 
 
 class Cluster:
@@ -47,14 +55,22 @@ class Cluster:
         return self.folder / host / "code"
 
     def ship(self, snapshot: Snapshot, base: Snapshot | None = None, hosts: tuple[str, ...] = HOSTS) -> Shipped:
-        logins = {
-            name: Login(host=name, address=name, user=None, port=None, key=None, known_hosts=None) for name in hosts
-        }
         return ship_code(
             PackSpool(snapshot, base.manifest if base else None),
             store="code",
             owner="mine",
-            targets=[Target(login=login, address="127.0.0.1") for login in logins.values()],
+            targets=[target(name) for name in hosts],
+            confirm="head",
+            reporter=self.reporter,
+        )
+
+    def ship_from(self, source: str, snapshot: Snapshot, hosts: tuple[str, ...]) -> Shipped:
+        return ship_stored(
+            snapshot.digest,
+            source=target(source),
+            store="code",
+            owner="mine",
+            targets=[target(name) for name in hosts],
             confirm="head",
             reporter=self.reporter,
         )
@@ -155,9 +171,36 @@ def test_what_is_there_is_not_sent_again(cluster: Cluster) -> None:
     snapshot = take(cluster.code)
     cluster.ship(snapshot, hosts=("head",))
     before = {path: path.stat().st_mtime_ns for path in cluster.store("head").rglob("objects/*/*")}
+    assert not cluster.ship(snapshot, hosts=("head",)).failures
+    # It was only asked.
+    assert len(cluster.reporter.of(Note)) == 1
     assert not cluster.ship(snapshot).failures
     assert {path: path.stat().st_mtime_ns for path in cluster.store("head").rglob("objects/*/*")} == before
     assert cluster.confirmed(snapshot) == sorted(HOSTS)
+
+
+@pytest.mark.parametrize(("source", "others"), [("head", ("one", "two")), ("one", ("head", "two"))])
+def test_code_comes_from_a_host_that_has_it(cluster: Cluster, source: str, others: tuple[str, ...]) -> None:
+    (cluster.code / "big").write_bytes(bytes(range(256)) * 20_000)
+    snapshot = take(cluster.code)
+    cluster.ship(snapshot, hosts=("head", source))
+    if source != "head":
+        shutil.rmtree(cluster.store("head"))
+    shipped = cluster.ship_from(source, snapshot, others)
+    assert (shipped.sent, shipped.failures) == (0, {})
+    assert all(cluster.has(host, snapshot) for host in HOSTS)
+    assert cluster.confirmed(snapshot) == sorted(HOSTS)
+    assert re.fullmatch(rf"code: went from {source} to 2 hosts in .+ s", cluster.reporter.of(Note)[-1].text)
+    # Not even the source keeps the pack.
+    assert all(not (cluster.store(host) / "incoming").exists() for host in HOSTS)
+
+
+def test_a_host_that_does_not_have_the_code_cannot_give_it(cluster: Cluster) -> None:
+    snapshot = take(cluster.code)
+    with pytest.raises(StepError, match=r"^head: does not give the code: the snapshot .* is not here$") as error:
+        cluster.ship_from("head", snapshot, ("one",))
+    assert error.value.host == "head"
+    assert not cluster.has("one", snapshot)
 
 
 def test_a_small_ship_shows_no_progress_unless_it_takes_long(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

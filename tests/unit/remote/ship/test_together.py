@@ -22,8 +22,9 @@ from kit.events import Note
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
 from kit.remote.ship import porters
-from kit.remote.ship.broadcast import Shipped, ship
+from kit.remote.ship.broadcast import ship
 from kit.remote.ship.lanes import Target
+from kit.remote.ship.result import Shipped
 from tests.fakes.reporter import Remembering
 from tests.fakes.sdk import Api
 from tests.fakes.socket_engine import FakeEngine, sha
@@ -97,8 +98,8 @@ def test_it_comes_out_of_another_hosts_engine(cluster: Cluster) -> None:
     assert shipped.failures == {}
     assert cluster.have_it(*HOSTS)
     assert shipped.sent == 0
-    (note,) = (note.text for note in cluster.reporter.of(Note) if "host to host" in note.text)
-    assert "left this machine" not in note
+    (note,) = (note.text for note in cluster.reporter.of(Note) if note.text.startswith("image: "))
+    assert note.startswith(f"image: went from head to {len(HOSTS)} hosts in ")
     assert cluster.clean(*HOSTS, "head")
 
 

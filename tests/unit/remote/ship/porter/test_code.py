@@ -15,6 +15,7 @@ import pytest
 from kit.remote.ship.porter import code, delta, manifest
 from kit.remote.ship.porter.layers import Layers
 from kit.remote.ship.porter.manifest import EMPTY, FILE, FOLDER, LINK, Entry
+from kit.remote.ship.porter.names import is_digest
 from tests.fakes import launcher
 
 Tree = dict[bytes, bytes | tuple[str, bytes]]
@@ -275,6 +276,37 @@ def test_old_snapshots_that_runs_need_stay(host: Host, monkeypatch: pytest.Monke
     last: Tree = {b"own": b"last"}
     host.take(pack_of(last), sha(manifest_of(last)), keep=digests)
     assert len(names_in(host.store / "manifests")) == 3
+
+
+def test_a_store_gives_what_it_took(host: Host, tmp_path: Path) -> None:
+    digest = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), digest)
+    cargo = code.Cargo({"digest": digest, "base": None, "store": str(host.store)}, [])
+    name, size = cargo.pack()
+    pack = (Path(cargo.folder) / name).read_bytes()
+    assert pack == pack_of(TREE)
+    assert (name, size) == (sha(pack), len(pack))
+    other = Host(tmp_path / "other")
+    other.take(pack, digest)
+    assert names_in(other.store / "objects") == names_in(host.store / "objects")
+
+
+def test_a_store_gives_nothing_that_it_does_not_have(host: Host) -> None:
+    digest = sha(manifest_of(TREE))
+    lacking = code.Cargo({"digest": digest, "base": None, "store": str(host.store)}, [])
+    with pytest.raises(code.Refused, match="is not here") as error:
+        lacking.pack()
+    assert error.value.kind == "base"
+    host.take(pack_of(TREE), digest)
+    layers = [name for name in names_in(Path(lacking.folder)) if is_digest(name)]
+    damaged = host.store / "objects" / sha(b"odd names\n")[:2] / sha(b"odd names\n")
+    damaged.write_bytes(b"odd nameS\n")
+    with pytest.raises(code.Refused, match="has wrong bytes") as error:
+        lacking.pack()
+    assert error.value.kind == "corrupt"
+    # So that this host takes it again, too.
+    assert not damaged.exists()
+    assert [name for name in names_in(Path(lacking.folder)) if is_digest(name)] == layers
 
 
 def test_the_head_lists_who_has_what(host: Host) -> None:
