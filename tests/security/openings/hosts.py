@@ -34,6 +34,22 @@ _COPIES = (
     ),
     Opening(
         border=_COPY,
+        what="kit passes on a pack of any size",
+        file="kit/remote/ship/cargo.py",
+        old="if packed.size > MOST_PACK:",
+        new="if packed.size < 0:",
+        tests=(*_PORTER_TESTS, "reports_of_its_code"),
+    ),
+    Opening(
+        border=_COPY,
+        what="a host reports something else than a digest of its pack",
+        file="kit/remote/ship/reports.py",
+        old="_check_need({report.packed.sha256: report.packed.size}, line)",
+        new="_check_need({}, line)",
+        tests=(*_PORTER_TESTS, "reports_of_its_code"),
+    ),
+    Opening(
+        border=_COPY,
         what="a porter writes all bytes that come",
         file="kit/remote/ship/porter/layers.py",
         old="if self.at + len(data) > self.size:",
