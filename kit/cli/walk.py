@@ -168,6 +168,10 @@ class Walk:
         hint = self.usage
         if self.verb is not None and self.verb.command == "dashes":
             hint = f"put -- before a command: {self.verb.usage}"
+        elif self.verb is not None and self.verb.operands and self.verb.operands[-1].name == "hosts":
+            import shlex  # noqa: PLC0415  (only for a typing error)
+
+            hint = f"hosts are one word: kit {self.verb.name} {shlex.quote(','.join(self.operands))}"
         option, why = self.flags.get(self._before), ""
         if option is not None and option.value is None:
             why, hint = f": {self._before} takes no value", self._instead(option, word) or hint

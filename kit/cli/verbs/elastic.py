@@ -7,14 +7,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kit.cli import candidates
-from kit.cli.verbs.grammar import Operand, Option, Verb
+from kit.cli.verbs.grammar import Option, Verb
+from kit.cli.verbs.hosts import WHICH
 from kit.cli.verbs.options import CLUSTER, FAILED, WORK
 from kit.cli.verbs.values import words
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
 
-_HOSTS = Operand(name="hosts", help="Hosts: gpu1,gpu3, gpu[1-4], head, or addresses", complete=candidates.hosts)
 _RUN = Option(
     flags=("--run",),
     value="RUN",
@@ -49,7 +49,7 @@ VERBS = (
         purpose="Add hosts to a run that was started with --elastic",
         handler=add,
         group=WORK,
-        operands=(_HOSTS,),
+        operands=(WHICH,),
         options=(_RUN, *CLUSTER),
         notes="The run holds all free slots of the hosts from now on. Its ranks start there at its next commit, up to "
         "its --max-np. Without --max-np there is no limit.",
@@ -61,7 +61,7 @@ VERBS = (
         purpose="Take hosts from a run that was started with --elastic",
         handler=drop,
         group=WORK,
-        operands=(_HOSTS,),
+        operands=(WHICH,),
         options=(_RUN, *CLUSTER),
         notes="The ranks there end at the run's next commit, and then the run gives the slots back. At least --min-np "
         "slots must stay.",

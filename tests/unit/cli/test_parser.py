@@ -147,6 +147,7 @@ WRONG = [
     ("ps -q gpu1", "'gpu1' is one word too many: -q takes no value", "kit ps"),
     ("ps -- ls", "-- begins a command", "kit ps"),
     ("ssh", "host is missing", "kit ssh [options] host"),
+    ("hosts add gpu1 gpu2", "'gpu2' is one word too many", "hosts are one word: kit hosts add gpu1,gpu2"),
     ("ssh gpu1 ls", "'ls' is one word too many", "put -- before a command"),
     ("ssh gpu1 -q ls", "'ls' is one word too many: -q takes no value", "put -- before a command"),
     ("exec gpu1", "the command is missing", "kit exec [options] [hosts] -- command"),
