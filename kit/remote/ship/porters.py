@@ -24,8 +24,8 @@ from kit.remote.ssh.transport import as_root
 _FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
 _MODULES = (
-    *("names", "wire", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
-    *("manifest", "delta", "code", "operator", "main"),
+    *("names", "wire", "hold", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
+    *("manifest", "delta", "store", "code", "operator", "main"),
 )
 _BULK = 8
 # A porter that receives nothing for a minute ends, because a connection can break without notice.

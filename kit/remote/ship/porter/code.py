@@ -1,31 +1,23 @@
-"""Code as a porter's cargo: a pack of files, unpacked into the cluster's store on this host.
+"""Code as a porter's cargo: a pack of files, unpacked into the cluster's store on this host (store.py).
 
-    objects/<2 digits>/<sha256>   the bytes of one file
-    manifests/<digest>            one snapshot: its files, with their objects. Its SHA-256 is its name
-    confirmed/<digest>            on the head: the hosts that have the snapshot, a name a line
-    incoming/                     the pack while it comes
-
-A manifest gets its name after all of its objects are here. So a manifest that is here is complete, and what its name
-promises. Containers see the store read-only.
+While the pack comes, it is in the store's folder `incoming`.
 
 A pack is a line of JSON, {"kit-pack", "digest", "base", "remove", "add", "objects"}; the paths that the base's manifest
 loses, and the lines that it gains, each a line; `<sha256> <size>` for each object, each a line; and their bytes.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import time
-from typing import Any, BinaryIO, Callable, Dict, List, Set, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, Tuple
 
 from . import delta, manifest, names
 from .layers import Layers
+from .store import Store
 
 FOLDER = "incoming"
-# How many snapshots a host keeps. Above the upper number, the oldest go until the lower one is left.
-MOST, KEPT = 64, 48
 _CHUNK = 1 << 20
 _SIZE = re.compile("[0-9]{1,18}")
 
@@ -52,18 +44,16 @@ class Cargo:
         self.loaded = 0
         self._digest = _digest(order["digest"])
         self._base = _digest(order["base"]) if order["base"] else ""
-        self._store = str(order["store"])
+        self._store = Store(str(order["store"]))
         self._keep = {self._digest, *(_digest(name) for name in order.get("keep") or ())}
-        self.folder = names.below(self._store, FOLDER)
+        self.folder = names.below(self._store.folder, FOLDER)
 
     def held(self) -> int:
         """Return 1 if the snapshot is here. Raises Refused if neither it nor the base of the pack is."""
-        if self._is_whole():
+        if self._store.is_whole(self._digest):
             self.loaded = len(self.chain)
-            # A snapshot that is used stays when older ones go.
-            with contextlib.suppress(OSError):
-                os.utime(self._path(self._digest))
-        elif self._base and not os.path.exists(self._path(self._base)):
+            self._store.touch(self._digest)
+        elif self._base and not self._store.has(self._base):
             raise Refused("base", "the snapshot {} is not here".format(self._base[:12]))
         return self.loaded
 
@@ -77,7 +67,7 @@ class Cargo:
         with open(layers.path(self.chain[0]), "rb") as pack:
             self._unpack(pack)
         self.loaded = 1
-        self._prune()
+        self._store.prune(self._keep)
         return time.monotonic() - start
 
     def pack(self) -> Tuple[str, int]:
@@ -85,9 +75,9 @@ class Cargo:
 
         Return its SHA-256 and its size in bytes. Raises Refused if the snapshot is not here with all its bytes.
         """
-        if not self._is_whole():
+        if not self._store.is_whole(self._digest):
             raise Refused("base", "the snapshot {} is not here".format(self._digest[:12]))
-        with open(self._path(self._digest), "rb") as file:
+        with open(self._store.manifest(self._digest), "rb") as file:
             change = delta.between(manifest.EMPTY, file.read())
         seen = hashlib.sha256()
         # A name that no layer has, so what a killed porter left of it goes with the next ship.
@@ -109,7 +99,7 @@ class Cargo:
         """Pass the bytes of an object to `write`. Forget it if they are not what its name says. Raises Refused."""
         seen = hashlib.sha256()
         left = size
-        with open(self._object(digest), "rb") as file:
+        with open(self._store.object(digest), "rb") as file:
             while left:
                 data = file.read(min(left, _CHUNK))
                 if not data:
@@ -118,37 +108,13 @@ class Cargo:
                 seen.update(data)
                 write(data)
         if seen.hexdigest() != digest:
-            os.unlink(self._object(digest))
+            os.unlink(self._store.object(digest))
             raise Refused("corrupt", "its copy of {} has wrong bytes".format(digest[:12]))
 
     def confirm(self, hosts: List[str]) -> None:
-        """Write down, on the head, which hosts have the snapshot."""
-        path = names.below(self._store, "confirmed", self._digest)
-        names.private(os.path.dirname(path))
-        with contextlib.suppress(OSError), open(path) as file:
-            hosts = sorted(set(hosts) | set(file.read().split()))
-        _write(path, "".join(host + "\n" for host in hosts).encode())
-
-    def _is_whole(self) -> bool:
-        """Return whether the snapshot is here with all its objects. Forget what is damaged, so that it comes again."""
-        path = self._path(self._digest)
-        try:
-            with open(path, "rb") as file:
-                text = file.read()
-        except OSError:
-            return False
-        whole = hashlib.sha256(text).hexdigest() == self._digest
-        for entry in manifest.parse(text) if whole else ():
-            if entry.kind == manifest.FILE and not _has_size(self._object(entry.digest), entry.size):
-                whole = False
-                with contextlib.suppress(OSError):
-                    os.unlink(self._object(entry.digest))
-        if not whole:
-            os.unlink(path)
-        return whole
-
-    def _path(self, digest: str) -> str:
-        return names.below(self._store, "manifests", digest)
+        """Write down, on the head, which hosts have the snapshot. A head that gave it took no pack, and prunes now."""
+        self._store.confirm(self._digest, hosts)
+        self._store.prune(self._keep)
 
     def _unpack(self, pack: BinaryIO) -> None:
         head = _head(pack.readline(4096))
@@ -159,7 +125,7 @@ class Cargo:
         objects = [_object(_line(pack)) for _ in range(head["objects"])]
         base = manifest.EMPTY
         if head["base"]:
-            with open(self._path(_digest(str(head["base"]))), "rb") as file:
+            with open(self._store.manifest(_digest(str(head["base"]))), "rb") as file:
                 base = file.read()
         try:
             text = delta.merge(base, removed, added)
@@ -169,18 +135,13 @@ class Cargo:
             raise Refused("code", "the pack makes another snapshot than {}".format(self._digest[:12]))
         for digest, size in objects:
             self._store_object(pack, digest, size)
-        names.private(os.path.dirname(self._path(self._digest)))
-        _write(self._path(self._digest), text)
-
-    def _object(self, digest: str) -> str:
-        return names.below(self._store, "objects", digest[:2], digest)
+        self._store.add(text)
 
     def _store_object(self, pack: BinaryIO, digest: str, size: int) -> None:
-        path = self._object(digest)
+        path = self._store.object(digest)
         if os.path.exists(path):
             pack.seek(size, os.SEEK_CUR)
             return
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         partial = names.below(self.folder, "object.part")
         seen = hashlib.sha256()
         with open(partial, "wb") as file:
@@ -194,30 +155,7 @@ class Cargo:
                 left -= len(data)
         if seen.hexdigest() != digest:
             raise Refused("code", "the pack has wrong bytes for {}".format(digest[:12]))
-        os.rename(partial, path)
-
-    def _prune(self) -> None:
-        """Remove the oldest snapshots that no run needs, and the objects that no other one has."""
-        folder = names.below(self._store, "manifests")
-        by_age = sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
-        if len(by_age) <= MOST:
-            return
-        # A run that waits in line may need a snapshot that is older than those of all runs since.
-        unneeded = [name for name in by_age if name not in self._keep]
-        for name in unneeded[: len(by_age) - KEPT]:
-            os.unlink(names.below(folder, name))
-            with contextlib.suppress(OSError):
-                os.unlink(names.below(self._store, "confirmed", name))
-        # Snapshots have most of their lines in common, and there may be 50,000 in each.
-        lines: Set[bytes] = set()
-        for name in os.listdir(folder):
-            with open(names.below(folder, name), "rb") as file:
-                lines.update(file.read().split(b"\n"))
-        used = {line[manifest.DIGEST] for line in lines if line.startswith(b"f")}
-        for path, _, files in os.walk(names.below(self._store, "objects")):
-            for name in files:
-                if name.encode() not in used:
-                    os.unlink(names.below(path, name))
+        self._store.add_object(partial, digest)
 
 
 def _digest(word: str) -> str:
@@ -241,13 +179,6 @@ def _head(line: bytes) -> Dict[str, Any]:
     return dict(head)
 
 
-def _has_size(path: str, size: int) -> bool:
-    try:
-        return os.stat(path).st_size == size
-    except OSError:
-        return False
-
-
 def _line(pack: BinaryIO) -> bytes:
     line = pack.readline(1 << 16)
     if not line.endswith(b"\n"):
@@ -260,10 +191,3 @@ def _object(line: bytes) -> Tuple[str, int]:
     if not _SIZE.fullmatch(size):
         raise Refused("code", "this is not an object: {!r}".format(line[:80]))
     return _digest(digest), int(size)
-
-
-def _write(path: str, data: bytes) -> None:
-    """Write a file completely or not at all."""
-    with open(path + ".part", "wb") as file:
-        file.write(data)
-    os.rename(path + ".part", path)

@@ -14,10 +14,10 @@ import time
 from typing import BinaryIO, Callable, Dict, List, Optional, Set, Tuple, cast
 
 from . import names
+from .hold import LOCK
 from .wire import CHUNK
 
 PART = ".part"
-LOCK = "lock"
 
 
 class Corrupt(Exception):

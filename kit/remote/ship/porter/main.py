@@ -22,7 +22,6 @@ standard input ends, or is silent for a minute.
 
 import contextlib
 import errno
-import fcntl
 import io
 import os
 import shutil
@@ -35,7 +34,8 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Union, cast
 from . import code, fetch, image, names, serve, source, wire
 from .archive import config_of, layers_of
 from .engine import EngineError, SocketEngine, size_of
-from .layers import LOCK, Layers, Stopped
+from .hold import Hold
+from .layers import Layers, Stopped
 from .operator import Ask, Pipe
 
 TICK_S = 0.25
@@ -43,8 +43,6 @@ TICK_S = 0.25
 LIFE_S = 2.0
 # The operator sends a beat every five seconds.
 DEAF_S = 60.0
-# An earlier porter of the same cluster, whose operator is gone, ends soon.
-LOCK_S = 30.0
 # Less than the operator waits for the end.
 SETTLE_S = 8.0
 
@@ -64,7 +62,7 @@ class Porter:
         self._heard = time.monotonic()
         self._failed = False
         self._folder = ""
-        self._locked = ""
+        self._hold = Hold()
         self._cargo: Union[code.Cargo, image.Cargo]
 
     def say(self, value: Dict[str, Any]) -> None:
@@ -149,7 +147,7 @@ class Porter:
         self.say({"inspected": image_facts})
 
     def _pack(self, cargo: code.Cargo) -> None:
-        self._hold(cargo.folder)
+        self._hold.take(cargo.folder)
         sha256, size = cargo.pack()
         self.say({"packed": {"sha256": sha256, "size": size}})
 
@@ -160,7 +158,7 @@ class Porter:
         else:
             self._cargo = image.Cargo(order, self._engine)
         folder = self._cargo.folder
-        self._hold(folder)
+        self._hold.take(folder)
         self._layers = Layers(folder)
         self._folder = folder
         chain = self._cargo.chain
@@ -182,32 +180,6 @@ class Porter:
         if not order.get("source"):
             self._start(self._fetch)
             self._start(self._load)
-
-    def _hold(self, folder: str) -> None:
-        """Take the folder for this porter alone. Raises OSError if another porter does not end."""
-        if self._locked == folder:
-            return
-        end = time.monotonic() + LOCK_S
-        while True:
-            # The porter before may remove the folder, and the lock with it, as it ends.
-            with contextlib.suppress(FileNotFoundError):
-                # A private image or private code is in it.
-                names.private(os.path.dirname(folder))
-                names.private(folder)
-                self._lock_file = open(names.below(folder, LOCK), "w")
-                if self._is_mine():
-                    self._locked = folder
-                    return
-            if time.monotonic() > end:
-                raise OSError(errno.EBUSY, "another ship of this cluster is running here")
-            time.sleep(0.2)
-
-    def _is_mine(self) -> bool:
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return os.fstat(self._lock_file.fileno()).st_nlink > 0
 
     def _start(self, work: Any, *arguments: Any) -> None:
         threading.Thread(target=self._guarded, args=(work, *arguments), daemon=True).start()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kit.remote.ship.porter import code, delta, manifest
+from kit.remote.ship.porter import store as stores
 from kit.remote.ship.porter.layers import Layers
 from kit.remote.ship.porter.manifest import EMPTY, FILE, FOLDER, LINK, Entry
 from kit.remote.ship.porter.names import is_digest
@@ -245,8 +246,8 @@ def test_a_damaged_store_gets_the_code_again(host: Host, damage: str) -> None:
 
 
 def test_old_snapshots_go_and_what_others_use_stays(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "MOST", 3)
-    monkeypatch.setattr(code, "KEPT", 2)
+    monkeypatch.setattr(stores, "MOST", 3)
+    monkeypatch.setattr(stores, "KEPT", 2)
     digests = []
     for number in range(4):
         tree: Tree = {b"shared": b"the same", b"own": b"%d" % number}
@@ -261,8 +262,8 @@ def test_old_snapshots_go_and_what_others_use_stays(host: Host, monkeypatch: pyt
 
 
 def test_old_snapshots_that_runs_need_stay(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "MOST", 3)
-    monkeypatch.setattr(code, "KEPT", 2)
+    monkeypatch.setattr(stores, "MOST", 3)
+    monkeypatch.setattr(stores, "KEPT", 2)
     trees: list[Tree] = [{b"own": b"%d" % number} for number in range(6)]
     digests = [sha(manifest_of(tree)) for tree in trees]
     for number, tree in enumerate(trees):
@@ -272,7 +273,7 @@ def test_old_snapshots_that_runs_need_stay(host: Host, monkeypatch: pytest.Monke
     assert names_in(host.store / "manifests") == sorted([digests[0], digests[5]])
     assert tree_of(host.seed("r1", digests[0])) == trees[0]
     # If runs need all of them, more than the most stay, and so does the one that came.
-    monkeypatch.setattr(code, "MOST", 1)
+    monkeypatch.setattr(stores, "MOST", 1)
     last: Tree = {b"own": b"last"}
     host.take(pack_of(last), sha(manifest_of(last)), keep=digests)
     assert len(names_in(host.store / "manifests")) == 3

@@ -1,0 +1,117 @@
+"""The store of a cluster's code on this host: snapshots, and the bytes of their files.
+
+    objects/<2 digits>/<sha256>   the bytes of one file
+    manifests/<digest>            one snapshot: its files, with their objects. Its SHA-256 is its name
+    confirmed/<digest>            on the head: the hosts that have the snapshot, a name a line
+
+A manifest gets its name after all of its objects are here. So a manifest that is here is complete, and what its name
+promises. Containers see the store read-only.
+"""
+
+import contextlib
+import hashlib
+import os
+from typing import List, Set
+
+from . import manifest, names
+
+# How many snapshots a host keeps. Above the upper number, the oldest go until the lower one is left.
+MOST, KEPT = 64, 48
+
+
+class Store:
+    """The store in a folder of this host. Whoever changes it holds the folder of a ship (hold.py)."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def manifest(self, digest: str) -> str:
+        """Return the path of a snapshot's manifest."""
+        return names.below(self.folder, "manifests", digest)
+
+    def object(self, digest: str) -> str:
+        """Return the path of the bytes with this SHA-256."""
+        return names.below(self.folder, "objects", digest[:2], digest)
+
+    def has(self, digest: str) -> bool:
+        """Return whether there is a manifest of this name."""
+        return os.path.exists(self.manifest(digest))
+
+    def is_whole(self, digest: str) -> bool:
+        """Return whether a snapshot is here with all its objects. Forget what is damaged, so that it comes again."""
+        path = self.manifest(digest)
+        try:
+            with open(path, "rb") as file:
+                text = file.read()
+        except OSError:
+            return False
+        whole = hashlib.sha256(text).hexdigest() == digest
+        for entry in manifest.parse(text) if whole else ():
+            if entry.kind == manifest.FILE and not _has_size(self.object(entry.digest), entry.size):
+                whole = False
+                with contextlib.suppress(OSError):
+                    os.unlink(self.object(entry.digest))
+        if not whole:
+            os.unlink(path)
+        return whole
+
+    def touch(self, digest: str) -> None:
+        """Let a snapshot stay when older ones go, because it is used."""
+        with contextlib.suppress(OSError):
+            os.utime(self.manifest(digest))
+
+    def add_object(self, path: str, digest: str) -> None:
+        """Move a file of this disk, whose bytes have this SHA-256, into the store."""
+        os.makedirs(os.path.dirname(self.object(digest)), mode=0o700, exist_ok=True)
+        os.rename(path, self.object(digest))
+
+    def add(self, text: bytes) -> None:
+        """Write a manifest, all of whose objects are here."""
+        path = self.manifest(manifest.digest(text))
+        names.private(os.path.dirname(path))
+        _write(path, text)
+
+    def confirm(self, digest: str, hosts: List[str]) -> None:
+        """Write down, on the head, which hosts have the snapshot."""
+        path = names.below(self.folder, "confirmed", digest)
+        names.private(os.path.dirname(path))
+        with contextlib.suppress(OSError), open(path) as file:
+            hosts = sorted(set(hosts) | set(file.read().split()))
+        _write(path, "".join(host + "\n" for host in hosts).encode())
+
+    def prune(self, keep: Set[str]) -> None:
+        """Remove the oldest snapshots without those that runs need, and the objects that no other one has."""
+        folder = names.below(self.folder, "manifests")
+        by_age = sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
+        if len(by_age) <= MOST:
+            return
+        # A run that waits in line may need a snapshot that is older than those of all runs since.
+        unneeded = [name for name in by_age if name not in keep]
+        for name in unneeded[: len(by_age) - KEPT]:
+            os.unlink(names.below(folder, name))
+            with contextlib.suppress(OSError):
+                os.unlink(names.below(self.folder, "confirmed", name))
+        # Snapshots have most of their lines in common, and there may be 50,000 in each.
+        lines: Set[bytes] = set()
+        for name in os.listdir(folder):
+            with open(names.below(folder, name), "rb") as file:
+                lines.update(file.read().split(b"\n"))
+        used = {line[manifest.DIGEST] for line in lines if line.startswith(b"f")}
+        for path, _, files in os.walk(names.below(self.folder, "objects")):
+            for name in files:
+                if name.encode() not in used:
+                    os.unlink(names.below(path, name))
+
+
+def _has_size(path: str, size: int) -> bool:
+    try:
+        return os.stat(path).st_size == size
+    except OSError:
+        return False
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a file completely or not at all."""
+    with open(path + ".part", "wb") as file:
+        file.write(data)
+    os.rename(path + ".part", path)
