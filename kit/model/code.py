@@ -28,7 +28,8 @@ class Snapshot:
     """A folder's content at one time. `digest` is the SHA-256 of `manifest`; `size` is in bytes, of all files.
 
     `git` is None outside of a git work tree. `source` is what you wrote instead of a folder, without a login, or ''.
-    `notes` are sentences about what the snapshot lacks.
+    `notes` are sentences about what the snapshot lacks. `holder` is None if the files are in `folder`. Otherwise it is
+    the name of the host whose store has them, or '' if kit does not know one.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Snapshot:
     git: GitFacts | None
     source: str = ""
     notes: tuple[str, ...] = ()
+    holder: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

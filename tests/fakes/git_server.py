@@ -1,4 +1,4 @@
-"""A server for git over HTTP behind a password, with git's own program behind it, and for files of Git LFS."""
+"""A server for git over HTTP, mostly behind a password, with git's own program behind it, and for files of Git LFS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,26 @@ _TYPE = "application/vnd.git-lfs+json"
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serves the repositories in the folder `root`. `asked` has the paths of all requests that had the password."""
+    """Serves the repositories in the folder `root`. `asked` has the paths of all requests that it answered.
+
+    `public`: it answers without the password, too. `wait` is called before each answer.
+    """
 
     root: Path
     asked: list[str]
+    public: bool
+    wait: Callable[[], object]
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization", "")
-        if given != f"Basic {base64.b64encode(LOGIN.encode()).decode()}":
+        if given != f"Basic {base64.b64encode(LOGIN.encode()).decode()}" and not (self.public and not given):
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="code"')
             self.end_headers()
             return
         url = urlsplit(self.path)
         self.asked.append(url.path)
+        self.wait()
         if _LFS in url.path:
             self.serve_lfs(url.path)
             return
@@ -47,7 +53,8 @@ class Server(BaseHTTPRequestHandler):
         }  # fmt: skip
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         argv = ["git", "-c", "safe.directory=*", "http-backend"]
-        out = subprocess.run(argv, input=body, env=environ, capture_output=True, check=True).stdout
+        # It fails for a commit that is not there, and its answer says so.
+        out = subprocess.run(argv, input=body, env=environ, capture_output=True, check=False).stdout
         head, _, content = out.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
         self.send_response(int(fields.pop("Status", "200").split()[0]))
@@ -90,14 +97,21 @@ class Server(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(root: Path, asked: list[str] | None = None) -> Iterator[str]:
-    """Serve the repositories of a folder. Yields `127.0.0.1:PORT`."""
-    handler = type("OneServer", (Server,), {"root": root, "asked": [] if asked is None else asked})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+def serving(
+    root: Path,
+    asked: list[str] | None = None,
+    *,
+    public: bool = False,
+    wait: Callable[[], object] = lambda: None,
+    address: str = "127.0.0.1",
+) -> Iterator[str]:
+    """Serve the repositories of a folder (see Server). Yields `ADDRESS:PORT`."""
+    fields = {"root": root, "asked": [] if asked is None else asked, "public": public, "wait": staticmethod(wait)}
+    with ThreadingHTTPServer((address, 0), type("OneServer", (Server,), fields)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"127.0.0.1:{server.server_port}"
+            yield f"{address}:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

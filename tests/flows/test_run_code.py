@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kit.errors import InputError, KitError, NotReadyError, StepError
-from kit.events import Warned
+from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run import code as codeflow
 from kit.flows.run import shipping
@@ -21,9 +21,16 @@ from kit.flows.run.listing import show
 from kit.flows.run.planning import dry_run
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord, RunPolicy, RunRequest
+from kit.model.repository import Repository
+from kit.model.values import replace
+from kit.remote.code import gathered
+from kit.remote.code.fetched import facts
+from kit.remote.code.gathered import NotGatheredError, Place
 from kit.remote.code.pack import Changed, write_pack
+from kit.remote.code.snapshot import take
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.porter import manifest
+from tests.fakes import git_server
 from tests.fakes.cluster import Cluster
 from tests.fakes.repository import git, repository
 
@@ -449,3 +456,123 @@ def test_a_folder_that_is_no_code_starts_nothing(
     assert error.value.hint
     assert (coded.store.sent, coded.cluster.records) == ([], [])
     coded.cluster.head.nothing_left()
+
+
+class Web:
+    """A repository on the web, and a head that fetches from it. `asked` has the commits that it was asked for.
+
+    `refusal` is why it cannot fetch, or ''.
+    """
+
+    def __init__(self, coded: Coded, origin: Path, address: str) -> None:
+        self.coded, self.origin = coded, origin
+        self.code = f"git+http://{git_server.LOGIN}@{address}/origin/.git@main"
+        self.asked: list[str] = []
+        self.refusal = ""
+
+    def gather(self, source: Repository, commit: str, place: Place, say: Callable[[str], None]) -> Snapshot:
+        assert (place.login.host, place.store) == ("gpu1", "/opt/kit/lab/code")
+        assert source.url.startswith(f"http://{git_server.LOGIN}@")
+        self.asked.append(commit)
+        if self.refusal:
+            raise NotGatheredError(self.refusal, host="gpu1")
+        assert git(self.origin, "rev-parse", "HEAD") == commit
+        taken = take(self.origin)
+        self.coded.store._write(taken)
+        self.coded.store.have.setdefault("gpu1", set()).add(taken.digest)
+        gathered._remember(source, commit, taken.digest)
+        return replace(taken, folder=Path("/"), source=source.shown, git=facts(source, commit), holder="gpu1")
+
+    def run(self, **more: Any) -> Any:
+        return self.coded.run(spec={"code": self.code}, code=self.code, **more)
+
+    def bring(self, have: Sequence[str] = ()) -> str:
+        """Bring the code to gpu1, the head, and to gpu2, as far as they do not have it. Return its digest."""
+        context = self.coded.cluster.context(code=self.code)
+        taken = codeflow.Taken(self.code, self.coded.cluster.reporter, context)
+        door: Any = SimpleNamespace(code={taken.digest: have}, needed=())
+        cluster: Any = SimpleNamespace()
+        taken.bring(context, door, cluster, ["gpu2"])
+        return taken.digest
+
+    def change(self, text: str) -> str:
+        (self.origin / "train.py").write_text(text)
+        git(self.origin, "commit", "-qam", text)
+        return git(self.origin, "rev-parse", "HEAD")
+
+    @property
+    def said(self) -> list[str]:
+        return [event.text for event in self.coded.cluster.reporter.events if isinstance(event, Note)]
+
+
+@pytest.fixture
+def web(coded: Coded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
+    as_author(monkeypatch)
+    origin = repository(tmp_path / "served" / "origin", {"train.py": "one\n", "sub/net.py": "net\n"})
+    with git_server.serving(origin.parent) as address:
+        made = Web(coded, origin, address)
+        monkeypatch.setattr(gathered, "gather", made.gather)
+        yield made
+
+
+def test_the_head_fetches_a_commit_and_gives_it_to_the_others(web: Web) -> None:
+    digest, commit = web.bring(), git(web.origin, "rev-parse", "HEAD")
+    assert web.asked == [commit]
+    # No byte of it comes from this machine.
+    assert (web.coded.store.given, web.coded.store.sent) == ([(digest, "gpu1", ("gpu1", "gpu2"))], [])
+    # A commit that is known is not asked for once more.
+    assert web.bring(have=("gpu1", "gpu2")) == digest
+    assert (web.asked, len(web.coded.store.given)) == ([commit], 1)
+    assert web.bring(have=("gpu1",)) == digest
+    assert (web.asked, web.coded.store.given[1:]) == ([commit], [(digest, "gpu1", ("gpu2",))])
+    # But one that the head lost is.
+    assert web.bring() == digest
+    assert (web.asked, len(web.coded.store.given)) == ([commit, commit], 3)
+    assert web.coded.store.sent == []
+
+
+def test_a_head_alone_only_writes_down_that_it_has_the_commit(web: Web) -> None:
+    record = web.run()
+    digest = record["code"]["digest"]
+    assert (web.coded.store.given, web.coded.store.sent) == ([], [(digest, ["gpu1"])])
+    assert web.asked == [record["code"]["commit"]]
+
+
+def test_again_takes_a_commit_from_the_head_once_more(web: Web) -> None:
+    first = web.run(workdir="sub")
+    assert "s3cret" not in json.dumps(first)
+    web.coded.store.prune()
+    web.asked.clear()
+    again = web.coded.again(spec={"code": web.code})
+    assert (again["code"], web.asked) == (first["code"], [first["code"]["commit"]])
+    assert first["code"]["digest"] in web.coded.store.have["gpu1"]
+
+
+def test_this_machine_fetches_what_the_head_cannot(web: Web) -> None:
+    web.refusal = "cannot fetch it: the commit has submodules"
+    digest = web.bring()
+    assert web.said == ["code: gpu1 cannot fetch it: the commit has submodules; this machine fetches it"]
+    assert (web.coded.store.given, web.coded.store.sent) == ([], [(digest, ["gpu1", "gpu2"])])
+    # From then on, it is in the cache.
+    assert web.bring() == digest
+    assert (len(web.asked), len(web.said)) == (1, 1)
+
+
+def test_this_machine_fetches_what_the_head_lost_and_cannot_fetch_again(web: Web) -> None:
+    digest = web.bring()
+    web.coded.store.have.clear()
+    web.refusal = "cannot fetch it: no route to host"
+    assert web.bring() == digest
+    assert web.said == ["code: gpu1 cannot fetch it: no route to host; this machine fetches it"]
+    assert web.coded.store.sent == [(digest, ["gpu1", "gpu2"])]
+
+
+def no_ship(*_: object, **__: object) -> None:
+    raise StepError("does not give the code: its disk is gone", host="gpu1")
+
+
+def test_a_head_that_fetched_other_files_starts_no_run(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    (web.origin / "sub" / "net.py").write_text("not in the commit\n")
+    monkeypatch.setattr(shipping, "_ship_stored", no_ship)
+    with pytest.raises(KitError, match="fetched different files"):
+        web.bring()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kit.errors import InputError, KitError, NotReadyError, UnreachableError
-from kit.events import Note, Reporter, Warned
+from kit.events import Reporter, Warned
 from kit.flows.context import Context
-from kit.flows.run.shipping import bring, from_host, lacking_of, raise_first, shipped, with_head
+from kit.flows.run.commits import bring_taken, snapshot_of
+from kit.flows.run.shipping import from_host, lacking_of, raise_first, shipped, with_head
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord
 from kit.model.repository import PREFIX, is_repository, repository, without_login
@@ -41,11 +42,15 @@ class Code(Protocol):
 
 
 class Taken:
-    """The code in a folder or repository. A thread takes the snapshot while kit connects; what needs it waits."""
+    """The code in a folder or repository. A thread takes the snapshot while kit connects; what needs it waits.
 
-    def __init__(self, source: str, reporter: Reporter) -> None:
+    `context` is that of the cluster whose head may fetch a commit, or None.
+    """
+
+    def __init__(self, source: str, reporter: Reporter, context: Context | None = None) -> None:
         self._source = source
         self._reporter = reporter
+        self._context = context
         self._tries = TRIES
         self._noted = False
         self._begin()
@@ -59,7 +64,7 @@ class Taken:
 
     def _take(self) -> None:
         try:
-            self._snapshot = snapshot_of(self._source, self._reporter)
+            self._snapshot = snapshot_of(self._source, self._reporter, self._context)
         except BaseException as error:
             self._error = error
 
@@ -91,7 +96,7 @@ class Taken:
         return has_folder(self.snapshot.manifest, path)
 
     def bring(self, context: Context, door: Door, cluster: ClusterRecord, hosts: Sequence[str]) -> None:
-        bring(context, door, self.snapshot, cluster, hosts)
+        bring_taken(context, door, self._source, self.snapshot, cluster=cluster, hosts=hosts)
 
     def retake(self, error: KitError) -> bool:
         from kit.remote.code.pack import Changed  # noqa: PLC0415
@@ -100,17 +105,6 @@ class Taken:
             return False
         self._begin()
         return True
-
-
-def snapshot_of(source: str, reporter: Reporter) -> Snapshot:
-    """Take the snapshot of a folder, or of git+URL@REF. Report if another kit fetches from the same repository."""
-    if is_repository(source):
-        from kit.remote.code.fetched import fetch  # noqa: PLC0415
-
-        return fetch(repository(source), lambda text: reporter.report(Note(text=text)))
-    from kit.remote.code.snapshot import take  # noqa: PLC0415  (only where a run has code)
-
-    return take(Path(source))
 
 
 class Stored:
@@ -149,16 +143,18 @@ class Stored:
         raise_first(context, failures, lacking)
         holder = next((host for host in with_head(context, lacking) if host not in without), None)
         if without and not (holder and from_host(context, self.digest, holder, cluster, without, needed=door.needed)):
-            bring(context, door, self._rebuilt(context, without), cluster, without, sure=True)
+            source, snapshot = self._rebuilt(context, without)
+            bring_taken(context, door, source, snapshot, cluster=cluster, hosts=without, sure=True)
 
-    def _rebuilt(self, context: Context, without: Sequence[str]) -> Snapshot:
+    def _rebuilt(self, context: Context, without: Sequence[str]) -> tuple[str, Snapshot]:
+        """Return from where kit could take the snapshot again, and the snapshot."""
         for source in sources_of(self.record, context.spec.code_source):
             try:
-                snapshot = snapshot_of(source, context.reporter)
+                snapshot = snapshot_of(source, context.reporter, context)
             except (InputError, UnreachableError):
                 continue
             if snapshot.digest == self.digest:
-                return snapshot
+                return source, snapshot
         raise lost(self._run, self.record, without)
 
     def retake(self, error: KitError) -> bool:  # noqa: ARG002

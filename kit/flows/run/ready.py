@@ -187,7 +187,7 @@ def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | No
         code = earlier.get("code")
         return Stored(str(earlier["id"]), code) if code else None
     source = context.spec.code_source
-    return Taken(source, context.reporter) if source else None
+    return Taken(source, context.reporter, context) if source else None
 
 
 def _without_cordoned(context: Context, selected: Sequence[Host], door: Door, *, named: bool) -> Sequence[Host]:

@@ -120,7 +120,7 @@ def _ship(
 
     return ship_code(
         PackSpool(snapshot, base),
-        store=_store(cluster),
+        store=store_of(cluster.name),
         owner=cluster.name,
         targets=_targets(context, cluster, hosts),
         confirm=context.inventory.head.name,
@@ -147,7 +147,7 @@ def _ship_stored(
     return ship_stored(
         digest,
         source=source,
-        store=_store(cluster),
+        store=store_of(cluster.name),
         owner=cluster.name,
         targets=_targets(context, cluster, others),
         confirm=head,
@@ -156,8 +156,9 @@ def _ship_stored(
     )
 
 
-def _store(cluster: ClusterRecord) -> str:
-    return f"{names.folder(cluster.name)}/{names.CODE}"
+def store_of(cluster: str) -> str:
+    """Return the folder of the cluster's code on its hosts."""
+    return f"{names.folder(cluster)}/{names.CODE}"
 
 
 def _targets(context: Context, cluster: ClusterRecord, hosts: Sequence[str]) -> list[Target]:

@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from kit.model.code import GitFacts, Snapshot
 from kit.model.repository import COMMIT, Repository, masked, without_login
 from kit.model.values import replace
 from kit.remote.code import lfs, turns
-from kit.remote.code.git import OTHER_REPOSITORY
+from kit.remote.code.environment import environment
 from kit.remote.code.modules import Module, modules
 from kit.remote.code.snapshot import take
 from kit.remote.code.turns import Say
@@ -63,13 +62,32 @@ def fetch(source: Repository, say: Say = _silent) -> Snapshot:
 
     `say` gets a line while kit waits for another kit, which fetches from the same repository.
     """
-    commit = source.ref if COMMIT.fullmatch(source.ref) else _commit(source)
+    return here(source, commit_of(source), say)
+
+
+def commit_of(source: Repository) -> str:
+    """Return the commit that the source's branch or tag is now. Raises InputError or UnreachableError."""
+    return source.ref if COMMIT.fullmatch(source.ref) else _commit(source)
+
+
+def is_here(source: Repository, commit: str) -> bool:
+    """Return whether your cache has the files of the commit."""
+    root = cache(os.environ)
+    return root is not None and (folder_of(root, source) / "full" / commit).is_dir()
+
+
+def here(source: Repository, commit: str, say: Say = _silent) -> Snapshot:
+    """Return the snapshot of a commit that your cache has, or that kit fetches now, as `fetch` does."""
     tree = _tree(source, commit, say)
     snapshot = take(tree / "files", plain=True)
     notes = json.loads((tree / "notes").read_text())
+    return replace(snapshot, source=source.shown, git=facts(source, commit), notes=tuple(notes))
+
+
+def facts(source: Repository, commit: str) -> GitFacts:
+    """Return what the record of a run says about the source's commit."""
     branch = "" if commit == source.ref else source.ref
-    git = GitFacts(commit=commit, branch=branch, dirty=False, diff=b"", cut=False, url=without_login(source.url))
-    return replace(snapshot, source=source.shown, git=git, notes=tuple(notes))
+    return GitFacts(commit=commit, branch=branch, dirty=False, diff=b"", cut=False, url=without_login(source.url))
 
 
 def _commit(source: Repository) -> str:
@@ -100,7 +118,7 @@ def _tree(source: Repository, commit: str, say: Say) -> Path:
             "kit has no folder for the code: HOME is not set, or kit's folder in your cache is not yours alone",
             hint="set HOME, or XDG_CACHE_HOME to a folder of yours",
         )
-    folder = _folder(root, source)
+    folder = folder_of(root, source)
     tree = folder / "full" / commit
     try:
         if tree.is_dir() and _is_outdated(tree):
@@ -124,7 +142,7 @@ def _is_outdated(tree: Path) -> bool:
     return any(note.startswith(lfs.NOT_INSTALLED) for note in notes) and _has_lfs()
 
 
-def _folder(root: Path, source: Repository) -> Path:
+def folder_of(root: Path, source: Repository) -> Path:
     return root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
 
 
@@ -148,7 +166,7 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
 
     `at` is the path of the folder in the whole tree, with a slash at its end, or "".
     """
-    folder = _folder(root, source)
+    folder = folder_of(root, source)
     make(folder)
     # A submodule's URL comes from a file: git then allows no folder of this machine, unless you have set it so.
     asked = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
@@ -210,7 +228,7 @@ def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[l
 
 def _has_lfs() -> bool:
     try:
-        done = subprocess.run(["git", "lfs", "version"], capture_output=True, check=False, env=_environment())
+        done = subprocess.run(["git", "lfs", "version"], capture_output=True, check=False, env=environment())
     except OSError:
         # A commit that is in the cache needs no git.
         return False
@@ -262,7 +280,7 @@ def _git(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment() | dict(more or {}),
+            env=environment() | dict(more or {}),
             cwd=folder,
         ) as process:
             try:
@@ -302,10 +320,3 @@ def _failed(source: Repository, errors: str, *, of_lfs: bool = False) -> KitErro
     if of_lfs:
         check = f"check it: git clone {url}, and git lfs fetch in it"
     return UnreachableError(f"{program} cannot fetch {what}: {why}", hint=check)
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
-    kept |= {"LC_ALL": "C", "GIT_LFS_SKIP_SMUDGE": "1"}
-    # Without a terminal, a question would wait for ever.
-    return kept if sys.stdin is not None and sys.stdin.isatty() else kept | {"GIT_TERMINAL_PROMPT": "0"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ _PULLED = re.compile(rb"kit-\d{8}-\d{6}-[0-9a-f]{4}")
 _STOP = 20 * MOST_FILES
 
 Ignored = Callable[[bytes], bool]
+# Returns the names of the files and links in a folder, and those of its folders. None if it is gone.
+Scan = Callable[[bytes], "tuple[list[bytes], list[bytes]] | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ def listing(folder: Path, *, plain: bool = False) -> Listing:
     ignored = _ignored(folder / IGNORE)
     known = git.listed(folder) if not plain and git.has_repository(folder) else None
     if known is None:
-        paths, empty = _walk(folder, ignored)
+        paths, empty = _walk(str(folder), _on_disk(folder), ignored)
         return Listing(paths=paths, empty=empty, git=False, untracked=False, whole=True)
     paths = known.paths
     text = b"\0".join([*paths, b""])
@@ -61,17 +63,21 @@ def listing(folder: Path, *, plain: bool = False) -> Listing:
 def _ignored(file: Path) -> Ignored | None:
     """Return the test of `.kitignore`, or None without one. A folder's path ends with a slash."""
     try:
-        text = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        return _patterns(file.read_bytes(), str(file))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise faults.unreadable(str(file), error.strerror or str(error)) from error
+
+
+def _patterns(text: bytes, name: str) -> Ignored:
+    """Return the test of a `.kitignore` with this text. Raises InputError."""
     import pathspec  # noqa: PLC0415  (it takes longer than the rest of a small snapshot)
 
     try:
-        spec = pathspec.GitIgnoreSpec.from_lines(text.splitlines())
+        spec = pathspec.GitIgnoreSpec.from_lines(text.decode("utf-8-sig", "surrogateescape").splitlines())
     except ValueError as error:
-        raise faults.bad_pattern(str(file), str(error)) from error
+        raise faults.bad_pattern(name, str(error)) from error
     return lambda path: spec.match_file(os.fsdecode(path))
 
 
@@ -87,35 +93,67 @@ def _below(ignored: Ignored) -> Ignored:
     return lambda path: folder(path.rpartition(b"/")[0]) or ignored(path)
 
 
-def _walk(folder: Path, ignored: Ignored | None) -> tuple[list[bytes], list[bytes]]:
-    """Return all files and links below the folder, and the folders without entries."""
+def chosen(name: str, paths: Iterable[bytes], ignore: bytes | None) -> tuple[list[bytes], list[bytes]]:
+    """Return what of these files and links belongs to a snapshot: their paths, and folders without entries.
+
+    They are all that a folder called `name` has, which may be on another machine. `ignore` is the text of its
+    `.kitignore`. Raises InputError.
+    """
+    names: dict[bytes, list[bytes]] = {b"": []}
+    folders: dict[bytes, list[bytes]] = {b"": []}
+    for path in paths:
+        above, _, last = path.rpartition(b"/")
+        here = above
+        while here not in names:
+            names[here], folders[here] = [], []
+            higher, _, folder = here.rpartition(b"/")
+            folders.setdefault(higher, []).append(folder)
+            here = higher
+        names[above].append(last)
+    ignored = None if ignore is None else _patterns(ignore, f"{name}/{IGNORE}")
+    return _walk(name, lambda here: (names[here], folders[here]), ignored)
+
+
+def _on_disk(folder: Path) -> Scan:
     top = os.fsencode(folder) + b"/"
-    paths: list[bytes] = []
-    empty: list[bytes] = []
-    ahead = [b""]
-    while ahead:
-        here = ahead.pop()
-        before = here + b"/" if here else here
+
+    def scan(here: bytes) -> tuple[list[bytes], list[bytes]] | None:
         try:
             with os.scandir(top + here) as entries:
                 # Short loops, because there may be 50,000 entries, and somebody waits.
                 inside = list(entries)
                 folders = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
-            continue
+            return None
         except OSError as error:
             raise faults.unreadable(shown(top + here), error.strerror or str(error)) from error
-        others = {*folders, *_NEVER}
-        names = [name for entry in inside if (name := entry.name) not in others]
-        folders = [name for name in folders if name not in _NEVER and (here or not _PULLED.fullmatch(name))]
-        files = _kept([before + name for name in names], ignored)
-        folders = _kept([before + name for name in folders], ignored, b"/")
+        others = set(folders)
+        return [name for entry in inside if (name := entry.name) not in others], folders
+
+    return scan
+
+
+def _walk(name: str, scan: Scan, ignored: Ignored | None) -> tuple[list[bytes], list[bytes]]:
+    """Return all files and links below the folder of this name, and the folders without entries."""
+    paths: list[bytes] = []
+    empty: list[bytes] = []
+    ahead = [b""]
+    while ahead:
+        here = ahead.pop()
+        before = here + b"/" if here else here
+        inside = scan(here)
+        if inside is None:
+            continue
+        files = [one for one in inside[0] if one not in _NEVER]
+        folders = [one for one in inside[1] if one not in _NEVER and (here or not _PULLED.fullmatch(one))]
+        files = _kept([before + one for one in files], ignored)
+        folders = _kept([before + one for one in folders], ignored, b"/")
         if here and not files and not folders:
             empty.append(here)
         paths += files
         ahead += folders
         if len(paths) > _STOP:
-            fault = too_many(str(folder), [os.fsdecode(path) for path in paths], more=True)
+            fault = too_many(name, [os.fsdecode(path) for path in paths], more=True)
             if fault:
                 raise fault
     return paths, empty

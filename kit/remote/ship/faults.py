@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from kit.errors import AnswerError, ImageError, KitError, StepError, UnreachableError
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
-from kit.remote.ship.porters import Porter
+from kit.remote.ship.porters import FarProgram
 from kit.remote.ssh.refusals import distrusted, dropped, dropped_error, no_session
 
 _SSH_FAILED = 255
@@ -95,7 +97,7 @@ def failed(host: str, text: str, kind: str, words: Words) -> KitError:
     return StepError(f"{words.failed}: {text}", hint=hint, host=host)
 
 
-def ended(login: Login, porter: Porter | None, words: Words) -> KitError:
+def ended(login: Login, porter: FarProgram[Any] | None, words: Words) -> KitError:
     """Return the error for a porter that ended by itself: what ssh or the program there wrote last."""
     host = login.host
     output = porter.complaint() if porter else ""

@@ -1,4 +1,7 @@
-"""A porter on a VM, from the operator's side: OpenSSH brings it there, and carries orders and reports."""
+"""A program on a VM, from the operator's side: OpenSSH brings it there, and carries orders and reports.
+
+A porter is one of them. Another one gathers a commit of a repository (kit.remote.code.gathered).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
 
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
@@ -21,14 +24,16 @@ from kit.remote.ssh.openssh import Sharing, openssh_argv
 from kit.remote.ssh.program import ARGV, package, packed
 from kit.remote.ssh.transport import as_root
 
-_FOLDER = Path(__file__).parent / "porter"
+R = TypeVar("R")
+
+FOLDER = Path(__file__).parent / "porter"
 # In the order in which they import each other.
 _MODULES = (
     *("names", "wire", "hold", "layers", "serve", "fetch", "engine", "archive", "capture", "source", "image"),
     *("manifest", "delta", "store", "code", "operator", "main"),
 )
 _BULK = 8
-# A porter that receives nothing for a minute ends, because a connection can break without notice.
+# A program that receives nothing for a minute ends, because a connection can break without notice.
 BEAT_S = 5.0
 ERRORS_S = 1.0
 # A porter reports some times a second. One that reports more often than this is broken.
@@ -39,19 +44,27 @@ _MOST_ERROR = 4000
 @cache
 def program() -> bytes:
     """Return the porter as one program: it makes each module from its source, and then runs `main`."""
-    return packed(f"{package('porter', _FOLDER, _MODULES)}sys.modules['porter.main'].main()\n")
+    return packed(f"{package('porter', FOLDER, _MODULES)}sys.modules['porter.main'].main()\n")
 
 
-class Porter:
-    """One host's porter. A thread calls `heard(porter, report)` for each report, and with None after the end.
+class FarProgram(Generic[R]):
+    """One host's program. A thread calls `heard(program, report)` for each report, and with None after the end.
 
-    In place of a report that does not fit, it is called with the OddAnswer, and then no more until the end.
-    `bulk`: many bytes are to come, so the porter has a connection to itself. Otherwise it uses or leaves a kept one.
+    `read` makes a report of a line of up to `most` bytes. In place of a line that does not fit, `heard` is called with
+    the OddAnswer, and then no more until the end.
+    `bulk`: many bytes are to come, so the program has a connection to itself. Otherwise it uses or leaves a kept one.
     `kept` says that there was one, which may be dead.
     """
 
     def __init__(
-        self, login: Login, heard: Callable[[Porter, Report | OddAnswer | None], None], *, bulk: bool = True
+        self,
+        login: Login,
+        text: bytes,
+        heard: Callable[[Any, R | OddAnswer | None], None],
+        *,
+        read: Callable[[bytes], R],
+        most: int,
+        bulk: bool = True,
     ) -> None:
         self.host = login.host
         self.kept = not bulk and os.path.exists(login.socket or "")  # noqa: PTH110
@@ -59,6 +72,8 @@ class Porter:
         # Bytes of the cargo, without the program of the porter and its orders.
         self.sent = 0
         self._heard = heard
+        self._parse = read
+        self._most = most
         self._changed = threading.Condition()
         self._orders: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
@@ -74,7 +89,7 @@ class Porter:
             # kit handles Ctrl-C, and then calls `kill`.
             start_new_session=True,
         )
-        self._orders.append(program())
+        self._orders.append(text)
         self._lines: list[str] = []
         self._errors = threading.Thread(target=self._read_errors, daemon=True)
         self._errors.start()
@@ -88,7 +103,7 @@ class Porter:
             self._changed.notify_all()
 
     def send(self, data: bytes, serial: int) -> None:
-        """Send bytes in answer to the request of that serial. Wait for room. Raises OSError if the porter is gone."""
+        """Send bytes in answer to the request of that serial. Wait for room. Raises OSError if the program is gone."""
         with self._changed:
             while len(self._bulk) >= _BULK and not self._closing:
                 self._changed.wait()
@@ -111,7 +126,7 @@ class Porter:
         self.kill()
 
     def kill(self) -> None:
-        """Close its standard input, which ends the porter."""
+        """Close its standard input, which ends the program."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -164,18 +179,27 @@ class Porter:
     def _read_reports(self, stream: IO[bytes]) -> None:
         """Pass each report on. Raises OddAnswer."""
         begun, count, is_there = time.monotonic(), 0, False
-        while line := stream.readline(MOST_LINE + 1):
+        while line := stream.readline(self._most + 1):
             self.last_heard = time.monotonic()
             count += 1
             if count > _BURST + _RATE * (self.last_heard - begun):
                 raise OddAnswer("it reports too often", line)
-            # A shell's own files may print lines before the porter begins.
-            is_there = is_there or line.startswith(b"{") or len(line) > MOST_LINE
+            # A shell's own files may print lines before the program begins.
+            is_there = is_there or line.startswith(b"{") or len(line) > self._most
             if is_there:
-                self._heard(self, read(line))
+                self._heard(self, self._parse(line))
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None  # noqa: S101
         while line := self._process.stderr.readline(_MOST_ERROR):
             self._lines.append(line.decode(errors="replace").rstrip())
             del self._lines[:-20]
+
+
+class Porter(FarProgram[Report]):
+    """One host's porter."""
+
+    def __init__(
+        self, login: Login, heard: Callable[[Porter, Report | OddAnswer | None], None], *, bulk: bool = True
+    ) -> None:
+        super().__init__(login, program(), heard, read=read, most=MOST_LINE, bulk=bulk)

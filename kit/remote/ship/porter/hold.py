@@ -18,15 +18,17 @@ _POLL_S = 0.2
 class Hold:
     """The right to work in a folder. The system releases it with its process."""
 
-    def __init__(self) -> None:
+    def __init__(self, busy: str = "another ship of this cluster is running here") -> None:
+        """`busy` is what the error says if another program does not end."""
+        self._busy = busy
         self._held = ""
         self._file: Optional[IO[str]] = None
 
-    def take(self, folder: str) -> None:
-        """Make the folder, and take it for this program alone. Raises OSError if another one does not end."""
+    def take(self, folder: str, limit_s: Optional[float] = None) -> None:
+        """Make the folder, and take it for this program alone. Raises OSError if another one does not end in time."""
         if self._held == folder:
             return
-        end = time.monotonic() + LOCK_S
+        end = time.monotonic() + (LOCK_S if limit_s is None else limit_s)
         while True:
             # The program before may remove the folder, and the lock with it, as it ends.
             with contextlib.suppress(FileNotFoundError):
@@ -38,7 +40,7 @@ class Hold:
                     self._held = folder
                     return
             if time.monotonic() > end:
-                raise OSError(errno.EBUSY, "another ship of this cluster is running here")
+                raise OSError(errno.EBUSY, self._busy)
             time.sleep(_POLL_S)
 
     def release(self) -> None:

@@ -113,6 +113,11 @@ def size_of(line: bytes) -> int:
     return int(line.split(b"\t", _PATH)[_SIZE])
 
 
+def target_of(line: bytes) -> bytes:
+    """Return the target in the line of a symbolic link."""
+    return unescape(line.split(b"\t", _PATH + 1)[_PATH + 1])
+
+
 def parse(manifest: bytes) -> List[Entry]:
     """Return the entries in the manifest's order. Raises BadManifest with the line and what is wrong with it."""
     fields = _LINE.findall(manifest, len(HEADER))

@@ -47,7 +47,7 @@ class Store:
             return False
         whole = hashlib.sha256(text).hexdigest() == digest
         for entry in manifest.parse(text) if whole else ():
-            if entry.kind == manifest.FILE and not _has_size(self.object(entry.digest), entry.size):
+            if entry.kind == manifest.FILE and not self.has_object(entry.digest, entry.size):
                 whole = False
                 with contextlib.suppress(OSError):
                     os.unlink(self.object(entry.digest))
@@ -59,6 +59,13 @@ class Store:
         """Let a snapshot stay when older ones go, because it is used."""
         with contextlib.suppress(OSError):
             os.utime(self.manifest(digest))
+
+    def has_object(self, digest: str, size: int) -> bool:
+        """Return whether there is a file of this name and size."""
+        try:
+            return os.stat(self.object(digest)).st_size == size
+        except OSError:
+            return False
 
     def add_object(self, path: str, digest: str) -> None:
         """Move a file of this disk, whose bytes have this SHA-256, into the store."""
@@ -101,13 +108,6 @@ class Store:
             for name in files:
                 if name.encode() not in used:
                     os.unlink(names.below(path, name))
-
-
-def _has_size(path: str, size: int) -> bool:
-    try:
-        return os.stat(path).st_size == size
-    except OSError:
-        return False
 
 
 def _write(path: str, data: bytes) -> None:

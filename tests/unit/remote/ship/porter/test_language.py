@@ -11,6 +11,7 @@ import pytest
 
 import kit.remote.ship.porter
 from kit.remote import scripts
+from kit.remote.code import gathered
 from kit.remote.doctor import probe as doctor_probe
 from kit.remote.doctor import probes
 from kit.remote.doctor import reader as doctor_reader
@@ -24,7 +25,10 @@ PROBE = Path(doctor_probe.__file__).parent
 READER = Path(results_reader.__file__).parent
 DOCTOR = Path(doctor_reader.__file__)
 # What is sent as a package: the folder, and its modules in the order in which they are sent.
-PACKAGES = [(FOLDER, porters._MODULES), (PROBE, probes.MODULES), (READER, far.MODULES)]
+PACKAGES = [
+    (FOLDER, porters._MODULES), (FOLDER, gathered.MODULES), (PROBE, probes.MODULES), (READER, far.MODULES),
+]  # fmt: skip
+IDS = ["porter", "gather", "probe", "reader"]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
@@ -115,22 +119,27 @@ def test_something_newer_is_found(text: str, tmp_path: Path) -> None:
     assert newer(tmp_path / "one.py") != []
 
 
-@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe", "reader"])
+def imports_of(folder: Path, name: str) -> set[str]:
+    """Return which modules of its own package a module imports."""
+    return {module or word for level, module, word in imported(folder / f"{name}.py") if level}
+
+
+@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=IDS)
 def test_each_module_imports_the_standard_library_and_its_own_package_alone(
     folder: Path, modules: tuple[str, ...]
 ) -> None:
-    for path in folder.glob("*.py"):
-        for level, module, name in imported(path):
-            if level:
-                assert level == 1
-                assert (module or name) in modules
-            else:
-                assert module.split(".")[0] in sys.stdlib_module_names
+    for name in modules:
+        for level, module, _ in imported(folder / f"{name}.py"):
+            assert level == 1 or (not level and module.split(".")[0] in sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=["porter", "probe", "reader"])
+def test_every_module_is_sent() -> None:
+    for folder in {folder for folder, _ in PACKAGES}:
+        sent = {name for other, modules in PACKAGES if other == folder for name in modules}
+        assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == sent
+
+
+@pytest.mark.parametrize(("folder", "modules"), PACKAGES, ids=IDS)
 def test_all_modules_are_sent_each_after_those_that_it_imports(folder: Path, modules: tuple[str, ...]) -> None:
-    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(modules)
     for index, name in enumerate(modules):
-        own = {module or word for level, module, word in imported(folder / f"{name}.py") if level}
-        assert own <= set(modules[:index])
+        assert imports_of(folder, name) <= set(modules[:index])

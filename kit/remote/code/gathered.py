@@ -1,0 +1,292 @@
+"""The code in a commit of a git repository, fetched by a host of the cluster and not by this machine.
+
+A program on the host (kit.remote.ship.porter.gather) fetches the commit into the store of the host. Here, kit applies
+the commit's .kitignore and the limits, as it does for a folder. No byte of a file comes to this machine, but the
+manifest does. Your cache keeps which snapshot a commit is, so that kit asks the host once:
+
+    git/<repository>/known/<commit>   the digest of the snapshot
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from kit.errors import AnswerError, KitError, UnreachableError
+from kit.model.answer import OddAnswer, decode
+from kit.model.code import Snapshot
+from kit.model.host import Login
+from kit.model.repository import Repository, without_login
+from kit.remote.code import faults, manifests
+from kit.remote.code.fetched import facts, folder_of
+from kit.remote.code.limits import too_large
+from kit.remote.code.listing import chosen
+from kit.remote.code.logins import GitLogin, is_on_web, login_for, login_in, rewritten
+from kit.remote.machine.cache import cache, keep_latest, write
+from kit.remote.ship.faults import CODE, ended
+from kit.remote.ship.porter import delta as deltas
+from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.delta import Delta
+from kit.remote.ship.porter.manifest import shown
+from kit.remote.ship.porters import FOLDER, FarProgram
+from kit.remote.ssh.openssh import SSH_FAILED
+from kit.remote.ssh.program import package, packed
+
+# In the order in which they import each other.
+MODULES = ("names", "wire", "hold", "manifest", "delta", "store", "git", "gather")
+# The lines of 200,000 files, in base64.
+_MOST_LINE = 96 << 20
+_MOST_TEXT = 4000
+# The program reports something every two seconds, from when it is there.
+_START_S, _SILENCE_S, _END_S = 90.0, 15.0, 5.0
+_KNOWN = 50
+_SHORT = 10
+
+Say = Callable[[str], None]
+
+
+class NotGatheredError(KitError):
+    """The host cannot have the commit. This machine may be able to fetch it."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A host, and the folder of the store there."""
+
+    login: Login
+    store: str
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """All files of a commit, as the lines of a manifest, and the text of its .kitignore. Both are in base64."""
+
+    lines: str
+    ignore: str | None = None
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One report of the program. `kit.remote.ship.porter.gather` lists them."""
+
+    beat: bool = False
+    listed: Listed | None = None
+    kept: bool = False
+    failed: str | None = None
+    kind: str = ""
+
+
+def is_for_hosts(source: Repository) -> bool:
+    """Return whether a host could fetch from this repository: for others, the keys are on this machine."""
+    return is_on_web(rewritten(source))
+
+
+def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
+    """Have the host fetch the commit into its store. Return the snapshot there.
+
+    `say` gets a line if that takes long, and at the end. Raises NotGatheredError if the host cannot fetch it,
+    InputError if the commit cannot be code, and UnreachableError or AnswerError for the host itself.
+    """
+    url = rewritten(source)
+    talk = _Talk(place, without_login(url), say)
+    try:
+        listed = talk.fetch(commit, url)
+        text, delta = _snapshot(source, listed)
+        digest = manifest.digest(text)
+        talk.keep(digest, delta)
+    except OddAnswer as odd:
+        hint = f"another program may answer there; look: kit ssh {place.login.host}"
+        text_of = f"kit cannot read what its git program reports: {odd}"
+        raise AnswerError(text_of, hint=hint, host=place.login.host) from odd
+    finally:
+        talk.end()
+    manifests.remember(digest, text)
+    _remember(source, commit, digest)
+    with_login = ", with your login" if talk.login else ""
+    what = f"commit {commit[:_SHORT]} of {without_login(source.url)}"
+    say(f"code: {place.login.host} fetched {what} in {talk.seconds:.1f} s{with_login}")
+    return _made(source, commit, text, place.login.host)
+
+
+def recall(source: Repository, commit: str) -> Snapshot | None:
+    """Return the snapshot of a commit that a host fetched before, if your cache still has its manifest."""
+    file = _known(source, commit)
+    try:
+        digest = file.read_text() if file else ""
+    except (OSError, ValueError):
+        return None
+    text = manifests.recall(digest)
+    return None if text is None else _made(source, commit, text, "")
+
+
+def _made(source: Repository, commit: str, text: bytes, holder: str) -> Snapshot:
+    files = [line for line in text.split(b"\n") if line.startswith(b"f")]
+    return Snapshot(
+        folder=Path("/"),
+        manifest=text,
+        digest=manifest.digest(text),
+        files=len(files),
+        size=sum(map(manifest.size_of, files)),
+        git=facts(source, commit),
+        source=source.shown,
+        holder=holder,
+    )
+
+
+def _known(source: Repository, commit: str) -> Path | None:
+    root = cache(os.environ)
+    return root and folder_of(root, source) / "known" / commit
+
+
+def _remember(source: Repository, commit: str, digest: str) -> None:
+    file = _known(source, commit)
+    if file:
+        write(file, [digest.encode()])
+        keep_latest(file.parent, _KNOWN)
+
+
+def _snapshot(source: Repository, listed: Listed) -> tuple[bytes, Delta]:
+    """Return the manifest of the snapshot, and what turns the list of all files into it. Raises InputError."""
+    everything = _decoded(listed.lines)
+    by_path: dict[bytes, bytes] = {}
+    try:
+        manifest.check_ends(everything)
+        for line in everything.split(b"\n")[1:-1]:
+            if not manifest.is_line(line):
+                raise OddAnswer("this is not an entry", line)
+            by_path[manifest.path_of(line)] = line
+        paths, empty = chosen(source.shown, by_path, None if listed.ignore is None else _decoded(listed.ignore))
+        lines = {path: by_path[path] for path in paths} | {path: manifest.folder_line(path) for path in empty}
+        _check(source, lines)
+        text = manifest.join([lines[path] for path in sorted(lines)])
+        manifest.parse(text)
+    except KeyError as path:
+        # Such as /train.py, which no folder has.
+        raise OddAnswer(f"this is not a path below the folder: {path}") from None
+    except manifest.BadManifest as error:
+        raise OddAnswer(str(error)) from None
+    return text, deltas.between(everything, text)
+
+
+def _check(source: Repository, lines: Mapping[bytes, bytes]) -> None:
+    """Raise InputError for code that is too large, or that has a link out of it."""
+    sizes = [(shown(path), manifest.size_of(line)) for path, line in lines.items() if line.startswith(b"f")]
+    fault = too_large(source.shown, sizes)
+    if fault:
+        raise fault
+    links = {path: manifest.target_of(line) for path, line in lines.items() if line.startswith(b"l")}
+    for path, target in links.items():
+        if manifest.leads_out(path, target, links):
+            raise faults.leads_out(f"{source.shown}/{shown(path)}", shown(target))
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise OddAnswer("this is not base64", text) from None
+
+
+@once
+def program() -> bytes:
+    """Return the program of the host, which reads orders after it."""
+    return packed(f"{package('porter', FOLDER, MODULES)}sys.modules['porter.gather'].main()\n")
+
+
+def read(line: bytes) -> Report:
+    """Return the report of one line. Raises OddAnswer."""
+    report: Report = decode(line, Report, most=_MOST_LINE)
+    if max(len(report.failed or ""), len(report.kind)) > _MOST_TEXT:
+        raise OddAnswer("a text is too long", line)
+    return report
+
+
+class _Talk:
+    """One conversation with the program on a host. `login` is yours, if the repository wanted one."""
+
+    def __init__(self, place: Place, url: str, say: Say) -> None:
+        self.login: GitLogin | None = None
+        self._place = place
+        self._url = url
+        self._say = say
+        self._said = False
+        self._begun = time.monotonic()
+        self._program = self._start(bulk=False)
+
+    def _start(self, *, bulk: bool) -> FarProgram[Report]:
+        self._reports: queue.SimpleQueue[Report | OddAnswer | None] = queue.SimpleQueue()
+        put = self._reports.put
+        return FarProgram(
+            self._place.login, program(), lambda _, report: put(report), read=read, most=_MOST_LINE, bulk=bulk
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it has taken."""
+        return time.monotonic() - self._begun
+
+    def fetch(self, commit: str, url: str) -> Listed:
+        """Have the commit fetched: without a login, if that is enough. Raises NotGatheredError and OddAnswer."""
+        self.login = login_in(url)
+        while True:
+            login = self.login and {"name": self.login.name, "password": self.login.password.reveal().decode()}
+            report = self._ask(op="fetch", url=self._url, commit=commit, store=self._place.store, login=login)
+            if report.kind == "login" and self.login is None:
+                self.login = login_for(url)
+                if self.login is not None:
+                    continue
+            if report.listed is None:
+                raise self._refused(report)
+            return report.listed
+
+    def keep(self, digest: str, delta: Delta) -> None:
+        """Have the snapshot of this name stored. Raises NotGatheredError and OddAnswer."""
+        removed, added = (base64.b64encode(b"\n".join(lines)).decode() for lines in (delta.removed, delta.added))
+        report = self._ask(op="keep", digest=digest, remove=removed, add=added)
+        if not report.kept:
+            raise self._refused(report)
+
+    def end(self) -> None:
+        """End the program. Nobody waits for that."""
+        self._program.end(keep=False)
+        threading.Thread(target=self._program.wait, args=(_END_S,), daemon=True).start()
+
+    def _refused(self, report: Report) -> KitError:
+        if report.failed is None:
+            raise OddAnswer("it answers something else")
+        # It may be many lines, from another machine.
+        why = shown(report.failed.strip().rpartition("\n")[2].encode())
+        return NotGatheredError(f"cannot fetch {self._url}: {why}", host=self._place.login.host)
+
+    def _ask(self, **order: Any) -> Report:
+        self._program.order(**order)
+        is_there = False
+        while True:
+            patience = _SILENCE_S if is_there else _START_S
+            try:
+                report = self._reports.get(timeout=patience)
+            except queue.Empty:
+                what = f"its git program sent nothing for {patience:.0f} s"
+                raise UnreachableError(what, hint=CODE.again, host=self._place.login.host) from None
+            if isinstance(report, OddAnswer):
+                raise report
+            if report is None:
+                if not is_there and self._program.kept and self._program.exit_code == SSH_FAILED:
+                    # The kept connection was dead, and nothing began.
+                    self._program = self._start(bulk=True)
+                    self._program.order(**order)
+                    continue
+                raise ended(self._place.login, self._program, CODE)
+            is_there = True
+            if not report.beat:
+                return report
+            if not self._said:
+                self._said = True
+                self._say(f"code: {self._place.login.host} fetches {self._url}")

@@ -1,0 +1,114 @@
+"""git on this host: it fetches a commit of a repository, without the history, and writes its files to a folder.
+
+The files come from whoever may push to that repository. So git runs no hook, and fetches over no other protocol.
+A login is in the environment of git alone, and git gives it to the host of the repository alone. No file has it, and no
+command line.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+from typing import Dict, List, Mapping, Optional
+from urllib.parse import urlsplit
+
+# No ssh: the keys for it are on the operator's machine. No folder of this host.
+PROTOCOLS = "http:https:git"
+_ASK_S, FETCH_S = 120.0, 1800.0
+_NAME, _PASSWORD = "KIT_GIT_NAME", "KIT_GIT_PASSWORD"
+_HELPER = '!f() {{ [ "$1" != get ] || printf "username=%s\\npassword=%s\\n" "${}" "${}"; }}; f'.format(_NAME, _PASSWORD)
+_NO_LOGIN = ("Authentication failed", "could not read Username", "could not read Password", "error: 401", "error: 403")
+
+
+class Failed(Exception):
+    """git, or what it fetched, is not as needed. `kind`: git, login, or a word of gather.py."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Git:
+    """git for the repository at `url`, with the login {"name", "password"} for its host, or None."""
+
+    def __init__(self, url: str, login: Optional[Mapping[str, str]]) -> None:
+        self.url = url
+        self._login = login
+        self._running: Optional[subprocess.Popen[bytes]] = None
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(
+        self,
+        *words: str,
+        limit_s: float = _ASK_S,
+        more: Optional[Mapping[str, str]] = None,
+        folder: Optional[str] = None,
+    ) -> bytes:
+        """Return what git prints, started in `folder`. Raises Failed."""
+        with self._lock:
+            if self._stopped:
+                raise Failed("git", "it was stopped")
+            try:
+                self._running = subprocess.Popen(
+                    ["git", *self._settings(), *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=dict(self._environment(), **(more or {})),
+                    cwd=folder,
+                    # Its helpers end with it.
+                    start_new_session=True,
+                )
+            except FileNotFoundError as error:
+                raise Failed("git", "git is not installed there") from error
+        process = self._running
+        try:
+            out, errors = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            _kill(process)
+            raise Failed("git", "no answer within {:.0f} s".format(limit_s)) from error
+        if process.returncode:
+            raise _failed(errors.decode("utf-8", "replace"))
+        return out
+
+    def stop(self) -> None:
+        """End the git that runs, and start no other one."""
+        with self._lock:
+            self._stopped = True
+            if self._running is not None:
+                _kill(self._running)
+
+    def _settings(self) -> List[str]:
+        # The empty helper removes those of this host: one of them could write the login to its disk.
+        settings = ["gc.auto=0", "core.hooksPath=/dev/null", "core.autocrlf=false", "credential.helper="]
+        if self._login is not None:
+            parts = urlsplit(self.url)
+            settings.append("credential.{}://{}.helper={}".format(parts.scheme, parts.netloc, _HELPER))
+        return [word for setting in settings for word in ("-c", setting)]
+
+    def _environment(self) -> Dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SSH_"))}
+        kept.update(
+            LC_ALL="C",
+            GIT_ALLOW_PROTOCOL=PROTOCOLS,
+            GIT_TERMINAL_PROMPT="0",
+            # Empty, and so above the setting core.askPass.
+            GIT_ASKPASS="",
+            GIT_LFS_SKIP_SMUDGE="1",
+        )
+        if self._login is not None:
+            kept.update({_NAME: self._login["name"], _PASSWORD: self._login["password"]})
+        return kept
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _failed(errors: str) -> Failed:
+    lines = [line for line in errors.strip().splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith(("fatal:", "ERROR:", "error:"))] or lines
+    why = fatal[0].partition(": ")[2] or fatal[0] if fatal else "git failed"
+    return Failed("login" if any(word in errors for word in _NO_LOGIN) else "git", why)
